@@ -79,10 +79,10 @@ func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
 func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.MaxSessions):
-		p.loop.count[numSessions]++
+		p.loop.count.add(numSessions, 1)
 		p.refused(ErrTooManyConns, newPeer)
 	case !p.admission.put(*d):
-		p.loop.count[numLost]++
+		p.loop.count.add(numLost, 1)
 	}
 }
 
@@ -105,13 +105,13 @@ func (p *packetPort) GoOn() {
 	a.goesOn = false
 	p.flush() // what those with a session have been sent
 	begun := p.earn()
-	opened := l.count[numSessions]
+	opened := l.count[numSessions].Load()
 	for end := begun + min(admitShare, a.tokens); a.tokens >= admitLeast && len(a.queue) > 0 && l.clock() < end; {
 		p.admit(end)
 	}
 	p.flush()
 	took := l.clock() - begun
-	if n := l.count[numSessions] - opened; n > 0 {
+	if n := l.count[numSessions].Load() - opened; n > 0 {
 		a.cost = min(took/time.Duration(n), admitShare)
 	}
 	// A loop that has lost its processor meanwhile is no reason to wait for long.

@@ -83,8 +83,8 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	}
 	opened = append(opened, "20b")
 	got := slices.DeleteFunc(p.order, func(s string) bool { return s == "0b" || s == "1b" })
-	if !slices.Equal(got, opened) || p.Loop.count[numLost] != 0 {
-		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count[numLost])
+	if !slices.Equal(got, opened) || p.Loop.count[numLost].Load() != 0 {
+		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count[numLost].Load())
 	}
 	if p.admission.bytes != 0 || p.admission.queue != nil {
 		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.admission.bytes, cap(p.admission.queue))
@@ -171,7 +171,7 @@ func testUDPNewcomersAreBounded(t *testing.T) {
 		t.Errorf("%d wait, with room for %d", n, cap(p.admission.queue))
 	}
 	opened, waiting := len(p.sessions)-1, len(p.admission.queue)
-	if lost := int(p.Loop.count[numLost]); lost != 47*63-opened-waiting {
+	if lost := int(p.Loop.count[numLost].Load()); lost != 47*63-opened-waiting {
 		t.Errorf("%d of %d were lost, %d opened, %d wait", lost, 47*63, opened, waiting)
 	}
 	if got := len(p.order) - opened; got != 1+47 {
@@ -198,11 +198,11 @@ func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 		p.turn()
 		p.pass(time.Millisecond)
 	}
-	if n := p.Loop.count; n[numRefused] != 61 || n[numSessions] != 64 || n[numLost] != 0 {
+	if n := p.Loop.count.load(); n[numRefused] != 61 || n[numSessions] != 64 || n[numLost] != 0 {
 		t.Errorf("%d refused of %d, %d lost", n[numRefused], n[numSessions], n[numLost])
 	}
 	p.arrive("", numbers(64, 128)...)
-	if n := p.Loop.count; n[numRefused] != 61+64 || n[numSessions] != 128 || len(p.admission.queue) != 0 {
+	if n := p.Loop.count.load(); n[numRefused] != 61+64 || n[numSessions] != 128 || len(p.admission.queue) != 0 {
 		t.Errorf("%d refused of %d, %d wait", n[numRefused], n[numSessions], len(p.admission.queue))
 	}
 }
@@ -224,7 +224,7 @@ func testUDPNewcomersThatPanic(t *testing.T) {
 	for len(p.admission.queue) > 0 {
 		p.turn()
 	}
-	if len(p.order) != 10 || p.Loop.count[numPanics] != 10 || len(p.sessions) != 10 {
-		t.Errorf("%d served, %d panics, %d sessions", len(p.order), p.Loop.count[numPanics], len(p.sessions))
+	if len(p.order) != 10 || p.Loop.count[numPanics].Load() != 10 || len(p.sessions) != 10 {
+		t.Errorf("%d served, %d panics, %d sessions", len(p.order), p.Loop.count[numPanics].Load(), len(p.sessions))
 	}
 }

@@ -91,7 +91,7 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 	if len(p.sessions) != 10_000 || r.server.sessions.Load() != 10_000 || len(r.conns) != 10_000 {
 		t.Errorf("%d sessions, %d counted", len(p.sessions), r.server.sessions.Load())
 	}
-	if refused := r.count[numRefused]; refused != uint64(n-9900) {
+	if refused := r.count[numRefused].Load(); refused != uint64(n-9900) {
 		t.Errorf("%d were refused", refused)
 	}
 	to.sent = 0
@@ -201,7 +201,7 @@ func testUDPLostIsCounted(t *testing.T) {
 			batch[i] = engine.Datagram{Data: []byte("stop"), Peer: from(1)}
 		}
 		p.Received(batch)
-		if n := r.Loop.count; n[numMessages] != 2 || n[numLost] != 9 {
+		if n := r.Loop.count.load(); n[numMessages] != 2 || n[numLost] != 9 {
 			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n[numMessages], n[numLost])
 		}
 	}

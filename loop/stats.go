@@ -1,7 +1,7 @@
 package loop
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
@@ -175,28 +175,33 @@ const (
 	numCounters = numClosedBy + counter(NumCloseReasons)
 )
 
-// counters are a loop's own.
-type counters [numCounters]uint64
+// counters are a loop's. Only the loop changes them, and any goroutine may load one.
+type counters [numCounters]atomic.Uint64
 
-// shownCounters are what other goroutines see of counters: a copy, made once per turn, as that is
-// much cheaper than counting atomically.
-type shownCounters struct {
-	sync.Mutex
-	counters
+// add costs less than an atomic addition, which one goroutine does not need.
+func (c *counters) add(k counter, n int) { c[k].Store(c[k].Load() + uint64(n)) }
+
+// load returns a copy.
+func (c *counters) load() (n [numCounters]uint64) {
+	for i := range c {
+		n[i] = c[i].Load()
+	}
+	return n
 }
 
-// show publishes the counters at the end of a turn.
+// show publishes, at the end of a turn, what is not counted one by one.
 func (l *Loop) show() {
-	n := &l.count
-	n[numFired], n[numConns], n[numTimers] = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
+	l.count[numMessages].Store(l.messages)
+	if l.wheel.touched {
+		l.count[numFired].Store(l.wheel.Stats().Fired)
+		l.count[numTimers].Store(uint64(l.wheel.Len()))
+	}
 	if l.tls != nil {
 		counts := l.tls.Counts()
-		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
-		n[numHandshakesPending] = uint64(l.tls.Handshakes())
+		l.count[numHandshakes].Store(counts.Done)
+		l.count[numHandshakesFailed].Store(counts.Failed)
+		l.count[numHandshakesPending].Store(uint64(l.tls.Handshakes()))
 	}
-	l.shown.Lock()
-	l.shown.counters = *n
-	l.shown.Unlock()
 	if l.checks {
 		l.check()
 	}
@@ -215,11 +220,9 @@ func (l *Loop) check() {
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load()}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
-	var sum counters
+	var sum [numCounters]uint64
 	for _, l := range s.Loops() {
-		l.shown.Lock()
-		n := l.shown.counters
-		l.shown.Unlock()
+		n := l.count.load()
 		for i := range n {
 			sum[i] += n[i]
 		}

@@ -122,7 +122,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count[numPanics]++
+		l.count.add(numPanics, 1)
 	})
 	return err
 }
@@ -296,9 +296,9 @@ func (s *tlsStart) begin() {
 	s.tls = c.loop.newTLS(s.cfg, s.raw, s.opened, s.failed)
 	s.tls.conn = c
 	s.raw.Divert(s.tls)
-	if s.paused || c.in.pauses&pausedSocket != 0 {
+	if s.paused || c.in.unread {
 		s.raw.Resume()
-		c.in.pauses &^= pausedSocket
+		c.in.unread = false
 	}
 	early := s.early
 	s.early = nil
@@ -316,7 +316,8 @@ func (s *tlsStart) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
 	c.loop.wheel.Stop(s.timer)
 	s.over = true
 	c.extras.start, c.sock = nil, t
-	c.in.pauses &^= startingTLS | pausedSocket
+	c.in.pauses &^= startingTLS
+	c.in.unread = false
 	if s.ends {
 		t.CloseWrite()
 	}
@@ -366,7 +367,7 @@ func (c *Conn) leaveTLS() (handshaking bool) {
 	}
 	c.sock = s.raw
 	if s.paused {
-		c.in.pauses |= pausedSocket
+		c.in.unread = true
 	}
 	return false
 }

@@ -327,7 +327,7 @@ const trimEvery = 2 * time.Second
 func (l *Loop) trimSoon() {
 	if !l.wheel.Pending(l.trim) {
 		l.trim = l.wheel.At(l.after(trimEvery), func() {
-			if l.store.Trim(); l.store.Large() {
+			if l.store.Pool.Trim(); l.store.Large() {
 				l.trimSoon()
 			}
 		})

@@ -115,15 +115,15 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(len(d.Data))
+	l.count.add(numBytesIn, len(d.Data))
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
-	if !c.isOpen() || c.in.pauses != 0 {
-		l.count[numLost]++
+	if !c.isOpen() || c.in.pauses&^queued != 0 {
+		l.count.add(numLost, 1)
 		return
 	}
-	l.count[numMessages]++
+	l.messages++
 	l.current = c
 	if err := c.deliver(d.Data); err != nil {
 		c.refuseInput(err, "a message was refused")
@@ -136,7 +136,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
 	}
-	l.count[numSessions]++
+	l.count.add(numSessions, 1)
 	if err := p.ln.enter(); err != nil {
 		p.refused(err, newPeer)
 		return nil
@@ -173,14 +173,14 @@ func (p *packetPort) localAddr(at netip.Addr) net.Addr {
 var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
-	p.loop.count[numRefused]++
+	p.loop.count.add(numRefused, 1)
 	p.loop.server.logRefusal(reason, remote)
 }
 
 // flush sends what waits.
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
-		p.loop.count[numLost] += uint64(lost)
+		p.loop.count.add(numLost, lost)
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *Conn) notSent(err error) error {
 	case errors.Is(err, syscall.EMSGSIZE):
 		return ErrDatagramTooLong
 	case errors.Is(err, syscall.EAGAIN):
-		c.loop.count[numLost]++
+		c.loop.count.add(numLost, 1)
 		return nil // as if it had been lost on the way
 	case c.isDialed():
 		c.abort(err)
@@ -316,22 +316,17 @@ func (l *Loop) closePorts() {
 	l.ports = nil
 }
 
-// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
-func (a *dialing) lookUp() {
-	ctx, cancel := context.WithCancel(context.Background())
-	a.stop = cancel
-	a.loop.server.newcomers.Go(func() {
-		defer cancel()
-		remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
-		_ = a.loop.postUrgent(func() {
-			switch {
-			case a.over:
-			case err != nil:
-				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-			default:
-				a.connectPackets(remotes)
-			}
-		})
+// lookUp looks the name up, beside the loop, and goes on with its addresses on the loop.
+func (a *dialing) lookUp(ctx context.Context) {
+	remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
+	_ = a.loop.postUrgent(func() {
+		switch {
+		case !a.isWanted():
+		case err != nil:
+			a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+		default:
+			a.connectPackets(remotes)
+		}
 	})
 }
 
@@ -376,18 +371,15 @@ func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
-	local, _ := a.localFor(remote)
 	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, p)
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), a.localFor(remote), remote, p)
 	if err != nil {
 		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
 	p.only = &udpSession{port: p}
-	if a.gone() {
+	if c, _ := a.bringUp(p.only, p.local, net.UDPAddrFromAddrPort(remote)); c == nil {
 		to.Close()
-		return nil
 	}
-	l.begin(a.arrival(p.only, p.local, net.UDPAddrFromAddrPort(remote)))
 	return nil
 }

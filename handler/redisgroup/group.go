@@ -65,7 +65,7 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	if r != nil && h.cfg.OneOrder {
 		return h.publishExcept(r, o, except)
 	}
-	err := h.publishing.add(o)
+	err := h.publish(o)
 	if r != nil {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,13 +32,11 @@ type Hub struct {
 	timers  *timing.Scheduler
 	keeper  keeper
 
-	publishing, asking *lane
-	receipts           []time.Time // by bucket: when there was one; for the worker that has taken from it
+	publishing, asking []*lane // by bucket
 
-	seq      atomic.Uint64 // of what was published
-	commands atomic.Uint64 // with which it was, see publish.lua
-	stats    counters
-	errors   errorGate
+	seq    atomic.Uint64 // of what was published
+	stats  counters
+	errors errorGate
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
@@ -69,8 +68,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cancel()
 		return nil, err
 	}
-	h.receipts = make([]time.Time, h.keys.buckets)
-	h.publishing, h.asking = newLane(h, 0), newLane(h, 1)
+	h.publishing, h.asking = newLanes(h), newLanes(h)
 	if err := h.masters.start(ctx); err != nil {
 		if !cfg.Lazy {
 			h.stop(ctx)
@@ -79,7 +77,6 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.wg.Go(h.keeper.run)
-	h.wg.Go(h.keeper.runReaper)
 	return h, nil
 }
 
@@ -118,7 +115,7 @@ func (h *Hub) Close(ctx context.Context) error {
 
 // flush waits until all that is to be published has been.
 func (h *Hub) flush(ctx context.Context) error {
-	for h.publishing.len() > 0 {
+	for h.queued() > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -134,28 +131,29 @@ func (h *Hub) stop(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	h.cancel()
 	h.timers.Stop()
-	_ = await(ctx, func() error { h.wg.Wait(); return nil })
-	for _, o := range append(h.publishing.close(), h.asking.close()...) {
-		switch {
-		case o.unclear && o.message():
-			h.abandon(o, ErrUncertain)
-		case o.message() || o.op == opName:
-			h.abandon(o, ErrClosed)
-		}
+	for _, l := range slices.Concat(h.publishing, h.asking) {
+		l.close()
 	}
+	h.cancel()
+	_ = await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
 		r.refuseAll()
 	}
 }
 
-// lane returns the one for an op.
-func (h *Hub) lane(o op) *lane {
-	if o < opCatchUp {
-		return h.publishing
+// publish queues what is published, or tells of a user.
+func (h *Hub) publish(o *outgoing) error { return h.publishing[o.bucket].add(o) }
+
+// ask queues a question.
+func (h *Hub) ask(o *outgoing) error { return h.asking[o.bucket].add(o) }
+
+// queued returns how much waits to be published, or is under way.
+func (h *Hub) queued() (n int) {
+	for _, l := range h.publishing {
+		n += l.len()
 	}
-	return h.asking
+	return n
 }
 
 // after calls f after d, unless the Hub has ended by then.
@@ -191,9 +189,9 @@ func (h *Hub) hold(p place) *room {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
 		if p.kind == orderedRoom {
-			_ = h.publishing.add(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
+			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.masters.link(r.bucket).subs.touch(r.channel)
+		h.masters.link(r.bucket).touch(r.channel)
 	}
 	r.holders++
 	return r
@@ -206,21 +204,21 @@ func (h *Hub) release(r *room) {
 	if r.holders--; r.holders > 0 || h.closed {
 		return
 	}
-	r.generation++
-	generation := r.generation
-	h.after(h.cfg.Linger, func() { h.forget(r, generation) })
+	r.releases++
+	releases := r.releases
+	h.after(h.cfg.Linger, func() { h.forget(r, releases) })
 }
 
 // forget drops a room that had no members since.
-func (h *Hub) forget(r *room, generation int) {
+func (h *Hub) forget(r *room, releases int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.generation != generation || h.closed {
+	if r.holders > 0 || r.releases != releases || h.closed {
 		return
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.masters.link(r.bucket).subs.drop(r.channel)
+	h.masters.link(r.bucket).drop(r.channel)
 }
 
 // find returns the room with that channel, or nil.
@@ -285,7 +283,7 @@ func (h *Hub) Stats() Stats {
 	rooms := len(h.rooms)
 	h.mu.RUnlock()
 	return Stats{
-		Rooms: rooms, Queued: h.publishing.len(),
+		Rooms: rooms, Queued: h.queued(),
 		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Refused: h.stats.refused.Load(),
 		Received: h.stats.received.Load(), CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
 	}
@@ -325,9 +323,9 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local      handler.Group
-	holders    int // members, and those who are joining; guarded by hub.mu
-	generation int // guarded by hub.mu
+	local    handler.Group
+	holders  int // members, and those who are joining; guarded by hub.mu
+	releases int // how often the last of them has gone; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 
@@ -351,11 +349,11 @@ const maxExcepts = 1024
 // publishExcept queues o, which ref does not get when it comes back to r.
 func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	if r == nil || ref == (loop.Ref{}) {
-		return h.publishing.add(o)
+		return h.publish(o)
 	}
 	r.mu.Lock() // until ref is noted, nobody takes what comes back
 	defer r.mu.Unlock()
-	err := h.publishing.add(o)
+	err := h.publish(o)
 	if err == nil {
 		r.except(o, ref)
 	}

@@ -34,20 +34,26 @@ func (r *room) change(user string, n int) {
 // tell has Redis told whether a user is here, perhaps again. r.mu is held.
 func (r *room) tell(user string, here, again bool) {
 	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user), here: here, retold: again}
-	_ = r.hub.publishing.add(o) // fails once the Hub is closed
+	_ = r.hub.publish(o) // fails once the Hub is closed
 }
 
-// tellAgain tells Redis what it has refused: whether a user is here by now.
+// tellAgain tells Redis what it has refused: whether a user is here by now, or that a room is there.
 func (h *Hub) tellAgain(o *outgoing) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	o.here, o.retold = false, true
-	if r := h.rooms[o.channel]; r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		o.here = r.users[string(o.data)] > 0
+	r := h.rooms[o.channel]
+	switch {
+	case o.op == opUser:
+		o.here, o.retold = false, true
+		if r != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			o.here = r.users[string(o.data)] > 0
+		}
+	case r != o.room:
+		return
 	}
-	_ = h.publishing.add(o)
+	_ = h.publish(o) // fails once the Hub is closed
 }
 
 // reassert tells Redis who is here, all of them: it may have lost that. Who is known there already

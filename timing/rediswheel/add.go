@@ -3,7 +3,6 @@ package rediswheel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -63,47 +62,34 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return call{}, err
 	}
-	shard, at := q.shard(t.Key), -ceilDelay(t.Delay)
-	switch {
-	case !t.At.IsZero():
-		at = ceilMilli(t.At)
-	case t.Delay == 0 && t.Every > 0:
-		at = -ceilDelay(t.Every)
-	case t.Delay == 0 && t.Cron != "":
-		now, err := q.now(ctx, shard)
-		if err != nil {
-			return call{}, err
+	first := *t
+	if t.At.IsZero() && t.Delay == 0 {
+		first.Delay = t.Every
+		if t.Cron != "" {
+			now, err := q.client.Time(ctx).Result()
+			if err != nil {
+				return call{}, explain("time", err)
+			}
+			if first.At, err = t.next(now, now); err != nil {
+				return call{}, err
+			}
 		}
-		next, err := t.next(now, now)
-		if err != nil {
-			return call{}, err
-		}
-		at = ceilMilli(next)
 	}
 	record, err := t.record()
-	return q.on(shard, "add", "", policies[t.OnConflict], t.Key, record, at), err
+	return q.on(q.shard(t.Key), "add", "", policies[t.OnConflict], t.Key, record, first.start()), err
 }
 
 // added takes a letter of add.lua.
 func (q *Queue) added(key string, letter any) error {
 	switch letter {
 	case "c":
-		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, key)
+		return wrap(ErrConflict, "%q", key)
 	case "i":
 		q.count(func(s *Stats) { s.Ignored++ })
 	default:
 		q.count(func(s *Stats) { s.Added++ })
 	}
 	return nil
-}
-
-// now is the time of the server that has a shard.
-func (q *Queue) now(ctx context.Context, shard int) (time.Time, error) {
-	v, err := q.eval(ctx, q.on(shard, "stats", "", 1, 0))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.UnixMilli(toInt(list(v)[6])), nil
 }
 
 // restore notes anew how many shards there are, as Redis may have lost that, and adds the tasks of
@@ -115,21 +101,20 @@ func (q *Queue) restore(ctx context.Context) error {
 		return err
 	}
 	if n != len(q.keys) {
-		return badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
+		return wrap(ErrConfig, "the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
+	}
+	now, err := q.client.Time(ctx).Result()
+	if err != nil {
+		return explain("time", err)
 	}
 	tasks := slices.Clone(q.cfg.Repeating)
 	for i := range tasks {
 		t := &tasks[i]
 		t.OnConflict = Ignore
-		if t.At.IsZero() {
-			continue
-		}
-		now, err := q.now(ctx, q.shard(t.Key))
-		if err == nil && t.At.Before(now) {
-			t.At, err = t.next(t.At, now)
-		}
-		if err != nil {
-			return err
+		if !t.At.IsZero() && t.At.Before(now) {
+			if t.At, err = t.next(t.At, now); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(q.addAll(ctx, tasks)...)
@@ -166,29 +151,26 @@ func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (a
 //
 // Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {
-	if d > MaxDelay {
-		return badTask("the new delay of %q is more than 100 years", key)
-	}
-	return q.reschedule(ctx, key, -ceilDelay(d))
+	return q.reschedule(ctx, Task{Key: key, Delay: d})
 }
 
 // RescheduleAt is Reschedule with a time.
 func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) error {
-	if time.Until(at) > century {
-		return badTask("the new time of %q, %v, is in more than 100 years", key, at)
-	}
-	return q.reschedule(ctx, key, ceilMilli(at))
+	return q.reschedule(ctx, Task{Key: key, At: at})
 }
 
-func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
-	v, err := q.evalKey(ctx, "move", key, "", key, at, 0)
+func (q *Queue) reschedule(ctx context.Context, t Task) error {
+	if err := t.check(0); err != nil {
+		return err
+	}
+	v, err := q.evalKey(ctx, "move", t.Key, "", t.Key, t.start(), 0)
 	switch {
 	case err != nil:
 		return err
 	case v == "running":
-		return fmt.Errorf("rediswheel: %w: %q", ErrRunning, key)
+		return wrap(ErrRunning, "%q", t.Key)
 	case v == "missing":
-		return fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
+		return wrap(ErrNotFound, "%q", t.Key)
 	}
 	return nil
 }

@@ -20,6 +20,11 @@ var (
 	ErrLost     = errors.New("redis has lost tasks")                  // for Config.OnError: shards are empty that were not
 )
 
+// wrap adds what exactly was wrong.
+func wrap(kind error, format string, args ...any) error {
+	return fmt.Errorf("rediswheel: %w: %s", kind, fmt.Sprintf(format, args...))
+}
+
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.
 var (
 	ErrLeaseLost = errors.New("rediswheel: the task was given to another worker, or replaced")

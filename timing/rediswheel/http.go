@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,27 +88,16 @@ var special string
 // refusePrivate is called by the dialer with the address that it is about to connect to.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
-	if err != nil || !isPublic(ap.Addr().Unmap().WithZone("")) {
+	a := ap.Addr().Unmap().WithZone("")
+	public := err == nil && (a.Is4() || netip.MustParsePrefix("2000::/3").Contains(a))
+	for line := range strings.Lines(special) {
+		public = public && !netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a)
+	}
+	if !public {
 		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
 	}
 	return nil
 }
-
-// isPublic reports whether an address is of the public Internet.
-func isPublic(a netip.Addr) bool {
-	if a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
-		return false
-	}
-	for line := range strings.Lines(special) {
-		if netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a) {
-			return false
-		}
-	}
-	return true
-}
-
-// maxRetryAfter bounds what a host may ask for.
-const maxRetryAfter = time.Hour
 
 func (h *HTTPCallback) init() {
 	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
@@ -137,11 +125,11 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 		return Permanent(err)
 	}
 	host := req.URL.Host
-	if !h.enter(host) {
+	if !h.count(host, 1) {
 		wait := time.Second + jitter(time.Second/2)
 		return Postpone(wait, fmt.Errorf("%d requests to %s are on their way", h.PerHost, host))
 	}
-	defer h.exit(host)
+	defer h.count(host, -1)
 	resp, err := h.client.Do(req)
 	if errors.Is(err, ErrPrivateAddress) {
 		return Permanent(err)
@@ -154,22 +142,17 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	return judge(resp)
 }
 
-func (h *HTTPCallback) enter(host string) bool {
+// count adds n to the requests that are on their way to a host, unless there are too many already.
+func (h *HTTPCallback) count(host string, n int) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	if h.hosts[host] >= h.PerHost {
+	if h.hosts[host]+n > h.PerHost {
 		return false
 	}
-	h.hosts[host]++
-	return true
-}
-
-func (h *HTTPCallback) exit(host string) {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	if h.hosts[host]--; h.hosts[host] == 0 {
+	if h.hosts[host] += n; h.hosts[host] == 0 {
 		delete(h.hosts, host)
 	}
+	return true
 }
 
 func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, error) {
@@ -181,7 +164,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 		return nil, err
 	}
 	for name, values := range t.Header {
-		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, notAValue) {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(strings.Join(values, "")) {
 			return nil, fmt.Errorf("the header %q cannot be sent: its name or a value has bytes that HTTP has no place for", name)
 		}
 		req.Header[http.CanonicalHeaderKey(name)] = values
@@ -193,76 +176,64 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", at)
 	if h.Secret != "" {
-		key, err := secretKey(h.Secret)
+		signature, err := sign(h.Secret, id, at, t.Body)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Webhook-Signature", sign(key, id, at, t.Body))
+		req.Header.Set("Webhook-Signature", signature)
 	}
 	return req, nil
 }
-
-func notAValue(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
 
 // webhookID names an occurrence of a task. A task that replaced another has another body or time,
 // and so another name.
 func webhookID(t *Task) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %s", t.Occurred.UnixMilli(), len(t.Key), t.Key)
-	h.Write(t.Body)
+	fmt.Fprintf(h, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body)
 	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-func secretKey(secret string) ([]byte, error) {
-	if rest, ok := strings.CutPrefix(secret, "whsec_"); ok {
-		key, err := base64.StdEncoding.DecodeString(rest)
-		if err != nil {
-			return nil, fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
-		}
-		return key, nil
-	}
-	return []byte(secret), nil
 }
 
 // sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined
 // by dots.
-func sign(key []byte, id, at string, body []byte) string {
+func sign(secret, id, at string, body []byte) (string, error) {
+	key := []byte(secret)
+	if coded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		var err error
+		if key, err = base64.StdEncoding.DecodeString(coded); err != nil {
+			return "", fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
+		}
+	}
 	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.", id, at)
-	mac.Write(body)
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
 // judge says what an answer means.
 func judge(resp *http.Response) error {
+	err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
-		err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
-		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return RetryAfter(after, err)
+		if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
+			return RetryAfter(min(d, maxRetryAfter), err)
 		}
 		return err
 	case code >= 300 && code < 400:
-		return Permanent(fmt.Errorf("%s answered %s, and redirects are not followed", resp.Request.URL.Host, resp.Status))
+		err = fmt.Errorf("%w, and redirects are not followed", err)
 	}
-	return Permanent(fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status))
+	return Permanent(err)
 }
 
-// retryAfter reads the header: seconds, or a date. One that says "now", or a date that has passed,
-// says nothing: all attempts would be over in an instant.
-func retryAfter(v string, now time.Time) (time.Duration, bool) {
-	if v == "" {
-		return 0, false
+// maxRetryAfter bounds what a host may ask for.
+const maxRetryAfter = time.Hour
+
+// retryAfter reads the header: seconds, or a date. What is not positive says nothing: all attempts
+// would be over in an instant.
+func retryAfter(v string) time.Duration {
+	if at, err := http.ParseTime(v); err == nil {
+		return time.Until(at)
 	}
-	if seconds, err := strconv.ParseUint(v, 10, 63); err == nil {
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second, seconds > 0
-	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0, false
-	}
-	d := at.Sub(now)
-	return min(d, maxRetryAfter), d > 0
+	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than maxRetryAfter
+	return time.Duration(seconds) * time.Second
 }

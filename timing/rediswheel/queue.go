@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -113,10 +112,6 @@ type Config struct {
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-func badConfig(format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", ErrConfig, fmt.Sprintf(format, args...))
-}
-
 // setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
 func (c *Config) setDefaults() error {
 	c.Name = cmp.Or(c.Name, DefaultName)
@@ -133,7 +128,7 @@ func (c *Config) setDefaults() error {
 		c.Backoff = DefaultBackoff
 	}
 	if !goodName.MatchString(c.Name) {
-		return badConfig("Name %q: want up to 64 letters, digits and ._:-", c.Name)
+		return wrap(ErrConfig, "Name %q: want up to 64 letters, digits and ._:-", c.Name)
 	}
 	const much = math.MaxInt32
 	return cmp.Or(
@@ -150,23 +145,21 @@ func within[T cmp.Ordered](name string, v, least, most T) error {
 	if v >= least && v <= most { // which a float that is no number is not
 		return nil
 	}
-	return badConfig("%s %v: want %v to %v, or 0", name, v, least, most)
+	return wrap(ErrConfig, "%s %v: want %v to %v, or 0", name, v, least, most)
 }
 
 // checkRepeating finds what makes no sense in Config.Repeating.
 func (c *Config) checkRepeating() error {
 	c.Repeating = slices.Clone(c.Repeating)
 	keys := make(map[string]bool)
-	for i := range c.Repeating {
-		t := &c.Repeating[i]
-		if err := t.check(c.MaxBody); err != nil {
-			return badConfig("Repeating: %v", err)
-		}
-		if !t.repeats() {
-			return badConfig("Repeating: %q has neither Every nor Cron", t.Key)
-		}
-		if keys[t.Key] {
-			return badConfig("Repeating: there are two with the key %q", t.Key)
+	for _, t := range c.Repeating {
+		switch err := t.check(c.MaxBody); {
+		case err != nil:
+			return wrap(ErrConfig, "Repeating: %v", err)
+		case !t.repeats():
+			return wrap(ErrConfig, "Repeating: %q has neither Every nor Cron", t.Key)
+		case keys[t.Key]:
+			return wrap(ErrConfig, "Repeating: there are two with the key %q", t.Key)
 		}
 		keys[t.Key] = true
 	}
@@ -199,7 +192,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	if _, ring := client.(*redis.Ring); ring {
-		return nil, badConfig("a redis.Ring does not keep keys where they are; use a cluster, or one server")
+		return nil, wrap(ErrConfig, "a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
 	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints"}
 	if err := q.checkEviction(ctx); err != nil {
@@ -214,7 +207,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	if cfg.Shards != 0 && cfg.Shards != shards {
-		return nil, badConfig("Shards is %d, but the queue %q has %d", cfg.Shards, cfg.Name, shards)
+		return nil, wrap(ErrConfig, "Shards is %d, but the queue %q has %d", cfg.Shards, cfg.Name, shards)
 	}
 	q.shards = make(map[string]int)
 	for i := range shards {
@@ -229,7 +222,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 func (q *Queue) Name() string { return q.cfg.Name }
 
 // layout is the version of what the keys hold.
-const layout = "4"
+const layout = "5"
 
 // settleShards agrees with all others that use the queue on how many shards there are: as many as
 // that, if nobody has said so before.
@@ -243,7 +236,7 @@ func (q *Queue) settleShards(ctx context.Context, shards int) (int, error) {
 	version, number, _ := strings.Cut(there, " ")
 	settled, err := strconv.Atoi(number)
 	if version != layout || err != nil || settled < 1 || settled > 1024 {
-		return 0, badConfig("the key %s holds %q, which is not of this version", key, there)
+		return 0, wrap(ErrConfig, "the key %s holds %q, which is not of this version", key, there)
 	}
 	return settled, nil
 }
@@ -258,7 +251,7 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 		}
 		policy := info.Item("Memory", "maxmemory_policy")
 		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
-			return badConfig("redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
+			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
 		return explain("open", info.Err())
 	}

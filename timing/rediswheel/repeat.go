@@ -16,17 +16,17 @@ var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Mo
 func (t *Task) checkRepeat() error {
 	switch {
 	case t.Every < 0 || t.Every > 0 && t.Every < time.Millisecond:
-		return badTask("%q has Every %v, of at least 1ms", t.Key, t.Every)
+		return wrap(ErrBadTask, "%q has Every %v, of at least 1ms", t.Key, t.Every)
 	case t.Every > MaxDelay:
-		return badTask("%q has an Every of more than 100 years", t.Key)
+		return wrap(ErrBadTask, "%q has an Every of more than 100 years", t.Key)
 	case t.Every > 0 && t.Cron != "":
-		return badTask("%q has both Every and Cron", t.Key)
+		return wrap(ErrBadTask, "%q has both Every and Cron", t.Key)
 	case t.Misfire < RunOnce || t.Misfire > Skip:
-		return badTask("%q has Misfire %d", t.Key, t.Misfire)
+		return wrap(ErrBadTask, "%q has Misfire %d", t.Key, t.Misfire)
 	case t.Zone != "" && t.Cron == "":
-		return badTask("%q has a Zone, but no Cron that it would apply to", t.Key)
+		return wrap(ErrBadTask, "%q has a Zone, but no Cron that it would apply to", t.Key)
 	case t.repeats() && t.KeepResult > 0:
-		return badTask("%q repeats and has KeepResult: its occurrences would have one result", t.Key)
+		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
 	case t.Cron == "":
 		return nil
 	}
@@ -50,7 +50,7 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	}
 	next := s.after(now)
 	if next.IsZero() {
-		return next, badTask("%q: the Cron %q never comes", t.Key, t.Cron)
+		return next, wrap(ErrBadTask, "%q: the Cron %q never comes", t.Key, t.Cron)
 	}
 	return next, nil
 }
@@ -117,19 +117,19 @@ var zones sync.Map
 
 func (t *Task) schedule() (*schedule, error) {
 	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
-		return nil, badTask("the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
+		return nil, wrap(ErrBadTask, "the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
 	}
 	zone, known := zones.Load(t.Zone)
 	if !known {
 		loaded, err := time.LoadLocation(t.Zone)
 		if err != nil || t.Zone == "Local" {
-			return nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+			return nil, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
 		}
 		zone, _ = zones.LoadOrStore(t.Zone, loaded)
 	}
 	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {
-		return nil, badTask("the Cron %q of %q: %v", t.Cron, t.Key, err)
+		return nil, wrap(ErrBadTask, "the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
 	s := &schedule{parsed, zone.(*time.Location), true}
 	if spec, ok := parsed.(*cron.SpecSchedule); ok {

@@ -30,7 +30,7 @@ func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
 	if p.loop.packets == nil {
 		p.loop.packets = netpackets.NewBatch()
 	}
-	if p.place, err = p.loop.poll.add(p.fd, unix.EPOLLIN, p); err != nil {
+	if p.place, err = p.loop.add(p.fd, unix.EPOLLIN, p); err != nil {
 		return err
 	}
 	p.added = true
@@ -58,9 +58,12 @@ func (p *packets) Close() {
 	}
 	p.Flush()
 	p.closed = true
-	p.loop.poll.remove(p.place, p.fd)
+	p.loop.remove(p.place, p.fd)
 	_ = p.Socket.Close()
 }
+
+// release implements pollee.
+func (p *packets) release() { _ = p.Socket.Close() }
 
 // groupPort implements engine.PacketPort with a socket for each loop.
 type groupPort struct {

@@ -78,6 +78,9 @@ type Socket struct {
 	out       outBatch
 }
 
+// SyscallConn implements syscall.Conn.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
 // use makes c the socket.
 func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
 
@@ -158,9 +161,6 @@ func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, o
 	s.use(c.(*net.UDPConn))
 	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
-
-// SyscallConn implements syscall.Conn.
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
 // Close closes the socket. No other method may be called after it.
 func (s *Socket) Close() error { return s.conn.Close() }

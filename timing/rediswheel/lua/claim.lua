@@ -93,9 +93,12 @@ if held[3] then next = nil end
 local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
 -- While back is 0, nobody tells the owner of something earlier.
 redis.call('HSET', own, 'back', held[3] and 0 or math.min(now + ARGV[10], next or math.huge))
-if owner ~= worker or till < now + 1.5 * ARGV[10] then
+local renewed, more = owner ~= worker or till < now + 1.5 * ARGV[10], next and next <= now
+if renewed then
   till = now + ARGV[9]
   redis.call('HSET', own, 'worker', worker, 'until', till)
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'own ' .. own .. ' ' .. worker .. ' ' .. till)
+end
+if renewed or more then
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' ' .. worker .. ' ' .. till .. (more and ' more' or ''))
 end
 return {t[1], t[2], owner and worker or '', till, next or '', ends or '', back, died, ids, dues, states, records}

@@ -3,17 +3,12 @@ package engine
 import (
 	"net"
 	"net/netip"
+	"syscall"
 )
 
-// A Connector is an Engine that connects without waiting.
-type Connector interface {
-	// Connect begins, on the loop, to connect a TCP socket to an address, which has no zone. open is
-	// called on the loop, once and never inline: with the socket and its own address, or with the
-	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
-	// open is not called; after open it does nothing.
-	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
-		cancel func())
-}
+// Control is called with a socket before it is bound, or connects, as that of net.ListenConfig and
+// net.Dialer is. nil: there is nothing to do.
+type Control = func(network, address string, c syscall.RawConn) error
 
 // A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
 // share it. Each peer of it stays on one loop.

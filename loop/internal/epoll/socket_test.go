@@ -5,7 +5,6 @@ package epoll
 import (
 	"errors"
 	"io"
-	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -13,14 +12,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-func TestConnectTalkClose(t *testing.T) {
+func TestSocketTalkClose(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		addr, accepted := listen(t)
 		ear := newEar()
-		sock, err := r.connect(addr, ear)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sock := r.connect(addr, ear)
 		peer := wait(t, accepted, "accept")
 		peer.Write([]byte("hello"))
 		if got := wait(t, ear.heard, "input"); got != "hello" {
@@ -37,14 +33,11 @@ func TestConnectTalkClose(t *testing.T) {
 	})
 }
 
-func TestConnectFullSocket(t *testing.T) {
+func TestSocketFullSocket(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		addr, accepted := listen(t)
 		ear := newEar()
-		sock, err := r.connect(addr, ear)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sock := r.connect(addr, ear)
 		peer := wait(t, accepted, "accept")
 		n := r.fill(sock, ear)
 		readFull(t, peer, n)
@@ -82,14 +75,11 @@ func (r *rig) fill(s engine.Socket, e *ear) (n int) {
 	}
 }
 
-func TestConnectPauseAndHalfClose(t *testing.T) {
+func TestSocketPauseAndHalfClose(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		addr, accepted := listen(t)
 		ear := newEar()
-		sock, err := r.connect(addr, ear)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sock := r.connect(addr, ear)
 		peer := wait(t, accepted, "accept")
 		for range 20 {
 			r.do(0, func() {
@@ -125,14 +115,11 @@ func TestConnectPauseAndHalfClose(t *testing.T) {
 }
 
 // A paused socket that ends in order keeps what it has; one that is reset is told.
-func TestConnectPausedEnds(t *testing.T) {
+func TestSocketPausedEnds(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		addr, accepted := listen(t)
 		first, second := newEar(), newEar()
-		sock, err := r.connect(addr, first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sock := r.connect(addr, first)
 		peer := wait(t, accepted, "accept")
 		r.do(0, func() { sock.Pause(); sock.CloseWrite() })
 		peer.Write([]byte("last words"))
@@ -144,76 +131,13 @@ func TestConnectPausedEnds(t *testing.T) {
 		}
 		wait(t, first.closed, "the end")
 
-		sock, err = r.connect(addr, second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sock = r.connect(addr, second)
 		peer = wait(t, accepted, "accept")
 		r.do(0, func() { sock.Pause() })
 		peer.SetLinger(0)
 		peer.Close()
 		if err := wait(t, second.closed, "the reset"); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("closed with %v", err)
-		}
-	})
-}
-
-func TestConnectRefused(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		if _, err := r.connect(unused(t), newEar()); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// unused returns an address where nobody listens.
-func unused(t *testing.T) netip.AddrPort {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) }) // bound meanwhile, so that nobody else gets the port
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*syscall.SockaddrInet4).Port))
-}
-
-func TestConnectCanceled(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		addr, _ := listen(t)
-		r.do(0, func() {
-			cancel := r.Connect(0, netip.AddrPort{}, addr, func(engine.Socket, netip.AddrPort, error) engine.Sink {
-				t.Error("opened after cancel")
-				return nil
-			})
-			cancel()
-			cancel()
-		})
-		r.do(0, func() {})
-	})
-}
-
-// A connection to a port of this machine where nobody listens may get that port as its own, and
-// then it reaches itself.
-func TestConnectToItself(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		own := unused(t)
-		result := make(chan error, 1)
-		r.do(0, func() {
-			free := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 77}), own.Port())
-			r.Connect(0, free, free, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
-				result <- err
-				return nil
-			})
-		})
-		if err := wait(t, result, "an answer"); err == nil {
-			t.Error("connected to itself")
 		}
 	})
 }
