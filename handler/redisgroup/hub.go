@@ -42,9 +42,10 @@ type Hub struct {
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
 	closed bool
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	sending sync.WaitGroup // lanes
+	wg      sync.WaitGroup
 }
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
@@ -131,11 +132,13 @@ func (h *Hub) stop(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	h.cancel()
 	h.timers.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
-		l.close()
+		l.mu.Lock() // none begins to run any more
+		l.mu.Unlock()
 	}
-	h.cancel()
+	h.sending.Wait() // which waits for nobody
 	_ = await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
 		r.refuseAll()
@@ -143,7 +146,13 @@ func (h *Hub) stop(ctx context.Context) {
 }
 
 // publish queues what is published, or tells of a user.
-func (h *Hub) publish(o *outgoing) error { return h.publishing[o.bucket].add(o) }
+func (h *Hub) publish(o *outgoing) error {
+	err := h.publishing[o.bucket].add(o)
+	if err == ErrQueueFull && o.message() {
+		h.stats.refused.Add(1)
+	}
+	return err
+}
 
 // ask queues a question.
 func (h *Hub) ask(o *outgoing) error { return h.asking[o.bucket].add(o) }
@@ -330,9 +339,10 @@ type room struct {
 	forgotten atomic.Bool // another room may have its channel
 
 	mu      sync.Mutex
-	excepts map[uint64]excepted // by message of ours: who does not get it
-	sweepAt int                 // how many of them are too many
-	users   map[string]int      // connections here by user, in ordered rooms
+	excepts map[uint64]excepted  // by message of ours: who does not get it
+	sweepAt int                  // how many of them are too many
+	users   map[string]*presence // by user, in ordered rooms
+	untold  bool                 // Redis will be told of them
 	order   order
 }
 
