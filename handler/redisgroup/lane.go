@@ -360,7 +360,7 @@ func (l *lane) settle(all []*request) (again []*outgoing) {
 		case first.op == opAsk:
 			err = first.ask.answered(r.cmd)
 		case first.op == opPlain && err == nil:
-			l.hub.stats.published.Add(1)
+			l.hub.count(&l.hub.stats.Published)
 		case first.op == opPlain && i < taken: // sent again it would come after a later one
 			l.hub.abandon(first, err)
 			continue
@@ -404,7 +404,7 @@ const refusedWait = time.Second
 // again after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
 	if o.message() {
-		h.stats.lost.Add(1)
+		h.count(&h.stats.Lost)
 	}
 	if o.done != nil {
 		o.done(Position{}, err)

@@ -8,17 +8,10 @@ type presence struct {
 	told  bool // Redis may have the user as here
 }
 
-// present counts the user of a connection that has become a member, 1, or is one no more, -1.
-func (r *room) present(m *membership, n int) {
-	if b := m.users[r.hub]; b != nil {
-		r.change(b.name, n)
-	}
-}
-
-// change counts a user's connections in this process. Only the first and the last are told to
+// change counts a user's connections in this process, one more or one less. Only the first and the last are told to
 // Redis, in order with what is published.
 func (r *room) change(user string, n int) {
-	if r.kind != orderedRoom {
+	if r.kind != orderedRoom || user == "" {
 		return
 	}
 	r.mu.Lock()

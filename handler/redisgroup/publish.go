@@ -116,7 +116,7 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:
-			hub.stats.published.Add(1)
+			hub.count(&hub.stats.Published)
 			if o.done != nil {
 				o.done(at, nil)
 			}
