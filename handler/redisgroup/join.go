@@ -172,15 +172,6 @@ func (r *room) refuse(j *joining, err error) {
 	}
 }
 
-// refuseAll is what becomes of those who are joining when the Hub has ended.
-func (r *room) refuseAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for j := range r.order.joins {
-		r.refuse(j, ErrClosed)
-	}
-}
-
 // giveUp ends a joining: it has left. r.mu is not held.
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
@@ -252,7 +243,7 @@ func (r *room) fire(j *joining) {
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
 // does not reach it, and what is posted from now on comes later.
 func (r *room) arrived(c *loop.Conn, j *joining) {
-	m := membershipOf(c)
+	m := r.hub.join(c)
 	r.mu.Lock()
 	if j.gone.Load() {
 		r.mu.Unlock()
@@ -292,7 +283,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		}
 	}
 	a.Replay = len(replay)
-	r.present(m, 1) // before then, which may bind c to another user, or leave
+	r.change(m.user, 1) // before then, which may bind c to another user, or leave
 	j.then(c, a)
 	for _, msg := range replay {
 		if _, member := m.rooms[r]; !member || c.Send(msg) != nil {

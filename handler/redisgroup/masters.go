@@ -120,9 +120,9 @@ func (t *masters) assign() {
 	for _, r := range t.hub.all() {
 		if old := before[r.bucket]; old != nil && old != now[r.bucket] {
 			r.lostSubscription()
-			old.touch(r.channel)
+			old.touch(r.channel, false)
 		}
-		now[r.bucket].compare(r)
+		now[r.bucket].touch(r.channel, true)
 	}
 }
 

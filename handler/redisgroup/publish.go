@@ -23,7 +23,9 @@ func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
 		return nil
 	}
 	keys, args := l.publishArgs(&request{})
-	answers, err := publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
+	answers, err := answer(l.hub.ctx, func() ([]string, error) {
+		return publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
+	})
 	if err == nil && len(answers) == 1 {
 		l.server, l.introduced = answers[0], began
 	}
@@ -109,10 +111,12 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
 			hub.keeper.rejoin(r.node)
+		case o.op == opUser:
+			hub.told(o)
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:
-			hub.stats.published.Add(1)
+			hub.count(&hub.stats.Published)
 			if o.done != nil {
 				o.done(at, nil)
 			}

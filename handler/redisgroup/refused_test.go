@@ -61,7 +61,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 			r := h.hold(h.keys.place(orderedRoom, what))
 			j := &joining{room: r, ref: c.Ref(), until: time.Now().Add(time.Hour)}
 			j.then = func(_ *loop.Conn, a Arrival) { arrived <- a }
-			membershipOf(c).rooms[r] = j
+			h.join(c).rooms[r] = j
 			r.begin(j)
 			denied(j)
 		})
