@@ -193,7 +193,7 @@ func TestOldNewsOfOwner(t *testing.T) {
 		stop := start(t, q, r)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		news := fmt.Sprint(q.keys[0][ownKey], " other ", time.Now().Add(3*DefaultRefresh).UnixMilli())
+		news := fmt.Sprint(q.keys[0][ownKey], " other ", 3*DefaultRefresh.Milliseconds())
 		must(t, client.Publish(ctx, q.channel, news).Err())
 		synctest.Wait()
 		must(t, q.Add(ctx, Task{Key: "now"}))

@@ -3,7 +3,6 @@ package rediswheel
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	_ "time/tzdata" // a worker without zoneinfo would otherwise know no zone; half a megabyte
 
@@ -15,10 +14,8 @@ var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Mo
 
 func (t *Task) checkRepeat() error {
 	switch {
-	case t.Every < 0 || t.Every > 0 && t.Every < time.Millisecond:
-		return wrap(ErrBadTask, "%q has Every %v, of at least 1ms", t.Key, t.Every)
-	case t.Every > MaxDelay:
-		return wrap(ErrBadTask, "%q has an Every of more than 100 years", t.Key)
+	case t.Every != 0 && (t.Every < time.Millisecond || t.Every > MaxDelay):
+		return wrap(ErrBadTask, "%q has Every %v: want 1ms to 100 years", t.Key, t.Every)
 	case t.Every > 0 && t.Cron != "":
 		return wrap(ErrBadTask, "%q has both Every and Cron", t.Key)
 	case t.Misfire < RunOnce || t.Misfire > Skip:
@@ -112,26 +109,19 @@ func offsetAt(t time.Time) time.Duration {
 
 func latest(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
-// zones keeps zones by their names: loading one takes longer than all else that a repetition needs.
-var zones sync.Map
-
 func (t *Task) schedule() (*schedule, error) {
 	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
 		return nil, wrap(ErrBadTask, "the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
 	}
-	zone, known := zones.Load(t.Zone)
-	if !known {
-		loaded, err := time.LoadLocation(t.Zone)
-		if err != nil || t.Zone == "Local" {
-			return nil, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
-		}
-		zone, _ = zones.LoadOrStore(t.Zone, loaded)
+	zone, err := time.LoadLocation(t.Zone)
+	if err != nil || t.Zone == "Local" {
+		return nil, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
 	}
 	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {
 		return nil, wrap(ErrBadTask, "the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
-	s := &schedule{parsed, zone.(*time.Location), true}
+	s := &schedule{parsed, zone, true}
 	if spec, ok := parsed.(*cron.SpecSchedule); ok {
 		const allHours = 1<<24 - 1
 		spec.Location = time.UTC

@@ -17,7 +17,7 @@ type run struct {
 	shard  int
 	task   Task
 	token  string                  // of the claim
-	offset time.Duration           // see shard
+	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
 }
@@ -30,7 +30,7 @@ type end struct {
 	achieved bool   // the handler has returned nil
 }
 
-// redisNow is the time by Redis' clock, to within half a round trip.
+// redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
 // begin starts the handler of a run, unless the worker stops.
@@ -198,7 +198,7 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
 				}
 			}
-			w.ask(c, func(answer any, _ time.Duration) {
+			w.ask(c, func(answer any) {
 				letters, ok := answer.(string)
 				for i, r := range group {
 					if ok {
