@@ -24,13 +24,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Defaults of an [HTTPCallback].
-const (
-	DefaultCallbackTimeout = 10 * time.Second
-	DefaultMaxResponse     = 64 << 10
-	DefaultPerHost         = 16
-)
-
 // HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
 // Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
 // use; it must not be copied or changed once in use.
@@ -43,16 +36,16 @@ const (
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
 // and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	// Timeout bounds one request, the answer included. 0 means DefaultCallbackTimeout.
+	// Timeout bounds one request, the answer included. 0 means 10 seconds.
 	Timeout time.Duration
 
 	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
-	// its connection is closed. 0 means DefaultMaxResponse.
+	// its connection is closed. 0 means 64 KiB.
 	MaxResponse int64
 
 	// PerHost is how many requests to one host are on their way at once, so that a slow host does
 	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
-	// means DefaultPerHost.
+	// means 16.
 	PerHost int
 
 	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
@@ -97,9 +90,9 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 }
 
 func (h *HTTPCallback) init() {
-	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
-	h.MaxResponse = cmp.Or(h.MaxResponse, DefaultMaxResponse)
-	h.PerHost = cmp.Or(h.PerHost, DefaultPerHost)
+	h.Timeout = cmp.Or(h.Timeout, 10*time.Second)
+	h.MaxResponse = cmp.Or(h.MaxResponse, 64<<10)
+	h.PerHost = cmp.Or(h.PerHost, 16)
 	h.hosts = make(map[string]int)
 	transport := h.Transport
 	if transport == nil {

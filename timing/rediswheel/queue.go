@@ -16,37 +16,22 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Defaults of a [Config].
-const (
-	DefaultName          = "loopwheel"
-	DefaultShards        = 4 // in a cluster, DefaultClusterShards
-	DefaultClusterShards = 64
-	DefaultMaxBody       = 64 << 10
-	DefaultConcurrency   = 64
-	DefaultLease         = 15 * time.Second
-	DefaultTimeout       = 10 * time.Minute
-	DefaultMaxAttempts   = 16
-	DefaultMaxDeliveries = 16
-	DefaultRefresh       = 2 * time.Second
-	DefaultStopTimeout   = 20 * time.Second
-)
-
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
 // queue should have the same Name, Shards, Lease and Refresh.
 type Config struct {
 	// Name begins the names of all keys: queues with different names have nothing in common.
-	// Letters, digits and "._:-", at most 64. Empty means DefaultName.
+	// Letters, digits and "._:-", at most 64. Empty means "loopwheel".
 	Name string
 
 	// Shards is how many parts the queue has, and how many workers can claim tasks at once. The
 	// first Open settles it, and fails with another number later. 0 means what is settled, or else
-	// DefaultShards, or DefaultClusterShards in a cluster. At most 1,024.
+	// 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	// MaxBody bounds Task.Body. 0 means DefaultMaxBody; 16 MiB is the most.
+	// MaxBody bounds Task.Body. 0 means 64 KiB; 16 MiB is the most.
 	MaxBody int
 
-	// Concurrency is how many tasks one Run works on at once. 0 means DefaultConcurrency.
+	// Concurrency is how many tasks one Run works on at once. 0 means 64.
 	Concurrency int
 
 	// Places, if not nil, bounds what runs at once in place of Concurrency: Runs of several queues
@@ -60,19 +45,19 @@ type Config struct {
 
 	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it
 	// while the handler runs. After a crash, another gets the task when the lease has run out and
-	// the shard has another owner: see Refresh. 0 means DefaultLease; a second is the least.
+	// the shard has another owner: see Refresh. 0 means 15 seconds; a second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
-	// keeps its task and its place among Concurrency. 0 means DefaultTimeout.
+	// keeps its task and its place among Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
 	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means
-	// DefaultMaxAttempts.
+	// 16.
 	MaxAttempts int
 
 	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may
-	// be the reason. 0 means DefaultMaxDeliveries.
+	// be the reason. 0 means 16.
 	MaxDeliveries int
 
 	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
@@ -81,11 +66,11 @@ type Config struct {
 
 	// Refresh is how often a worker looks at its shards unasked: how late a task may be if a
 	// message was lost. A worker that is not heard of for three times as long loses its shards. 0
-	// means DefaultRefresh. From 100 ms to 1 minute.
+	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
 	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends
-	// theirs. 0 means DefaultStopTimeout.
+	// theirs. 0 means 20 seconds.
 	StopTimeout time.Duration
 
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
@@ -108,7 +93,7 @@ var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
 // setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
 func (c *Config) setDefaults() error {
-	if c.Name = cmp.Or(c.Name, DefaultName); !goodName.MatchString(c.Name) {
+	if c.Name = cmp.Or(c.Name, "loopwheel"); !goodName.MatchString(c.Name) {
 		return wrap(ErrConfig, "Name %q: want up to 64 letters, digits and ._:-", c.Name)
 	}
 	if c.Backoff == nil {
@@ -116,16 +101,16 @@ func (c *Config) setDefaults() error {
 	}
 	return cmp.Or(
 		setting("Shards", &c.Shards, 0, 0, 1024),
-		setting("MaxBody", &c.MaxBody, DefaultMaxBody, 1, 16<<20),
-		setting("Concurrency", &c.Concurrency, DefaultConcurrency, 1, math.MaxInt32),
+		setting("MaxBody", &c.MaxBody, 64<<10, 1, 16<<20),
+		setting("Concurrency", &c.Concurrency, 64, 1, math.MaxInt32),
 		setting("Weight", &c.Weight, 1, 1, 1000),
 		setting("Rate", &c.Rate, 0, 0, 1e6),
-		setting("Lease", &c.Lease, DefaultLease, time.Second, century),
-		setting("Timeout", &c.Timeout, DefaultTimeout, 1, century),
-		setting("MaxAttempts", &c.MaxAttempts, DefaultMaxAttempts, 1, math.MaxInt32),
-		setting("MaxDeliveries", &c.MaxDeliveries, DefaultMaxDeliveries, 1, math.MaxInt32),
-		setting("Refresh", &c.Refresh, DefaultRefresh, 100*time.Millisecond, time.Minute),
-		setting("StopTimeout", &c.StopTimeout, DefaultStopTimeout, 1, century),
+		setting("Lease", &c.Lease, 15*time.Second, time.Second, century),
+		setting("Timeout", &c.Timeout, 10*time.Minute, 1, century),
+		setting("MaxAttempts", &c.MaxAttempts, 16, 1, math.MaxInt32),
+		setting("MaxDeliveries", &c.MaxDeliveries, 16, 1, math.MaxInt32),
+		setting("Refresh", &c.Refresh, 2*time.Second, 100*time.Millisecond, time.Minute),
+		setting("StopTimeout", &c.StopTimeout, 20*time.Second, 1, century),
 		c.checkRepeating(),
 	)
 }
@@ -209,9 +194,9 @@ const layout = "5 "
 // settleShards agrees with all others that use the queue on how many shards there are: as many as
 // are wanted, if nobody has said so before. 0 takes what there is, or the default.
 func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err error) {
-	standard := DefaultShards
+	standard := 4
 	if _, cluster := q.client.(*redis.ClusterClient); cluster {
-		standard = DefaultClusterShards
+		standard = 64
 	}
 	key := q.cfg.Name + ":conf"
 	set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()

@@ -123,25 +123,24 @@ func (r *run) next(achieved bool) end {
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
-	errors.As(err, &v)
-	if v.what == "release" {
+	if errors.As(err, &v); v.end.what == "release" {
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: -ceilDelay(v.after)}
+		return v.end
 	}
 	r.w.q.count(func(s *Stats) { s.Failed++ })
 	if cfg.OnError != nil {
 		cfg.OnError(r.task, err)
 	}
-	over := v.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
+	over := v.end.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
 	switch {
 	case over && r.task.repeats(): // this occurrence is given up
 		return r.next(false)
 	case over:
 		return end{what: "dead", text: reason(err)}
-	case v.what == "":
-		v.after = cfg.Backoff(r.task.Attempt)
+	case v.end.what == "retry":
+		return end{what: "retry", at: v.end.at, text: reason(err)}
 	}
-	return end{what: "retry", at: -ceilDelay(v.after), text: reason(err)}
+	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
 // tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
