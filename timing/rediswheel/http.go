@@ -24,48 +24,39 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Defaults of an [HTTPCallback].
-const (
-	DefaultCallbackTimeout = 10 * time.Second
-	DefaultMaxResponse     = 64 << 10
-	DefaultPerHost         = 16
-)
-
 // HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
 // Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
 // use; it must not be copied or changed once in use.
 //
 // A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
 // Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other
-// answers are final: the task is dead. That includes redirects, which are not followed: a callback
-// that moved is to be changed where it is made.
+// answers are final, redirects too, which are not followed: the task is dead.
 //
 // Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
 // and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	// Timeout bounds one request, the answer included. 0 means DefaultCallbackTimeout.
+	// Timeout bounds one request, the answer included. 0 means 10 seconds.
 	Timeout time.Duration
 
 	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
-	// its connection is closed. 0 means DefaultMaxResponse.
+	// its connection is closed. 0 means 64 KiB.
 	MaxResponse int64
 
-	// PerHost is how many requests to one host are on their way at once. Tasks above that are put
-	// off by about a second, without counting an attempt, so that a slow host does not take all
-	// places. 0 means DefaultPerHost.
+	// PerHost is how many requests to one host are on their way at once, so that a slow host does
+	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
+	// means 16.
 	PerHost int
 
 	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
 	Secret string
 
-	// AllowPrivate permits requests to private, loopback and link-local addresses, and others that
-	// are not of the public Internet. Whoever may add tasks can otherwise reach what only this
-	// machine should. Addresses are checked when a connection is made, after names were resolved.
+	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
+	// may add tasks could reach then. They are checked after names were resolved.
 	AllowPrivate bool
 
-	// TLS and proxies of the environment: a Transport replaces ours, which uses no proxy. Then
-	// AllowPrivate and the timeout of dialling are the Transport's matter. nil means ours.
+	// Transport replaces ours, which uses no proxy. AllowPrivate and the timeout of dialling are
+	// its matter then. nil means ours.
 	Transport http.RoundTripper
 
 	once   sync.Once
@@ -78,9 +69,8 @@ type HTTPCallback struct {
 // permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
-// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were
-// in November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
-// special.
+// special are the networks of the IANA special-purpose address registries (RFC 6890) of November
+// 2025, and multicast. Of IPv6, all that is not in 2000::/3 is special.
 //
 //go:embed special.txt
 var special string
@@ -100,9 +90,9 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 }
 
 func (h *HTTPCallback) init() {
-	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
-	h.MaxResponse = cmp.Or(h.MaxResponse, DefaultMaxResponse)
-	h.PerHost = cmp.Or(h.PerHost, DefaultPerHost)
+	h.Timeout = cmp.Or(h.Timeout, 10*time.Second)
+	h.MaxResponse = cmp.Or(h.MaxResponse, 64<<10)
+	h.PerHost = cmp.Or(h.PerHost, 16)
 	h.hosts = make(map[string]int)
 	transport := h.Transport
 	if transport == nil {

@@ -17,7 +17,7 @@ type run struct {
 	shard  int
 	task   Task
 	token  string                  // of the claim
-	offset time.Duration           // see shard
+	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
 }
@@ -30,7 +30,7 @@ type end struct {
 	achieved bool   // the handler has returned nil
 }
 
-// redisNow is the time by Redis' clock, to within half a round trip.
+// redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
 // begin starts the handler of a run, unless the worker stops.
@@ -123,25 +123,24 @@ func (r *run) next(achieved bool) end {
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
-	errors.As(err, &v)
-	if v.what == "release" {
+	if errors.As(err, &v); v.end.what == "release" {
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: -ceilDelay(v.after)}
+		return v.end
 	}
 	r.w.q.count(func(s *Stats) { s.Failed++ })
 	if cfg.OnError != nil {
 		cfg.OnError(r.task, err)
 	}
-	over := v.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
+	over := v.end.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
 	switch {
 	case over && r.task.repeats(): // this occurrence is given up
 		return r.next(false)
 	case over:
 		return end{what: "dead", text: reason(err)}
-	case v.what == "":
-		v.after = cfg.Backoff(r.task.Attempt)
+	case v.end.what == "retry":
+		return end{what: "retry", at: v.end.at, text: reason(err)}
 	}
-	return end{what: "retry", at: -ceilDelay(v.after), text: reason(err)}
+	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
 // tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
@@ -198,7 +197,7 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
 				}
 			}
-			w.ask(c, func(answer any, _ time.Duration) {
+			w.ask(c, func(answer any) {
 				letters, ok := answer.(string)
 				for i, r := range group {
 					if ok {

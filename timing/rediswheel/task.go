@@ -27,9 +27,8 @@ const (
 
 var policies = [...]string{"a", "i", "c"} // as add.lua wants them
 
-// Misfire says what becomes of occurrences of a repeating task that were missed, because no worker
-// was there or the one before took too long. An occurrence is missed when the one after it has
-// come.
+// Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
+// has come, as no worker was there or the one before took too long.
 type Misfire int
 
 // Choices of Task.Misfire.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
@@ -51,7 +50,7 @@ func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
 const (
 	// pace is the time between two pipelines of a worker: few scripts for many tasks.
-	pace = 5 * time.Millisecond
+	pace = 8 * time.Millisecond
 
 	// stopGrace is how long Run waits at last, for handlers whose context has ended and for Redis.
 	stopGrace = 5 * time.Second
@@ -68,17 +67,15 @@ type worker struct {
 	wheel   *timing.Wheel // in time since start
 	places  *share
 	posts   chan func()
-	over    chan struct{}  // closed when nobody takes posts any more
 	sides   sync.WaitGroup // goroutines that use the client
 
-	calls  []call                               // of the next pipeline
-	thens  []func(answer any, at time.Duration) // what is done with their answers
-	asking int                                  // questions to Redis without an answer
-	next   time.Duration                        // no pipeline before, unless half of the places wait for it
-	fails  int                                  // pipelines in a row that failed
+	calls  []call             // of the next pipeline
+	thens  []func(answer any) // what is done with their answers
+	asking int                // questions to Redis without an answer
+	next   time.Duration      // no pipeline before, unless half of the places wait for it
+	fails  int                // pipelines in a row that failed
 
 	shards   []shard
-	number   int           // of claims, for their tokens
 	balanced bool          // the worker has taken its part of the shards
 	quiet    time.Duration // until then a loss is one that was told
 
@@ -104,12 +101,11 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &worker{
 		q: q, id: rand.Text()[:12], handler: h, ctx: own, start: time.Now(), wheel: timing.New(timing.Config{}),
-		places: places.join(q.cfg.Weight), posts: make(chan func(), 64), over: make(chan struct{}),
+		places: places.join(q.cfg.Weight), posts: make(chan func(), 64),
 		shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}),
 	}
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
-	close(w.over)
 	cancel()
 	w.sides.Wait()
 	w.places.leave()
@@ -166,7 +162,7 @@ func (w *worker) stop() {
 func (w *worker) post(f func()) {
 	select {
 	case w.posts <- f:
-	case <-w.over:
+	case <-w.ctx.Done():
 	}
 }
 
@@ -184,9 +180,8 @@ func (w *worker) do(f func(ctx context.Context) (then func())) {
 	})
 }
 
-// ask has a script run with the next pipeline. then gets the answer, nil if there is none, and when
-// the script ran: it is taken to be in the middle between question and answer.
-func (w *worker) ask(c call, then func(answer any, at time.Duration)) {
+// ask has a script run with the next pipeline. then gets the answer, nil if there is none.
+func (w *worker) ask(c call, then func(answer any)) {
 	w.calls, w.thens = append(w.calls, c), append(w.thens, then)
 }
 
@@ -205,9 +200,7 @@ func (w *worker) send() {
 	calls, thens := w.calls, w.thens
 	w.calls, w.thens = nil, nil
 	w.do(func(ctx context.Context) func() {
-		sent := w.now()
 		answers, errs := w.q.evalAll(ctx, calls)
-		middle := (sent + w.now()) / 2
 		return func() {
 			if err := cmp.Or(errs...); err != nil {
 				w.fail(err)
@@ -215,7 +208,7 @@ func (w *worker) send() {
 				w.fails = 0
 			}
 			for i, then := range thens {
-				then(answers[i], middle)
+				then(answers[i])
 			}
 		}
 	})
@@ -247,8 +240,7 @@ func (w *worker) lost() {
 	w.restore()
 }
 
-// restore has the tasks of Config.Repeating there. It tries until Redis has added them; what is
-// wrong for good is told once.
+// restore has the tasks of Config.Repeating there. It tries until Redis has added them.
 func (w *worker) restore() {
 	if w.stopping {
 		return
@@ -256,10 +248,8 @@ func (w *worker) restore() {
 	w.do(func(ctx context.Context) func() {
 		err := w.q.restore(ctx)
 		return func() {
-			if err == nil || w.stopping {
-				return
-			}
-			if w.fail(err); !errors.Is(err, ErrConfig) && !errors.Is(err, ErrBadTask) {
+			if err != nil && !w.stopping {
+				w.fail(err)
 				w.afterPause(w.restore)
 			}
 		}
