@@ -171,6 +171,6 @@ func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {
-	_, errs := q.evalShards(ctx, "pause", paused)
-	return errors.Join(errs...)
+	_, err := q.evalShards(ctx, "pause", paused)
+	return err
 }

@@ -31,8 +31,8 @@ var (
 	ErrStopping  = errors.New("rediswheel: the worker stops")
 )
 
-// Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying
-// again is in vain. A repeating task only loses this occurrence. A nil err gives nil.
+// Permanent is for a [Handler] to return: the task goes to the dead letters at once. A repeating
+// task only loses this occurrence. A nil err gives nil.
 func Permanent(err error) error {
 	return judged(err, end{what: "dead"})
 }
@@ -43,8 +43,8 @@ func RetryAfter(d time.Duration, err error) error {
 	return judged(err, end{what: "retry", at: -ceilDelay(d)})
 }
 
-// Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
-// the task is given to some worker again after d, and no attempt is counted.
+// Postpone is for a [Handler] to return that has not begun: the task is given to some worker again
+// after d, and no attempt is counted.
 func Postpone(d time.Duration, err error) error {
 	return &verdict{err, end{what: "release", at: -ceilDelay(d)}}
 }

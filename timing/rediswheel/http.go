@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -36,20 +35,15 @@ import (
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
 // and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	// Timeout bounds one request, the answer included. 0 means 10 seconds.
-	Timeout time.Duration
-
-	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
-	// its connection is closed. 0 means 64 KiB.
-	MaxResponse int64
+	Timeout     time.Duration // of one request, the answer included; 0 means 10 seconds
+	MaxResponse int64         // bytes of an answer that are read; a longer one counts, too; 0 means 64 KiB
 
 	// PerHost is how many requests to one host are on their way at once, so that a slow host does
 	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
 	// means 16.
 	PerHost int
 
-	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
-	Secret string
+	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
 
 	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
 	// may add tasks could reach then. They are checked after names were resolved.
@@ -178,9 +172,8 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 // webhookID names an occurrence of a task. A task that replaced another has another body or time,
 // and so another name.
 func webhookID(t *Task) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body)
-	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body))
+	return fmt.Sprintf("msg_%x", sum[:16])
 }
 
 // sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined

@@ -94,7 +94,7 @@ func (w *worker) leave() {
 // listen hears what is published on the queue's channel, until ctx ends. A connection without even
 // the news of a renewal is given up: an owner publishes one in every second refresh.
 func (w *worker) listen(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(jitter(100 * time.Millisecond)) {
 		sub := w.q.client.Subscribe(ctx, w.q.channel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
@@ -102,17 +102,14 @@ func (w *worker) listen(ctx context.Context) {
 			if err != nil {
 				break
 			}
-			if m, ok := v.(*redis.Message); ok {
-				w.post(func() { w.hear(m.Payload) })
-			} else { // it is subscribed: what was published before is lost
+			switch v := v.(type) {
+			case *redis.Message:
+				w.post(func() { w.hear(v.Payload) })
+			case *redis.Subscription: // what was published before is lost
 				w.post(w.lookAtAll)
 			}
 		}
 		stop()
 		_ = sub.Close()
-		select {
-		case <-ctx.Done():
-		case <-time.After(jitter(200 * time.Millisecond)):
-		}
 	}
 }

@@ -28,11 +28,8 @@ type Config struct {
 	// 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	// MaxBody bounds Task.Body. 0 means 64 KiB; 16 MiB is the most.
-	MaxBody int
-
-	// Concurrency is how many tasks one Run works on at once. 0 means 64.
-	Concurrency int
+	MaxBody     int // bytes of Task.Body at most; 0 means 64 KiB, and 16 MiB is the most
+	Concurrency int // tasks that one Run works on at once; 0 means 64
 
 	// Places, if not nil, bounds what runs at once in place of Concurrency: Runs of several queues
 	// share them, by their weights. A Weight of 0 means 1, and 1,000 is the most.
@@ -52,13 +49,8 @@ type Config struct {
 	// keeps its task and its place among Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
-	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means
-	// 16.
-	MaxAttempts int
-
-	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may
-	// be the reason. 0 means 16.
-	MaxDeliveries int
+	MaxAttempts   int // how often a task is tried before it is a dead letter; 0 means 16
+	MaxDeliveries int // how many workers may be lost with a task before it is one; 0 means 16
 
 	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
 	// [DefaultBackoff].
@@ -69,9 +61,7 @@ type Config struct {
 	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
-	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends
-	// theirs. 0 means 20 seconds.
-	StopTimeout time.Duration
+	StopTimeout time.Duration // how long Run, when it is to stop, waits for handlers; 0 means 20 seconds
 
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
 	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
@@ -84,9 +74,7 @@ type Config struct {
 	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	// Logger is told of panics of handlers, with their stacks, and of losses. The zero Logger is
-	// silent.
-	Logger zerolog.Logger
+	Logger zerolog.Logger // of panics of handlers, with their stacks, and of losses; zero is silent
 }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)

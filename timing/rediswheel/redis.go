@@ -52,12 +52,13 @@ func (q *Queue) eval(ctx context.Context, c call) (any, error) {
 }
 
 // evalShards runs a script on all shards.
-func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]any, []error) {
+func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]any, error) {
 	calls := make([]call, len(q.keys))
 	for shard := range calls {
 		calls[shard] = q.on(shard, script, args...)
 	}
-	return q.evalAll(ctx, calls)
+	values, errs := q.evalAll(ctx, calls)
+	return values, errors.Join(errs...)
 }
 
 // evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their

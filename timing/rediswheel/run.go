@@ -143,9 +143,8 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
-// Redis can say that the lease is lost. A run keeps its place until then: what is lost with this
-// worker is no more than its places.
+// tell tells Redis how runs ended. What cannot be sent is tried again. A run keeps its place until
+// then: what is lost with this worker is no more than its places.
 func (w *worker) tell() {
 	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
 		if letter == 0 {
@@ -179,8 +178,8 @@ func (w *worker) extend() {
 	})
 }
 
-// askAbout has runs.lua do what becomes of runs, those of one shard together, maxBatch at most.
-// then gets the script's letter for each, or 0 if there is no answer.
+// askAbout has runs.lua end or extend runs, those of one shard together. then gets its letter for
+// each, or 0 if there is no answer.
 func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {

@@ -38,14 +38,14 @@ const (
 )
 
 // A Task is something to be done later. Its key names it: there is never more than one task with a
-// key.
+// key. As JSON it is what does not change of it, without key and body.
 type Task struct {
-	Key   string        `json:",omitzero"` // any bytes but none, at most MaxKey
-	Delay time.Duration `json:",omitzero"` // from now, by Redis' clock; zero and less is now
-	At    time.Time     `json:",omitzero"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
-	Body  []byte        `json:",omitzero"` // for the handler; at most Config.MaxBody
+	Key   string        `json:"-"` // any bytes but none, at most MaxKey
+	Delay time.Duration `json:"-"` // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:"-"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        `json:"-"` // for the handler; at most Config.MaxBody
 
-	OnConflict  Policy        `json:",omitzero"`
+	OnConflict  Policy        `json:"-"`
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
 	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
@@ -68,10 +68,10 @@ type Task struct {
 	Header http.Header `json:",omitempty"`
 
 	// Set for handlers, and by Get, and not read when adding.
-	Due      time.Time `json:",omitzero"` // when this was to start: the attempt, not the occurrence
-	Occurred time.Time `json:",omitzero"` // when the first attempt of this occurrence was to start
-	Attempt  int       `json:",omitzero"` // 1 is the first
-	Delivery int       `json:",omitzero"` // of this attempt: above 1 after a worker was lost with it
+	Due      time.Time `json:"-"` // when this was to start: the attempt, not the occurrence
+	Occurred time.Time `json:"-"` // when the first attempt of this occurrence was to start
+	Attempt  int       `json:"-"` // 1 is the first
+	Delivery int       `json:"-"` // of this attempt: above 1 after a worker was lost with it
 }
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }
