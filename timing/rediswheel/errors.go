@@ -1,9 +1,9 @@
 package rediswheel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -33,9 +33,7 @@ var (
 
 // Permanent is for a [Handler] to return: the task goes to the dead letters at once. A repeating
 // task only loses this occurrence. A nil err gives nil.
-func Permanent(err error) error {
-	return judged(err, end{what: "dead"})
-}
+func Permanent(err error) error { return judged(err, end{what: "dead"}) }
 
 // RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
 // says. It counts as an attempt. A nil err gives nil.
@@ -80,10 +78,9 @@ type BatchError struct {
 	Errs []error // as many as there were tasks; nil where the task was added
 }
 
-// Error names the first and counts the others.
+// Error names the first.
 func (e *BatchError) Error() string {
-	failed := slices.DeleteFunc(slices.Clone(e.Errs), func(err error) bool { return err == nil })
-	return fmt.Sprintf("%d of %d tasks were not added; the first: %v", len(failed), len(e.Errs), failed[0])
+	return fmt.Sprintf("some of %d tasks were not added; the first: %v", len(e.Errs), cmp.Or(e.Errs...))
 }
 
 // Unwrap returns the errors, for errors.Is.

@@ -199,7 +199,7 @@ func judge(resp *http.Response) error {
 		return nil
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
 		if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
-			return RetryAfter(min(d, maxRetryAfter), err)
+			return RetryAfter(min(d, time.Hour), err)
 		}
 		return err
 	case code >= 300 && code < 400:
@@ -208,15 +208,12 @@ func judge(resp *http.Response) error {
 	return Permanent(err)
 }
 
-// maxRetryAfter bounds what a host may ask for.
-const maxRetryAfter = time.Hour
-
 // retryAfter reads the header: seconds, or a date. What is not positive says nothing: all attempts
 // would be over in an instant.
 func retryAfter(v string) time.Duration {
 	if at, err := http.ParseTime(v); err == nil {
 		return time.Until(at)
 	}
-	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than maxRetryAfter
+	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than an hour
 	return time.Duration(seconds) * time.Second
 }

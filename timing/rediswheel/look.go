@@ -24,14 +24,13 @@ const (
 	Dead                    // it was given up
 )
 
-var statuses = [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
-
 // String returns the status in words.
 func (s Status) String() string {
-	if s < 0 || int(s) >= len(statuses) {
+	names := [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
+	if s < 0 || int(s) >= len(names) {
 		return fmt.Sprintf("Status(%d)", int(s))
 	}
-	return statuses[s]
+	return names[s]
 }
 
 // Info is what there is to know about a task.

@@ -40,9 +40,8 @@ type Config struct {
 	// an equal part of it. 0 means no such bound.
 	Rate float64
 
-	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it
-	// while the handler runs. After a crash, another gets the task when the lease has run out and
-	// the shard has another owner: see Refresh. 0 means 15 seconds; a second is the least.
+	// Lease is how long a task stays with a worker that does not renew it while the handler runs:
+	// that has crashed. 0 means 15 seconds; a second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
@@ -69,8 +68,7 @@ type Config struct {
 	Repeating []Task
 
 	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, or has lost what it had (ErrLost), by a FLUSHALL
-	// or as it came back empty. Owners of shards find that out within Refresh. It is called on many
+	// keeps a worker from working: Redis is away, or came back empty (ErrLost). It is called on many
 	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
@@ -130,9 +128,8 @@ func (c *Config) checkRepeating() error {
 	return nil
 }
 
-// A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called
-// from any goroutine, but those with a context wait for Redis: not from a callback of an event
-// loop.
+// A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
+// goroutine. Those with a context wait for Redis: not for a callback of an event loop.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
