@@ -59,8 +59,7 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
-// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
-// permanent.
+// ErrPrivateAddress is why HTTPCallback does not connect to an address. It is permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
 // special are the networks of the IANA special-purpose address registries (RFC 6890) of November
@@ -202,8 +201,6 @@ func judge(resp *http.Response) error {
 			return RetryAfter(min(d, time.Hour), err)
 		}
 		return err
-	case code >= 300 && code < 400:
-		err = fmt.Errorf("%w, and redirects are not followed", err)
 	}
 	return Permanent(err)
 }

@@ -142,8 +142,8 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 	return n, nil
 }
 
-// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if the task has not
-// been done, left nothing, or was done longer ago than Task.KeepResult says, or the client's.
+// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
+// or not any more, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
 	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
 	if errors.Is(err, redis.Nil) {

@@ -85,6 +85,9 @@ func (c *Config) setDefaults() error {
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff
 	}
+	if c.OnError == nil {
+		c.OnError = func(Task, error) {}
+	}
 	return cmp.Or(
 		setting("Shards", &c.Shards, 0, 0, 1024),
 		setting("MaxBody", &c.MaxBody, 64<<10, 1, 16<<20),
@@ -198,8 +201,7 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-*
-// policy deletes only keys that expire; none of ours does.)
+// checkEviction refuses a Redis that would delete tasks when its memory is full.
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		info := c.InfoMap(ctx, "memory")

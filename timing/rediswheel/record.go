@@ -7,10 +7,8 @@ import (
 	"time"
 )
 
-// A record is what Redis has of a task besides its key and its state: the other fields as JSON, or
+// record encodes what Redis has of the task besides its key and its state: fields as JSON, or
 // nothing if there are none, a line feed, and the body.
-
-// record encodes the task.
 func (t *Task) record() ([]byte, error) {
 	fields, err := json.Marshal(t)
 	switch {

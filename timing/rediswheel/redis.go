@@ -40,7 +40,6 @@ type call struct {
 	args   []any
 }
 
-// on makes a call to a shard.
 func (q *Queue) on(shard int, script string, args ...any) call {
 	return call{script, q.keys[shard], args}
 }
@@ -111,7 +110,6 @@ func list(v any) []string {
 	return out
 }
 
-// millis reads a number of milliseconds.
 func millis(s string) time.Duration { return time.Duration(toInt(s)) * time.Millisecond }
 
 func toInt(s string) int64 {

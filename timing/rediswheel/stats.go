@@ -49,7 +49,6 @@ func (q *Queue) Local() Stats {
 	return q.counts
 }
 
-// count has f count what happened.
 func (q *Queue) count(f func(s *Stats)) {
 	q.lock.Lock()
 	defer q.lock.Unlock()

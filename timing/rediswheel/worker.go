@@ -41,14 +41,9 @@ func DefaultBackoff(attempt int) time.Duration {
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
 const (
-	// pace is the time between two pipelines of a worker: few scripts for many tasks.
-	pace = 8 * time.Millisecond
-
-	// pause is the least time, and half of the most, until Redis is asked again after an error.
-	pause = 300 * time.Millisecond
-
-	// stopGrace is how long Run waits at last, for handlers whose context has ended and for Redis.
-	stopGrace = 5 * time.Second
+	pace      = 8 * time.Millisecond   // between two pipelines of a worker: few scripts for many tasks
+	pause     = 300 * time.Millisecond // after an error of Redis at least, and half of the most
+	stopGrace = 5 * time.Second        // at last, for handlers whose context has ended, and for Redis
 )
 
 // A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
@@ -209,9 +204,7 @@ func (w *worker) send() {
 // fail reports what keeps the worker from working.
 func (w *worker) fail(err error) {
 	w.q.count(func(s *Stats) { s.Errors++ })
-	if w.q.cfg.OnError != nil {
-		w.q.cfg.OnError(Task{}, err)
-	}
+	w.q.cfg.OnError(Task{}, err)
 }
 
 // afterPause calls f when Redis may be back.
@@ -232,9 +225,6 @@ func (w *worker) lost() {
 
 // restore has the tasks of Config.Repeating there. It tries until Redis has added them.
 func (w *worker) restore() {
-	if w.stopping {
-		return
-	}
 	w.do(func(ctx context.Context) func() {
 		err := w.q.restore(ctx)
 		return func() {
