@@ -334,7 +334,10 @@ func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error
 	case nil:
 		return nil, net.ErrClosed
 	case interface{ FD() int }:
-		return engine.Descriptor(s.FD()).Control, nil
+		return func(f func(fd uintptr)) error {
+			f(uintptr(s.FD()))
+			return nil
+		}, nil
 	case syscall.Conn:
 		raw, err := s.SyscallConn()
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -269,7 +270,7 @@ func (a *dialing) control() engine.Control {
 	}
 	return func(network, address string, c syscall.RawConn) (err error) {
 		if shares {
-			sharePort(c)
+			sockets.SharePort(c)
 		}
 		if user == nil {
 			return nil

@@ -267,7 +267,7 @@ func (l *Loop) cutOverdue() {
 		if !c.isClosed() {
 			c.cut()
 		} else if waits {
-			l.count[numCut]++
+			l.count.add(numCut, 1)
 		}
 	}
 	l.endLingering()

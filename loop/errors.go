@@ -70,8 +70,6 @@ var (
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
-
-	place uintptr // where it began
 }
 
 // Error implements error.

@@ -205,12 +205,12 @@ func (c *Conn) wantsEOF() bool {
 
 // hasInput reports whether input waits that came before the end.
 func (c *Conn) hasInput() bool {
-	return (c.in.pauses != 0 || c.in.queued) && c.in.decoder.Buffered() > 0
+	return c.in.pauses != 0 && c.in.decoder.Buffered() > 0
 }
 
 // waitsForBudget reports whether there is input that only waits for its share of the loop.
 func (c *Conn) waitsForBudget() bool {
-	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForBudget|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
+	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
 // outlive keeps c open after its socket has gone, until the input that came before is delivered, in
@@ -385,7 +385,7 @@ func (c *Conn) sayLastWords() {
 
 // cut gives up flushing.
 func (c *Conn) cut() {
-	c.loop.count[numCut]++
+	c.loop.count.add(numCut, 1)
 	c.release(true)
 }
 
@@ -398,15 +398,14 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.err
-	l.rare = true
 	l.wheel.Stop(x.ending.timer)
 	l.wheel.Stop(x.retry)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
-		l.count[numClosedBy+counter(x.ending.reason)]++
+		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	} else if !c.isDialed() {
-		l.count[numRefused]++
+		l.count.add(numRefused, 1)
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
@@ -431,7 +430,7 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.pauses&pausedSocket != 0, c)
+		return l.linger(sock, c.in.unread, c)
 	}
 	if sock != nil {
 		sock.Close(hard)
@@ -542,7 +541,7 @@ func (g *lingering) end(gone bool) {
 // Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
 func (g *lingering) Readable(p []byte) {
 	g.loop.enter()
-	g.loop.count[numBytesIn] += uint64(len(p))
+	g.loop.count.add(numBytesIn, len(p))
 	if g.bytes += len(p); g.bytes > lingerBytes {
 		g.end(false)
 	}
@@ -568,13 +567,6 @@ func (g *lingering) Closed(error) {
 type goneSocket struct{}
 
 func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
-
-func (goneSocket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		n += len(b)
-	}
-	return n, nil
-}
 
 func (goneSocket) NotifyWritable() bool { return false }
 func (goneSocket) Pending() bool        { return false }

@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 const (
@@ -70,7 +71,7 @@ type listener struct {
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		if ln.net != nil { // from outside
-			if err := unblock(ln.net); err != nil {
+			if err := sockets.Unblock(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}
 			continue
@@ -91,8 +92,10 @@ func (s *Server) listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
-		if err = ln.tcp.setBacklog(ln.net); ln.net != nil && err != nil {
-			return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
+		if ln.net != nil && ln.tcp.Backlog != 0 {
+			if err = sockets.SetBacklog(ln.net, ln.tcp.Backlog); err != nil {
+				return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
+			}
 		}
 	}
 	return nil
@@ -234,7 +237,7 @@ func (ln *listener) fit(nc net.Conn) error {
 			_ = nc.Close()
 			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
 		}
-		if err := unblockConn(c); err != nil {
+		if err := sockets.UnblockConn(c); err != nil {
 			return errors.Join(err, nc.Close())
 		}
 	}

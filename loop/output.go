@@ -49,7 +49,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
-		b = l.store.Get(len(msg))
+		b = l.store.Get()
 		c.out.box = b
 	}
 	if c.out.atEnd&listed == 0 {
@@ -166,14 +166,14 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
-		c.out.box = c.loop.store.Get(n)
+		c.out.box = c.loop.store.Get()
 	}
 	return c.out.box.Space(n, &c.loop.store)
 }
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.Take(tail) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {
@@ -195,13 +195,7 @@ func (c *Conn) writeOut() {
 	if c.sock == nil || b == nil {
 		return
 	}
-	var n int
-	var err error
-	if one := b.Single(); one != nil {
-		n, err = c.sock.Write(one)
-	} else {
-		n, err = c.sock.Writev(b.Several())
-	}
+	n, err := c.sock.Write(b.Bytes())
 	if err != nil {
 		c.abort(err)
 		return
@@ -226,22 +220,11 @@ func (c *Conn) writeOut() {
 	}
 }
 
-// wrote notes that the system has taken n bytes, more than none. It is inlined.
+// wrote notes that the system has taken n bytes, more than none. A callback may have taken long.
 func (c *Conn) wrote(n int) {
-	c.loop.count[numBytesOut] += uint64(n)
+	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
-	if c.idle.watch != nil {
-		c.watchWritten(n)
-	}
-}
-
-// watchWritten notes how much was written, and when, if that is to be known to the instant: a
-// callback may have taken long.
-//
-//go:noinline
-func (c *Conn) watchWritten(n int) {
-	w := c.idle.watch
-	if w.written += n; w.has(IdleWrite, IdleBoth) {
+	if w := c.idle.watch; w != nil && w.exact {
 		c.idle.lastWrite = c.loop.clock()
 	}
 }
@@ -352,7 +335,7 @@ func (c *Conn) checkWater() {
 		c.callHook(w.onFlushed)
 	}
 	if pipe != nil {
-		pipe.back().release()
+		pipe.to.resume(heldByPipe)
 	}
 }
 

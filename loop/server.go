@@ -263,7 +263,7 @@ type Server struct {
 	sessions                  atomic.Int64 // of UDP
 	gate                      *gate.Gate
 	refusals, badInput        gate.Log
-	panics                    panicLog
+	panics                    gate.Logs
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	slots                     int64         // how many connections may be on their way to one loop
 

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"syscall"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
@@ -54,7 +56,8 @@ func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 // that control sets.
 func (o TCPOptions) listenConfig() net.ListenConfig {
 	return net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
-		if err := o.control(network, c); err != nil || o.Control == nil {
+		own := sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, ReusePort: o.ReusePort, UserTimeout: o.UserTimeout}
+		if err := own.Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
 		return o.Control(network, address, c)

@@ -33,7 +33,6 @@ type tlsLayer struct {
 // what takes its plaintext. A client's handshake begins with Start.
 func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsconn.Conn) (*Conn, engine.Sink),
 	failed func(error)) *tlsLayer {
-	l.rare = true
 	if l.tls == nil {
 		l.server.needHandshakers()
 		l.tls = l.newTLSLoop()
@@ -45,14 +44,12 @@ func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsco
 
 // Opened implements tlsconn.Host.
 func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
-	t.loop.rare = true
 	t.conn, sink = t.opened(tc)
 	return sink
 }
 
 // Failed implements tlsconn.Host.
 func (t *tlsLayer) Failed(err error) {
-	t.loop.rare = true
 	t.failed(err)
 }
 
@@ -125,8 +122,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count[numPanics]++
-		l.rare = true
+		l.count.add(numPanics, 1)
 	})
 	return err
 }
@@ -300,9 +296,9 @@ func (s *tlsStart) begin() {
 	s.tls = c.loop.newTLS(s.cfg, s.raw, s.opened, s.failed)
 	s.tls.conn = c
 	s.raw.Divert(s.tls)
-	if s.paused || c.in.pauses&pausedSocket != 0 {
+	if s.paused || c.in.unread {
 		s.raw.Resume()
-		c.in.pauses &^= pausedSocket
+		c.in.unread = false
 	}
 	early := s.early
 	s.early = nil
@@ -320,7 +316,8 @@ func (s *tlsStart) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
 	c.loop.wheel.Stop(s.timer)
 	s.over = true
 	c.extras.start, c.sock = nil, t
-	c.in.pauses &^= startingTLS | pausedSocket
+	c.in.pauses &^= startingTLS
+	c.in.unread = false
 	if s.ends {
 		t.CloseWrite()
 	}
@@ -370,7 +367,7 @@ func (c *Conn) leaveTLS() (handshaking bool) {
 	}
 	c.sock = s.raw
 	if s.paused {
-		c.in.pauses |= pausedSocket
+		c.in.unread = true
 	}
 	return false
 }
@@ -405,28 +402,6 @@ func (s *tlsStart) Write(p []byte) (n int, err error) {
 		s.before -= n
 	}
 	return n, err
-}
-
-// Writev implements engine.Socket.
-func (s *tlsStart) Writev(bufs [][]byte) (n int, err error) {
-	if s.before > 0 {
-		n, err = s.raw.Writev(first(bufs, s.before))
-		s.before -= n
-	}
-	return n, err
-}
-
-// first returns the first n bytes of bufs, or all if there are fewer.
-func first(bufs [][]byte, n int) (some [][]byte) {
-	for _, b := range bufs {
-		if n <= 0 {
-			break
-		}
-		b = b[:min(len(b), n)]
-		some = append(some, b)
-		n -= len(b)
-	}
-	return some
 }
 
 // NotifyWritable implements engine.Socket. The end of the handshake is the call that it promises.

@@ -101,7 +101,6 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
-	more = l.admitPeers() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()
@@ -132,7 +131,7 @@ func (l *Loop) leaveMeasured() {
 // are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.meter.Waited.Note(l.now-since, 1, l.now)
+		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)
@@ -328,7 +327,7 @@ const trimEvery = 2 * time.Second
 func (l *Loop) trimSoon() {
 	if !l.wheel.Pending(l.trim) {
 		l.trim = l.wheel.At(l.after(trimEvery), func() {
-			if l.store.Trim(); l.store.Large() {
+			if l.store.Pool.Trim(); l.store.Large() {
 				l.trimSoon()
 			}
 		})

@@ -3,9 +3,15 @@ package engine
 import (
 	"net"
 	"net/netip"
+	"syscall"
 )
 
-// A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
+// Control is called with a socket before it is bound, or connects, as that of net.ListenConfig and
+// net.Dialer is. nil: there is nothing to do.
+type Control = func(network, address string, c syscall.RawConn) error
+
+// A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
+// share it. Each peer of it stays on one loop.
 type PacketPort interface {
 	// Addr returns the address, with the real port.
 	Addr() net.Addr
@@ -28,15 +34,12 @@ type Datagram struct {
 	// broadcast an address of the link that it came by. It is zero where the socket is bound to one
 	// address, and where the system does not tell; then the system chooses.
 	Local netip.Addr
-
-	Cut bool // it was longer than Data
 }
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
 type PacketSink interface {
-	// Received hands over datagrams, in order. They are valid until it returns. More says that the
-	// system may have more of them already, which come next.
-	Received(batch []Datagram, more bool)
+	// Received hands over datagrams, in order. They are valid until it returns.
+	Received(batch []Datagram)
 
 	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
 	// It goes on.

@@ -1,6 +1,6 @@
 //go:build illumos || solaris
 
-package loop
+package sockets
 
 import "errors"
 

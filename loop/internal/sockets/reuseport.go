@@ -1,6 +1,6 @@
 //go:build unix && !illumos && !solaris
 
-package loop
+package sockets
 
 import "golang.org/x/sys/unix"
 

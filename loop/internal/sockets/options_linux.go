@@ -1,4 +1,4 @@
-package loop
+package sockets
 
 import (
 	"syscall"
@@ -12,10 +12,18 @@ func setUserTimeout(fd int, d time.Duration) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(1, d.Milliseconds())))
 }
 
-// sharePort has a socket that is bound without a port get one when it connects, when it is known to
+// SharePort has a socket that is bound without a port get one when it connects, when it is known to
 // which address. Otherwise bind takes a port for all addresses.
-func sharePort(c syscall.RawConn) {
+func SharePort(c syscall.RawConn) {
 	_ = c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) // or as before Linux 4.2
 	})
+}
+
+// PeerEnded reports whether the peer has ended its output, though what it sent before has not been
+// read.
+func PeerEnded(fd uintptr) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(fds[:], 0)
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
 }

@@ -7,9 +7,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
@@ -83,47 +80,6 @@ func TestAgainComesBehindTheSockets(t *testing.T) {
 	})
 }
 
-// A loop that is not woken by one of the two ways is found out before it is used, and ends.
-func TestDeafLoops(t *testing.T) {
-	nowhere := func(t *testing.T) *os.File {
-		fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-		if err == nil {
-			err = unix.SetNonblock(fd, true)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return os.NewFile(uintptr(fd), "nothing is in it")
-	}
-	for want, run := range map[error]func(l *eventLoop){
-		errNoTimer: func(l *eventLoop) { l.run() },
-		errNoWake: func(l *eventLoop) {
-			for !l.poll.leaving.Load() { // it looks all the time
-				l.poll.round()
-			}
-		},
-	} {
-		l := &eventLoop{engine: &Engine{host: newRig(t, 1)}}
-		p, err := newPoller(l, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.poll = p
-		if want == errNoTimer {
-			_ = p.file.Close()
-			p.file = nowhere(t)
-		}
-		l.running.Go(func() { run(l) })
-		if err := p.prove(20 * time.Millisecond); err != want {
-			t.Errorf("%v, want %v", err, want)
-		}
-		p.leaving.Store(true)
-		_ = p.file.Close()
-		l.running.Wait()
-		p.close()
-	}
-}
-
 // To wake a loop that has ended does no harm: its descriptors may be another's by then.
 func TestWakeAfterTheEnd(t *testing.T) {
 	r := newRig(t, 1)
@@ -142,7 +98,7 @@ func TestWakeAfterTheEnd(t *testing.T) {
 		defer in.Close()
 		defer out.Close()
 		defer func() {
-			if fd := int(in.Fd()); sockets.Poll(fd)&unix.POLLIN != 0 {
+			if fd := sockets.Descriptor(in.Fd()); fd.Pending() {
 				t.Error("something was written into another's file")
 			}
 		}()
