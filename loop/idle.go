@@ -209,7 +209,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case c.out.box != nil && c.in.pauses&waitsForReader != 0:
+	case c.out.box != nil && c.in.pauses&waitsForReader != 0 && s.lastRead != notYet:
 		s.lastRead = max(s.lastRead, s.lastWrite, s.watch.moved)
 	case c.isHeard():
 		s.lastRead = now
