@@ -173,7 +173,7 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = splitAddr(a.addr); err != nil {
+	if a.network, a.address, err = sockets.SplitAddr(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	if err = a.checkProxy(); err != nil {

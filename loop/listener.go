@@ -104,7 +104,7 @@ func (s *Server) listen(ctx context.Context) error {
 // advice says what to do about an error of listening.
 func (ln *listener) advice(err error) string {
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && isFile(ln.network, ln.address):
+	case errors.Is(err, syscall.EADDRINUSE) && sockets.IsFile(ln.network, ln.address):
 		return " (what is there is not a socket: remove it, or take another path)"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"

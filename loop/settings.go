@@ -19,6 +19,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -178,7 +179,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if l.AcceptFrom != nil {
 		return ln, ln.adopt(field, l)
 	}
-	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
+	if ln.network, ln.address, err = sockets.SplitAddr(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"

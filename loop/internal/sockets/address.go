@@ -1,4 +1,4 @@
-package loop
+package sockets
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ const (
 	webHint = "; WebSocket is a Codec for servers, of package codec/websocket"
 )
 
-// splitAddr takes "tcp://host:port" or "unix://path" apart.
-func splitAddr(addr string) (network, address string, err error) {
+// SplitAddr takes "tcp://host:port" or "unix://path" apart.
+func SplitAddr(addr string) (network, address string, err error) {
 	network, address, ok := strings.Cut(addr, "://")
 	if !ok {
 		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
@@ -48,8 +48,8 @@ func splitAddr(addr string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// isFile reports whether something else than a socket is where a unix socket is to be.
-func isFile(network, address string) bool {
+// IsFile reports whether something else than a socket is where a unix socket is to be.
+func IsFile(network, address string) bool {
 	if network != "unix" {
 		return false
 	}
