@@ -127,8 +127,7 @@ func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
-		l.mu.Lock() // none begins to run any more
-		l.mu.Unlock()
+		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
 	_ = await(ctx, func() error { h.wg.Wait(); return nil })
