@@ -17,6 +17,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
@@ -174,7 +175,7 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = splitAddr(a.addr); err != nil {
+	if a.network, a.address, err = address.Split(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	if d.Proxy != nil {
