@@ -17,8 +17,10 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -173,11 +175,13 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = sockets.SplitAddr(a.addr); err != nil {
+	if a.network, a.address, err = address.Split(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
-	if err = a.checkProxy(); err != nil {
-		return err
+	if d.Proxy != nil {
+		if err = a.checkProxy(); err != nil {
+			return err
+		}
 	}
 	cd := d.Codec
 	if a.isUDP() {
@@ -239,6 +243,40 @@ type dialAddr struct{ network, address string }
 
 func (a dialAddr) Network() string { return a.network }
 func (a dialAddr) String() string  { return a.address }
+
+// checkProxy reads Dialer.Proxy.
+func (a *dialing) checkProxy() (err error) {
+	if a.network == "unix" || a.isUDP() {
+		return fmt.Errorf("loop: Dialer.Proxy is for tcp, not for %s", a.network)
+	}
+	if err = proxydial.Check(a.dialer.Proxy); err != nil {
+		return fmt.Errorf("loop: Dialer.Proxy %w", err)
+	}
+	if a.address, err = proxydial.Target(a.address); err != nil {
+		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
+	}
+	return nil
+}
+
+// reach makes the connection that is dialled, through the proxy if there is one. It runs beside the
+// loop.
+func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
+	p, eng := a.dialer.Proxy, a.loop.server.engine
+	if p == nil {
+		return eng.Dial(ctx, d, a.network, a.address)
+	}
+	nc, err := eng.Dial(ctx, d, a.network, proxydial.Address(p))
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := nc.(syscall.Conn); !ok {
+		return nil, errors.Join(fmt.Errorf("loop: Dialer.Proxy needs real sockets: %w", errors.ErrUnsupported), nc.Close())
+	}
+	if err = proxydial.Through(ctx, nc, p, a.address); err != nil {
+		return nil, a.wrap(err, dialAddr{a.network, a.address})
+	}
+	return nc, nil
+}
 
 // connect makes the connection, beside the loop, and gives it to the loop.
 func (a *dialing) connect(ctx context.Context) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -31,8 +32,7 @@ const (
 	// placeAgain is how often a place for a connection is looked for, if no loop has one.
 	placeAgain = time.Millisecond
 
-	// stuckAfter is when a loop that is in one turn, or takes none of the connections on their way
-	// to it, counts as stuck, and others are preferred.
+	// stuckAfter is when a loop that is in one turn counts as stuck, and others are preferred.
 	stuckAfter = 10 * time.Millisecond
 
 	// dyingFor is how long an address may still be held by a process that had it before, and that
@@ -90,7 +90,7 @@ func (s *Server) listen(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
+			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, address.Advice(err, ln.network, ln.address))
 		}
 		if ln.net != nil && ln.tcp.Backlog != 0 {
 			if err = sockets.SetBacklog(ln.net, ln.tcp.Backlog); err != nil {
@@ -99,21 +99,6 @@ func (s *Server) listen(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// advice says what to do about an error of listening.
-func (ln *listener) advice(err error) string {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && sockets.IsFile(ln.network, ln.address):
-		return " (what is there is not a socket: remove it, or take another path)"
-	case errors.Is(err, syscall.EADDRINUSE):
-		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return " (this machine does not have that address)"
-	case errors.Is(err, syscall.EACCES):
-		return " (not permitted: a port below 1024, or a directory that this user may not write)"
-	}
-	return ""
 }
 
 func (s *Server) closeListeners() {
@@ -283,50 +268,28 @@ func (s *Server) place() *Loop {
 func (s *Server) leastLoaded() *Loop {
 	now := time.Since(s.base)
 	return slices.MinFunc(s.loops, func(a, b *Loop) int {
-		return cmp.Or(cmp.Compare(a.stuckFor(now), b.stuckFor(now)), cmp.Compare(a.room(), b.room()),
+		return cmp.Or(cmp.Compare(a.stuckFor(now), b.stuckFor(now)),
+			cmp.Compare(a.arriving.Load()/s.slots, b.arriving.Load()/s.slots), // 0: there is room
 			cmp.Compare(a.load.Load(), b.load.Load()))
 	})
 }
 
-// room is 0 if there is a place for one more on its way to l, and 1 if not.
-func (l *Loop) room() int {
-	if l.arriving.Load() < l.server.slots {
-		return 0
-	}
-	return 1
-}
-
 // expect takes a place for a connection that is on its way to l, if there is one.
 func (l *Loop) expect() bool {
-	n := l.arriving.Add(1)
-	if n > l.server.slots { // another listener was faster
+	if l.arriving.Add(1) > l.server.slots { // another listener was faster
 		l.arriving.Add(-1)
 		return false
-	}
-	if n == 1 {
-		l.lastArrival.Store(int64(l.clock()))
 	}
 	l.load.Add(1)
 	return true
 }
 
-// arrived gives the place back.
-func (l *Loop) arrived() {
-	l.lastArrival.Store(int64(l.clock()))
-	l.arriving.Add(-1)
-}
-
-// stuckFor returns for how long l has been in one turn, or has taken none of the connections that
-// are on their way to it, whichever is longer. 0: it is not stuck.
+// stuckFor returns for how long l has been in one turn, if that is long.
 func (l *Loop) stuckFor(now time.Duration) time.Duration {
-	d := l.meter.Running(now)
-	if l.arriving.Load() > 0 {
-		d = max(d, now-time.Duration(l.lastArrival.Load()))
+	if d := l.meter.Running(now); d > stuckAfter {
+		return d
 	}
-	if d <= stuckAfter {
-		return 0
-	}
-	return d
+	return 0
 }
 
 // logRefusal writes a line about a connection that is not taken.

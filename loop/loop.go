@@ -80,12 +80,11 @@ type Loop struct {
 	drainState
 
 	// Other goroutines see these.
-	count       counters
-	checks      bool         // more is to be done at the end of each turn: see check
-	load        atomic.Int64 // connections, those on their way here included
-	arriving    atomic.Int64 // of these, those on their way here that have a place
-	lastArrival atomic.Int64 // the clock when one of them arrived, or the first set out
-	meter       meter.Meter
+	count    counters
+	checks   bool         // more is to be done at the end of each turn: see check
+	load     atomic.Int64 // connections, those on their way here included
+	arriving atomic.Int64 // of these, those on their way here that have a place
+	meter    meter.Meter
 
 	inspection inspection // nothing, but in tests
 }

@@ -71,7 +71,7 @@ func (a *arrival) uncount() {
 func (a *arrival) leavePlace() {
 	if a.placed {
 		a.placed = false
-		a.loop.arrived()
+		a.loop.arriving.Add(-1)
 	}
 }
 

@@ -32,16 +32,15 @@ type Server struct {
 	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
 	// dead process left behind is replaced.
 	//
-	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
-	// first datagram, a datagram is a message, without a Codec, Send sends one, and IdleTimeout
-	// (2 minutes if that is 0) ends it. A session stays on one loop. While reading is paused its
-	// datagrams are lost, as are those that the system does not take (see Stats.Lost). Peers with a
-	// session go before new ones, of which 1,024 datagrams on each loop may wait.
+	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
+	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout
+	// (2 minutes if that is 0) ends the session. While reading is paused its datagrams are lost, as
+	// are those that the system does not take (see Stats.Lost).
 	Addr string
 
-	// Accept is called on the loop of each new connection and returns its Handler, which owns the
-	// connection's state. It may use c at once: greet, set timers and hooks, change the codec. nil
-	// refuses the connection, and so does a panic; OnClose is not called then.
+	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
+	// once: greet, set timers and hooks, change the codec. nil refuses the connection, and so does
+	// a panic; OnClose is not called then.
 	Accept Accept
 
 	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes. A Codec that
@@ -52,17 +51,15 @@ type Server struct {
 	Listeners []Listener
 
 	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
-	// systemd, from the process that this one replaces, from a test. It must accept connections of
-	// package net as they are: TCP or unix. The server closes it, and its sockets do not linger
-	// (SO_LINGER).
+	// systemd, from a test. It must accept connections of package net as they are: TCP or unix. The
+	// server closes it, and its sockets do not linger (SO_LINGER).
 	AcceptFrom net.Listener
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
-	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its
-	// methods may be called. Hooks run beside the loops, as many as GOMAXPROCS at a time. One that
-	// asks somebody else keeps its place for a fifth of a second at most, as long as no more than
-	// MaxHandshakes of them last. Its context ends with the handshake. A panic in a hook fails the
-	// handshake.
+	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
+	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
+	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. A
+	// panic in a hook fails the handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
@@ -90,16 +87,14 @@ type Server struct {
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
 	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets broadcasts and multicasts. TCP.Control is for other addresses. nil: nothing is
-	// to be set.
+	// first one gets broadcasts and multicasts. TCP.Control is for other addresses.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
-	// Output that it takes does not count, unless IdleCountsOutput is set: a peer that downloads in
-	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
-	// reset after what was sent, and not an end: because output waits, jobs run, SetBusy says so,
-	// or the last output is younger than a quarter of its silence. Output of an idle hook that runs
-	// together with the eviction does not count.
+	// Output that it takes does not count, unless IdleCountsOutput is set. Where an eviction cuts
+	// something off, the peer of a TCP connection reads a reset after what was sent, and not an
+	// end: because output waits, jobs run, SetBusy says so, or the last output is younger than a
+	// quarter of its silence. Output of an idle hook at the same time does not count.
 	IdleTimeout time.Duration `zero:"never"`
 
 	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
@@ -118,9 +113,8 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say)
-	// panic there, as it does in builds with the race detector. Each call of a method costs a
-	// microsecond then, so it is for tests. Without it such a call is a data race.
+	// Strict makes each call on the wrong goroutine (Conn.Send from one of yours, say) panic there,
+	// as it does in builds with the race detector. It is for tests: a call costs a microsecond.
 	Strict bool
 
 	// Poison finds bytes that are used after they were lent: OnMessage gets a copy of each message,
@@ -129,9 +123,8 @@ type Server struct {
 	Poison bool
 
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
-	// what Offload runs, clients of databases, the garbage collector. That is half of what a
-	// machine with two cores could serve. A program whose goroutines can wait for up to 10 ms at a
-	// time takes all by runtime.GOMAXPROCS(0).
+	// what Offload runs, clients of databases. A program whose goroutines can wait for up to 10 ms
+	// at a time takes all by runtime.GOMAXPROCS(0).
 	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
 
 	// Engine is what moves the bytes. The zero Engine is the system's default.
@@ -144,8 +137,7 @@ type Server struct {
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
 	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
-	// Conn.LimitReplies) do not count. Where there is no such proof, 16 times the sessions that are
-	// usual let a crowd in at full speed.
+	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions.
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. The default leaves
@@ -173,10 +165,9 @@ type Server struct {
 	FirstByteTimeout time.Duration `zero:"when IdleTimeout is over"`
 
 	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished
-	// it after this long, however many bytes it sends meanwhile. Where the codec takes a message in
-	// several frames (codec.Assembler), as WebSocket does, it is the time of the whole message. The
-	// time stands still while the connection is not read: because of PauseRead, or of output that
-	// the peer does not take.
+	// it after this long. Where the codec takes a message in several frames (codec.Assembler), it
+	// is the time of the whole message. The time stands still while the connection is not read:
+	// because of PauseRead, or of output that the peer does not take.
 	FrameTimeout time.Duration `zero:"no limit"`
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
@@ -189,9 +180,8 @@ type Server struct {
 	MaxOutbound int `default:"1_048_576"`
 
 	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
-	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster
-	// than it reads is held back by TCP. A handler need not know of it. MaxOutbound is for what is
-	// pushed, by timers, Tells and groups.
+	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
+	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups.
 	HoldBackAt int `default:"262_144"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
@@ -212,10 +202,9 @@ type Server struct {
 	DrainWindow time.Duration `zero:"at once"`
 
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
-	// is flushed: the place for a last word, such as a frame that says why. err is what OnClose
-	// will get. Send and Write work here (above MaxOutbound they take nothing), and nothing else
-	// begins any more. It is not called if the peer could not hear it: because it closed, or its
-	// connection failed, or it does not take its output.
+	// is flushed: the place for a last word. err is what OnClose will get. Send and Write work here
+	// (above MaxOutbound they take nothing). It is not called if the peer could not hear it:
+	// because it closed, or its connection failed, or it does not take its output.
 	OnClosing func(c *Conn, err error)
 
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
@@ -223,10 +212,9 @@ type Server struct {
 	OnDrain func(c *Conn)
 
 	// DrainDelay is how long connections are served on when the server ends, before the drain
-	// begins, and DrainTimeout with it: for balancers that need time to notice. The listeners close
-	// at once, and UDP addresses open no new sessions, unless DrainAccept says otherwise; Draining
-	// is true from then on. Without DrainAccept it is over when no connection and no session is
-	// left.
+	// begins, and DrainTimeout with it: for balancers that need time to notice. Without DrainAccept
+	// the listeners close at once, UDP addresses open no new sessions, and the delay is over when
+	// nobody is left. Draining is true from its beginning on.
 	DrainDelay time.Duration `zero:"none"`
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
@@ -238,10 +226,9 @@ type Server struct {
 	// goroutine. 16,384 more may wait.
 	MaxOffload int `default:"256"`
 
-	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop
-	// counts as blocked: that is logged as a warning, with the stack of the callback, while it
-	// still blocks, and counted in Stats.Blocked. Time in which the process itself was stopped does
-	// not count.
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
+	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
+	// which the process itself was stopped does not count.
 	BlockedAfter time.Duration `default:"100ms"`
 
 	listeners       []*listener

@@ -10,22 +10,21 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/address"
+	"github.com/loopwheel/loopwheel/loop/internal/defaults"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
-	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
-	if err := fillDefaults("Server", s); err != nil {
+	if err := defaults.Fill("Server", s); err != nil {
 		return err
 	}
 	switch {
@@ -85,33 +84,6 @@ func raw(c codec.Codec) bool {
 	return c == nil || isRaw
 }
 
-// fillDefaults gives each field that is zero the default in its tag, and refuses those that are
-// negative: all fields with a tag, and no others, are numbers and durations. config points to a
-// struct, which has that name in errors.
-func fillDefaults(name string, config any) error {
-	v := reflect.ValueOf(config).Elem()
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		def, hasDefault := f.Tag.Lookup("default")
-		zero, hasZero := f.Tag.Lookup("zero")
-		if !hasDefault && !hasZero {
-			continue
-		}
-		switch field := v.Field(i); {
-		case field.Int() < 0:
-			return fmt.Errorf("loop: %s.%s is negative; 0 means %s", name, f.Name, cmp.Or(zero, def))
-		case strings.HasSuffix(f.Name, "Timeout") && lacksUnit(time.Duration(field.Int())):
-			return fmt.Errorf("loop: %s.%s is %v: is the unit missing?", name, f.Name, time.Duration(field.Int()))
-		case field.Int() == 0 && hasDefault:
-			field.SetInt(parseDefault(f.Type, def))
-		}
-	}
-	return nil
-}
-
-// lacksUnit reports whether d is too short to be meant: 20 where 20*time.Second was.
-func lacksUnit(d time.Duration) bool { return 0 < d && d < 10*time.Microsecond }
-
 // maxLoops is more loops than any machine has processors for.
 const maxLoops = 4096
 
@@ -119,23 +91,6 @@ const maxLoops = 4096
 // a loop that ends) must not be lost because nobody thought of a Logger.
 func defaultLogger() zerolog.Logger {
 	return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
-}
-
-// parseDefault reads the default of a field: a number, or a duration. It panics if that is neither,
-// which the first Server of any test sees.
-func parseDefault(t reflect.Type, def string) int64 {
-	if t == reflect.TypeFor[time.Duration]() {
-		d, err := time.ParseDuration(def)
-		if err != nil {
-			panic(err)
-		}
-		return int64(d)
-	}
-	n, err := strconv.ParseInt(def, 0, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
 }
 
 func (s *Server) newListener(field string, l Listener) (*listener, error) {
@@ -149,7 +104,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
-	err := fillDefaults(field, &l)
+	err := defaults.Fill(field, &l)
 	switch {
 	case err != nil:
 		return nil, err
@@ -173,13 +128,13 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP
 	}
-	if err = fillDefaults(field+".TCP", &ln.tcp); err != nil {
+	if err = defaults.Fill(field+".TCP", &ln.tcp); err != nil {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {
 		return ln, ln.adopt(field, l)
 	}
-	if ln.network, ln.address, err = sockets.SplitAddr(l.Addr); err != nil {
+	if ln.network, ln.address, err = address.Split(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"

@@ -34,12 +34,13 @@ var floors = map[string][]string{
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule, "golang.org/x/net/proxy"},
+	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/...":        {"codec", "timing", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/taskloop":   {"loop/internal/engine"},
 	"loop/internal/gnetengine": {"loop/internal/...", "github.com/panjf2000/gnet/v2/...", zerologModule, sysModule},
 	"loop/internal/netpackets": {"loop/internal/engine", "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", sysModule},
+	"loop/internal/proxydial":  {"golang.org/x/net/proxy"},
 	"loop/internal/proxyhead":  {"github.com/pires/go-proxyproto"},
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/address"
 )
 
 // probeTimeout is how long a socket that is there already may take to accept.
@@ -76,15 +78,9 @@ func (l *listener) unlink() {
 	}
 }
 
-// IsFile reports whether something that is not a socket is at path.
-func IsFile(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode()&os.ModeSocket == 0
-}
-
 // removeStale removes a socket that refuses connections. lock is held.
 func removeStale(path string) {
-	if IsFile(path) {
+	if address.IsFile(path) {
 		return
 	}
 	c, err := net.DialTimeout("unix", path, probeTimeout)

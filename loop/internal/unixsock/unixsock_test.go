@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/loop/internal/address"
 )
 
 func listen(path string) (net.Listener, error) {
@@ -64,7 +65,7 @@ func TestOthersStay(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if !IsFile(file) || IsFile(used) || IsFile(filepath.Join(dir, "none")) {
+	if !address.IsFile(file) || address.IsFile(used) || address.IsFile(filepath.Join(dir, "none")) {
 		t.Error("IsFile is wrong")
 	}
 }

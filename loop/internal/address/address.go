@@ -1,4 +1,6 @@
-package sockets
+// Package address takes addresses such as "tcp://host:port" apart, and says what is wrong with one
+// at which a server cannot listen.
+package address
 
 import (
 	"errors"
@@ -20,8 +22,8 @@ const (
 	webHint = "; WebSocket is a Codec for servers, of package codec/websocket"
 )
 
-// SplitAddr takes "tcp://host:port" or "unix://path" apart.
-func SplitAddr(addr string) (network, address string, err error) {
+// Split takes "tcp://host:port" or "unix://path" apart.
+func Split(addr string) (network, address string, err error) {
 	network, address, ok := strings.Cut(addr, "://")
 	if !ok {
 		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
@@ -48,11 +50,23 @@ func SplitAddr(addr string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// IsFile reports whether something else than a socket is where a unix socket is to be.
-func IsFile(network, address string) bool {
-	if network != "unix" {
-		return false
-	}
-	info, err := os.Lstat(address)
+// IsFile reports whether something that is not a socket is at path.
+func IsFile(path string) bool {
+	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&os.ModeSocket == 0
+}
+
+// Advice says what to do about an error of listening.
+func Advice(err error, network, address string) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && network == "unix" && IsFile(address):
+		return " (what is there is not a socket: remove it, or take another path)"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (this machine does not have that address)"
+	case errors.Is(err, syscall.EACCES):
+		return " (not permitted: a port below 1024, or a directory that this user may not write)"
+	}
+	return ""
 }

@@ -1,4 +1,5 @@
-package loop
+// Package proxydial has a proxy make a TCP connection: by CONNECT of HTTP, or by SOCKS5.
+package proxydial
 
 import (
 	"bufio"
@@ -13,39 +14,34 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/net/proxy"
 )
 
-// maxProxyAnswer is how many bytes of header a proxy may answer CONNECT with.
-const maxProxyAnswer = 64 << 10
+// maxAnswer is how many bytes of header a proxy may answer CONNECT with.
+const maxAnswer = 64 << 10
 
-// checkProxy reads Dialer.Proxy.
-func (a *dialing) checkProxy() error {
-	p := a.dialer.Proxy
+// Check returns what is wrong with the URL of a proxy.
+func Check(p *url.URL) error {
 	switch {
-	case p == nil:
-		return nil
-	case a.network == "unix" || a.isUDP():
-		return fmt.Errorf("loop: Dialer.Proxy is for tcp, not for %s", a.network)
 	case p.Scheme != "http" && p.Scheme != "socks5" && p.Scheme != "socks5h":
-		return fmt.Errorf("loop: Dialer.Proxy speaks %q: want http (CONNECT), or socks5", p.Scheme)
+		return fmt.Errorf("speaks %q: want http (CONNECT), or socks5", p.Scheme)
 	case p.Hostname() == "":
-		return errors.New("loop: Dialer.Proxy has no host")
+		return errors.New("has no host")
 	}
-	address, err := addressForProxy(a.address)
-	if err != nil {
-		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
-	}
-	a.address = address
 	return nil
 }
 
-// addressForProxy checks an address, whose port may be a name, and makes that a number. A host that
-// would end a line of the request to the proxy, or a word of it, is refused: the rest would be
-// headers that nobody meant to send.
-func addressForProxy(address string) (string, error) {
+// Address returns where the proxy is.
+func Address(p *url.URL) string {
+	port := cmp.Or(p.Port(), map[string]string{"http": "80"}[p.Scheme], "1080")
+	return net.JoinHostPort(p.Hostname(), port)
+}
+
+// Target checks an address, whose port may be a name, and makes that a number. A host that would
+// end a line of the request to the proxy, or a word of it, is refused: the rest would be headers
+// that nobody meant to send.
+func Target(address string) (string, error) {
 	host, name, err := net.SplitHostPort(address)
 	switch {
 	case err != nil:
@@ -59,37 +55,25 @@ func addressForProxy(address string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), err
 }
 
-// reach makes the connection that is dialled, through the proxy if there is one. It runs beside the
-// loop.
-func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
-	p, eng := a.dialer.Proxy, a.loop.server.engine
-	if p == nil {
-		return eng.Dial(ctx, d, a.network, a.address)
-	}
-	port := cmp.Or(p.Port(), map[string]string{"http": "80"}[p.Scheme], "1080")
-	nc, err := eng.Dial(ctx, d, a.network, net.JoinHostPort(p.Hostname(), port))
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := nc.(syscall.Conn); !ok {
-		return nil, errors.Join(fmt.Errorf("loop: Dialer.Proxy needs real sockets: %w", errors.ErrUnsupported), nc.Close())
-	}
+// Through has the proxy at the other end of nc connect to a target. It reads no byte that comes
+// after the proxy's answer. With an error, and at the end of ctx, nc is closed.
+func Through(ctx context.Context, nc net.Conn, p *url.URL, target string) (err error) {
 	canceled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close(); close(canceled) })
 	if p.Scheme == "http" {
-		err = connectHTTP(nc, p.User, a.address)
+		err = connectHTTP(nc, p.User, target)
 	} else {
-		err = connectSOCKS(nc, p.User, a.address)
+		err = connectSOCKS(nc, p.User, target)
 	}
 	if !stop() {
 		<-canceled
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	if err != nil {
 		_ = nc.Close()
-		return nil, a.wrap(fmt.Errorf("proxy %s: %w", p.Host, err), dialAddr{a.network, a.address})
+		return fmt.Errorf("proxy %s: %w", p.Host, err)
 	}
-	return nc, nil
+	return nil
 }
 
 // connectHTTP speaks CONNECT.
@@ -103,7 +87,7 @@ func connectHTTP(nc net.Conn, user *url.Userinfo, address string) error {
 	if err := request.Write(nc); err != nil {
 		return err
 	}
-	header := bufio.NewReader(io.LimitReader(byteReader{nc}, maxProxyAnswer))
+	header := bufio.NewReader(io.LimitReader(byteReader{nc}, maxAnswer))
 	answer, err := http.ReadResponse(header, request)
 	if err != nil {
 		return fmt.Errorf("no answer to CONNECT: %w", err)
