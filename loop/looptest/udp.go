@@ -206,12 +206,36 @@ func (s *memPackets) arrive(d engine.Datagram) {
 }
 
 // ConnectPacket implements engine.Engine.
-func (m *memory) ConnectPacket(loop int, _ engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	if !local.IsValid() {
-		local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
+func (m *memory) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	remote := nc.RemoteAddr().(*net.UDPAddr).AddrPort()
+	return &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: remote}, nil
+}
+
+// memUDP is a connection of UDP for ConnectPacket.
+type memUDP struct {
+	net.Conn // nil: what is not implemented here must not be called
+	local    net.Addr
+	remote   *net.UDPAddr
+}
+
+func (c memUDP) LocalAddr() net.Addr  { return c.local }
+func (c memUDP) RemoteAddr() net.Addr { return c.remote }
+func (c memUDP) Close() error         { return nil }
+
+// dialUDP is Dial for UDP. No host means this machine.
+func dialUDP(local net.Addr, network, address string) (net.Conn, error) {
+	to, err := net.ResolveUDPAddr(network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Err: err}
 	}
-	return &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: remote}, local, nil
+	if to.IP == nil {
+		to.IP = net.IPv4(127, 0, 0, 1)
+	}
+	if local == nil {
+		local = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+	}
+	remote := to.AddrPort()
+	return memUDP{local: local, remote: net.UDPAddrFromAddrPort(netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()))}, nil
 }
 
 func (s *memPackets) Send(p []byte, peer netip.AddrPort, _ netip.Addr) error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -278,6 +277,6 @@ func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, 
 	return nil, errNoDialing
 }
 
-func (w *world) ConnectPacket(int, engine.Control, netip.AddrPort, netip.AddrPort, engine.PacketSink) (engine.Packets, netip.AddrPort, error) {
-	return nil, netip.AddrPort{}, errNoDialing
+func (w *world) ConnectPacket(int, net.Conn, engine.PacketSink) (engine.Packets, error) {
+	return nil, errNoDialing
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math"
 	"net"
-	"net/netip"
 	"time"
 )
 
@@ -55,10 +54,9 @@ type Engine interface {
 	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
 	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
 
-	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address, and returns its
-	// own. control, which may be nil, is called meanwhile.
-	ConnectPacket(loop int, control Control, local, remote netip.AddrPort, sink PacketSink) (
-		Packets, netip.AddrPort, error)
+	// ConnectPacket gives a loop, on which it is called, a connection of UDP that Dial has made. Also
+	// with an error nc must not be used any more.
+	ConnectPacket(loop int, nc net.Conn, sink PacketSink) (Packets, error)
 
 	// Lost says, on the loop, that its goroutine is ending because a callback called
 	// runtime.Goexit: it will never answer again.

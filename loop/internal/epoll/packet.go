@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -111,22 +110,15 @@ func (p *groupPort) Close() (err error) {
 }
 
 // ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	l := e.loops[loop]
-	sock, own, err := netpackets.Connect(control, local, remote)
-	if err != nil {
-		return nil, own, err
-	}
+func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	sock := netpackets.NewSocket(nc)
 	fd, err := sock.Detach()
-	if err != nil {
-		_ = sock.Close()
-		return nil, own, err
+	if err == nil {
+		p := &packets{Socket: sock, loop: e.loops[loop], fd: fd}
+		if err = p.add(func(engine.Packets) engine.PacketSink { return sink }); err == nil {
+			return p, nil
+		}
 	}
-	p := &packets{Socket: sock, loop: l, fd: fd}
-	if err := p.add(func(engine.Packets) engine.PacketSink { return sink }); err != nil {
-		_ = sock.Close()
-		return nil, own, err
-	}
-	return p, own, nil
+	_ = sock.Close()
+	return nil, err
 }

@@ -171,11 +171,14 @@ func TestConnectPacket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		remote := peer.LocalAddr().(*net.UDPAddr).AddrPort()
+		nc, err := net.Dial("udp", peer.LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := newBox(0)
+		own := nc.LocalAddr()
 		var s engine.Packets
-		var own netip.AddrPort
-		r.do(0, func() { s, own, err = r.ConnectPacket(0, nil, netip.AddrPort{}, remote, b) })
+		r.do(0, func() { s, err = r.ConnectPacket(0, nc, b) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,7 +239,6 @@ func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network,
 }
 
 // ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.loops[loop], control, local, remote, sink)
+func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Dialed(e.loops[loop], nc, sink), nil
 }

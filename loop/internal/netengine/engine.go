@@ -11,7 +11,6 @@ package netengine
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -75,9 +74,8 @@ func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network,
 }
 
 // ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.At(loop), control, local, remote, sink)
+func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Dialed(e.At(loop), nc, sink), nil
 }
 
 func (e *Engine) packetLoop(i int) engine.Loop { return e.At(i) }

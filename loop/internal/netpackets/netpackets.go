@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -56,17 +55,12 @@ func (p *port) Close() (err error) {
 	return err
 }
 
-// Dial makes the Packets of a socket that speaks with one address. It may be called on the loop.
-func Dial(l engine.Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	sock, own, err := Connect(control, local, remote)
-	if err != nil {
-		return nil, own, err
-	}
-	s := newPackets(l, sock, 2, 1) // there may be many of these
+// Dialed returns the Packets of a connection, which belongs to the loop from now on.
+func Dialed(l engine.Loop, nc net.Conn, sink engine.PacketSink) *Packets {
+	s := newPackets(l, NewSocket(nc), 2, 1) // there may be many of these
 	s.sink = sink
 	go s.read()
-	return s, own, nil
+	return s
 }
 
 // Packets implements engine.Packets. Its methods are for the loop, except for read.

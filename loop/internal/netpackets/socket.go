@@ -146,20 +146,11 @@ func hasManyLocal(address string) bool {
 	})
 }
 
-// Connect makes a socket that speaks with one address, and returns its own. It does not wait.
-// control may be nil.
-func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
-	d := net.Dialer{Control: control}
-	if local.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(local)
-	}
-	c, err := d.Dial("udp", remote.String())
-	if err != nil {
-		return nil, own, bare(err)
-	}
-	s = &Socket{connected: true}
-	s.use(c.(*net.UDPConn))
-	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+// NewSocket returns the socket of a connection, which speaks with one address.
+func NewSocket(nc net.Conn) *Socket {
+	s := &Socket{connected: true}
+	s.use(nc.(*net.UDPConn))
+	return s
 }
 
 // Close closes the socket. No other method may be called after it.
