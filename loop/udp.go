@@ -275,20 +275,12 @@ func (s *udpSession) Close(bool) {
 	delete(s.port.sessions, s.sessionKey)
 }
 
-// servePackets begins to receive, on all loops, for each listener of UDP.
+// servePackets has the loops receive, for each listener of UDP.
 func (s *Server) servePackets() error {
 	for _, ln := range s.listeners {
-		if ln.packets == nil {
-			continue
-		}
-		for _, l := range s.loops {
-			p := newPacketPort(l, ln, ln.packets.Addr())
-			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
-				p.to = to
-				l.ports = append(l.ports, p)
-				return p
-			})
-			if err != nil {
+		for i, nc := range ln.packets {
+			ln.taken++
+			if err := s.loops[i].servePackets(ln, nc); err != nil {
 				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
 			}
 		}
@@ -296,11 +288,33 @@ func (s *Server) servePackets() error {
 	return nil
 }
 
+// servePackets has the loop receive, and waits until it does.
+func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
+	result := make(chan error, 1)
+	err := l.postUrgent(func() {
+		p := newPacketPort(l, ln, ln.local)
+		var err error
+		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
+			l.ports = append(l.ports, p)
+		}
+		result <- err
+	})
+	if err != nil {
+		return errors.Join(err, nc.Close())
+	}
+	select {
+	case err = <-result:
+	case <-l.ended:
+		err = engine.ErrEnded
+	}
+	return err
+}
+
 // closePackets ends the UDP sockets that no loop has taken.
 func (s *Server) closePackets() {
 	for _, ln := range s.listeners {
-		if ln.packets != nil {
-			_ = ln.packets.Close()
+		for _, nc := range ln.packets[ln.taken:] {
+			_ = nc.Close()
 		}
 	}
 }
@@ -322,7 +336,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p := &packetPort{loop: l, local: nc.LocalAddr()}
-	to, err := l.server.engine.ConnectPacket(l.index, nc, p)
+	to, err := l.server.engine.ServePacket(l.index, nc, p)
 	if err != nil {
 		a.fail(a.wrap(err, remote))
 		return

@@ -48,15 +48,16 @@ type Engine interface {
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
-	// is for Enroll.
+	// is for Enroll, or for ServePacket.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
-	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
-	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
+	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the system
+	// cannot share a port. It may be called before Start.
+	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error)
 
-	// ConnectPacket gives a loop, on which it is called, a connection of UDP that Dial has made. Also
-	// with an error nc must not be used any more.
-	ConnectPacket(loop int, nc net.Conn, sink PacketSink) (Packets, error)
+	// ServePacket gives a loop, on which it is called, a socket that ListenPacket or Dial has made.
+	// It is the engine's then, also with an error.
+	ServePacket(loop int, nc net.Conn, sink PacketSink) (Packets, error)
 
 	// Lost says, on the loop, that its goroutine is ending because a callback called
 	// runtime.Goexit: it will never answer again.

@@ -3,7 +3,6 @@
 package epoll
 
 import (
-	"context"
 	"errors"
 	"net"
 
@@ -20,21 +19,25 @@ type packets struct {
 	sink   engine.PacketSink
 	fd     int
 	place  int32 // in the poller
-	added  bool  // to it
 	closed bool
 }
 
-// add has the poller watch the socket. Then open returns the sink.
-func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
-	if p.loop.packets == nil {
-		p.loop.packets = netpackets.NewBatch()
+// ServePacket implements engine.Engine.
+func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	l := e.loops[loop]
+	if l.packets == nil {
+		l.packets = netpackets.NewBatch()
 	}
-	if p.place, err = p.loop.add(p.fd, unix.EPOLLIN, p); err != nil {
-		return err
+	p := &packets{Socket: netpackets.SocketOf(nc), loop: l, sink: sink}
+	var err error
+	if p.fd, err = p.Detach(); err == nil {
+		p.place, err = l.add(p.fd, unix.EPOLLIN, p)
 	}
-	p.added = true
-	p.sink = open(p)
-	return nil
+	if err != nil {
+		_ = p.Socket.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // polled implements pollee: there is something to receive.
@@ -63,62 +66,3 @@ func (p *packets) Close() {
 
 // release implements pollee.
 func (p *packets) release() { _ = p.Socket.Close() }
-
-// groupPort implements engine.PacketPort with a socket for each loop.
-type groupPort struct {
-	engine  *Engine
-	addr    net.Addr
-	sockets []*netpackets.Socket // nil: with its loop, or closed
-}
-
-// ListenPacket implements engine.Engine.
-func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	engine.PacketPort, error) {
-	sockets, addr, err := netpackets.Bind(ctx, lc, network, address, n)
-	if err != nil {
-		return nil, err
-	}
-	return &groupPort{engine: e, addr: addr, sockets: sockets}, nil
-}
-
-func (p *groupPort) Addr() net.Addr { return p.addr }
-
-// Serve implements engine.PacketPort.
-func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	l := p.engine.loops[loop]
-	sock := p.sockets[loop]
-	fd, err := sock.Detach()
-	if err != nil {
-		return err
-	}
-	s := &packets{Socket: sock, loop: l, fd: fd}
-	err = engine.Call(l, func() error { return s.add(open) })
-	if s.added { // also if open has ended the loop
-		p.sockets[loop] = nil
-	}
-	return err
-}
-
-func (p *groupPort) Close() (err error) {
-	for i, s := range p.sockets {
-		if s != nil {
-			err = errors.Join(err, s.Close())
-			p.sockets[i] = nil
-		}
-	}
-	return err
-}
-
-// ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	sock := netpackets.NewSocket(nc)
-	fd, err := sock.Detach()
-	if err == nil {
-		p := &packets{Socket: sock, loop: e.loops[loop], fd: fd}
-		if err = p.add(func(engine.Packets) engine.PacketSink { return sink }); err == nil {
-			return p, nil
-		}
-	}
-	_ = sock.Close()
-	return nil, err
-}

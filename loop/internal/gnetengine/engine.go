@@ -232,13 +232,7 @@ func (l *eventLoop) end() {
 	})
 }
 
-// ListenPacket implements engine.Engine.
-func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, func(i int) engine.Loop { return e.loops[i] })
-}
-
-// ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Dialed(e.loops[loop], nc, sink), nil
+// ServePacket implements engine.Engine.
+func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Serve(e.loops[loop], nc, sink), nil
 }

@@ -9,7 +9,6 @@
 package netengine
 
 import (
-	"context"
 	"net"
 	"sync"
 	"time"
@@ -67,15 +66,7 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// ListenPacket implements engine.Engine.
-func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
+// ServePacket implements engine.Engine.
+func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Serve(e.At(loop), nc, sink), nil
 }
-
-// ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Dialed(e.At(loop), nc, sink), nil
-}
-
-func (e *Engine) packetLoop(i int) engine.Loop { return e.At(i) }
