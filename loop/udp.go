@@ -330,8 +330,8 @@ func (l *Loop) closePorts() {
 // openSession brings a session to life with a socket that is connected.
 func (a *dialing) openSession(nc net.Conn) {
 	l, remote := a.loop, nc.RemoteAddr()
-	if to, ok := remote.(*net.UDPAddr); ok && to.Port == 0 { // the kernel takes it, and refuses all that is sent
-		_ = nc.Close()
+	if to, ok := remote.(*net.UDPAddr); ok && to.Port == 0 {
+		_ = nc.Close() // the kernel takes it, and would refuse all that is sent
 		a.fail(a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, remote))
 		return
 	}

@@ -78,9 +78,6 @@ type Socket struct {
 	out       outBatch
 }
 
-// SyscallConn implements syscall.Conn.
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
-
 // SocketOf returns the Socket of what Bind or net.Dialer has made.
 func SocketOf(nc net.Conn) *Socket {
 	if s, ok := nc.(*Socket); ok {
