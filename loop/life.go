@@ -568,13 +568,6 @@ type goneSocket struct{}
 
 func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
 
-func (goneSocket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		n += len(b)
-	}
-	return n, nil
-}
-
 func (goneSocket) NotifyWritable() bool { return false }
 func (goneSocket) Pending() bool        { return false }
 func (goneSocket) Unsent() int          { return 0 }

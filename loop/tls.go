@@ -404,28 +404,6 @@ func (s *tlsStart) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Writev implements engine.Socket.
-func (s *tlsStart) Writev(bufs [][]byte) (n int, err error) {
-	if s.before > 0 {
-		n, err = s.raw.Writev(first(bufs, s.before))
-		s.before -= n
-	}
-	return n, err
-}
-
-// first returns the first n bytes of bufs, or all if there are fewer.
-func first(bufs [][]byte, n int) (some [][]byte) {
-	for _, b := range bufs {
-		if n <= 0 {
-			break
-		}
-		b = b[:min(len(b), n)]
-		some = append(some, b)
-		n -= len(b)
-	}
-	return some
-}
-
 // NotifyWritable implements engine.Socket. The end of the handshake is the call that it promises.
 func (s *tlsStart) NotifyWritable() bool { return s.before == 0 || s.raw.NotifyWritable() }
 

@@ -251,15 +251,14 @@ func (c *Conn) LimitReplies(factor int) {
 
 // These methods make a session an engine.Socket. Its Conn never has output that waits.
 
-func (s *udpSession) Write([]byte) (int, error)    { return 0, nil }
-func (s *udpSession) Writev([][]byte) (int, error) { return 0, nil }
-func (s *udpSession) NotifyWritable() bool         { return false }
-func (s *udpSession) Unsent() int                  { return -1 }
-func (s *udpSession) Pause() error                 { return nil }
-func (s *udpSession) Resume()                      {}
-func (s *udpSession) CloseWrite()                  {}
-func (s *udpSession) Divert(engine.Sink)           {}
-func (s *udpSession) Linger() bool                 { return false }
+func (s *udpSession) Write([]byte) (int, error) { return 0, nil }
+func (s *udpSession) NotifyWritable() bool      { return false }
+func (s *udpSession) Unsent() int               { return -1 }
+func (s *udpSession) Pause() error              { return nil }
+func (s *udpSession) Resume()                   {}
+func (s *udpSession) CloseWrite()               {}
+func (s *udpSession) Divert(engine.Sink)        {}
+func (s *udpSession) Linger() bool              { return false }
 
 // Pending reports whether a datagram may wait: for anybody, if the loop has been away.
 func (s *udpSession) Pending() bool {

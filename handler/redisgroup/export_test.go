@@ -65,7 +65,7 @@ func Together(h *Hub, f func()) {
 		l.mu.Unlock()
 	}
 	f()
-	h.wg.Go(l.run)
+	h.sending.Go(l.run)
 }
 
 // Held reports whether h has a lease.

@@ -98,7 +98,7 @@ func (r *room) takePlain(payload []byte) {
 func (r *room) deliverPlain(kind byte, except loop.Ref, data []byte) error {
 	if kind == plainKick {
 		reason := string(data)
-		r.each(nil, func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
+		r.each(func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
 		return nil
 	}
 	return r.local.BroadcastExcept(except, data)

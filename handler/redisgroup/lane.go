@@ -40,21 +40,17 @@ type outgoing struct {
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
-	here    bool // of a user
-	retold  bool // of a user: Redis may know already
-	dropped bool // of a user: a later change has made it void; guarded by the lane's mu
-
+	here bool          // of a user
 	load *atomic.Int64 // which counts its size
 }
 
-// An asking is a question: a script that is run for somebody. The lane's goroutine calls command
-// and answered; void is called with the lane's mu held.
+// An asking is a question: a script that is run for somebody.
 type asking interface {
 	command() (s *script, keys []string, args []any) // nil: there is nothing to ask
 	answered(cmd *redis.Cmd) error                   // an error has it asked again
 	refuse(err error)                                // there will be no answer
 	void() bool                                      // nobody waits for the answer
-	weight() int                                     // what it takes of maxBatch: answers are in memory together
+	weight() int                                     // of maxBatch, as answers are in memory together
 }
 
 // size is what o takes of Config.MaxQueue.
@@ -98,11 +94,9 @@ type lane struct {
 
 	mu      sync.Mutex
 	items   []*outgoing
-	taken   []*outgoing // the batch that is under way
-	sweepAt int         // how many may wait until what is void is swept out
+	sweepAt int // how many may wait until what is void is swept out
+	flight  int // how many are under way
 	running bool
-	closed  bool
-	changes map[presenceKey]*outgoing // the last one in items about each user
 
 	// The lane's goroutine has the rest.
 	server     string    // identity of the server, see append.lua
@@ -112,40 +106,26 @@ type lane struct {
 	load       bool      // scripts are sent whole, as Redis does not know them
 }
 
-// A presenceKey is a user in a room.
-type presenceKey struct{ channel, user string }
-
-func (o *outgoing) who() presenceKey { return presenceKey{o.channel, string(o.data)} }
-
 // newLanes makes one for each bucket.
 func newLanes(h *Hub) []*lane {
 	lanes := make([]*lane, h.keys.buckets+1)
 	for bucket := range lanes {
-		lanes[bucket] = &lane{hub: h, bucket: bucket, changes: make(map[presenceKey]*outgoing)}
+		lanes[bucket] = &lane{hub: h, bucket: bucket}
 	}
 	return lanes
 }
 
-// add queues o. Only messages are refused with ErrQueueFull; all else is bounded by the number of
-// members, as what is void is swept out, and users who come and go again while the queue is full
-// are not told.
+// add queues o. ErrQueueFull refuses messages, and users who come. All else is bounded by the
+// number of members and of users who have come, as what is void is swept out.
 func (l *lane) add(o *outgoing) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.hub.ctx.Err() != nil {
 		return ErrClosed
 	}
 	load := &l.hub.masters.link(l.bucket).load
-	full := load.Load() > int64(l.hub.cfg.MaxQueue)
-	if full && o.message() {
-		l.hub.stats.refused.Add(1)
+	if (o.message() || o.here) && load.Load() > int64(l.hub.cfg.MaxQueue) {
 		return ErrQueueFull
-	}
-	if o.op == opUser {
-		if full && l.replaced(o) {
-			return nil
-		}
-		l.changes[o.who()] = o
 	}
 	if len(l.items) >= max(minSweep, l.sweepAt) {
 		l.sweep()
@@ -154,31 +134,15 @@ func (l *lane) add(o *outgoing) error {
 	l.items = append(l.items, o)
 	if !l.running {
 		l.running = true
-		l.hub.wg.Go(l.run)
+		l.hub.sending.Go(l.run)
 	}
 	return nil
-}
-
-// replaced reports whether o need not be queued, as it makes void what was queued last about its
-// user, or says the same. l.mu is held.
-func (l *lane) replaced(o *outgoing) bool {
-	last := l.changes[o.who()]
-	switch {
-	case last == nil:
-		return false
-	case last.here == o.here || last.retold: // Redis may know the user, or not
-		last.here = o.here
-	default:
-		delete(l.changes, o.who())
-		last.dropped = true
-	}
-	return true
 }
 
 // sweep drops what is void. l.mu is held.
 func (l *lane) sweep() {
 	l.items = slices.DeleteFunc(l.items, func(o *outgoing) bool {
-		void := o.dropped || o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
+		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
 		if void {
 			o.charge(nil)
 		}
@@ -188,138 +152,102 @@ func (l *lane) sweep() {
 }
 
 // take takes the next batch. Without one the lane's goroutine ends.
-func (l *lane) take() []*outgoing {
+func (l *lane) take() (batch []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep()
 	n, weight, size := 0, 0, int64(0)
 	for ; n < len(l.items) && weight < maxBatch && size < maxBatchBytes; n++ {
-		o := l.items[n]
-		size += o.size()
 		weight++
-		switch {
-		case o.op == opAsk:
+		if o := l.items[n]; o.op == opAsk {
 			weight += o.ask.weight() - 1
-		case o.op == opUser && l.changes[o.who()] == o:
-			delete(l.changes, o.who())
+		} else {
+			size += o.size()
 		}
 	}
-	l.running = n > 0 && !l.closed
-	if !l.running {
-		return nil
-	}
-	l.taken = slices.Clone(l.items[:n])
+	batch = slices.Clone(l.items[:n])
 	clear(l.items[:n])
 	if l.items = l.items[n:]; len(l.items) == 0 {
 		l.items = nil
 	}
-	return l.taken
+	l.running, l.flight = n > 0, n
+	return batch
 }
 
-// landed is called when Redis has answered, or will not, about the batch. It reports false if that
-// was given up meanwhile.
-func (l *lane) landed() bool {
+// landed is called when a batch is done with, but for what has to be sent again. It returns what
+// has waited for too long, and once the Hub is closed all that is left.
+func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, o := range l.taken {
+	for _, o := range batch {
 		o.charge(nil)
-	}
-	l.taken = nil
-	return !l.closed
-}
-
-// putBack puts what has to be sent again before all else. It returns what is given up, and why.
-func (l *lane) putBack(again []*outgoing) (late []*outgoing, why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return again, ErrClosed
 	}
 	for _, o := range again {
 		o.charge(&l.hub.masters.link(l.bucket).load)
 	}
-	now := time.Now()
+	l.flight = 0
+	now, closed := time.Now(), l.hub.ctx.Err() != nil
 	l.items = slices.DeleteFunc(append(again, l.items...), func(o *outgoing) bool {
-		if o.deadline.IsZero() || now.Before(o.deadline) {
+		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
 			return false
 		}
 		o.charge(nil)
 		late = append(late, o)
 		return true
 	})
-	return late, ErrTimeout
+	return late
 }
 
 // len returns how much waits or is under way.
 func (l *lane) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.items) + len(l.taken)
+	return len(l.items) + l.flight
 }
 
-// close ends the lane, and gives up what is left. What is under way may have been taken.
-func (l *lane) close() {
-	l.mu.Lock()
-	l.closed = true
-	taken, items := l.taken, l.items
-	l.taken, l.items = nil, nil
-	l.mu.Unlock()
-	for _, o := range taken {
-		if o.message() {
-			l.hub.abandon(o, ErrUncertain)
-		} else if o.op == opAsk {
-			o.ask.refuse(ErrClosed)
-		}
-	}
-	l.hub.giveUp(items, ErrClosed, nil)
-}
-
-// giveUp ends what is not tried any more, and what has failed before.
-func (h *Hub) giveUp(items []*outgoing, why, failure error) {
-	for _, o := range items {
-		err := why
-		if o.message() && o.unclear {
-			err = ErrUncertain
-		}
-		if failure != nil {
-			err = fmt.Errorf("%w: %w", err, failure)
-		}
-		if o.op == opAsk {
-			o.ask.refuse(err)
-		} else if o.message() {
-			h.abandon(o, err)
-		}
-	}
-}
-
-// run sends until nothing waits.
+// run sends until nothing waits, or the Hub is closed.
 func (l *lane) run() {
 	var delays backoff
 	for {
 		began := time.Now()
 		batch := l.take()
-		if batch == nil {
-			return
-		}
-		all, err := l.exchange(batch)
-		if !l.landed() {
+		if len(batch) == 0 {
 			return
 		}
 		var again []*outgoing
+		all, err := l.exchange(batch)
 		if err != nil {
 			again = l.retry(nil, batch, err)
 		} else {
 			again = l.settle(all)
 		}
+		l.giveUp(l.landed(batch, again))
 		if len(again) > 0 {
-			late, why := l.putBack(again)
-			l.hub.giveUp(late, why, l.failure)
 			l.hub.pause(delays.next())
 		} else {
-			delays.reset()
+			delays = 0
 			if len(batch) > 1 {
 				time.Sleep(gather - time.Since(began))
 			}
+		}
+	}
+}
+
+// giveUp ends what is not tried any more.
+func (l *lane) giveUp(late []*outgoing) {
+	for _, o := range late {
+		err := ErrTimeout
+		switch {
+		case o.message() && o.unclear:
+			err = ErrUncertain
+		case l.hub.ctx.Err() != nil:
+			err = ErrClosed
+		}
+		err = fmt.Errorf("%w: %w", err, l.failure)
+		if o.op == opAsk {
+			o.ask.refuse(err)
+		} else if o.message() {
+			l.hub.abandon(o, err)
 		}
 	}
 }
@@ -354,7 +282,7 @@ var (
 	errAnswer  = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. An error means that none of it was sent.
+// exchange sends a batch in one round trip. An error is about all of it.
 func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 	ctx, client := l.hub.ctx, l.hub.masters.link(l.bucket).client
 	if client == nil {
@@ -369,7 +297,7 @@ func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 		s, keys, args := publishScript, []string(nil), []any(nil)
 		switch first.op {
 		case opPlain:
-			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish(), first.channel, first.data)
+			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish, first.channel, first.data)
 			_ = pipe.Process(ctx, once{r.cmd}) // it waits for Exec
 			continue
 		case opAsk:
@@ -381,8 +309,11 @@ func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 			r.cmd = l.queueScript(ctx, pipe, s, keys, args)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
-	return all, nil
+	err := await(ctx, func() error {
+		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
+		return nil
+	})
+	return all, err
 }
 
 // A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a
@@ -429,7 +360,7 @@ func (l *lane) settle(all []*request) (again []*outgoing) {
 		case first.op == opAsk:
 			err = first.ask.answered(r.cmd)
 		case first.op == opPlain && err == nil:
-			l.hub.stats.published.Add(1)
+			l.hub.count(&l.hub.stats.Published)
 		case first.op == opPlain && i < taken: // sent again it would come after a later one
 			l.hub.abandon(first, err)
 			continue
@@ -448,12 +379,12 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 	what := classify(err)
 	l.failure = err
 	switch {
-	case errors.Is(err, errUnknown) || isMoved(err):
-		l.hub.masters.reload()
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		l.load = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		l.hub.keeper.renewNow()
+	case what != refused:
+		l.hub.masters.reload() // its bucket may have gone elsewhere
 	}
 	for _, o := range items {
 		o.unclear = o.unclear || what == unclear
@@ -470,18 +401,20 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 const refusedWait = time.Second
 
 // abandon gives up what Redis has not taken, and says so. What is no message of somebody's is tried
-// again after a while: until a peek is answered its room takes nothing, and of a user it is told
-// whether it is here by then.
+// again after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
 	if o.message() {
-		h.stats.lost.Add(1)
+		h.count(&h.stats.Lost)
 	}
 	if o.done != nil {
 		o.done(Position{}, err)
 	} else {
 		h.report(&LostError{Room: o.name, Err: err})
 	}
-	if !o.message() {
-		h.after(refusedWait, func() { h.tellAgain(o) })
+	switch o.op {
+	case opPeek:
+		h.after(refusedWait, func() { _ = h.publish(o) })
+	case opUser:
+		h.untold(o)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -89,7 +88,7 @@ func (r *room) confirmed(generation int) {
 func (r *room) renew() {
 	r.order.generation++
 	r.order.phase = waiting
-	r.hub.masters.link(r.bucket).touch(r.channel)
+	r.hub.masters.link(r.bucket).touch(r.channel, true)
 }
 
 func (r *room) generation() int {
@@ -144,9 +143,11 @@ func (r *room) accept(e Entry) {
 // does. r.mu is held.
 func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
 	for _, l := range fullLoops(r.local.BroadcastExcept(except, msg)) {
-		r.hub.stats.gaps.Add(1)
-		r.tellGap(l, &Gap{
-			Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
+		r.hub.count(&r.hub.stats.Gaps)
+		_ = l.PostEventually(func() {
+			r.eachOn(l, r.tellGap(&Gap{
+				Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
+			}))
 		})
 	}
 }
@@ -166,31 +167,29 @@ func fullLoops(err error) (loops []*loop.Loop) {
 	return nil
 }
 
-// tellGap tells the members on one loop of a gap, or all members if l is nil.
-func (r *room) tellGap(l *loop.Loop, g *Gap) {
-	r.each(l, func(c *loop.Conn) {
+// each calls f for the members here: for those whose mailbox is full as soon as it takes something.
+func (r *room) each(f func(c *loop.Conn)) {
+	for _, l := range fullLoops(r.local.Each(f)) {
+		_ = l.PostEventually(func() { r.eachOn(l, f) })
+	}
+}
+
+// eachOn calls f for the members on one loop, which calls it.
+func (r *room) eachOn(l *loop.Loop, f func(c *loop.Conn)) {
+	for c := range *r.hub.members.Get(l) {
+		if r.local.Has(c) {
+			f(c)
+		}
+	}
+}
+
+// tellGap returns what tells a member of a gap.
+func (r *room) tellGap(g *Gap) func(c *loop.Conn) {
+	return func(c *loop.Conn) {
 		if r.hub.cfg.OnGap != nil {
 			r.hub.cfg.OnGap(c, g)
 		} else {
 			c.CloseWithError(g)
-		}
-	})
-}
-
-// mailboxRetry is when a loop is tried again whose mailbox was full.
-const mailboxRetry = 10 * time.Millisecond
-
-// each calls f for the members on one loop, or for all members if on is nil: for those whose
-// mailbox is full as soon as it takes something.
-func (r *room) each(on *loop.Loop, f func(c *loop.Conn)) {
-	err := r.local.Each(func(c *loop.Conn) {
-		if on == nil || c.Loop() == on {
-			f(c)
-		}
-	})
-	for _, full := range fullLoops(err) {
-		if on == nil || full == on {
-			r.hub.after(mailboxRetry, func() { r.each(full, f) })
 		}
 	}
 }
@@ -212,9 +211,9 @@ func (h *Hub) form(e Entry) (msg []byte) {
 func (r *room) gap(to Position, why string) {
 	o := &r.order
 	o.gaps++
-	r.hub.stats.gaps.Add(1)
+	r.hub.count(&r.hub.stats.Gaps)
 	o.tail, o.tailBytes, o.tailFrom = nil, 0, to // who is joining reads again
-	r.tellGap(nil, &Gap{Room: r.name, From: o.last, To: to, Why: why})
+	r.each(r.tellGap(&Gap{Room: r.name, From: o.last, To: to, Why: why}))
 	r.reassert()
 }
 
@@ -251,15 +250,22 @@ func (q *catchUp) command() (*script, []string, []any) {
 // answered has what Redis refuses asked again after a while, and all else that fails at once.
 func (q *catchUp) answered(cmd *redis.Cmd) error {
 	r := q.room
-	raw, err := cmd.Slice()
-	got, end, err := parseRange(r.name, raw, err)
-	if err != nil {
-		if classify(err) != refused {
-			return err
-		}
+	texts, err := cmd.StringSlice()
+	if err != nil && classify(err) == refused {
 		r.hub.report(&LostError{Room: r.name, Err: err})
 		r.hub.after(refusedWait, func() { _ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: q}) })
 		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(texts) == 0 {
+		return errAnswer
+	}
+	end, bad := ParsePosition(texts[0])
+	got, err := parseEntries(r.name, texts[1:])
+	if err = errors.Join(err, bad); err != nil {
+		return err
 	}
 	for i, e := range got {
 		if e.Position != q.from {
@@ -306,7 +312,7 @@ func (r *room) resume(got []Entry, end Position) {
 	for _, e := range got {
 		if e.Position.Compare(o.last) > 0 {
 			r.accept(e)
-			r.hub.stats.caughtUp.Add(1)
+			r.hub.count(&r.hub.stats.CaughtUp)
 		}
 	}
 }

@@ -33,22 +33,16 @@ type link struct {
 	mu      sync.Mutex               // taken last
 	have    map[string]*subscription // by channel: what was asked for; nil without a PubSub
 	touched map[string]struct{}      // channels that have to be compared
-	flight  []confirmation           // rooms that the answer to the last ping is about
+	flight  []*subscription          // that the answer to the last ping is about
 	waiting bool                     // for that answer
 	pings   int
 }
 
 // A subscription is what Redis was asked for.
 type subscription struct {
-	room  *room
-	stood bool // Redis has answered
-}
-
-// A confirmation is a room whose subscription stands when a ping is answered, and which one of its
-// generations that is.
-type confirmation struct {
 	room       *room
-	generation int
+	generation int  // of the room, as of the last ping
+	stood      bool // Redis has answered
 }
 
 const (
@@ -65,34 +59,16 @@ var (
 	errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
 )
 
-// touch has a channel compared. Without a PubSub there is no need: the next one begins with all
-// rooms.
-func (l *link) touch(channel string) {
+// touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
+// next one begins with all rooms.
+func (l *link) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.have != nil {
-		l.touched[channel] = struct{}{}
-		signal(l.wake)
-	}
-}
-
-// compare is touch for a room that may be subscribed to already.
-func (l *link) compare(r *room) {
-	l.mu.Lock()
-	s := l.have[r.channel]
-	l.mu.Unlock()
-	if s == nil || s.room != r {
-		l.touch(r.channel)
-	}
-}
-
-// drop is touch for a room that is not wanted any more.
-func (l *link) drop(channel string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.have[channel] == nil {
+	switch {
+	case l.have == nil:
+	case !wanted && l.have[channel] == nil:
 		delete(l.touched, channel)
-	} else {
+	default:
 		l.touched[channel] = struct{}{}
 		signal(l.wake)
 	}
@@ -108,12 +84,12 @@ func (l *link) run() {
 			return
 		}
 		if time.Since(began) > steady {
-			delays.reset()
+			delays = 0
 		}
 		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
-		if delays.tries == 0 {
-			delays.tries++ // at once
+		if delays == 0 {
+			delays++ // at once
 		} else if !l.hub.pause(delays.next()) {
 			return
 		}
@@ -129,12 +105,12 @@ func (l *link) session() (err error) {
 		_ = sub.Close()
 		return err
 	}
-	l.hub.stats.connects.Add(1)
+	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
 	l.have, l.touched, l.waiting = make(map[string]*subscription), make(map[string]struct{}), false
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
-		l.touch(r.channel)
+		l.touch(r.channel, true)
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() { fail(l.runPubSubLoop(ctx, sub)) })
@@ -224,7 +200,7 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 	}
 	l.mu.Unlock()
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
-	if l.hub.masters.sharded() {
+	if l.hub.masters.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
 	}
 	on, off := l.differences(channels)
@@ -251,17 +227,17 @@ func (l *link) differences(channels []string) (on, off map[int][]string) {
 		l.mu.Lock()
 		s := l.have[channel]
 		switch {
-		case r != nil && s == nil:
-			on[r.bucket] = append(on[r.bucket], channel)
-			l.have[channel] = &subscription{room: r}
 		case r != nil:
-			s.room = r
+			if s == nil {
+				on[r.bucket] = append(on[r.bucket], channel)
+				s = &subscription{}
+				l.have[channel] = s
+			}
+			s.room, s.generation = r, generation
+			l.flight = append(l.flight, s)
 		case s != nil:
 			off[s.room.bucket] = append(off[s.room.bucket], channel)
 			delete(l.have, channel)
-		}
-		if r != nil {
-			l.flight = append(l.flight, confirmation{r, generation})
 		}
 		l.mu.Unlock()
 	}
@@ -286,17 +262,19 @@ func (l *link) confirmed(ping string) {
 		l.mu.Unlock()
 		return
 	}
-	stand := slices.DeleteFunc(l.flight, func(c confirmation) bool {
-		s := l.have[c.room.channel]
-		return s == nil || s.room != c.room
-	})
+	var stand []subscription
+	for _, s := range l.flight {
+		if l.have[s.room.channel] == s {
+			stand = append(stand, *s)
+		}
+	}
 	l.flight, l.waiting = nil, false
 	if len(l.touched) > 0 {
 		signal(l.wake)
 	}
 	l.mu.Unlock()
-	for _, c := range stand {
-		c.room.confirmed(c.generation)
+	for _, s := range stand {
+		s.room.confirmed(s.generation)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTogether(t *testing.T) {
 
 // A message of a plain room that was not taken is not sent again if a later one was.
 func TestOvertaken(t *testing.T) {
-	l := &lane{hub: &Hub{}}
+	l := &lane{hub: &Hub{masters: &masters{}}}
 	sent := func(err error) *request {
 		cmd := redis.NewCmd(t.Context())
 		cmd.SetErr(err)
@@ -40,7 +40,7 @@ func TestOvertaken(t *testing.T) {
 	if len(again) != 2 || again[0] != all[3].items[0] || again[1] != all[4].items[0] {
 		t.Errorf("%d are sent again, want the last 2", len(again))
 	}
-	if lost := l.hub.stats.lost.Load(); lost != 2 || !errors.Is(l.failure, busy) {
+	if lost := l.hub.stats.Lost; lost != 2 || !errors.Is(l.failure, busy) {
 		t.Errorf("%d are lost, want 2; it failed with %v", lost, l.failure)
 	}
 }

@@ -15,16 +15,14 @@ const (
 )
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
-// due, at least once, unless it is cancelled or replaced before. After another error than those of
-// this package the task may or may not be there; adding it again is safe, as its key keeps it from
-// being there twice.
+// due, at least once, unless it is cancelled or replaced before. After an error of the client it
+// may be there or not; adding it again is safe, as its key keeps it from being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
 
-// AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
-// then the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as
-// if they were added one by one.
+// AddBatch adds tasks as if one by one, in few round trips. Some may be added and others not: then
+// the error is a *BatchError.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	errs := q.addAll(ctx, tasks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -33,7 +31,7 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	return nil
 }
 
-// addAll adds tasks, and returns what became of each.
+// addAll adds tasks, and returns what became of each. A pipeline has no key twice.
 func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	errs := make([]error, len(tasks))
 	for i := 0; i < len(tasks); {
@@ -49,8 +47,15 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 		}
 		values, failed := q.evalAll(ctx, calls)
 		for k, place := range places {
-			if errs[place] = failed[k]; failed[k] == nil {
-				errs[place] = q.added(tasks[place].Key, values[k])
+			errs[place] = failed[k]
+			switch {
+			case failed[k] != nil:
+			case values[k] == "c":
+				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
+			case values[k] == "i":
+				q.count(func(s *Stats) { s.Ignored++ })
+			default:
+				q.count(func(s *Stats) { s.Added++ })
 			}
 		}
 	}
@@ -79,29 +84,11 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	return q.on(q.shard(t.Key), "add", "", policies[t.OnConflict], t.Key, record, first.start()), err
 }
 
-// added takes a letter of add.lua.
-func (q *Queue) added(key string, letter any) error {
-	switch letter {
-	case "c":
-		return wrap(ErrConflict, "%q", key)
-	case "i":
-		q.count(func(s *Stats) { s.Ignored++ })
-	default:
-		q.count(func(s *Stats) { s.Added++ })
-	}
-	return nil
-}
-
 // restore notes anew how many shards there are, as Redis may have lost that, and adds the tasks of
-// Config.Repeating that are not there. One that was to begin at a time which has passed goes on
-// where it would be.
+// Config.Repeating that are not there. One whose beginning has passed goes on where it would be.
 func (q *Queue) restore(ctx context.Context) error {
-	n, err := q.settleShards(ctx, len(q.keys))
-	if err != nil {
+	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
-	}
-	if n != len(q.keys) {
-		return wrap(ErrConfig, "the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
 	}
 	now, err := q.client.Time(ctx).Result()
 	if err != nil {
@@ -125,16 +112,11 @@ func (q *Queue) restore(ctx context.Context) error {
 // again nor repeated. NotFound: there is nothing to cancel.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
-	switch {
-	case err != nil:
-		return NotFound, err
-	case v == "cancelled":
+	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]
+	if status == Cancelled {
 		q.count(func(s *Stats) { s.Cancelled++ })
-		return Cancelled, nil
-	case v == "running":
-		return Running, nil
 	}
-	return NotFound, nil
+	return status, err
 }
 
 // evalKey runs a script in the shard of a key.
@@ -164,26 +146,21 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 		return err
 	}
 	v, err := q.evalKey(ctx, "move", t.Key, "", t.Key, t.start(), 0)
-	switch {
-	case err != nil:
-		return err
-	case v == "running":
-		return wrap(ErrRunning, "%q", t.Key)
-	case v == "missing":
-		return wrap(ErrNotFound, "%q", t.Key)
+	if kind := map[any]error{"running": ErrRunning, "missing": ErrNotFound}[v]; kind != nil {
+		return wrap(kind, "%q", t.Key)
 	}
-	return nil
+	return err
 }
 
-// Pause keeps workers from starting tasks of this queue, wherever they are, until Resume. Tasks
-// that run go on, and adding, cancelling and looking work as ever. Redis remembers it, unless it
-// loses what it has; after an error some shards may be paused and others not.
+// Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
+// adding, cancelling and looking work as ever. After an error some shards may be paused and others
+// not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 
 // Resume ends a Pause. What has become due meanwhile starts at once.
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {
-	_, errs := q.evalShards(ctx, "pause", paused)
-	return errors.Join(errs...)
+	_, err := q.evalShards(ctx, "pause", paused)
+	return err
 }

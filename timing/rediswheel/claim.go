@@ -1,10 +1,8 @@
 package rediswheel
 
 import (
-	"cmp"
+	"crypto/rand"
 	mathrand "math/rand/v2"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -21,7 +19,6 @@ type shard struct {
 	take    bool          // to be claimed even if another owns it
 	backlog bool          // to be claimed as soon as there is a place
 	renew   time.Duration // when it is to be claimed even without places
-	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock; 0: not known
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -49,45 +46,40 @@ func (w *worker) claim() {
 		return
 	}
 	var ready []int
-	open := w.places.open()
 	for _, i := range mathrand.Perm(len(w.shards)) {
-		if s := &w.shards[i]; !s.busy && (s.ready || s.backlog && open > 0) {
+		if s := &w.shards[i]; !s.busy && (s.ready || s.backlog) {
 			ready = append(ready, i)
 		}
 	}
+	places := w.places.take(len(ready) * maxBatch)
 	for k, i := range ready {
 		s := &w.shards[i]
-		s.ready = false
-		n := w.places.take(min(max(w.places.open()/(len(ready)-k), minBatch), maxBatch))
-		if n > 0 || w.now() >= s.renew {
+		n := min(max(places/(len(ready)-k), minBatch), maxBatch, places)
+		places -= n
+		if s.ready = false; n > 0 || w.now() >= s.renew {
 			w.claimShard(i, n)
-			continue
+		} else {
+			s.backlog = true
+			w.look(i, s.renew)
 		}
-		s.backlog = true
-		w.look(i, s.renew)
 	}
-	w.places.setHungry(slices.ContainsFunc(w.shards, func(s shard) bool { return s.backlog }))
+	w.places.giveBack(places)
 }
 
 // claimShard asks for up to n tasks, for which there are places.
 func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
-	w.number++
-	token := w.id + "." + strconv.Itoa(w.number)
-	gap := 0.0
-	if cfg.Rate > 0 {
-		gap = 1000 / cfg.Rate * float64(len(w.shards))
-	}
+	token := rand.Text()
 	c := w.q.on(i, "claim", "", w.id, s.take && n > 0, token, n, maxBatchBytes, cfg.Lease.Milliseconds(),
-		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
+		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
 	w.wheel.Stop(s.timer)
 	s.busy, s.take, s.backlog = true, false, false
 	w.q.count(func(s *Stats) { s.Claims++ })
-	w.ask(c, func(answer any, at time.Duration) {
+	w.ask(c, func(answer any) {
 		s.busy = false
 		got := 0
 		if rows, ok := answer.([]any); ok {
-			got = w.claimed(i, token, n, rows, at)
+			got = w.claimed(i, token, n, rows)
 		} else {
 			w.afterPause(func() { s.ready = true })
 		}
@@ -101,51 +93,34 @@ func (w *worker) claimShard(i, n int) {
 
 // claimed takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was
 // told to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
-func (w *worker) claimed(i int, token string, most int, answer []any, at time.Duration) int {
-	s, f := &w.shards[i], list(answer)
-	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
-	lost := f[2] == "" && s.offset != 0
-	s.offset, s.owner = redisNow-at, cmp.Or(f[2], w.id)
-	if len(f) == 4 { // another owns it
-		s.renew = s.local(f[3]) + w.turn()
+func (w *worker) claimed(i int, token string, most int, answer []any) int {
+	s, f, now := &w.shards[i], list(answer), w.now()
+	redisNow, look := millis(f[0]), now+millis(f[2])
+	if len(f) == 3 { // another owns it
+		s.owner, s.renew = f[1], look+w.turn()
 		w.look(i, s.renew)
 		return 0
 	}
-	ids, dues, states, records := list(answer[8]), list(answer[9]), list(answer[10]), list(answer[11])
+	if f[1] == "" && s.owner != "" {
+		w.lost()
+	}
+	ids, dues, states, records := list(answer[6]), list(answer[7]), list(answer[8]), list(answer[9])
 	w.q.count(func(s *Stats) {
-		s.Recovered, s.Died = s.Recovered+uint64(toInt(f[6])), s.Died+uint64(toInt(f[7]))
+		s.Recovered, s.Died = s.Recovered+uint64(toInt(f[4])), s.Died+uint64(toInt(f[5]))
 		s.Claimed, s.InFlight = s.Claimed+uint64(len(ids)), s.InFlight+len(ids)
 		if len(ids) > 0 { // the first is the latest
-			s.LatenessMax = max(s.LatenessMax, redisNow-time.Duration(toInt(dues[0]))*time.Millisecond)
+			s.LatenessMax = max(s.LatenessMax, redisNow-millis(dues[0]))
 		}
 	})
 	for k, id := range ids {
 		task := Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
 		task.readState(states[k])
-		w.begin(&run{w: w, shard: i, task: task, token: token, offset: s.offset}, records[k])
+		w.begin(&run{w: w, shard: i, task: task, token: token, offset: redisNow - now}, records[k])
 	}
-	if lost {
-		w.lost()
+	s.owner, s.renew = w.id, now+w.q.cfg.Refresh
+	if s.backlog = f[3] == "1" && len(ids) == most; s.backlog {
+		look = s.renew
 	}
-	s.renew = w.now() + w.q.cfg.Refresh
-	next := s.renew
-	for _, ms := range f[4:6] { // of a task, and of a lease
-		if ms != "" {
-			next = min(next, s.local(ms))
-		}
-	}
-	if s.backlog = next <= w.now() && len(ids) == most; s.backlog {
-		next = s.renew
-	}
-	w.look(i, next)
+	w.look(i, look)
 	return len(ids)
-}
-
-// local is a time of Redis, in ms, on the worker's clock, or its beginning while the offset is not
-// known.
-func (s *shard) local(ms string) time.Duration {
-	if s.offset == 0 {
-		return 0
-	}
-	return time.Duration(toInt(ms))*time.Millisecond - s.offset
 }

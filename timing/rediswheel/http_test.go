@@ -110,14 +110,16 @@ func kind(err error) string {
 		return "ok"
 	case !errors.As(err, &v):
 		return "retry"
-	case v.what == "dead":
+	case v.end.what == "dead":
 		return "permanent"
-	case v.what == "release":
+	case v.end.what == "release":
 		return "postpone"
-	case v.after > 25*time.Minute && v.after <= 30*time.Minute: // what has passed is less
+	}
+	after := time.Duration(-v.end.at) * time.Millisecond
+	if after > 25*time.Minute && after <= 30*time.Minute { // what has passed is less
 		return "after half an hour"
 	}
-	return "after " + v.after.String()
+	return "after " + after.String()
 }
 
 // An answer that does not end is read up to MaxResponse; one that does not come is waited for as

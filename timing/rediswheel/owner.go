@@ -2,47 +2,45 @@ package rediswheel
 
 import (
 	"context"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Who owns a shard is settled by a lease in its own hash in Redis, which the owner renews with its
-// claims. That only saves work: two who think that a shard is theirs share its tasks. What idle
-// workers cost does not depend on how many they are: each renewal is published, and nobody looks at
-// a shard whose owner was heard of.
+// claims. That only saves work: two who think that a shard is theirs share its tasks. Renewals are
+// published, so that the others need not look.
 
 // hear takes a message, which only scripts publish. It has the name of a shard's own hash, who, and
-// a time in ms by Redis' clock:
+// in how many ms:
 //
-//	KEY * MS            something is due then, before the shard's owner looks
-//	KEY WORKER MS       who owns the shard, and until when; - if nobody does
+//	KEY * MS            something is due, before the shard's owner looks
+//	KEY WORKER MS       who owns the shard, and for how long; - if nobody does
 //	KEY WORKER MS more  its owner has more to do than places
 func (w *worker) hear(message string) {
-	f := strings.Fields(message)
-	if len(f) < 3 {
-		return
-	}
-	i, ours := w.q.shards[f[0]]
+	var key, who, ms, more string
+	_, _ = fmt.Sscan(message, &key, &who, &ms, &more) // the last may be missing
+	i, ours := w.q.shards[key]
 	if !ours {
 		return
 	}
-	s, who := &w.shards[i], f[1]
+	s, at := &w.shards[i], w.now()+millis(ms)
 	mine := s.owner == w.id
 	switch {
 	case who == "*":
 		if mine || s.busy {
-			w.look(i, s.local(f[2]))
+			w.look(i, at)
 		}
 	case who == w.id:
 	case mine: // the message may be older than the worker's claim: Redis knows
 		w.look(i, w.now())
 	default:
-		s.owner, s.take, s.backlog = who, len(f) > 3, false
-		s.renew = max(s.local(f[2]), w.now()) + w.turn()
+		s.owner, s.take, s.backlog = who, more != "", false
+		s.renew = at + w.turn()
 		w.wheel.Stop(s.timer)
-		if w.look(i, s.renew); s.take {
+		w.look(i, s.renew)
+		if s.take {
 			w.look(i, w.now()+w.turn())
 		}
 	}
@@ -51,23 +49,23 @@ func (w *worker) hear(message string) {
 // turn is how long the worker waits before it takes a shard from another, or one that nobody owns.
 // Those who own fewest come first, and one of them tells the others.
 func (w *worker) turn() time.Duration {
-	owned := time.Duration(0)
-	for i := range w.shards {
-		if w.shards[i].owner == w.id {
-			owned++
+	wait := jitter(w.q.cfg.Refresh / 20)
+	for _, s := range w.shards {
+		if s.owner == w.id {
+			wait += w.q.cfg.Refresh / 2 / time.Duration(len(w.shards))
 		}
 	}
-	return min(owned*5*time.Millisecond, w.q.cfg.Refresh/2) + jitter(min(100*time.Millisecond, w.q.cfg.Refresh/2))
+	return wait
 }
 
 // balance has a worker that comes take its part of the shards from those who own more, once.
 func (w *worker) balance() {
 	owned := map[string]int{w.id: 0}
-	for i := range w.shards {
-		if w.balanced || w.shards[i].owner == "" {
-			return
-		}
-		owned[w.shards[i].owner]++
+	for _, s := range w.shards {
+		owned[s.owner]++
+	}
+	if w.balanced || owned[""] > 0 {
+		return
 	}
 	w.balanced = true
 	fair := len(w.shards) / len(owned)
@@ -87,7 +85,7 @@ func (w *worker) leave() {
 	for i := range w.shards {
 		if s := &w.shards[i]; s.owner == w.id {
 			s.owner = ""
-			w.ask(w.q.on(i, "leave", w.id), func(any, time.Duration) {})
+			w.ask(w.q.on(i, "leave", w.id), func(any) {})
 		}
 	}
 }
@@ -95,7 +93,7 @@ func (w *worker) leave() {
 // listen hears what is published on the queue's channel, until ctx ends. A connection without even
 // the news of a renewal is given up: an owner publishes one in every second refresh.
 func (w *worker) listen(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(jitter(100 * time.Millisecond)) {
 		sub := w.q.client.Subscribe(ctx, w.q.channel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
@@ -103,17 +101,14 @@ func (w *worker) listen(ctx context.Context) {
 			if err != nil {
 				break
 			}
-			if m, ok := v.(*redis.Message); ok {
-				w.post(func() { w.hear(m.Payload) })
-			} else { // it is subscribed: what was published before is lost
+			switch v := v.(type) {
+			case *redis.Message:
+				w.post(func() { w.hear(v.Payload) })
+			case *redis.Subscription: // what was published before is lost
 				w.post(w.lookAtAll)
 			}
 		}
 		stop()
 		_ = sub.Close()
-		select {
-		case <-ctx.Done():
-		case <-time.After(jitter(200 * time.Millisecond)):
-		}
 	}
 }

@@ -17,7 +17,7 @@ type run struct {
 	shard  int
 	task   Task
 	token  string                  // of the claim
-	offset time.Duration           // see shard
+	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
 }
@@ -30,7 +30,7 @@ type end struct {
 	achieved bool   // the handler has returned nil
 }
 
-// redisNow is the time by Redis' clock, to within half a round trip.
+// redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
 // begin starts the handler of a run, unless the worker stops.
@@ -123,30 +123,26 @@ func (r *run) next(achieved bool) end {
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
-	errors.As(err, &v)
-	if v.what == "release" {
+	if errors.As(err, &v); v.end.what == "release" {
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: -ceilDelay(v.after)}
+		return v.end
 	}
 	r.w.q.count(func(s *Stats) { s.Failed++ })
-	if cfg.OnError != nil {
-		cfg.OnError(r.task, err)
-	}
-	over := v.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
+	cfg.OnError(r.task, err)
+	over := v.end.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
 	switch {
 	case over && r.task.repeats(): // this occurrence is given up
 		return r.next(false)
 	case over:
 		return end{what: "dead", text: reason(err)}
-	case v.what == "":
-		v.after = cfg.Backoff(r.task.Attempt)
+	case v.end.what == "retry":
+		return end{what: "retry", at: v.end.at, text: reason(err)}
 	}
-	return end{what: "retry", at: -ceilDelay(v.after), text: reason(err)}
+	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
-// Redis can say that the lease is lost. A run keeps its place until then: what is lost with this
-// worker is no more than its places.
+// tell tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
+// with this worker is no more than its places.
 func (w *worker) tell() {
 	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
 		if letter == 0 {
@@ -180,8 +176,8 @@ func (w *worker) extend() {
 	})
 }
 
-// askAbout has runs.lua do what becomes of runs, those of one shard together, maxBatch at most.
-// then gets the script's letter for each, or 0 if there is no answer.
+// askAbout has runs.lua end or extend runs, those of one shard together. then gets its letter for
+// each, or 0 if there is no answer.
 func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
@@ -198,7 +194,7 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
 				}
 			}
-			w.ask(c, func(answer any, _ time.Duration) {
+			w.ask(c, func(answer any) {
 				letters, ok := answer.(string)
 				for i, r := range group {
 					if ok {
@@ -217,9 +213,9 @@ const MaxResult = 64 << 10
 
 type resultKey struct{}
 
-// SetResult leaves a result of the task whose handler was given ctx. If the attempt ends with
-// success, [Queue.Result] returns it for as long as Task.KeepResult says. Calling it again replaces
-// the result, which is copied. It may be called from any goroutine while the handler runs.
+// SetResult leaves a copy of a result of the task whose handler was given ctx, in place of one
+// before. If the attempt ends with success, [Queue.Result] returns it for as long as
+// Task.KeepResult says. It may be called from any goroutine while the handler runs.
 //
 // Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
 func SetResult(ctx context.Context, result []byte) error {

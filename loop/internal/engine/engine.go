@@ -100,9 +100,6 @@ type Socket interface {
 	// Write writes what the socket takes now. A full socket is no error: 0, nil.
 	Write(p []byte) (int, error)
 
-	// Writev is Write for several buffers. It does not change bufs.
-	Writev(bufs [][]byte) (int, error)
-
 	// NotifyWritable asks for one call of Sink.Writable as soon as the socket takes bytes again.
 	// False: this engine cannot tell, or not now; try again later.
 	NotifyWritable() bool

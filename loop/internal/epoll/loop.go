@@ -57,8 +57,9 @@ type eventLoop struct {
 	disarmed bool
 	tick     time.Duration // when the loop is to tick, or engine.Never
 	deadline time.Duration // when the loop ends its waiting, if nobody has woken it
-	entries  []entry       // as many as there were at most: events tell places, so that they cannot move
-	free     []int32
+	watched  []pollee      // as many as there were at most: events tell places, so that they cannot move
+	free     []int32       // places that are nil in watched
+	left     []int32       // those that become free with the next look: events of this one may tell them
 	events   [pollBatch]unix.EpollEvent
 	again    bool  // the loop wants another turn
 	err      error // why the loop ends, if nobody has asked for it
@@ -77,13 +78,6 @@ type eventLoop struct {
 type pollee interface {
 	polled(events uint32)
 	release() // when the loop has ended
-}
-
-// An entry is a descriptor that is watched. Events carry its place and generation, so that one that
-// was taken together with others, and whose descriptor they have closed, reaches nobody.
-type entry struct {
-	pollee     pollee // nil: free
-	generation int32
 }
 
 // newLoop returns a loop that ticks by the time since base. With an error close must be called as
@@ -179,6 +173,7 @@ func (l *eventLoop) arm(hears bool) {
 func (l *eventLoop) round() (more bool) {
 	wanted := l.wanted.Swap(false)
 	turn := wanted || l.again
+	l.free, l.left = append(l.free, l.left...), l.left[:0]
 	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.fd),
 		uintptr(unsafe.Pointer(&l.events[0])), pollBatch, 0, 0, 0)
 	if errno == unix.EINTR {
@@ -188,8 +183,8 @@ func (l *eventLoop) round() (more bool) {
 		return false
 	}
 	for _, ev := range l.events[:n] {
-		if e := l.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
-			e.pollee.polled(ev.Events)
+		if who := l.watched[ev.Fd]; who != nil { // otherwise an event before this one has ended it
+			who.polled(ev.Events)
 		}
 	}
 	if wanted {
@@ -232,36 +227,33 @@ func (l *eventLoop) add(fd int, events uint32, who pollee) (place int32, err err
 		place = l.free[n-1]
 		l.free = l.free[:n-1]
 	} else {
-		place = int32(len(l.entries))
-		l.entries = append(l.entries, entry{})
+		place = int32(len(l.watched))
+		l.watched = append(l.watched, nil)
 	}
-	e := &l.entries[place]
-	e.generation++
 	if err := l.control(unix.EPOLL_CTL_ADD, fd, place, events); err != nil {
 		l.free = append(l.free, place)
 		return 0, err
 	}
-	e.pollee = who
+	l.watched[place] = who
 	return place, nil
 }
 
 // remove must be called before fd is closed.
 func (l *eventLoop) remove(place int32, fd int) {
 	_ = rawControl(l.fd, unix.EPOLL_CTL_DEL, fd, nil)
-	l.entries[place].pollee = nil
-	l.free = append(l.free, place)
+	l.watched[place] = nil
+	l.left = append(l.left, place)
 }
 
 // control adds fd, or changes what it is watched for.
 func (l *eventLoop) control(op, fd int, place int32, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: place, Pad: l.entries[place].generation}
-	return rawControl(l.fd, op, fd, &ev)
+	return rawControl(l.fd, op, fd, &unix.EpollEvent{Events: events, Fd: place})
 }
 
 // tellEnd tells the sockets that the loop has ended.
 func (l *eventLoop) tellEnd(err error) {
-	for _, e := range l.entries {
-		if s, ok := e.pollee.(*socket); ok && !s.ended {
+	for _, who := range l.watched {
+		if s, ok := who.(*socket); ok && !s.ended {
 			s.over(err)
 		}
 	}
@@ -269,9 +261,9 @@ func (l *eventLoop) tellEnd(err error) {
 
 // close closes what is left when the loop has ended.
 func (l *eventLoop) close() {
-	for _, e := range l.entries {
-		if e.pollee != nil {
-			e.pollee.release()
+	for _, who := range l.watched {
+		if who != nil {
+			who.release()
 		}
 	}
 	_ = l.file.Close() // of nil, too

@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxIovecs is what one writev takes; the system refuses more.
-const maxIovecs = 1024
-
 // Write implements engine.Socket, by send(2). write(2) goes through the kernel's layer for files
 // first, which is a hundredth of what an echo costs. There is no function between Write and the
 // call: a processor remembers a few dozen callers to predict where returns go to, and the kernel's
@@ -25,12 +22,6 @@ func (d *Descriptor) Write(p []byte) (int, error) {
 		return int(n), nil
 	}
 	return 0, failed("write", errno)
-}
-
-// Writev implements engine.Socket.
-func (d *Descriptor) Writev(bufs [][]byte) (int, error) {
-	n, err := unix.Writev(d.FD(), bufs[:min(len(bufs), maxIovecs)])
-	return max(n, 0), failed("writev", err)
 }
 
 func unsent(fd int) int {

@@ -10,17 +10,5 @@ func (d *Descriptor) Write(p []byte) (int, error) {
 	return max(n, 0), failed("write", err)
 }
 
-// Writev implements engine.Socket.
-func (d *Descriptor) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		k, err := d.Write(b)
-		n += k
-		if k < len(b) {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
 // unsent is not known here.
 func unsent(int) int { return -1 }

@@ -16,28 +16,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n + k, err
 }
 
-// Writev implements engine.Socket.
-func (c *Conn) Writev(bufs [][]byte) (int, error) {
-	total, more, err := c.pushOut()
-	if err != nil || more {
-		return total, err
-	}
-	skip := total
-	for _, b := range bufs {
-		if skip >= len(b) {
-			skip -= len(b)
-			continue
-		}
-		n, err := c.seal(b[skip:])
-		total += n
-		if err != nil || n < len(b)-skip {
-			return total, err
-		}
-		skip = 0
-	}
-	return total, nil
-}
-
 // seal encrypts p and writes it, a buffer of the loop at a time.
 func (c *Conn) seal(p []byte) (done int, err error) {
 	c.loop.buffers()
