@@ -617,7 +617,11 @@ func (c *Conn) hasPartialRecord() bool {
 }
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well.
-func (c *Conn) watchRecord(partial bool) {
+func (c *Conn) watchRecord() {
+	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 || !c.isTLS() {
+		return
+	}
+	partial := c.hasPartialRecord()
 	w := c.idle.watch
 	switch was := w != nil && w.frame.running; {
 	case partial && !was:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file is the input of a connection: what the engine reads is decoded, in shares, or waits
@@ -74,17 +73,6 @@ func (s *sink) Closed(err error) {
 	c.loop.enter()
 	c.peerClosed(err)
 	c.loop.leave()
-}
-
-// Rested implements tlsconn.Rester.
-func (s *sink) Rested() {
-	c := (*Conn)(s)
-	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 {
-		return
-	}
-	if _, ok := c.sock.(*tlsconn.Conn); ok {
-		c.watchRecord(c.hasPartialRecord())
-	}
 }
 
 const (
@@ -289,7 +277,7 @@ func (w *waitingInput) GoOn() {
 		if socket != 0 && !c.in.ended {
 			c.sock.Resume()
 		}
-		(*sink)(c).Rested()
+		c.watchRecord()
 	}
 	if c.in.ended {
 		c.inputEnded()

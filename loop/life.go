@@ -98,7 +98,7 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 // rawSink returns what takes the input of c's socket, unless there is a layer of TLS between them.
 func (c *Conn) rawSink() engine.Sink {
 	if s := c.tlsStart(); s != nil {
-		return s
+		return s.tlsLayer
 	}
 	return (*sink)(c)
 }

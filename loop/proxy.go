@@ -162,6 +162,7 @@ func (a *arrival) proceed() engine.Sink {
 	if a.ln.tls != nil {
 		cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
 		a.tls = a.loop.newTLS(cfg, a.sock, a.opened, a.failed)
+		a.tls.Start()
 		return a.tls
 	}
 	a.done()

@@ -37,6 +37,7 @@ func (s *Server) prepare() error {
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
 	}
 	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
+	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}
@@ -61,9 +62,6 @@ func (s *Server) prepare() error {
 			return fmt.Errorf(uselessCodec, field)
 		}
 		s.listeners = append(s.listeners, ln)
-		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-		}
 	}
 	return s.checkCodec()
 }
