@@ -192,7 +192,7 @@ func (c *Conn) handshakeCut(err error) {
 // Abort fails the handshake with err, if it is not done. Hard: the peer is reset, and gets no
 // alert. So it is, too, while the output belongs to the goroutine, or is not all of the plain text.
 func (c *Conn) Abort(err error, hard bool) {
-	if c.state < failed {
+	if c.state < open {
 		c.fail(err, hard || c.state == computing || c.state == starting)
 	}
 }
@@ -208,7 +208,6 @@ func (c *Conn) abandon(err error, hard bool) {
 	if c.hs.ctx != nil {
 		c.hs.cancel()
 	}
-	c.enter(failed)
 	c.closeAfterAlert(hard)
 	c.host.Failed(fmt.Errorf("TLS handshake: %w", err))
 }

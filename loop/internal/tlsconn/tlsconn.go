@@ -60,7 +60,6 @@ const (
 	hello                  // a server waits for the first record of the ClientHello
 	computing              // the goroutine of the handshake computes, and what it has is its own
 	waiting                // it waits for the peer, and the loop may touch what it has
-	failed                 // there will be no connection
 	open                   // the handshake is done
 	ended                  // the peer's plaintext has ended; writing goes on if the sink asked for that
 	closed
@@ -123,7 +122,7 @@ func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 func (c *Conn) enter(s state) {
 	was := c.state
 	c.state = s
-	if was < failed && s >= failed {
+	if was < open && s >= open {
 		c.loop.pending--
 	}
 	if was == waiting {
@@ -196,7 +195,7 @@ func (c *Conn) Writable() {
 // Closed implements engine.Sink.
 func (c *Conn) Closed(err error) {
 	switch {
-	case c.state < failed:
+	case c.state < open:
 		c.handshakeCut(err)
 	case c.state == open:
 		c.openCut(err)
@@ -291,7 +290,7 @@ func (c *Conn) stop() bool {
 
 // goOnReading ends stop, if nobody needs it any more.
 func (c *Conn) goOnReading() {
-	if c.stopped && !c.paused && !c.queued && !c.lost && c.rawEnd == nil && c.state != failed && c.state != closed {
+	if c.stopped && !c.paused && !c.queued && !c.lost && c.rawEnd == nil && c.state != closed {
 		c.stopped = false
 		c.sock.Resume()
 	}
@@ -332,7 +331,7 @@ func (c *Conn) sendCloseNotify() {
 // the end.
 func (c *Conn) Close(hard bool) {
 	switch c.state {
-	case failed, closed:
+	case closed:
 	case open, ended:
 		if !hard && !c.lost && c.plain == 0 {
 			c.sendCloseNotify()
