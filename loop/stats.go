@@ -211,9 +211,9 @@ func (l *Loop) showRare() {
 	n := &l.count
 	n[numFired], n[numConns], n[numTimers] = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
 	if l.tls != nil {
-		counts := l.tls.Counts()
+		counts := l.tls.Counts
 		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
-		n[numHandshakesPending] = uint64(l.tls.Handshakes())
+		n[numHandshakesPending] = counts.Pending
 	}
 	for i, v := range n {
 		l.shown[i].Store(v)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime/debug"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -116,7 +115,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 
 // hookPanicked is panicked for a hook of a tls.Config, which may run beside the loop.
 func (l *Loop) hookPanicked(v any) error {
-	err := &PanicError{Value: v, Stack: debug.Stack()}
+	err := newPanicError(v)
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
 		l.count[numPanics]++
@@ -215,16 +214,7 @@ func (c *Conn) noHandshake() error {
 	if c.isBroken() {
 		return c.extras.broken
 	}
-	return startFailed(io.EOF)
-}
-
-// startFailed returns the reason of a handshake that ended with err before it had begun, in the
-// form of package tlsconn.
-func startFailed(err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("TLS handshake: %w", err)
+	return fmt.Errorf("TLS handshake: %w", io.ErrUnexpectedEOF)
 }
 
 // A tlsStart is a connection's way from plain text to TLS. From StartTLS on the layer of TLS is

@@ -38,7 +38,7 @@ func TestBesideTheLoop(t *testing.T) {
 	}
 	wg.Wait()
 	r.do(func() {
-		if n := r.loop.Handshakes(); n != 0 || r.loop.waiting.Len() != 0 {
+		if n := r.loop.Pending; n != 0 || r.loop.waiting.Len() != 0 {
 			t.Errorf("%d handshakes are left, %d wait", n, r.loop.waiting.Len())
 		}
 	})

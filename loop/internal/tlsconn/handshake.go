@@ -149,10 +149,12 @@ func (c *Conn) finished() {
 		c.fail(h.err, false)
 		return
 	}
-	c.giveBack() // what came right after Finished
-	c.owed, c.hs = 0, nil
+	if len(c.cur) > 0 { // what came right after Finished
+		c.giveBack(c.cur)
+	}
+	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
 	c.enter(open)
-	c.loop.counts.Done++
+	c.loop.Done++
 	if sink := c.host.Opened(c); c.sink == nil { // otherwise Divert was called
 		c.sink = sink
 	}
@@ -199,7 +201,7 @@ func (c *Conn) Abort(err error, hard bool) {
 
 // fail ends a connection that is not open yet.
 func (c *Conn) fail(err error, hard bool) {
-	c.loop.counts.Failed++
+	c.loop.Failed++
 	c.abandon(err, hard)
 }
 

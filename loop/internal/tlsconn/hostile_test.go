@@ -61,7 +61,7 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
 	}
 	s.rig.do(func() {
-		if l := s.rig.loop; l.Handshakes() != 0 || l.waiting.Len() != 0 {
+		if l := s.rig.loop; l.Pending != 0 || l.waiting.Len() != 0 {
 			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
 		}
 	})

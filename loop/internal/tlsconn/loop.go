@@ -4,23 +4,21 @@ import (
 	"container/list"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// A Pool lends buffers, as framing.Pool does.
-type Pool interface {
-	Get(n int) []byte // an empty buffer with room for n bytes
-	Put(b []byte)     // takes one that nobody uses any more
-}
-
 // A Loop is what the connections of one event loop share. It belongs to that loop.
 type Loop struct {
+	Counts
+
 	cfg     LoopConfig
-	plain   []byte    // what is being read
-	pending int       // handshakes that have not ended
-	waiting list.List // of *Conn: those that wait for their peers, the oldest first
-	counts  Counts
+	plain   [plainBuffer]byte // what is being read
+	waiting list.List         // of *Conn: those that wait for their peers, the oldest first
 }
+
+// Counts are handshakes: how they ended, and those under way.
+type Counts struct{ Done, Failed, Pending uint64 }
 
 // LoopConfig is what a Loop needs from the event loop.
 type LoopConfig struct {
@@ -37,7 +35,7 @@ type LoopConfig struct {
 	Linger func(sock engine.Socket, paused bool)
 
 	// Pool belongs to the loop.
-	Pool Pool
+	Pool *framing.Pool
 
 	// Workers bound the handshakes that compute. Several loops may share them.
 	Workers *Workers
@@ -51,26 +49,8 @@ type LoopConfig struct {
 	Panicked func(v any) error
 }
 
-// NewLoop returns what the connections of an event loop share. Until the first connection it takes
-// no buffers.
+// NewLoop returns what the connections of an event loop share.
 func NewLoop(cfg LoopConfig) *Loop { return &Loop{cfg: cfg} }
-
-// Handshakes returns how many connections are not open yet.
-func (l *Loop) Handshakes() int { return l.pending }
-
-// Counts are how handshakes ended.
-type Counts struct{ Done, Failed uint64 }
-
-// Counts returns how those have ended that are no longer under way.
-func (l *Loop) Counts() Counts { return l.counts }
-
-// buffer returns the loop's buffer of plaintext.
-func (l *Loop) buffer() []byte {
-	if l.plain == nil {
-		l.plain = make([]byte, plainBuffer)
-	}
-	return l.plain
-}
 
 // extend appends p to b, which belongs to the pool, as what is returned does. nil is empty.
 func (l *Loop) extend(b, p []byte) []byte {

@@ -24,12 +24,37 @@ const (
 
 var errUseless = errors.New("tls: too many records without data (KeyUpdate?)")
 
+// receive is process for input that has just come. It is only kept as far as it must wait.
+func (c *Conn) receive(p []byte) {
+	if len(c.in) > 0 || c.paused || c.queued {
+		c.hold(p)
+		c.process()
+		return
+	}
+	whole := wholeRecords(p)
+	unread := c.decryptShare(p[:whole])
+	if c.state == open && c.err == nil {
+		c.hold(p[whole-len(unread):])
+	}
+	c.tellEnd()
+}
+
 // process decrypts the whole records in c.in and hands over what was in them, until the sink
-// pauses, or the connection has had its share. Then it tells what comes next of an end.
+// pauses, or the connection has had its share.
 func (c *Conn) process() {
 	if c.state == open && !c.paused && !c.queued {
-		c.decryptShare()
+		records := c.take()
+		if unread := c.decryptShare(records); len(unread) > 0 {
+			c.giveBack(unread)
+		} else {
+			c.loop.cfg.Pool.Put(records) // nil is nothing
+		}
 	}
+	c.tellEnd()
+}
+
+// tellEnd tells the sink of the end, if all that came before it is dealt with.
+func (c *Conn) tellEnd() {
 	switch {
 	case c.state != open || c.queued || c.paused && !c.lost:
 	case c.err != nil:
@@ -42,28 +67,23 @@ func (c *Conn) process() {
 // take takes the whole records from c.in.
 func (c *Conn) take() []byte {
 	b, n := c.in, wholeRecords(c.in)
-	if n > 0 {
-		c.in = nil
-		c.hold(b[n:])
+	if n == 0 {
+		return nil
 	}
+	c.in = nil
+	c.hold(b[n:])
 	return b[:n]
 }
 
-// giveBack puts what crypto/tls has not read back to c.in.
-func (c *Conn) giveBack() {
-	if rest := c.in; len(c.cur) > 0 {
-		c.in = append(c.cur, rest...)
-		c.loop.cfg.Pool.Put(rest)
-	}
-	c.cur = nil
+// giveBack puts records that crypto/tls has not read back to c.in.
+func (c *Conn) giveBack(unread []byte) {
+	rest := c.in
+	c.in = append(unread, rest...)
+	c.loop.cfg.Pool.Put(rest)
 }
 
-// decryptShare is process for the records.
-func (c *Conn) decryptShare() {
-	records := c.take()
-	if len(records) == 0 {
-		return
-	}
+// decryptShare decrypts records, and returns those that have to wait.
+func (c *Conn) decryptShare(records []byte) (unread []byte) {
 	c.cur = records
 	left := share
 	if c.rawEnd != nil { // it is the last time
@@ -81,23 +101,22 @@ func (c *Conn) decryptShare() {
 			}
 		}
 	}
+	unread = c.cur
 	if c.state != open || c.err != nil { // nothing behind it counts
-		c.cur = nil
+		unread = nil
 		c.release(&c.in)
 	}
-	if len(c.cur) == 0 {
-		c.loop.cfg.Pool.Put(records)
-	}
-	c.giveBack()
-	if c.state == open { // answers of crypto/tls' own
+	c.cur, c.record = nil, nil
+	if len(records) > 0 && c.state == open { // answers of crypto/tls' own
 		c.flush()
 	}
+	return unread
 }
 
 // decrypt fills the loop's buffer with plaintext, as far as it, the records and the share go.
 func (c *Conn) decrypt(left *int) (n int, err error) {
 	defer c.loop.rescue(&err)
-	plain := c.loop.buffer()
+	plain := c.loop.plain[:]
 	for len(c.cur) > 0 && len(plain)-n >= maxPlain && *left > 0 {
 		*left--
 		k, err := c.tls.Read(plain[n:])

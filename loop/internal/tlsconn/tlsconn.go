@@ -113,7 +113,7 @@ type Config struct {
 // New makes the Conn of a raw socket. The socket's events go to its methods Readable, Writable and
 // Closed from now on. The handshake begins with Start.
 func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
-	l.pending++
+	l.Pending++
 	return &Conn{loop: l, sock: sock, sink: cfg.Sink, host: host, local: cfg.Local, remote: cfg.Remote,
 		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
@@ -123,7 +123,7 @@ func (c *Conn) enter(s state) {
 	was := c.state
 	c.state = s
 	if was < open && s >= open {
-		c.loop.pending--
+		c.loop.Pending--
 	}
 	if was == waiting {
 		c.loop.waiting.Remove(c.hs.place)
@@ -177,8 +177,7 @@ func (c *Conn) Readable(p []byte) {
 		c.hold(p)
 		c.tryToWork()
 	case open:
-		c.hold(p)
-		c.process()
+		c.receive(p)
 	}
 }
 

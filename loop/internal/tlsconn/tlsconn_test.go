@@ -224,7 +224,7 @@ func TestAlertsAndReasons(t *testing.T) {
 			}
 			s.sock.hangUp(io.EOF)
 			s.rig.do(func() {
-				if s.rig.loop.Handshakes() != 0 || s.rig.loop.waiting.Len() != 0 {
+				if s.rig.loop.Pending != 0 || s.rig.loop.waiting.Len() != 0 {
 					t.Error("something is left of it")
 				}
 			})
@@ -341,7 +341,7 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 		for _, s := range all {
 			s.conn.Abort(io.EOF, false)
 		}
-		if n := r.loop.waiting.Len(); n != 0 || r.loop.Handshakes() != 0 {
+		if n := r.loop.waiting.Len(); n != 0 || r.loop.Pending != 0 {
 			t.Errorf("%d wait after Abort", n)
 		}
 	})
