@@ -616,9 +616,9 @@ func (c *Conn) hasPartialRecord() bool {
 	return ok && t.Partial()
 }
 
-// watchRecord has FrameTimeout hold for records of TLS that do not end as well.
+// watchRecord has FrameTimeout hold for records of TLS that do not end as well. A nil Conn has none.
 func (c *Conn) watchRecord() {
-	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 || !c.isTLS() {
+	if c == nil || c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 || !c.isTLS() {
 		return
 	}
 	partial := c.hasPartialRecord()

@@ -422,7 +422,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 // lose.
 func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	l, end := c.loop, &c.extras.ending
-	handshaking := c.leaveTLS()
+	handshaking := c.leaveStart()
 	c.keepTLS()
 	sock, udp := c.sock, c.isUDP()
 	c.enter(stateClosed)

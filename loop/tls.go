@@ -59,7 +59,7 @@ func (t *tlsLayer) Later() { t.loop.goOnSoon(t) }
 // GoOn implements waiting.
 func (t *tlsLayer) GoOn() {
 	t.Conn.GoOn()
-	t.watchRecord()
+	t.conn.watchRecord()
 }
 
 // Readable implements engine.Sink. Records that are not whole are signs of life, too.
@@ -69,14 +69,8 @@ func (t *tlsLayer) Readable(p []byte) {
 		c.idle.lastRead = t.loop.now
 	}
 	t.Conn.Readable(p)
-	t.watchRecord()
+	t.conn.watchRecord()
 	t.loop.leave()
-}
-
-func (t *tlsLayer) watchRecord() {
-	if t.conn != nil {
-		t.conn.watchRecord()
-	}
 }
 
 // Writable implements engine.Sink.
@@ -266,8 +260,7 @@ func (c *Conn) dropInput() {
 // message is in hand any more, so that what is left of the input belongs to the handshake.
 func (s *tlsStart) goOn() {
 	c := s.conn
-	plain, ok := s.Unstarted()
-	if !ok || c.isClosed() {
+	if c.isClosed() {
 		return
 	}
 	c.dropInput()
@@ -275,8 +268,7 @@ func (s *tlsStart) goOn() {
 		c.in.pauses &^= pausedSocket
 		s.Raw().Resume()
 	}
-	end := c.isClosing() && (c.out.box == nil || c.extras.ending.discard) // nothing waits for the handshake
-	if plain == 0 && !end {
+	if !c.isClosing() || c.out.box != nil && !c.extras.ending.discard { // otherwise nothing waits for it
 		s.Start()
 	}
 }
@@ -306,20 +298,12 @@ func (s *tlsStart) failed(err error) {
 	}
 }
 
-// leaveTLS is part of c's end. It reports whether a handshake has begun: if not, c is plain again.
-func (c *Conn) leaveTLS() (handshaking bool) {
+// leaveStart is part of c's end. It reports whether c is still on its way to TLS.
+func (c *Conn) leaveStart() bool {
 	s := c.tlsStart()
-	if s == nil {
-		return false
+	if s != nil {
+		c.loop.wheel.Stop(s.timer)
+		c.in.pauses &^= startingTLS
 	}
-	c.loop.wheel.Stop(s.timer)
-	c.in.pauses &^= startingTLS
-	if _, ok := s.Unstarted(); !ok {
-		return true
-	}
-	sock, stopped := s.GiveUp()
-	if c.sock = sock; stopped {
-		c.in.pauses |= pausedSocket
-	}
-	return false
+	return s != nil
 }

@@ -39,10 +39,11 @@ type handshake struct {
 	place   *list.Element // among those that wait for their peers
 }
 
-// Start begins the handshake, with the input that has come so far.
+// Start begins the handshake, with the input that has come so far, unless it has begun, or plain
+// text is left that goes out before.
 func (c *Conn) Start() {
 	switch {
-	case c.state != starting:
+	case c.state != starting || c.hs.before > 0:
 	case c.hs.client:
 		c.work()
 	default:
@@ -195,7 +196,7 @@ func (c *Conn) handshakeCut(err error) {
 // alert. So it is, too, while the output belongs to the goroutine, or is not all of the plain text.
 func (c *Conn) Abort(err error, hard bool) {
 	if c.state < open {
-		c.fail(err, hard || c.state == computing || c.state == starting)
+		c.fail(err, hard || c.state == computing || c.hs.before > 0)
 	}
 }
 

@@ -145,21 +145,6 @@ func (c *Conn) State() (tls.ConnectionState, bool) {
 	return c.tls.ConnectionState(), true
 }
 
-// Unstarted reports whether Start was not called, and how much plain text is to be sent before that.
-func (c *Conn) Unstarted() (plain int, ok bool) {
-	if c.state != starting {
-		return 0, false
-	}
-	return c.hs.before, true
-}
-
-// GiveUp gives a raw socket back whose handshake was not started. stopped: it is not read at
-// present.
-func (c *Conn) GiveUp() (sock engine.Socket, stopped bool) {
-	c.enter(closed)
-	return c.sock, c.stopped
-}
-
 // Partial reports whether a record has begun that is not whole.
 func (c *Conn) Partial() bool {
 	return c.state == open && !c.paused && !c.queued && len(c.in) > 0
