@@ -177,8 +177,8 @@ func (c *Conn) handOut() {
 	c.flush() // of an error reading will tell
 }
 
-// handshakeCut is told that the raw input has ended. While the goroutine computes, that may be after
-// the rest of the handshake and all that the peer had to say.
+// handshakeCut is told that the raw input has ended. While the goroutine computes, that may come
+// after the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if c.state == computing && err == io.EOF && c.sock.Linger() {
 		c.rawEnd = err

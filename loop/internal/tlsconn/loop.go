@@ -62,8 +62,8 @@ func (l *Loop) extend(b, p []byte) []byte {
 	return append(b, p...)
 }
 
-// rescue, deferred around calls of crypto/tls, makes an error of a panic. Hooks may panic, and so may
-// what crypto/tls calls after the handshake (ClientSessionCache.Put, Time, Rand).
+// rescue, deferred around calls of crypto/tls, makes an error of a panic. Hooks may panic, and so
+// may what crypto/tls calls after the handshake (ClientSessionCache.Put, Time, Rand).
 func (l *Loop) rescue(err *error) {
 	if v := recover(); v != nil {
 		*err = l.cfg.Panicked(v)

@@ -335,7 +335,7 @@ func (c *Conn) close(hard bool) {
 	}
 }
 
-// closeAfterAlert closes the raw socket when it has taken the last alert, which the peer is to read.
+// closeAfterAlert closes the raw socket so that the peer reads the last alert.
 func (c *Conn) closeAfterAlert(hard bool) {
 	c.flush()
 	if hard || c.lost || c.rawEnd != nil || len(c.out) > 0 {

@@ -27,8 +27,8 @@ func recordSize(b []byte) int {
 	return headerSize + int(b[3])<<8 + int(b[4])
 }
 
-// wholeRecords returns the length of the whole records at the beginning of b. What crypto/tls refuses
-// for its header counts as one.
+// wholeRecords returns the length of the whole records at the beginning of b. What crypto/tls
+// refuses for its header counts as one.
 func wholeRecords(b []byte) (n int) {
 	for {
 		switch size := recordSize(b[n:]); {
@@ -42,9 +42,9 @@ func wholeRecords(b []byte) (n int) {
 	}
 }
 
-// helloPart is how much of a ClientHello goes into a record. crypto/tls keeps the buffer in which it
-// reads records: its size is that of the largest record so far, and 512 bytes. So it is 1,152 bytes
-// for a peer whose records are small, in place of 2 KiB and more.
+// helloPart is how much of a ClientHello goes into a record. crypto/tls keeps the buffer in which
+// it reads records: its size is that of the largest record so far, and 512 bytes. So it is 1,152
+// bytes for a peer whose records are small, in place of 2 KiB and more.
 const helloPart = 1152 - 512 - headerSize
 
 // splitHello cuts the first record of c.in into small ones. A handshake means the same wherever its
