@@ -616,7 +616,7 @@ func (c *Conn) hasPartialRecord() bool {
 	return ok && t.Partial()
 }
 
-// watchRecord has FrameTimeout hold for records of TLS that do not end as well. A nil Conn has none.
+// watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
 func (c *Conn) watchRecord() {
 	if c == nil || c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 || !c.isTLS() {
 		return
