@@ -44,6 +44,7 @@ func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsco
 func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
 	t.loop.rare = true
 	t.conn, sink = t.opened(tc)
+	t.opened, t.failed = nil, nil // with all that they hold
 	return sink
 }
 
