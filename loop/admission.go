@@ -24,11 +24,8 @@ const (
 	crowdPart  = 16
 	bucketSize = 4 * time.Millisecond
 
-	// admitShare is how long sessions are opened at a stretch; and admitLeast, while more waits in
-	// the kernel, which may be of peers with a session, or at a crowded address. With less than that
-	// in the bucket none is opened.
-	admitShare = 500 * time.Microsecond
-	admitLeast = 50 * time.Microsecond
+	admitShare = 500 * time.Microsecond // for which sessions are opened between two looks at the socket
+	admitLeast = 50 * time.Microsecond  // that the bucket must hold
 
 	// admitLot is after how many new peers their answers are sent, which may cost more than all
 	// else, and is part of the time that they have.
@@ -42,26 +39,20 @@ const (
 
 // An admission is the queue of the new peers of a UDP address, and its bucket.
 type admission struct {
-	queue []engine.Datagram // copies, the oldest at head
-	head  int
-	bytes int // of those that wait
+	queue  []engine.Datagram // copies
+	bytes  int               // of those that wait
+	goesOn bool              // GoOn comes
 
 	tokens  time.Duration // less than nothing if something took longer than it might
-	counted time.Duration // when that was
-	cost    time.Duration // of a new peer, on average
-	crowded bool          // when it was counted
-	called  bool          // a timer calls those who wait
+	earned  time.Duration // when
+	crowded bool          // it was, then
+	cost    time.Duration // of a new peer, the last time
 }
-
-func (a *admission) waiting() int { return len(a.queue) - a.head }
 
 // put keeps a copy, if there is room.
 func (a *admission) put(d engine.Datagram) bool {
-	if a.waiting() >= maxNewPeers || a.bytes+len(d.Data) > maxNewBytes {
+	if len(a.queue) >= maxNewPeers || a.bytes+len(d.Data) > maxNewBytes {
 		return false
-	}
-	if len(a.queue) == cap(a.queue) && a.head > 0 {
-		a.queue, a.head = slices.Delete(a.queue, 0, a.head), 0
 	}
 	d.Data = slices.Clone(d.Data)
 	a.queue = append(a.queue, d)
@@ -71,35 +62,13 @@ func (a *admission) put(d engine.Datagram) bool {
 
 // take returns the oldest.
 func (a *admission) take() engine.Datagram {
-	d := a.queue[a.head]
-	a.queue[a.head] = engine.Datagram{}
+	d := a.queue[0]
+	a.queue[0] = engine.Datagram{}
 	a.bytes -= len(d.Data)
-	if a.head++; a.waiting() == 0 {
-		a.queue, a.head = nil, 0 // a flood may be years away
+	if a.queue = a.queue[1:]; len(a.queue) == 0 {
+		a.queue = nil // a flood may be years away
 	}
 	return d
-}
-
-// earn fills the bucket.
-func (a *admission) earn(now time.Duration, crowded bool) {
-	a.tokens = min(a.tokens+(now-a.counted)/crowdPart, bucketSize)
-	if a.counted, a.crowded = now, crowded; !crowded {
-		a.tokens = bucketSize
-	}
-}
-
-// spend takes d out of the bucket, for n new peers. A loop that has lost its processor meanwhile is
-// no reason to wait for long, or to give back much.
-func (a *admission) spend(d time.Duration, n int) {
-	a.tokens = max(a.tokens-d, -bucketSize)
-	if n == 0 {
-		return
-	}
-	cost := min(d/time.Duration(n), admitShare)
-	if a.cost == 0 {
-		a.cost = cost
-	}
-	a.cost += (cost - a.cost) / 8
 }
 
 // giveBack is for a new peer that has proved its address.
@@ -110,49 +79,60 @@ func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
 func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.MaxSessions):
-		p.loop.count[numSessions]++
-		p.loop.rare = true
+		p.loop.count.add(numSessions, 1)
 		p.refused(ErrTooManyConns, newPeer)
 	case !p.admission.put(*d):
-		p.loop.count[numLost]++
-		p.loop.rare = true
+		p.loop.count.add(numLost, 1)
 	}
 }
 
-// earn fills the bucket of the address.
-func (p *packetPort) earn(now time.Duration) {
-	s := p.loop.server
-	p.admission.earn(now, s.sessions.Load() > int64(s.MaxSessions/crowdPart))
+// earn fills the bucket of the address, and returns the time.
+func (p *packetPort) earn() (now time.Duration) {
+	a, s := &p.admission, p.loop.server
+	now = p.loop.clock()
+	a.tokens = min(a.tokens+(now-a.earned)/crowdPart, bucketSize)
+	a.earned, a.crowded = now, s.sessions.Load() > int64(s.MaxSessions/crowdPart)
+	if !a.crowded {
+		a.tokens = bucketSize
+	}
+	return now
 }
 
-// admit opens sessions for those who wait, for as long as they have. busy: the socket has more. It
-// reports whether others may come in the next turn, after a look at the sockets. If those must
-// wait longer the wheel calls them.
-func (p *packetPort) admit(busy bool) (more bool) {
+// GoOn opens sessions for those who wait, as long as the bucket allows. For those who are left it
+// comes again after a look at the sockets, or when the bucket holds enough.
+func (p *packetPort) GoOn() {
 	l, a := p.loop, &p.admission
+	a.goesOn = false
 	p.flush() // what those with a session have been sent
-	begun := l.clock()
-	if p.earn(begun); a.tokens >= admitLeast {
-		end := begun + admitShare
-		if busy || a.crowded {
-			end = begun + admitLeast
-		}
-		opened := l.count[numSessions]
-		for a.waiting() > 0 && l.clock() < end {
-			p.admitSome(end)
-		}
-		p.flush()
-		a.spend(l.clock()-begun, int(l.count[numSessions]-opened))
+	begun := p.earn()
+	opened := l.count[numSessions].Load()
+	for end := begun + min(admitShare, a.tokens); a.tokens >= admitLeast && len(a.queue) > 0 && l.clock() < end; {
+		p.admit(end)
 	}
-	return p.admitsMore()
+	p.flush()
+	took := l.clock() - begun
+	if n := l.count[numSessions].Load() - opened; n > 0 {
+		a.cost = min(took/time.Duration(n), admitShare)
+	}
+	// A loop that has lost its processor meanwhile is no reason to wait for long.
+	a.tokens = max(a.tokens-took, -bucketSize)
+	now := p.earn()
+	if a.goesOn = len(a.queue) > 0; !a.goesOn {
+		return
+	}
+	if a.tokens >= admitLeast {
+		l.goOnSoon(p)
+		return
+	}
+	l.wheel.At(now+(admitLeast-a.tokens)*crowdPart, func() { l.goOnSoon(p) })
 }
 
-// admitSome is admit until one panics.
-func (p *packetPort) admitSome(end time.Duration) {
+// admit opens sessions until the time is over, nobody waits, or one panics.
+func (p *packetPort) admit(end time.Duration) {
 	defer p.loop.rescue(nil)
 	for n := 1; ; n++ {
 		d := p.admission.take()
-		s := p.sessionOf(&d) // of which this may be the second datagram
+		s := p.sessions[sessionKey{d.Peer, d.Local}] // of which this may be the second datagram
 		if s == nil {
 			s = p.accept(&d)
 		}
@@ -162,47 +142,9 @@ func (p *packetPort) admitSome(end time.Duration) {
 		if n%admitLot == 0 {
 			p.flush()
 		}
-		if p.admission.waiting() == 0 || p.loop.clock() >= end {
+		if len(p.admission.queue) == 0 || p.loop.clock() >= end {
 			break
 		}
 	}
 	p.loop.returned = true
-}
-
-// admitsMore reports whether there are new peers that may come in the next turn, and has those
-// called that must wait longer.
-func (p *packetPort) admitsMore() bool {
-	l, a := p.loop, &p.admission
-	if a.waiting() == 0 {
-		return false
-	}
-	now := l.clock()
-	if p.earn(now); a.tokens >= admitLeast {
-		return true
-	}
-	if !a.called {
-		a.called = true
-		l.wheel.At(now+(admitLeast-a.tokens)*crowdPart, func() {
-			a.called = false
-			l.again()
-		})
-	}
-	return false
-}
-
-// admitPeers goes on with new peers that wait, and reports whether some are left for the next turn.
-// Those of a socket that was read since the last turn have had their share then, and it is read
-// again before the next.
-func (l *Loop) admitPeers() (more bool) {
-	for _, p := range l.ports {
-		switch {
-		case p.admission.waiting() == 0:
-		case p.read:
-			p.read = false
-			more = p.admitsMore() || more
-		default:
-			more = p.admit(false) || more
-		}
-	}
-	return more
 }

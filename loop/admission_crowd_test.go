@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,19 +16,20 @@ func TestUDPNewcomersOfACrowdedAddress(t *testing.T) {
 func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	const few, cost, rounds = 100, 100 * time.Microsecond, 200
 	p := newSlowPort(t, &Server{MaxSessions: few * crowdPart})
-	p.arrive(false, "", numbers(0, few)...)
-	for begun := p.clock(); p.admission.waiting() > 0; {
+	p.arrive("", numbers(0, few)...)
+	for begun := p.clock(); len(p.admission.queue) > 0; {
 		if p.turn(); p.clock()-begun > few*cost {
-			t.Fatalf("%d of %d wait after %v", p.admission.waiting(), few, p.clock()-begun)
+			t.Fatalf("%d of %d wait after %v", len(p.admission.queue), few, p.clock()-begun)
 		}
 	}
 	begun := p.clock()
 	for n := range rounds {
-		p.arrive(false, "", numbers(few+64*n, few+64*(n+1))...)
+		p.arrive("", numbers(few+64*n, few+64*(n+1))...)
+		p.turn()
 		p.pass(time.Millisecond)
 	}
 	most := int(((p.clock()-begun)/crowdPart + bucketSize + admitShare) / cost)
-	if opened := len(p.v4) - few; opened > most || opened < most/2 {
+	if opened := len(p.sessions) - few; opened > most || opened < most/2 {
 		t.Errorf("%d were opened in %v, want %d at most", opened, p.clock()-begun, most)
 	}
 }
@@ -40,12 +40,12 @@ func TestUDPNewcomersAreCalled(t *testing.T) { synctest.Test(t, testUDPNewcomers
 
 func testUDPNewcomersAreCalled(t *testing.T) {
 	p := newSlowPort(t, &Server{MaxSessions: crowdPart})
-	p.arrive(false, "", 0, 1)
-	p.earn(p.clock())
-	p.admission.spend(bucketSize, 0)
-	p.arrive(false, "", numbers(2, 10)...)
-	if len(p.v4) != 2 || p.yielded() {
-		t.Fatalf("%d were opened, and the loop must sleep", len(p.v4))
+	p.arrive("", 0, 1)
+	p.earn()
+	p.admission.tokens = 0
+	p.arrive("", numbers(2, 10)...)
+	if len(p.sessions) != 2 || p.yielded() {
+		t.Fatalf("%d were opened, and the loop must sleep", len(p.sessions))
 	}
 	for opened := 2; opened < 10; {
 		if p.published <= p.clock() { // its bell rings
@@ -53,13 +53,13 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 				p.turn()
 			}
 		}
-		if p.yielded() && len(p.v4) == opened {
+		if p.yielded() && len(p.sessions) == opened {
 			t.Fatal("the loop does not sleep")
 		}
-		if len(p.v4) > opened+2 { // what a turn of a millisecond has earned
-			t.Fatalf("%d were opened at once", len(p.v4)-opened)
+		if len(p.sessions) > opened+2 { // what a turn of a millisecond has earned
+			t.Fatalf("%d were opened at once", len(p.sessions)-opened)
 		}
-		if opened = len(p.v4); p.clock() > time.Second {
+		if opened = len(p.sessions); p.clock() > time.Second {
 			t.Fatalf("%d were opened in a second", opened)
 		}
 		p.pass(time.Millisecond)
@@ -98,10 +98,10 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 	}
 	said := make(map[int]int) // when each was told, in ms
 	begun := p.clock()
-	for ms := 0; len(p.v4) < crowd; ms++ {
+	for ms := 0; len(p.sessions) < crowd; ms++ {
 		var waiting []int
 		for n := range crowd {
-			if p.v4[key4Of(from(n), netip.Addr{})] == nil {
+			if p.sessions[sessionKey{peer: from(n)}] == nil {
 				if waiting = append(waiting, n); len(waiting) == 64 {
 					break
 				}
@@ -110,14 +110,14 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 			if at, told := said[n]; !told {
 				said[n] = ms
 			} else if ms == at+roundTrip && proof != "" {
-				p.arrive(false, proof, n)
+				p.arrive(proof, n)
 			}
 		}
-		p.arrive(false, "", waiting...)
+		p.arrive("", waiting...)
 		for p.turn(); p.yielded(); p.turn() {
 		}
 		if p.pass(time.Millisecond); p.clock()-begun > time.Minute {
-			t.Fatalf("%d of %d have a session", len(p.v4), crowd)
+			t.Fatalf("%d of %d have a session", len(p.sessions), crowd)
 		}
 	}
 	return p.clock() - begun
@@ -128,12 +128,12 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 func TestUDPProofCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowPort(t, &Server{MaxSessions: crowdPart})
-		p.arrive(false, "", 0)
-		p.arrive(false, "", 1)
+		p.arrive("", 0)
+		p.arrive("", 1)
 		p.pass(time.Second)
-		p.arrive(false, "", 2) // a crowd
+		p.arrive("", 2) // a crowd
 		for n, times := range []int{0, 0, 1} {
-			c := p.v4[key4Of(from(n), netip.Addr{})].c
+			c := p.sessions[sessionKey{peer: from(n)}].c
 			for i := range 3 {
 				p.admission.tokens = 0
 				c.LimitReplies(3)

@@ -102,7 +102,7 @@ func (a *arrival) deliver(to engine.Sink) {
 		c := (*Conn)(to)
 		if a.moved == nil {
 			c.idle.lastRead = a.loop.now
-			a.loop.count[numBytesIn] += uint64(len(a.read))
+			a.loop.count.add(numBytesIn, len(a.read))
 		}
 		if !c.isOpen() {
 			return
@@ -113,7 +113,7 @@ func (a *arrival) deliver(to engine.Sink) {
 		}
 	case nil: // it was refused
 	default: // a TLS handshake, at once or because Accept has called StartTLS
-		a.loop.count[numBytesIn] += uint64(len(a.read))
+		a.loop.count.add(numBytesIn, len(a.read))
 		to.Readable(a.read)
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
@@ -74,7 +76,8 @@ type extras struct {
 	after   []func(err error)
 	water   water
 	halves  halves
-	retries retries
+	retry   timing.Timer  // of a full socket whose engine cannot tell when it takes more
+	retryIn time.Duration // the pause before that
 	jobs    *offloaded
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
@@ -267,10 +270,7 @@ func (l *Loop) addrsOf(ln *listener, local, remote net.Addr) addrs {
 func sameTCP(a, b net.Addr) bool {
 	x, ok := a.(*net.TCPAddr)
 	y, ok2 := b.(*net.TCPAddr)
-	if !ok || !ok2 || x == nil || y == nil {
-		return false
-	}
-	return x.Port == y.Port && x.Zone == y.Zone && len(x.IP) == len(y.IP) && x.IP.Equal(y.IP)
+	return ok && ok2 && x != nil && y != nil && x.AddrPort() == y.AddrPort()
 }
 
 // openCodec begins the protocol of the codec, if it begins with something else than messages. The
@@ -334,7 +334,10 @@ func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error
 	case nil:
 		return nil, net.ErrClosed
 	case interface{ FD() int }:
-		return engine.Descriptor(s.FD()).Control, nil
+		return func(f func(fd uintptr)) error {
+			f(uintptr(s.FD()))
+			return nil
+		}, nil
 	case syscall.Conn:
 		raw, err := s.SyscallConn()
 		if err != nil {

@@ -8,15 +8,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-var (
-	errDetachTLS = errors.New("loop: Conn.Detach: the connection speaks TLS, or is about to, and its keys stay here: " +
-		"who needs a net.Conn of TLS has crypto/tls accept it")
-	errDetachPipe = errors.New("loop: Conn.Detach: the connection is in a Pipe")
-	errDetachUDP  = errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
-	errDetachNone = fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", errors.ErrUnsupported)
-	errDetachSoon = errors.New("loop: Conn.Detach: not in Accept: wait for a message, or use AfterFunc")
-)
-
 // Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
 // *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
 // but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
@@ -51,7 +42,7 @@ func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
 	sock, ok := c.sock.(engine.Detachable)
 	if !ok {
-		return nil, nil, errDetachNone
+		return nil, nil, fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", errors.ErrUnsupported)
 	}
 	nc, ahead, err := sock.Detach()
 	if err != nil {
@@ -67,15 +58,15 @@ func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
 func (c *Conn) mayDetach() error {
 	switch {
 	case c.at() == stateOpening:
-		return errDetachSoon
+		return errors.New("loop: Conn.Detach: not in Accept: wait for a message, or use AfterFunc")
 	case !c.isOpen():
 		return ErrClosed
 	case c.isUDP():
-		return errDetachUDP
+		return errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
 	case c.isTLS():
-		return errDetachTLS
+		return errors.New("loop: Conn.Detach: the connection speaks TLS, or is about to, and its keys stay here: who needs a net.Conn of TLS has crypto/tls accept it")
 	case c.isPiped():
-		return errDetachPipe
+		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	case c.isBroken():
 		return c.extras.broken
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -73,9 +74,9 @@ type Dialer struct {
 	Proxy *url.URL
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
-	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops,
-	// and the connection is made there, which costs a little more; for udp it runs on the loop and
-	// must not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops;
+	// for udp it runs on the loop and must not wait. An error, or a panic, ends the attempt. nil
+	// means nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -84,12 +85,11 @@ type Dialer struct {
 // connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
 // reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// An address that is written in digits is connected to on the loop. Names are resolved on a
-// goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
-// network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
-// error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it drains,
-// which say nothing of who was dialled; and one that says what is wrong with addr or the Dialer. To
-// return nil from open refuses the connection: it is closed, and OnClose is not called.
+// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. What the network
+// or a handshake says is a *net.OpError, with os.ErrDeadlineExceeded after Timeout.
+// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) say nothing of who was
+// dialled. Other errors say what is wrong with addr or the Dialer. To return nil from open refuses
+// the connection: it is closed, and OnClose is not called.
 //
 // cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
 // unless that has begun. After the loops have ended open is not called either. A nil l or open
@@ -114,10 +114,8 @@ type dialing struct {
 	codec    codec.Codec
 	deadline time.Duration
 	timer    timing.Timer
-	stop     func() // ends what is under way
-	cause    error  // why, for who asks
-	way      arrival
-	counted  bool // against MaxConns, as way
+	stop     func(cause error) // ends what is under way
+	way      arrival           // counts against MaxConns; without a listener: nothing is counted
 	over     bool
 	canceled atomic.Bool
 }
@@ -129,38 +127,39 @@ func (a *dialing) begin() {
 		return
 	}
 	l.dials[a] = struct{}{}
-	if err := a.prepare(); err != nil {
+	if err := a.enter(); err != nil {
 		a.fail(err)
 		return
 	}
 	a.deadline = l.after(a.dialer.Timeout)
-	a.timer = l.wheel.At(a.deadline, a.timeout)
-	remote, literal := a.literal()
-	switch {
-	case a.isUDP() && literal:
-		a.connectPackets([]netip.AddrPort{remote})
-	case a.isUDP():
-		a.lookUp()
-	case literal && a.dialer.Proxy == nil && a.dialer.Control == nil && a.connect(remote):
-	default:
-		a.dial()
-	}
+	a.timer = l.wheel.At(a.deadline, func() { a.abort(a.timeout()) })
+	ctx, cancel := context.WithTimeout(context.Background(), max(0, a.deadline-l.clock()))
+	a.stop = func(error) { cancel() }
+	l.server.newcomers.Go(func() {
+		defer cancel()
+		if a.isUDP() {
+			a.lookUp(ctx)
+		} else {
+			a.connect(ctx)
+		}
+	})
 }
 
-// prepare checks what the user gave, and takes the connection's place in the server.
-func (a *dialing) prepare() error {
+// enter checks what the user gave, and takes the connection's place in the server.
+func (a *dialing) enter() error {
 	if err := a.check(); err != nil {
 		return err
 	}
 	if a.loop.draining {
 		return ErrServerClosed
 	}
-	a.way = arrival{loop: a.loop, ln: a.profile()}
-	if err := a.way.ln.enter(); err != nil {
+	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
+		dials: true, accept: a.accept}
+	if err := ln.enter(); err != nil {
 		return err
 	}
+	a.way = arrival{loop: a.loop, ln: ln}
 	a.loop.load.Add(1)
-	a.counted = true
 	return nil
 }
 
@@ -209,66 +208,21 @@ func (l *Loop) Draining() bool {
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
-// literal reports whether nothing has to be resolved.
-func (a *dialing) literal() (remote netip.AddrPort, ok bool) {
-	remote, err := netip.ParseAddrPort(a.address)
-	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
-	if err != nil || remote.Port() == 0 {
-		return remote, false
+// localFor returns the address to bind a UDP socket to for remote. Zero means any.
+func (a *dialing) localFor(remote netip.AddrPort) netip.AddrPort {
+	from, ok := a.dialer.LocalAddr.(*net.UDPAddr)
+	if !ok || from == nil {
+		return netip.AddrPort{}
 	}
-	other := "4" // net.Dialer has the words for that
-	if remote.Addr().Is4() {
-		other = "6"
-	}
-	return remote, !strings.HasSuffix(a.network, other)
-}
-
-// localFor returns the address to bind to for remote; zero means any. False: that is for net.Dialer
-// to find out.
-func (a *dialing) localFor(remote netip.AddrPort) (local netip.AddrPort, ok bool) {
-	v4 := remote.Addr().Is4()
-	switch from := a.dialer.LocalAddr.(type) {
-	case nil:
-		return local, true
-	case *net.TCPAddr:
-		local = localOf(from.AddrPort(), v4)
-	case *net.UDPAddr:
-		local = localOf(from.AddrPort(), v4)
-	}
-	return local, local.IsValid() && local.Addr().Is4() == v4
-}
-
-// localOf returns the address to bind to: one without an IP means any.
-func localOf(a netip.AddrPort, v4 bool) netip.AddrPort {
-	ip := a.Addr().Unmap()
-	if !ip.IsValid() || ip.IsUnspecified() {
+	ip := from.AddrPort().Addr().Unmap()
+	switch {
+	case ip.IsValid() && !ip.IsUnspecified():
+	case remote.Addr().Is4():
+		ip = netip.IPv4Unspecified()
+	default:
 		ip = netip.IPv6Unspecified()
-		if v4 {
-			ip = netip.IPv4Unspecified()
-		}
 	}
-	return netip.AddrPortFrom(ip, a.Port())
-}
-
-// connect begins a connect on the loop, if the engine can do that.
-func (a *dialing) connect(remote netip.AddrPort) bool {
-	l := a.loop
-	e, can := l.server.engine.(engine.Connector)
-	local, ok := a.localFor(remote)
-	if !can || !ok || remote.Addr().Zone() != "" {
-		return false
-	}
-	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
-		if err != nil {
-			l.enter()
-			a.fail(a.wrap(err, net.TCPAddrFromAddrPort(remote)))
-			l.leave()
-			return nil
-		}
-		return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
-	}
-	a.stop = e.Connect(l.index, local, remote, opened)
-	return true
+	return netip.AddrPortFrom(ip, uint16(from.Port))
 }
 
 // wrap says what was tried, as package net does.
@@ -276,41 +230,47 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 	return &net.OpError{Op: "dial", Net: a.network, Source: a.dialer.LocalAddr, Addr: remote, Err: err}
 }
 
-// dial connects on a goroutine. The timer is what ends it: net.Dialer must know of the deadline to
-// share the time among the addresses of a name, and has a little more.
-func (a *dialing) dial() {
-	l := a.loop
-	left := a.deadline - l.clock()
-	ctx, cancel := context.WithTimeout(context.Background(), later(max(0, left), left/8))
-	a.stop = cancel
-	l.server.newcomers.Go(func() {
-		defer cancel()
-		d := net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()}
-		nc, err := a.reach(ctx, d)
-		if err != nil && l.clock() >= a.deadline { // the timer has not run, as the loop is busy
-			_ = l.postUrgent(a.timeout)
-			return
-		} else if err != nil {
-			_ = l.postUrgent(func() { a.fail(err) })
-			return
-		}
-		var ip net.IP
-		local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-		l.enroll(nc, func(sock engine.Socket) engine.Sink {
-			return a.opened(sock, local, remote)
-		}, func(err error) { _ = l.postUrgent(func() { a.fail(err) }) })
-	})
+func (a *dialing) timeout() error {
+	return a.wrap(os.ErrDeadlineExceeded, dialAddr{a.network, a.address})
 }
 
-// control returns what sets the options of a socket, or nil. A panic of the user's is an error.
+// dialAddr is the address of an attempt that did not get as far as to have one.
+type dialAddr struct{ network, address string }
+
+func (a dialAddr) Network() string { return a.network }
+func (a dialAddr) String() string  { return a.address }
+
+// connect makes the connection, beside the loop, and gives it to the loop.
+func (a *dialing) connect(ctx context.Context) {
+	l := a.loop
+	failed := func(err error) {
+		if l.clock() >= a.deadline {
+			err = a.timeout()
+		}
+		_ = l.postUrgent(func() { a.fail(err) })
+	}
+	nc, err := a.reach(ctx, net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()})
+	if err != nil {
+		failed(err)
+		return
+	}
+	var ip net.IP
+	local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
+	l.enroll(nc, func(sock engine.Socket) engine.Sink { return a.connected(sock, local, remote) }, failed)
+}
+
+// control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
+// an address without a port the system chooses the port when the socket connects.
 func (a *dialing) control() engine.Control {
-	user, shares := a.dialer.Control, sharesPorts(a.dialer.LocalAddr)
+	user := a.dialer.Control
+	tcp, ok := a.dialer.LocalAddr.(*net.TCPAddr)
+	shares := ok && tcp != nil && tcp.Port == 0
 	if user == nil && !shares {
 		return nil
 	}
 	return func(network, address string, c syscall.RawConn) (err error) {
 		if shares {
-			sharePort(c)
+			sockets.SharePort(c)
 		}
 		if user == nil {
 			return nil
@@ -324,74 +284,51 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// sharesPorts reports whether the system is to choose a port at an address that the user chose.
-func sharesPorts(local net.Addr) bool {
-	tcp, ok := local.(*net.TCPAddr)
-	return ok && tcp != nil && tcp.Port == 0
-}
-
-// opened brings the connection to life. It is a turn of its own.
-func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink {
+// connected goes on with a socket, on the loop. It is a turn of its own.
+func (a *dialing) connected(sock engine.Socket, local, remote net.Addr) (sink engine.Sink) {
 	l := a.loop
-	if now := l.clock(); !a.over && a.deadline <= now { // the loop was busy: the timer is about to run
-		l.enter()
-		a.timeout()
-		l.leave()
-	}
-	if a.dialer.TLS != nil && !a.over && !a.canceled.Load() {
-		return a.handshake(sock, local, remote)
-	}
-	if a.gone() {
-		return nil
-	}
 	l.enter()
-	_, sink := l.begin(a.arrival(sock, local, remote))
+	if a.dialer.TLS == nil {
+		_, sink = a.bringUp(sock, local, remote)
+	} else if a.isWanted() {
+		sink = a.handshake(sock, local, remote)
+	}
 	l.leave()
 	return sink
 }
 
 // handshake begins TLS, as its client.
 func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.Sink {
-	l := a.loop
-	l.enter()
 	cfg := tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}
-	t := l.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
-		if a.gone() {
-			return nil, nil
-		}
-		return l.begin(a.arrival(t, local, remote))
+	t := a.loop.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
+		return a.bringUp(t, local, remote)
 	}, func(err error) { a.fail(a.wrap(err, remote)) })
-	a.stop = func() { t.Abort(cmp.Or(a.cause, net.ErrClosed), false) }
+	a.stop = func(cause error) { t.Abort(cause, false) }
 	t.Start()
-	l.leave()
 	return t
 }
 
-// arrival returns what the connection is made of.
-func (a *dialing) arrival(sock engine.Socket, local, remote net.Addr) arrival {
+// bringUp brings the connection to life, if it is still wanted. From then on it counts by itself.
+func (a *dialing) bringUp(sock engine.Socket, local, remote net.Addr) (*Conn, engine.Sink) {
+	if !a.isWanted() {
+		return nil, nil
+	}
 	way := a.way
 	way.sock, way.local, way.remote = sock, local, remote
-	return way
+	a.way, a.stop = arrival{}, nil
+	return a.loop.begin(way)
 }
 
-// profile is what a listener is to connections that are accepted.
-func (a *dialing) profile() *listener {
-	return &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
-		accept: a.accept}
-}
-
-// gone reports whether nobody waits for the connection that stands now. Otherwise what the attempt
-// counts against MaxConns is the connection's from now on.
-func (a *dialing) gone() bool {
-	if a.over || a.canceled.Load() {
-		a.end()
-		return true
+// isWanted reports whether somebody waits for the connection. It ends an attempt whose time is
+// over: the loop may have been too busy for its timer.
+func (a *dialing) isWanted() bool {
+	if a.loop.clock() >= a.deadline {
+		a.fail(a.timeout())
 	}
-	a.counted, a.stop = false, nil
-	return false
+	return !a.over && !a.canceled.Load()
 }
 
-// end ends the attempt, and reports whether it was under way. After cancel it is not.
+// end ends the attempt, and reports whether somebody is to be told.
 func (a *dialing) end() bool {
 	if a.over {
 		return false
@@ -399,63 +336,42 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
-	if a.canceled.Load() {
-		a.uncount()
-		return false
-	}
-	return true
-}
-
-func (a *dialing) uncount() {
-	if a.counted {
-		a.counted = false
+	if a.way.ln != nil {
 		a.way.uncount()
 	}
+	return !a.canceled.Load()
 }
 
 // fail ends the attempt and says why.
 func (a *dialing) fail(err error) {
 	if a.end() {
-		a.uncount()
 		_ = a.loop.Try(func() { a.open(nil, err) })
 	}
 }
 
-func (a *dialing) timeout() {
-	a.cause = os.ErrDeadlineExceeded
-	if a.stop != nil {
-		a.stop()
+// abort is fail for an attempt that has something under way.
+func (a *dialing) abort(err error) {
+	stop := a.stop
+	if a.over {
+		return
 	}
-	a.fail(a.wrap(os.ErrDeadlineExceeded, dialAddr{a.network, a.address}))
+	a.fail(err)
+	if stop != nil {
+		stop(err)
+	}
 }
-
-// dialAddr is the address of an attempt that did not get as far as to have one.
-type dialAddr struct{ network, address string }
-
-func (a dialAddr) Network() string { return a.network }
-func (a dialAddr) String() string  { return a.address }
 
 // cancel may be called on any goroutine.
 func (a *dialing) cancel() {
-	if a.canceled.Swap(true) {
-		return
+	if !a.canceled.Swap(true) {
+		_ = a.loop.postUrgent(func() { a.abort(net.ErrClosed) })
 	}
-	_ = a.loop.postUrgent(func() {
-		if !a.over && a.stop != nil {
-			a.stop()
-		}
-		a.end()
-	})
 }
 
 // endDials fails all attempts of a loop that drains, or ends.
 func (l *Loop) endDials(err error) {
 	for a := range l.dials {
-		a.cause = err
-		if a.stop != nil {
-			a.stop()
-		}
-		a.fail(err)
+		a.abort(err)
 	}
 }
 
@@ -464,7 +380,7 @@ func (l *Loop) endDials(err error) {
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
 		c.in.prefixed, c.asks = 0, asksForDialer
-		a.stop = func() { c.beginClose(cmp.Or(a.cause, net.ErrClosed)) }
+		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
 	if !a.end() {
@@ -494,22 +410,18 @@ func (o *dialOpening) handOver(c *Conn) {
 	welcome := false
 	defer func() {
 		if !welcome {
-			c.handler = refused{}
+			c.handler = HandlerFunc(func(*Conn, []byte) error { return nil })
 			c.beginClose(nil)
 		}
 	}()
-	if o.end() {
-		c.ask(func(c *Conn) Handler { return o.open(c, nil) })
-		welcome = c.handler != nil
+	if !o.end() {
+		return
 	}
-	if welcome && c.asks == asksForDialer { // and not another codec's
-		c.asks = asksForMore
-		o.tell(c)
+	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
+	if welcome = c.handler != nil; !welcome || c.asks != asksForDialer { // or the user has set another codec
+		return
 	}
-}
-
-// tell has the codec know that the user has the connection.
-func (o *dialOpening) tell(c *Conn) {
+	c.asks = asksForMore
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)
@@ -526,9 +438,3 @@ func (o *dialOpening) OnMessage(*Conn, []byte) error {
 func (o *dialOpening) OnClose(c *Conn, err error) {
 	o.fail(o.wrap(cmp.Or(err, ErrClosed), c.addrs.remote()))
 }
-
-// refused is the handler of a connection that nobody wanted in the end.
-type refused struct{}
-
-func (refused) OnMessage(*Conn, []byte) error { return nil }
-func (refused) OnClose(*Conn, error)          {}

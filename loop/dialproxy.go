@@ -34,26 +34,29 @@ func (a *dialing) checkProxy() error {
 	case p.Hostname() == "":
 		return errors.New("loop: Dialer.Proxy has no host")
 	}
-	if _, _, err := splitPort(a.address); err != nil {
+	address, err := addressForProxy(a.address)
+	if err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
+	a.address = address
 	return nil
 }
 
-// splitPort splits an address whose port may be a name. A host that would end a line of the request
-// to the proxy, or a word of it, is refused: the rest would be headers that nobody meant to send.
-func splitPort(address string) (host string, port int, err error) {
+// addressForProxy checks an address, whose port may be a name, and makes that a number. A host that
+// would end a line of the request to the proxy, or a word of it, is refused: the rest would be
+// headers that nobody meant to send.
+func addressForProxy(address string) (string, error) {
 	host, name, err := net.SplitHostPort(address)
 	switch {
 	case err != nil:
-		return "", 0, err
+		return "", err
 	case host == "":
-		return "", 0, errors.New("no host for the proxy to connect to")
+		return "", errors.New("no host for the proxy to connect to")
 	case strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return "", 0, errors.New("a host with a space or a control character")
+		return "", errors.New("a host with a space or a control character")
 	}
-	port, err = net.LookupPort("tcp", name)
-	return host, port, err
+	port, err := net.LookupPort("tcp", name)
+	return net.JoinHostPort(host, strconv.Itoa(port)), err
 }
 
 // reach makes the connection that is dialled, through the proxy if there is one. It runs beside the
@@ -73,7 +76,11 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	}
 	canceled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close(); close(canceled) })
-	err = through(nc, p, a.address)
+	if p.Scheme == "http" {
+		err = connectHTTP(nc, p.User, a.address)
+	} else {
+		err = connectSOCKS(nc, p.User, a.address)
+	}
 	if !stop() {
 		<-canceled
 		return nil, ctx.Err()
@@ -83,20 +90,6 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 		return nil, a.wrap(fmt.Errorf("proxy %s: %w", p.Host, err), dialAddr{a.network, a.address})
 	}
 	return nc, nil
-}
-
-// through has the proxy at the other end of nc connect to an address. It reads no byte that comes
-// after the proxy's answer.
-func through(nc net.Conn, p *url.URL, address string) error {
-	host, port, err := splitPort(address)
-	if err != nil {
-		return err
-	}
-	address = net.JoinHostPort(host, strconv.Itoa(port))
-	if p.Scheme == "http" {
-		return connectHTTP(nc, p.User, address)
-	}
-	return connectSOCKS(nc, p.User, address)
 }
 
 // connectHTTP speaks CONNECT.

@@ -14,12 +14,6 @@ import (
 // This file is the server's end: the drain of its connections, and the end of its loops.
 
 const (
-	// drainBatch is how many connections a draining loop closes in one turn.
-	drainBatch = 128
-
-	// drainStep is the shortest time between two batches, if they are spread.
-	drainStep = 10 * time.Millisecond
-
 	// lookForConns is how often DrainDelay looks whether there are connections left.
 	lookForConns = 10 * time.Millisecond
 
@@ -32,15 +26,7 @@ func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
 	defer s.cancel()
 	defer s.watchdog.Stop()
-	var failure error
-	select {
-	case <-ctx.Done():
-	case err := <-s.failed:
-		failure = s.loopFailed(err)
-	}
-	if failure == nil && s.DrainDelay > 0 {
-		failure = s.serveOn()
-	}
+	failure := s.serveUntil(ctx)
 	s.stopAccepting()
 	cut, stuck := s.drain()
 	s.stopJobs()
@@ -58,25 +44,31 @@ func (s *Server) supervise(ctx context.Context) {
 		}()
 		return
 	}
-	err := errors.Join(failure, s.engine.Stop())
-	if err == nil && cut > 0 {
-		err = &DrainError{Cut: cut}
+	s.err = errors.Join(failure, s.engine.Stop())
+	if s.err == nil && cut > 0 {
+		s.err = &DrainError{Cut: cut}
 	}
-	s.err = err
 }
 
-// serveOn is DrainDelay. It returns early if a loop fails.
-func (s *Server) serveOn() error {
+// serveUntil waits for the end of ctx and of DrainDelay, or returns early with why a loop failed.
+func (s *Server) serveUntil(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case err := <-s.failed:
+		return s.loopFailed(err)
+	}
+	if s.DrainDelay == 0 {
+		return nil
+	}
 	s.leaving.Store(true)
 	if !s.DrainAccept {
 		s.stopAccepting()
 	}
-	t, look := time.NewTimer(s.DrainDelay), time.NewTicker(lookForConns)
-	defer t.Stop()
+	over, look := time.After(s.DrainDelay), time.NewTicker(lookForConns)
 	defer look.Stop()
 	for {
 		select {
-		case <-t.C:
+		case <-over:
 			return nil
 		case <-look.C:
 			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
@@ -119,7 +111,12 @@ func (s *Server) drain() (cut int, stuck error) {
 	}
 	s.tellLoops((*Loop).beginDrain)
 	if !awaitFor(s.DrainTimeout, drained...) {
-		s.cutLoops()
+		// Each loop cuts what is still open before what waits in its mailbox: that may take as long
+		// as it likes, and is soon done when nobody is left whom it is for.
+		for _, l := range s.loops {
+			l.overdue.Store(true)
+		}
+		s.tellLoops(func(*Loop) {}) // which gives it a turn
 		awaitFor(stuckTimeout, drained...)
 	}
 	s.tellLoops(func(l *Loop) { l.ending = true })
@@ -135,15 +132,6 @@ func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
 		_ = l.postUrgent(func() { f(l) })
 	}
-}
-
-// cutLoops has each loop cut what is still open, before what waits in its mailbox: that may take as
-// long as it likes, and is soon done when nobody is left whom it is for.
-func (s *Server) cutLoops() {
-	for _, l := range s.loops {
-		l.overdue.Store(true)
-	}
-	s.tellLoops(func(*Loop) {}) // which gives it a turn
 }
 
 // ended returns what is closed when each loop has ended.
@@ -208,7 +196,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.err
 }
 
-// beginDrain closes the connections of a loop.
+// beginDrain closes the connections of a loop, in random order, at even times of DrainWindow.
 func (l *Loop) beginDrain() {
 	if l.draining { // it was overdue, and has been cut
 		return
@@ -216,8 +204,13 @@ func (l *Loop) beginDrain() {
 	l.refuseAll(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
-	every, batch := spread(len(conns), l.server.DrainWindow)
-	l.closeSome(conns, every, batch)
+	for i, c := range conns {
+		share := float64(i) / float64(len(conns))
+		l.wheel.At(l.after(time.Duration(share*float64(l.server.DrainWindow))), func() {
+			c.sayGoodbye()
+			c.drain()
+		})
+	}
 }
 
 // refuseAll refuses what is on its way, and what opens from now on.
@@ -227,30 +220,6 @@ func (l *Loop) refuseAll(reason error) {
 		a.abort(reason)
 	}
 	l.endDials(reason)
-}
-
-// spread returns how many of n connections to close at once, and how long to wait after that.
-func spread(n int, window time.Duration) (every time.Duration, batch int) {
-	if window == 0 || n == 0 {
-		return 0, drainBatch
-	}
-	every = max(window/time.Duration(n), drainStep)
-	return every, max(1, int(int64(n)*int64(every)/int64(window)))
-}
-
-func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
-	n := min(len(conns), batch)
-	for _, c := range conns[:n] {
-		c.sayGoodbye()
-		c.drain()
-	}
-	switch rest := conns[n:]; {
-	case len(rest) == 0:
-	case every == 0:
-		_ = l.postUrgent(func() { l.closeSome(rest, every, batch) })
-	default:
-		l.wheel.At(l.after(every), func() { l.closeSome(rest, every, batch) })
-	}
 }
 
 // SetBusy says that c has unfinished business, or no more: a request that is being answered, an
@@ -265,7 +234,7 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 	c.more().busy = busy
 	if c.at() == stateFinishing && !busy {
-		c.loop.AtTurnEnd(func() {
+		_ = c.loop.postUrgent(func() {
 			if c.at() == stateFinishing && !c.isBusy() {
 				c.drain()
 			}
@@ -281,28 +250,24 @@ func (c *Conn) sayGoodbye() {
 	}
 }
 
-// cutOverdue is the end of the drain's time. Without a turn for what waits in the mailbox the drain
-// has not even begun.
+// cutOverdue is the end of the drain's time: it ends what is still flushing. Without a turn for
+// what waits in the mailbox the drain has not even begun.
 func (l *Loop) cutOverdue() {
-	if !l.draining {
+	begun := l.draining
+	if !begun {
 		l.refuseAll(ErrServerClosed)
-		for _, c := range slices.Clone(l.conns) {
+	}
+	for _, c := range slices.Clone(l.conns) {
+		if !begun {
 			c.sayGoodbye()
 		}
-	}
-	l.cutAll()
-}
-
-// cutAll ends what is still flushing.
-func (l *Loop) cutAll() {
-	for _, c := range slices.Clone(l.conns) {
 		waits := c.at() == stateFinishing
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
 			c.cut()
 		} else if waits {
-			l.count[numCut]++
+			l.count.add(numCut, 1)
 		}
 	}
 	l.endLingering()

@@ -3,8 +3,12 @@
 package loop
 
 import (
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/epoll"
 )
 
-func newEpoll() (engine.Engine, error) { return epoll.New(), nil }
+func init() {
+	makeEngine[EngineEpoll] = func(zerolog.Logger) engine.Engine { return epoll.New() }
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 )
 
-// systemEngine is what EngineDefault means here.
-const systemEngine = EngineGnet
-
-func newGnet(log zerolog.Logger) (engine.Engine, error) { return gnetengine.New(log), nil }
+func init() {
+	makeEngine[EngineGnet] = func(log zerolog.Logger) engine.Engine { return gnetengine.New(log) }
+}

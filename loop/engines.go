@@ -1,8 +1,9 @@
 package loop
 
 import (
-	"cmp"
 	"fmt"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
@@ -20,9 +21,8 @@ const (
 	// an error.
 	EngineGnet
 
-	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, UDP goes in
-	// batches, Pipe and dialling cost less. It is for Linux, but not on 386 and s390x; elsewhere
-	// Start returns an error.
+	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, and UDP goes in
+	// batches. It is for Linux, but not on 386 and s390x; elsewhere Start returns an error.
 	EngineEpoll
 
 	// EngineNet is Go's own net: everything works, at the price of one or two goroutines for each
@@ -36,22 +36,27 @@ var engineNames = map[string]Engine{
 	engine.Gnet: EngineGnet, engine.Epoll: EngineEpoll, engine.Net: EngineNet,
 }
 
+// makeEngine has the engines that this system has.
+var makeEngine = map[Engine]func(log zerolog.Logger) engine.Engine{
+	EngineNet: func(zerolog.Logger) engine.Engine { return netengine.New() },
+}
+
 // newEngine returns the engine that s is to have.
 func (s *Server) newEngine() (engine.Engine, error) {
 	e := s.Engine
-	if e == EngineDefault {
-		name := engine.Default()
-		chosen, ok := engineNames[name]
-		if name != "" && !ok {
+	if name := engine.Default(); e == EngineDefault && name != "" {
+		if e = engineNames[name]; e == EngineDefault {
 			return nil, fmt.Errorf("loop: there is no engine %q", name)
 		}
-		e = cmp.Or(chosen, systemEngine)
 	}
-	switch e {
-	case EngineGnet:
-		return newGnet(s.Logger)
-	case EngineEpoll:
-		return newEpoll()
+	if e == EngineDefault {
+		if e = EngineGnet; makeEngine[e] == nil {
+			e = EngineNet
+		}
 	}
-	return netengine.New(), nil
+	if makeEngine[e] == nil {
+		name := map[Engine]string{EngineGnet: "EngineGnet", EngineEpoll: "EngineEpoll"}[e]
+		return nil, fmt.Errorf("loop: Server.Engine is %s, which this system does not have: leave it EngineDefault", name)
+	}
+	return makeEngine[e](s.Logger), nil
 }

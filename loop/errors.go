@@ -60,20 +60,15 @@ var (
 )
 
 var (
-	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
-	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
-	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
-	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
-	errNilContext = errors.New("loop: Server.Start with a nil context")
-	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
+	errSpeaksTLS = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
+	errInputLost = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errGoexited  = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
 
 // A PanicError is the reason of a connection that was closed because its code panicked.
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
-
-	place uintptr // where it began
 }
 
 // Error implements error.

@@ -85,26 +85,3 @@ func ExampleServer_proxyProtocol() {
 	fmt.Print(line)
 	// Output: hello from 203.0.113.7:50123
 }
-
-// However many things change while the loop is busy, they are told once, after all of them.
-func ExampleLoop_AtTurnEnd() {
-	changes := 0
-	told := make(chan int, 1)
-	change := func(l *loop.Loop) {
-		if changes++; changes == 1 {
-			l.AtTurnEnd(func() { told <- changes; changes = 0 })
-		}
-	}
-	_, stop := serve(&loop.Server{
-		NumLoops: 1,
-		Accept:   func(*loop.Conn) loop.Handler { return loop.HandlerFunc(shout) },
-		OnStart: func(l *loop.Loop) {
-			for range 3 {
-				change(l)
-			}
-		},
-	})
-	defer stop()
-	fmt.Println(<-told, "changes")
-	// Output: 3 changes
-}

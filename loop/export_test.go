@@ -32,6 +32,3 @@ func (e *countedEngine) Wake(loop int) error {
 	e.wakes.Add(1)
 	return e.Engine.Wake(loop)
 }
-
-// Splices reports, on the loop, whether what c receives is passed on without a copy.
-func Splices(c *Conn) bool { return c.extras != nil && c.extras.pipe != nil && c.extras.pipe.splicing }

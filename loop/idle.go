@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -36,11 +38,10 @@ type idle struct {
 // watch is what OnIdle, FrameTimeout and IdleCountsOutput need besides.
 type watch struct {
 	hooks   []*idleHook   // in the order they were added
-	written int           // bytes that the system has taken since there is a watch
-	taken   int           // of these, those that the peer had taken at the last look; less than 0: of others
-	looked  time.Duration // when that was, or notYet
-	blind   bool          // the kernel did not tell then
-	moved   time.Duration // when output was last seen to move, or began to wait
+	exact   bool          // a hook of writes wants them stamped to the instant
+	looked  time.Duration // when the kernel was asked what it holds, or notYet
+	unsent  int           // bytes that it held then; -1: it does not tell
+	moved   time.Duration // when output was last seen to move, or began to wait, or notYet
 	endSeen bool          // the peer's end was seen after input that waits
 	frame   frameTime
 }
@@ -53,14 +54,12 @@ func (c *Conn) watched() *watch {
 	return c.idle.watch
 }
 
-// has reports whether there is a hook of one of two kinds. Each write asks that.
-func (w *watch) has(a, b Idle) bool {
-	for _, h := range w.hooks {
-		if h.kind == a || h.kind == b {
-			return true
-		}
+// hooks returns those of OnIdle.
+func (c *Conn) hooks() []*idleHook {
+	if c.idle.watch == nil {
+		return nil
 	}
-	return false
+	return c.idle.watch.hooks
 }
 
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
@@ -85,30 +84,26 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 
 // evictAt returns when c will be evicted if nothing is received until then, or never.
 func (c *Conn) evictAt() time.Duration {
-	when := never
-	if c.idle.timeout > 0 {
-		when = later(c.lastLife(), c.idle.timeout)
-	}
-	if first := c.loop.server.FirstByteTimeout; first > 0 && c.idle.lastRead == notYet {
-		when = min(when, later(c.idle.opened, first))
-	}
-	return when
-}
-
-// lastLife returns when the idle timeout last had a reason to begin anew.
-func (c *Conn) lastLife() time.Duration {
+	s, server := &c.idle, c.loop.server
 	last := c.lastActivity(IdleRead)
 	if c.isPiped() {
-		s := c.extras.pipe
-		last = max(last, s.pipe.begun, s.to.idle.lastRead)
+		side := c.extras.pipe
+		last = max(last, side.pipe.begun, side.to.idle.lastRead)
 	}
-	if !c.loop.server.IdleCountsOutput {
-		return last
+	if server.IdleCountsOutput {
+		last = max(last, s.lastWrite)
+		if s.watch != nil {
+			last = max(last, s.watch.moved)
+		}
 	}
-	if w := c.idle.watch; w != nil {
-		last = max(last, w.moved)
+	when := never
+	if s.timeout > 0 {
+		when = later(last, s.timeout)
 	}
-	return max(last, c.idle.lastWrite)
+	if first := server.FirstByteTimeout; first > 0 && s.lastRead == notYet {
+		when = min(when, later(s.opened, first))
+	}
+	return when
 }
 
 func (c *Conn) lastActivity(k Idle) time.Duration {
@@ -121,7 +116,7 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	case IdleBoth:
 		return max(s.opened, s.lastRead, s.lastWrite)
 	default:
-		return max(s.opened, c.watched().moved, s.lastWrite)
+		return max(s.opened, s.lastWrite, c.watched().moved)
 	}
 }
 
@@ -133,15 +128,28 @@ func later(t, d time.Duration) time.Duration {
 	return t + d
 }
 
+// nextIdle returns the earliest deadline of the hooks and the eviction, and whose it is: nil is the
+// eviction, which comes last of equals.
+func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
+	when = never
+	for _, h := range c.hooks() {
+		if due := c.hookDue(h); due < when {
+			next, when = h, due
+		}
+	}
+	if due := c.evictAt(); due < when {
+		next, when = nil, due
+	}
+	return next, when
+}
+
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
-	due := c.evictAt()
-	if s.watch != nil {
-		due = min(due, c.frameDue())
-		for _, h := range s.watch.hooks {
-			due = min(due, c.hookDue(h), c.stalledLook(h))
-		}
+	_, due := c.nextIdle()
+	due = min(due, c.stalledLook())
+	if s.watch != nil && s.watch.frame.due != 0 {
+		due = min(due, s.watch.frame.due)
 	}
 	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is
 	// late.
@@ -165,33 +173,21 @@ func (c *Conn) checkIdle() {
 	l := c.loop
 	l.current = c
 	now := l.clock()
-	looked := c.lookForStalled(now)
+	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
+		c.lookAtSocket(now)
+	}
 	cut := c.evictAt() <= now && c.isCutShort(now) // before a hook sends something
 	// Each hook fires once at most. A hook that a callback adds, and that is due at once, waits
 	// until the loop has had a look at its sockets.
-	for range c.numHooks() + 2 {
-		h := c.dueHook(now)
-		evictAt := c.evictAt()
-		evict := evictAt <= now
-		if h == nil && !evict {
-			break
-		}
-		if h != nil && evictAt < h.next {
-			h = nil
-		}
-		if !looked && (evict || h.kind != IdleWrite) {
-			looked = true
-			if c.lookAtSocket(now) {
-				continue
-			}
-		}
-		if h == nil {
-			c.evict(cut)
-		} else {
+	for range len(c.hooks()) + 1 {
+		h, when := c.nextIdle()
+		switch {
+		case c.isClosing() || when > now:
+		case h != nil:
 			h.fire(now)
-		}
-		if c.isClosing() {
-			break
+		default:
+			c.more().ending.resets = cut // the peer must not take the end for the end of all
+			c.beginClose(ErrIdle)
 		}
 	}
 	if !c.isClosing() {
@@ -203,21 +199,22 @@ func (c *Conn) checkIdle() {
 	l.current = nil
 }
 
-// lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came
-// while it was busy, or while the process was stopped; output that moved within the kernel. Input
-// that we do not decode yet counts alike, wherever it waits: that it does is not the peer's
-// silence.
-func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	waits := c.waitsForReader()
-	if waits || c.loop.server.IdleCountsOutput || c.idle.watch != nil && c.out.box != nil {
-		wrote := c.idle.lastWrite > c.watched().looked
-		activity = c.outputMoved(now) || waits && wrote
+// lookAtSocket stamps signs of life that the loop has not seen yet: bytes that came while it was
+// busy, or while the process was stopped; output that moved within the kernel. Input that we do not
+// decode yet counts alike, wherever it waits: that it does is not the peer's silence. If it is the
+// peer's doing, as it does not take output, it was alive when it took some.
+func (c *Conn) lookAtSocket(now time.Duration) {
+	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer
+	s := &c.idle
+	if c.out.box != nil || c.loop.server.IdleCountsOutput {
+		c.lookAtOutput(now)
 	}
-	if waits && activity || !waits && c.isHeard() {
-		c.idle.lastRead = now
-		activity = true
+	switch {
+	case c.out.box != nil && c.in.pauses&waitsForReader != 0:
+		s.lastRead = max(s.lastRead, s.lastWrite, s.watch.moved)
+	case c.isHeard():
+		s.lastRead = now
 	}
-	return activity
 }
 
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
@@ -231,35 +228,47 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// waitsForReader reports whether input waits because the peer does not read: it is held back, or it
-// is paused, or waits for what is under way, and there is output that the socket does not take. The
-// peer is alive then if it takes some output.
-func (c *Conn) waitsForReader() bool {
-	const underWay = pausedByUser | heldByJobs | heldByLayer
-	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
+// endWaits reports whether the peer has ended its output after input in the socket that is not
+// read, as reading is paused, and had done so at the last look already. Input that waits is no sign
+// of life then. An end that has been read waits for input that is here, and that is dealt with at
+// its own pace.
+func (c *Conn) endWaits() bool {
+	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
+		return false
+	}
+	w := c.watched()
+	seen := w.endSeen
+	w.endSeen = true
+	return seen
 }
 
-// outputMoved reports whether the peer has taken output since the last look. Some that is seen for
-// the first time counts as well.
-func (c *Conn) outputMoved(now time.Duration) bool {
+// lookAtOutput asks the kernel whether the peer has taken output since the last look. Some that is
+// seen for the first time counts as well.
+func (c *Conn) lookAtOutput(now time.Duration) {
 	w, unsent := c.watched(), c.sock.Unsent()
-	taken := w.written - max(0, unsent)
-	moved := taken > w.taken
-	if w.looked == notYet {
-		moved = c.pending()+unsent > 0
-	}
-	if w.taken, w.looked, w.blind = taken, now, unsent < 0; moved {
+	first := w.looked == notYet
+	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
 		w.moved = now
 	}
-	return moved
+	w.looked, w.unsent = now, unsent
+}
+
+// isCutShort reports whether more might come: output waits, a request is being answered, or the
+// last output is younger than a quarter of the peer's silence. So an idle hook may ask the peer
+// whether it is there, at a half of the timeout or at its end. Nobody can reset a unix socket, or a
+// session.
+func (c *Conn) isCutShort(now time.Duration) bool {
+	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
+		return false
+	}
+	silent := now - c.lastActivity(IdleRead)
+	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 func (c *Conn) stopIdle() {
 	c.loop.wheel.Stop(c.idle.timer)
-	if w := c.idle.watch; w != nil {
-		for _, h := range w.hooks {
-			h.c = nil
-		}
+	for _, h := range c.hooks() {
+		h.c = nil
 	}
 	c.idle.timeout, c.idle.check, c.idle.watch = 0, nil, nil
 }
@@ -309,10 +318,10 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
+	w := c.watched()
 	c.stampWrites(k)
 	since := c.lastActivity(k)
 	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
-	w := c.watched()
 	w.hooks = append(w.hooks, h)
 	c.refileIdle()
 	return Timer{l: c.loop, hook: h}
@@ -324,29 +333,8 @@ func checkIdle(method string, d time.Duration) {
 	}
 }
 
-// stampWrites begins to note what a first hook of kind k must know about output. One of
-// WriteStalled looks only at output that has had to wait, so what was written at once needs no
-// stamp to the instant.
-func (c *Conn) stampWrites(k Idle) {
-	w := c.watched()
-	switch {
-	case k == WriteStalled && !w.has(k, k) && c.isBlocked(): // since when is not known
-		c.outputMoved(c.loop.now)
-		w.moved = c.loop.clock()
-	case (k == IdleWrite || k == IdleBoth) && !w.has(IdleWrite, IdleBoth) && c.hasWritten(): // when is only roughly known
-		c.idle.lastWrite = c.loop.clock()
-	}
-}
-
 // isBlocked reports whether output waits for the socket.
 func (c *Conn) isBlocked() bool { return c.out.box != nil && c.out.box.Blocked }
-
-func (c *Conn) numHooks() int {
-	if c.idle.watch == nil {
-		return 0
-	}
-	return len(c.idle.watch.hooks)
-}
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {
@@ -365,41 +353,44 @@ func (c *Conn) hookDue(h *idleHook) time.Duration {
 // time.
 const stalledLooks = 8
 
-// stalledLook returns when the kernel is to be asked for h.
-func (c *Conn) stalledLook(h *idleHook) time.Duration {
+// stalledLook returns when the kernel is to be asked next.
+func (c *Conn) stalledLook() time.Duration {
+	when := never
+	for _, h := range c.hooks() {
+		if h.kind == WriteStalled && c.isBlocked() {
+			when = min(when, later(c.idle.watch.looked, max(h.d/stalledLooks, time.Millisecond)))
+		}
+	}
+	return when
+}
+
+// stampWrites begins to note what a hook of kind k must know about output. What happened before is
+// only roughly known, or not at all.
+func (c *Conn) stampWrites(k Idle) {
+	w, now := c.watched(), c.loop.clock()
+	switch {
+	case k == WriteStalled && w.looked == notYet && c.isBlocked():
+		c.lookAtOutput(now)
+		w.moved = now
+	case (k == IdleWrite || k == IdleBoth) && !w.exact:
+		if w.exact = true; c.hasWritten() {
+			c.idle.lastWrite = now
+		}
+	}
+}
+
+// outputWaits notes that output waits for the socket. moves: it has just begun to wait, or the
+// socket has taken some of it. Some may have moved within the kernel as well.
+func (c *Conn) outputWaits(moves bool) {
 	w := c.idle.watch
-	if h.kind != WriteStalled || !c.isBlocked() || w.blind {
-		return never
+	if w == nil || c.isClosing() {
+		return
 	}
-	return later(max(w.looked, w.moved), max(h.d/stalledLooks, time.Millisecond))
-}
-
-// lookForStalled asks the kernel if a hook wants that now, and reports whether it did.
-func (c *Conn) lookForStalled(now time.Duration) bool {
-	if c.idle.watch == nil {
-		return false
+	now := c.loop.clock()
+	if c.lookAtOutput(now); moves {
+		w.moved = now
 	}
-	for _, h := range c.idle.watch.hooks {
-		if c.stalledLook(h) <= now {
-			c.lookAtSocket(now)
-			c.idle.watch.looked = now // whatever it looked at
-			return true
-		}
-	}
-	return false
-}
-
-// dueHook returns the hook with the earliest deadline of those that are due, the first of equals.
-func (c *Conn) dueHook(now time.Duration) (due *idleHook) {
-	if c.idle.watch == nil {
-		return nil
-	}
-	for _, h := range c.idle.watch.hooks {
-		if when := c.hookDue(h); when <= now && (due == nil || when < due.next) {
-			due = h
-		}
-	}
-	return due
+	c.refileIdle()
 }
 
 // reset changes d. A hook that has fired in this silence does not fire again at once: if it moves
@@ -426,19 +417,6 @@ func (h *idleHook) fire(now time.Duration) {
 	h.f(h.n)
 }
 
-// outputWaits notes that output waits for the socket. moves: it has just begun to wait, or the
-// socket has taken some of it. Some may have moved within the kernel as well.
-func (c *Conn) outputWaits(moves bool) {
-	w := c.idle.watch
-	if w == nil || !w.has(WriteStalled, WriteStalled) || c.isClosing() {
-		return
-	}
-	if now := c.loop.clock(); c.outputMoved(now) || moves {
-		w.moved = now
-	}
-	c.refileIdle()
-}
-
 // stop ends the hook and reports whether it had not ended before.
 func (h *idleHook) stop() bool {
 	c := h.c
@@ -453,112 +431,54 @@ func (h *idleHook) stop() bool {
 	return true
 }
 
-// endWaits reports whether the peer has ended its output after input in the socket that is not
-// read, as reading is paused, and had done so at the last look already. Input that waits is no sign
-// of life then. An end that has been read waits for input that is here, and that is dealt with at
-// its own pace.
-func (c *Conn) endWaits() bool {
-	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
-		return false
-	}
-	w := c.watched()
-	seen := w.endSeen
-	w.endSeen = true
-	return seen
-}
-
-// evict closes c because it is idle. If that cuts something off, its peer reads a reset after the
-// output that was sent, and not an end, which might look as if that were all.
-func (c *Conn) evict(cut bool) {
-	if cut {
-		c.more().ending.resets = true
-	}
-	c.beginClose(ErrIdle)
-}
-
-// isCutShort reports whether more might come: output waits, a request is being answered, or the
-// last output is younger than a quarter of the peer's silence. So an idle hook may ask the peer
-// whether it is there, at a half of the timeout or at its end. Nobody can reset a unix socket, or a
-// session.
-func (c *Conn) isCutShort(now time.Duration) bool {
-	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
-		return false
-	}
-	silent := now - c.lastActivity(IdleRead)
-	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
-}
-
 // frameGrace is how long the rest of a frame has that waits in the socket when the time is over.
 const frameGrace = 10 * time.Millisecond
 
-// A frameTime is how long a peer has had for a frame that is not finished, or for a message that is
+// A frameTime is how long a peer has for a frame that is not finished, or for a message that is
 // not: FrameTimeout knows no difference.
 type frameTime struct {
-	running bool          // there is one, and it is read
-	begun   time.Duration // when, later by what has passed unread
-	spent   time.Duration // how long it had been running when reading was paused
-	grace   time.Duration // beyond FrameTimeout, because there was input when that was over
-	decoded bool          // some input was decoded since
+	due      time.Duration // 0: nothing is unfinished, or it is not read
+	left     time.Duration // of the time, when reading was paused; 0: all
+	extended bool          // the time was over, and there was input
+	decoded  bool          // some input was decoded since
 }
 
-// stop has time stand still while the rest is not read, which is not the peer's fault.
-func (f *frameTime) stop(now time.Duration) {
-	if f.running {
-		f.running, f.spent = false, now-f.begun
-	}
-}
-
-// begin starts the time, or goes on with it after stop.
-func (f *frameTime) begin(now time.Duration) {
-	*f = frameTime{running: true, begun: now - f.spent}
-}
-
-// stopFrame is for a pause.
+// stopFrame has the time of a frame stand still while the rest is not read, which is not the peer's
+// fault.
 func (c *Conn) stopFrame() {
-	if w := c.idle.watch; w != nil {
-		w.frame.stop(c.loop.now)
+	if w := c.idle.watch; w != nil && w.frame.due != 0 {
+		w.frame.left = max(1, w.frame.due-c.loop.now)
+		w.frame.due = 0
 	}
 }
 
-// forgetFrame is for what is left over, if anything, when the codec changes.
+// forgetFrame is for a frame that is finished, or of another codec.
 func (c *Conn) forgetFrame() {
 	if w := c.idle.watch; w != nil {
 		w.frame = frameTime{}
 	}
 }
 
-// frameDue returns when the frame that has begun must be complete.
-func (c *Conn) frameDue() time.Duration {
-	if w := c.idle.watch; w != nil && w.frame.running {
-		return later(w.frame.begun, later(c.loop.server.FrameTimeout, w.frame.grace))
+// watchFrame notes, after input, whether a frame is unfinished, and since when. delivered: the
+// input ended a frame, so what is left over has just begun.
+func (c *Conn) watchFrame(unfinished, delivered bool) {
+	w := c.idle.watch
+	filed := w != nil && w.frame.due != 0
+	if delivered {
+		c.forgetFrame()
 	}
-	return never
-}
-
-// watchFrame notes, after a piece of input, whether a frame is unfinished, and since when. some:
-// there was one, and not only the end of a pause. delivered: it ended a frame, so what is left over
-// has just begun.
-func (c *Conn) watchFrame(some, delivered bool) {
-	was := false
-	if w := c.idle.watch; w != nil {
-		if was = w.frame.running; delivered {
-			w.frame = frameTime{}
-		}
-	}
-	if c.in.pauses&^(pausedForBudget|pausedSocket) != 0 {
+	if c.in.pauses&^queued != 0 {
 		return // the time stands still
 	}
-	if !c.hasUnfinished() {
-		if some || !c.hasPartialRecord() {
-			c.forgetFrame()
-		}
+	if !unfinished {
+		c.forgetFrame()
 		return
 	}
 	f := &c.watched().frame
-	if f.decoded = true; !f.running {
-		f.begin(c.loop.now)
+	if f.decoded = true; f.due == 0 {
+		f.due = later(c.loop.now, cmp.Or(f.left, c.loop.server.FrameTimeout))
 	}
-	if !was {
+	if !filed {
 		c.refileIdle()
 	}
 }
@@ -584,32 +504,6 @@ func (c *Conn) unfinished() (size int, ok bool) {
 	return 0, false
 }
 
-// checkFrame closes c if a frame has been unfinished for too long. Input that waits might be the
-// rest: it is decoded before. A peer that never ends its message has some always, so from then on
-// the loop has as much time as it was late.
-func (c *Conn) checkFrame(now time.Duration) {
-	due := c.frameDue()
-	if due > now {
-		return
-	}
-	if !c.hasUnfinished() && !c.hasPartialRecord() { // the codec was told, outside of its input, not to wait
-		c.forgetFrame()
-		return
-	}
-	f := &c.idle.watch.frame
-	waits := c.in.pauses != 0 || !c.in.ended && c.sock.Pending()
-	late, more := now-due, frameGrace
-	switch {
-	case !waits || f.grace > 0 && f.decoded:
-		c.beginClose(ErrSlowFrame)
-		return
-	case f.grace == 0:
-		more = max(more, min(late, c.loop.server.FrameTimeout))
-		f.decoded = false
-	}
-	f.grace += late + more
-}
-
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
 	t, ok := c.sock.(*tlsconn.Conn)
@@ -618,20 +512,36 @@ func (c *Conn) hasPartialRecord() bool {
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
 func (c *Conn) watchRecord() {
-	if c == nil || c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 || !c.isTLS() {
+	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
+	}
+}
+
+// checkFrame closes c if a frame has been unfinished for too long. Input that waits might be the
+// rest: it is decoded before. A peer that never ends its message has some always, so from then on
+// the loop has as much time as it was late.
+func (c *Conn) checkFrame(now time.Duration) {
+	w := c.idle.watch
+	if w == nil || w.frame.due == 0 || w.frame.due > now {
 		return
 	}
-	partial := c.hasPartialRecord()
-	w := c.idle.watch
-	switch was := w != nil && w.frame.running; {
-	case partial && !was:
-		c.watched().frame.begin(c.loop.now)
-		c.refileIdle()
-	case !partial && was:
-		c.callHook(func() { // it asks the codec, which is user code
-			if !c.hasUnfinished() {
-				c.forgetFrame()
-			}
-		})
+	f := &w.frame
+	late, waits := now-f.due, c.in.pauses != 0 || !c.in.ended && c.sock.Pending()
+	switch {
+	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
+		c.forgetFrame()
+	case !waits || f.extended && f.decoded:
+		c.beginClose(ErrSlowFrame)
+	default:
+		f.due = later(now, max(frameGrace, min(late, c.loop.server.FrameTimeout)))
+		f.extended, f.decoded = true, false
 	}
+}
+
+// peerEnded reports whether the peer has ended its output, as far as the system tells.
+func (c *Conn) peerEnded() (ended bool) {
+	if control, err := c.systemSocket(); err == nil {
+		_ = control(func(fd uintptr) { ended = sockets.PeerEnded(fd) })
+	}
+	return ended
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/rig"
 )
 
 // download serves total bytes, some at a time, to who connects and says nothing.

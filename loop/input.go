@@ -10,17 +10,40 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
-// This file is the input of a connection: what the engine reads is decoded, in shares, or waits
-// for as long as the connection is paused.
+// This file is the input of a connection. What the engine reads is decoded at once. When reading is
+// paused, or the connection has had its share of the loop, the rest is kept:
+//
+//	Readable ──▶ decode ──▶ OnMessage
+//	   │          │  ▲
+//	   │ paused   │  │ GoOn, a turn of its own: after the last pause, or for the next share
+//	   ▼          ▼  │
+//	     what is kept       (the socket is not read if that is much)
 
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder  framing.Decoder
 	prefixed int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
 	pauses   pauses // why nothing is decoded, if so
+	unread   bool   // the socket is paused
 	ended    bool   // the peer has ended its output: nothing more comes
-	queued   bool   // in loop.ready
 }
+
+// pauses are the reasons why a connection's input is not decoded. Each has its own end.
+type pauses uint8
+
+const (
+	pausedByUser pauses = 1 << iota // PauseRead
+	heldByLayer                     // HoldRead
+	heldByPipe                      // the other side of its pipe does not take what comes
+	heldBack                        // more than HoldBackAt of its output waits
+	heldByJobs                      // many jobs of it wait; or the server drains, and some do
+	heldByCodec                     // the codec waits for a job of its own: codec.Peer.Await
+	startingTLS                     // StartTLS: what comes is the handshake's
+	queued                          // it has its turn soon: it is in loop.ready
+
+	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
+	heldUnread = pausedByUser | heldByPipe | heldByLayer
+)
 
 // sink makes a Conn an engine.Sink without showing the methods to users.
 type sink Conn
@@ -31,7 +54,7 @@ func (s *sink) Readable(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(len(p))
+	l.count.add(numBytesIn, len(p))
 	if c.isOpen() {
 		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
 		switch {
@@ -40,9 +63,7 @@ func (s *sink) Readable(p []byte) {
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			if err := c.decode(p, l.now+inputBudget); err != nil {
-				c.decodePanicked(err)
-			}
+			c.decode(p, l.now+inputBudget)
 		}
 		c.endTurn()
 	}
@@ -96,20 +117,32 @@ const (
 	maxHeld = 1 << 20
 )
 
-// decode delivers the messages in data, which follows what was left over before, until end: what is
-// left then goes on in a turn of its own. An error is a panic.
-func (c *Conn) decode(data []byte, end time.Duration) (err error) {
-	l, look, some := c.loop, firstLook, len(data) > 0
-	if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
-		if c.holdBack(); c.in.pauses != 0 {
-			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
-			return nil
-		}
+// decode delivers the messages in data, which follows what was left over before, until end. What is
+// left then goes on in a turn of its own. A panic closes c.
+func (c *Conn) decode(data []byte, end time.Duration) {
+	if err := c.decodeUntil(data, end); err != nil {
+		c.loop.decoding, c.loop.rest = 0, nil
+		c.beginClose(err)
+		c.dropInput()
 	}
+}
+
+// decodeUntil is decode. An error is a panic.
+func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
+	l, look, came := c.loop, firstLook, len(data) > 0
 	l.current, l.decoding = c, c.id
 	defer l.rescue(&err)
-	before := l.count[numMessages]
+	before := l.messages
 	for {
+		if c.pending() > l.holdBackAt {
+			c.holdBack()
+		}
+		if c.in.pauses != 0 {
+			if c.in.decoder.Keep(data); len(data) > keptOpen {
+				c.stopReading()
+			}
+			break
+		}
 		var msg []byte
 		if n := c.prefixedFrame(data); n != 0 {
 			data, msg = data[n:], data[prefix:n:n]
@@ -117,15 +150,9 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 			break
 		}
 		if msg != nil {
-			l.count[numMessages]++
+			l.messages++
 			l.rest = data
-			var err error
-			if l.poisons {
-				err = c.deliverLent(msg)
-			} else {
-				err = c.handler.OnMessage(c, msg)
-			}
-			if err != nil {
+			if err := c.deliver(msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
@@ -138,35 +165,20 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 			}
 			break
 		}
-		if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
-			c.holdBack()
-		}
 		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
 			if look = nextLook; l.clock() >= end {
-				c.in.pauses |= pausedForBudget
+				c.decodeSoon()
 			}
-		}
-		if c.in.pauses != 0 {
-			c.keep(data)
-			break
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
-		c.watchFrame(some, l.count[numMessages] != before)
+		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
 	l.returned = true
 	return nil
-}
-
-// decodePanicked closes c because user code has panicked in decode.
-func (c *Conn) decodePanicked(err error) {
-	c.loop.decoding, c.loop.rest = 0, nil
-	if c.beginClose(err); c.isClosing() {
-		c.dropInput() // it may have been closing when it panicked
-	}
 }
 
 // prefix is the size of the length before a message that needs no codec.
@@ -247,8 +259,8 @@ func (c *Conn) refuseInput(err error, text string) {
 
 // decodeSoon has what waits decoded in a turn of the loop, in turn with others.
 func (c *Conn) decodeSoon() {
-	if !c.in.queued {
-		c.in.queued = true
+	if c.in.pauses&queued == 0 {
+		c.in.pauses |= queued
 		c.loop.goOnSoon((*waitingInput)(c))
 	}
 }
@@ -256,31 +268,45 @@ func (c *Conn) decodeSoon() {
 // waitingInput makes a Conn a waiting.
 type waitingInput Conn
 
-// GoOn decodes what is left over: after a share was used up, the codec was changed outside of
-// decode, or there is no reason any more not to. Its socket is read again when all of that is done.
+// GoOn decodes what is kept, if there is no reason any more not to. The socket is read again when
+// all of that is done.
 func (w *waitingInput) GoOn() {
 	c := (*Conn)(w)
-	c.in.queued = false
-	c.in.pauses &^= pausedForBudget
-	if !c.isOpen() || c.in.pauses&^pausedSocket != 0 {
+	c.in.pauses &^= queued
+	if !c.isOpen() || c.in.pauses != 0 {
 		return
 	}
-	socket := c.in.pauses & pausedSocket
-	c.in.pauses = 0
-	if err := c.decode(c.in.decoder.Lend(), c.loop.clock()+laterBudget); err != nil {
-		c.decodePanicked(err)
-	}
+	c.decode(c.in.decoder.Lend(), c.loop.clock()+laterBudget)
 	c.in.decoder.Return()
-	if c.in.pauses != 0 || !c.isOpen() {
-		c.in.pauses |= socket
-	} else {
-		if socket != 0 && !c.in.ended {
+	if c.in.unread && c.in.pauses == 0 && c.isOpen() {
+		if c.in.unread = false; !c.in.ended {
 			c.sock.Resume()
 		}
-		c.watchRecord()
 	}
 	if c.in.ended {
 		c.inputEnded()
+	}
+}
+
+// hold keeps input that arrived while paused, and pauses the socket. That is not done before
+// something arrives, so that a short pause costs nothing. The decoder asks the codec how long the
+// frame is: that is user code.
+func (c *Conn) hold(p []byte) {
+	c.callHook(func() { c.in.decoder.Keep(p) })
+	if c.in.pauses != queued || c.in.decoder.Buffered() > keptOpen {
+		c.stopReading()
+	}
+}
+
+// stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
+func (c *Conn) stopReading() {
+	if c.in.unread {
+		return
+	}
+	if err := c.sock.Pause(); err == nil {
+		c.in.unread = true
+	} else if c.in.decoder.Buffered() > maxHeld {
+		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
 }
 
@@ -308,25 +334,6 @@ func (c *Conn) OnEOF(f func()) {
 	c.more().halves.onEOF = f
 }
 
-// pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
-type pauses uint16
-
-const (
-	pausedByUser    pauses = 1 << iota // PauseRead
-	pausedByDrain                      // the server drains, and jobs are waited for
-	heldBack                           // more than HoldBackAt of its output waits
-	heldByJobs                         // many jobs of it wait
-	pausedForBudget                    // it has had its share of the loop, and goes on soon
-	pausedSocket                       // the socket does not read, for one of these reasons
-	heldByPipe                         // the other side of its pipe does not take what comes
-	heldByLayer                        // HoldRead
-	heldByCodec                        // the codec waits for a job of its own: codec.Peer.Await
-	startingTLS                        // StartTLS: what comes is the handshake's
-
-	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
-	heldUnread = pausedByUser | heldByPipe | heldByLayer
-)
-
 // HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for
 // a layer between the connection and its handler, which may pause it meanwhile. It does not count
 // how often it was called.
@@ -348,8 +355,7 @@ func (c *Conn) holdBack() {
 	}
 	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
-		l.count[numHeldBack]++
-		l.rare = true
+		l.count.add(numHeldBack, 1)
 	}
 }
 
@@ -358,13 +364,9 @@ func (c *Conn) resumeHeldBack() {
 	if s := c.tlsStart(); s != nil {
 		s.goOn()
 	}
-	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.holdBackAt/2 || c.isClosing() {
-		return
-	}
-	c.in.pauses &^= heldBack
-	c.runThens()
-	if c.isOpen() && c.in.pauses&heldBack == 0 {
-		c.resumed()
+	if c.in.pauses&heldBack != 0 && c.pending() <= c.loop.holdBackAt/2 && !c.isClosing() {
+		c.resume(heldBack)
+		c.runThens()
 	}
 }
 
@@ -396,60 +398,12 @@ func (c *Conn) ResumeRead() {
 	c.resume(pausedByUser)
 }
 
-// resume ends pause.
+// resume ends pause. If no reason is left, what waits is decoded.
 func (c *Conn) resume(why pauses) {
-	if c.in.pauses&why != 0 && !c.isClosing() {
-		c.in.pauses &^= why
-		c.resumed()
+	if c.in.pauses&why == 0 || c.isClosing() {
+		return
 	}
-}
-
-// resumed goes on with the input if there is no reason left not to.
-func (c *Conn) resumed() {
-	if c.in.pauses&^pausedSocket == 0 && c.loop.decoding != c.id {
+	if c.in.pauses &^= why; c.in.pauses == 0 && c.loop.decoding != c.id {
 		c.decodeSoon()
 	}
-}
-
-// keep keeps the rest of a piece of input that is not decoded now. If that is much, more would come
-// soon, so the socket is paused.
-func (c *Conn) keep(data []byte) {
-	c.in.decoder.Keep(data)
-	if len(data) > keptOpen {
-		c.pauseSocket()
-	}
-	if c.in.pauses&^pausedSocket == pausedForBudget {
-		c.decodeSoon()
-	} else {
-		c.in.pauses &^= pausedForBudget // whoever takes the other reason away goes on
-		c.stopFrame()
-	}
-}
-
-// hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
-// so that a short pause costs nothing. The decoder asks the codec how long the frame is: that is
-// user code.
-func (c *Conn) hold(p []byte) {
-	c.callHook(func() { c.in.decoder.Keep(p) })
-	if !c.isClosing() {
-		c.pauseSocket()
-	}
-}
-
-func (c *Conn) pauseSocket() {
-	if err := c.stopReading(); err != nil && c.in.decoder.Buffered() > maxHeld {
-		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
-	}
-}
-
-// stopReading stops reading from the socket.
-func (c *Conn) stopReading() error {
-	if c.in.pauses&pausedSocket != 0 {
-		return nil
-	}
-	err := c.sock.Pause()
-	if err == nil {
-		c.in.pauses |= pausedSocket
-	}
-	return err
 }

@@ -57,21 +57,19 @@ func (c *Conn) mustBeSound() {
 	c.require(c.handler != nil, "it has no handler")
 	c.require(c.sock != nil, "it has no socket")
 	if b := c.out.box; b != nil {
-		c.require(b.Sound(), "its output is not as long as is counted")
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}
 	c.require(c.out.atEnd&listed == 0, "it counts as touched")
-	c.require(c.in.pauses != pausedSocket || c.in.queued || s == stateFlushing, "its socket is paused for no reason")
-	c.require(c.in.pauses&pausedForBudget == 0 || c.in.queued || s == stateFlushing, "it waits for its turn, and is not listed")
+	c.require(!c.in.unread || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
-	c.require(c.idle.watch == nil || !c.idle.watch.frame.running || c.in.pauses&^(pausedForBudget|pausedSocket) == 0, "the time of a frame runs while nothing is decoded")
+	c.require(c.idle.watch == nil || c.idle.watch.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
 	c.require((c.tlsStart() != nil) == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.isBusy() || c.in.pauses&pausedByDrain != 0 && c.hasJobs(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.isBusy() || c.in.pauses&heldByJobs != 0 && c.hasJobs(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")

@@ -205,12 +205,12 @@ func (c *Conn) wantsEOF() bool {
 
 // hasInput reports whether input waits that came before the end.
 func (c *Conn) hasInput() bool {
-	return (c.in.pauses != 0 || c.in.queued) && c.in.decoder.Buffered() > 0
+	return c.in.pauses != 0 && c.in.decoder.Buffered() > 0
 }
 
 // waitsForBudget reports whether there is input that only waits for its share of the loop.
 func (c *Conn) waitsForBudget() bool {
-	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForBudget|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
+	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
 // outlive keeps c open after its socket has gone, until the input that came before is delivered, in
@@ -234,7 +234,7 @@ func (c *Conn) loseSocket() {
 	c.sock = nil
 	if x := c.extras; x != nil {
 		c.loop.wheel.Stop(x.ending.timer)
-		c.loop.wheel.Stop(x.retries.timer)
+		c.loop.wheel.Stop(x.retry)
 	}
 }
 
@@ -244,17 +244,12 @@ type ending struct {
 	reason  CloseReason   // what that is for counting
 	discard bool          // output is not worth flushing
 	resets  bool          // the peer is not to read an end, but a reset, after the output
-	timer   timing.Timer  // of the present part of the close timeout
-	parts   int           // of it that are over
-	unsent  int           // bytes that the peer had not taken when the first one began
-	due     time.Duration // when the present one is over
+	timer   timing.Timer  // of the close timeout
+	due     time.Duration // when that is over
 	away    time.Duration // Loop.Away when it began
+	unsent  int           // bytes that the peer had not taken then
+	over    bool          // it is
 }
-
-// closeParts are the parts of the close timeout. One in which the server itself was away, because a
-// callback blocked its loop or the process was stopped, is not the peer's fault, and does not
-// count.
-const closeParts = 4
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
 // OnIdle hook or Tell runs for it. OnClose runs after the current callback, once the output is
@@ -326,15 +321,11 @@ func (c *Conn) flush() {
 	case c.out.box == nil && unsent <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
 		c.release(end.resets && unsent == 0)
-	case end.parts >= closeParts:
+	case end.over:
 		c.cut()
 	case !l.wheel.Pending(end.timer):
-		if end.parts == 0 {
-			end.unsent = c.untaken()
-		}
-		end.away = l.meter.Away()
-		end.due = l.after(l.server.CloseTimeout / closeParts)
-		end.timer = l.wheel.At(end.due, c.closePart)
+		end.unsent = c.untaken()
+		c.waitForPeer(l.server.CloseTimeout)
 		fallthrough
 	default:
 		if c.out.box == nil {
@@ -343,20 +334,31 @@ func (c *Conn) flush() {
 	}
 }
 
-// closePart is called when a part of the close timeout is over. In the drain, which has a timeout
-// of its own, time begins anew whenever the peer has taken something. Before it judges it looks:
-// the socket may have become writable while the server was away.
-func (c *Conn) closePart() {
+// waitForPeer gives the peer time to take what was sent.
+func (c *Conn) waitForPeer(d time.Duration) {
 	l, end := c.loop, &c.extras.ending
-	part := l.server.CloseTimeout / closeParts
-	switch n := c.untaken(); {
+	end.due, end.away = l.after(d), l.meter.Away()
+	end.timer = l.wheel.At(end.due, c.closeTimeout)
+}
+
+// closeTimeout is called when the time is over. The peer gets back what the server itself was away,
+// because a callback blocked its loop or the process was stopped. In the drain, which has a timeout
+// of its own, time begins anew whenever the peer has taken something.
+func (c *Conn) closeTimeout() {
+	l, end := c.loop, &c.extras.ending
+	n, now := c.untaken(), l.clock()
+	away := l.meter.Away() - end.away + max(now-end.due, now-l.now) // with the turn that runs
+	switch {
 	case l.draining && n < end.unsent:
-		end.unsent, end.parts = n, 0
-	case l.clock()-end.due+l.meter.Away()-end.away < max(part/closeParts, meter.LongTurn):
-		end.parts++
+		end.unsent = n
+		c.waitForPeer(l.server.CloseTimeout)
+	case away >= meter.LongTurn:
+		c.waitForPeer(away)
+	default:
+		end.over = true
 	}
 	if b := c.out.box; b != nil {
-		b.Blocked = false
+		b.Blocked = false // it may have become writable while the server was away
 	}
 	c.flush()
 }
@@ -383,7 +385,7 @@ func (c *Conn) sayLastWords() {
 
 // cut gives up flushing.
 func (c *Conn) cut() {
-	c.loop.count[numCut]++
+	c.loop.count.add(numCut, 1)
 	c.release(true)
 }
 
@@ -396,15 +398,14 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.err
-	l.rare = true
 	l.wheel.Stop(x.ending.timer)
-	l.wheel.Stop(x.retries.timer)
+	l.wheel.Stop(x.retry)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
-		l.count[numClosedBy+counter(x.ending.reason)]++
+		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	} else if !c.isDialed() {
-		l.count[numRefused]++
+		l.count.add(numRefused, 1)
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
@@ -429,7 +430,7 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.pauses&pausedSocket != 0, c)
+		return l.linger(sock, c.in.unread, c)
 	}
 	if sock != nil {
 		sock.Close(hard)
@@ -540,7 +541,7 @@ func (g *lingering) end(gone bool) {
 // Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
 func (g *lingering) Readable(p []byte) {
 	g.loop.enter()
-	g.loop.count[numBytesIn] += uint64(len(p))
+	g.loop.count.add(numBytesIn, len(p))
 	if g.bytes += len(p); g.bytes > lingerBytes {
 		g.end(false)
 	}
@@ -566,13 +567,6 @@ func (g *lingering) Closed(error) {
 type goneSocket struct{}
 
 func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
-
-func (goneSocket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		n += len(b)
-	}
-	return n, nil
-}
 
 func (goneSocket) NotifyWritable() bool { return false }
 func (goneSocket) Pending() bool        { return false }

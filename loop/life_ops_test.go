@@ -248,13 +248,11 @@ func (l *life) onLoop() {
 			panic(errLife)
 		}
 	}
-	switch lp := l.c.Loop(); l.r.IntN(3) {
+	switch lp := l.c.Loop(); l.r.IntN(2) {
 	case 0:
 		_ = lp.Post(f)
 	case 1:
 		lp.AfterFunc(l.d(1), f)
-	case 2:
-		lp.AtTurnEnd(f)
 	}
 }
 

@@ -3,30 +3,7 @@ package loop
 import (
 	"net"
 	"testing"
-	"testing/synctest"
 )
-
-// The places at which code panics are told apart in the log, as long as they are not too many: the
-// rest shares one line a second.
-func TestPanicLogIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p panicLog
-		for place := range uintptr(maxPlaces) {
-			if _, ok := p.pass(place + 1); !ok {
-				t.Fatalf("place %d is not told", place)
-			}
-		}
-		passed := 0
-		for place := range uintptr(1000) {
-			if _, ok := p.pass(maxPlaces + 1 + place); ok {
-				passed++
-			}
-		}
-		if _, again := p.pass(1); passed != 1 || again || len(p.places) > maxPlaces+1 {
-			t.Errorf("%d lines for the rest; one place twice: %v; %d places are kept", passed, again, len(p.places))
-		}
-	})
-}
 
 // Addresses are shared only if they look the same to who asks.
 func TestSameTCP(t *testing.T) {

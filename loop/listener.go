@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 const (
@@ -53,7 +54,6 @@ type listener struct {
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
 	net                   net.Listener
-	own                   net.Listener      // in place of net, if the engine can
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
 	control               engine.Control    // of that
@@ -71,7 +71,7 @@ type listener struct {
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		if ln.net != nil { // from outside
-			if err := unblock(ln.net); err != nil {
+			if err := sockets.Unblock(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}
 			continue
@@ -92,8 +92,10 @@ func (s *Server) listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
-		if err = ln.tcp.setBacklog(ln.net); ln.net != nil && err != nil {
-			return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
+		if ln.net != nil && ln.tcp.Backlog != 0 {
+			if err = sockets.SetBacklog(ln.net, ln.tcp.Backlog); err != nil {
+				return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
+			}
 		}
 	}
 	return nil
@@ -119,9 +121,6 @@ func (s *Server) closeListeners() {
 		if ln.net != nil {
 			_ = ln.net.Close()
 		}
-		if ln.own != nil {
-			_ = ln.own.Close()
-		}
 	}
 }
 
@@ -143,7 +142,7 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
-		nc, err := ln.next()
+		nc, err := ln.net.Accept()
 		switch {
 		case err == nil:
 			backoff = minBackoff
@@ -166,10 +165,8 @@ func (ln *listener) serve() {
 
 // pause waits for d, or returns false because the server drains.
 func (s *Server) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-s.draining:
 		return false
@@ -214,22 +211,6 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	ln.hand(nc, l, l.sayFarewell, func(error) { <-s.lingerers })
 }
 
-// acceptOwn has the engine accept, if it can. A listener with options of its own, or from outside,
-// is accepted by package net.
-func (ln *listener) acceptOwn() {
-	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
-		ln.own = a.Accepting(ln.net)
-	}
-}
-
-// next waits for a connection.
-func (ln *listener) next() (net.Conn, error) {
-	if ln.own != nil {
-		return ln.own.Accept()
-	}
-	return ln.net.Accept()
-}
-
 // reset ends it at once.
 func reset(nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
@@ -256,12 +237,12 @@ func (ln *listener) fit(nc net.Conn) error {
 			_ = nc.Close()
 			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
 		}
-		if err := unblockConn(c); err != nil {
+		if err := sockets.UnblockConn(c); err != nil {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
-		_ = tcp.SetNoDelay(false)
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+		ln.tcp.setConn(tcp)
 	}
 	return nil
 }

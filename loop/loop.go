@@ -54,6 +54,7 @@ type Loop struct {
 	unfinished bool // the task that runs has more to do: see PostPieces
 
 	// Connections.
+	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
 	lastAddrs   *sharedAddrs // of the last connection of TCP
 	touched     []*Conn      // with something to do when this turn ends
@@ -65,7 +66,6 @@ type Loop struct {
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	poisons     bool   // Server.Poison, or a build with the race detector
-	lender      lender
 	rest        []byte // what came together with the message in hand, after it
 	store       outbox.Store
 	trim        timing.Timer // of the store
@@ -74,20 +74,17 @@ type Loop struct {
 	holdBackAt  int          // the server's
 
 	// Its life.
-	started   bool     // OnStart has returned
-	atEnd     []func() // of this turn
+	started   bool // OnStart has returned
 	afterStop []func()
 	returned  bool // what rescue guards came to its end
 	drainState
 
 	// Other goroutines see these.
-	count       counters      // of this loop, its own
-	shown       shownCounters // the same for other goroutines
-	rare        bool          // a counter has changed that seldom does
-	checks      bool          // more is to be done at the end of each turn: see check
-	load        atomic.Int64  // connections, those on their way here included
-	arriving    atomic.Int64  // of these, those on their way here that have a place
-	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
+	count       counters
+	checks      bool         // more is to be done at the end of each turn: see check
+	load        atomic.Int64 // connections, those on their way here included
+	arriving    atomic.Int64 // of these, those on their way here that have a place
+	lastArrival atomic.Int64 // the clock when one of them arrived, or the first set out
 	meter       meter.Meter
 
 	inspection inspection // nothing, but in tests
@@ -174,19 +171,19 @@ func (l *Loop) AfterStop(f func()) {
 }
 
 func (l *Loop) add(c *Conn) {
-	l.rare = true
 	c.place = int32(len(l.conns))
 	l.conns = append(l.conns, c)
+	l.count[numConns].Store(uint64(len(l.conns)))
 }
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
-	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil
 	moved.place = c.place
 	l.conns = l.conns[:last]
+	l.count[numConns].Store(uint64(last))
 }
 
 // A Local is loop-local state: one T for each loop, made when a loop first asks. It serves what

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // This file moves addresses and living connections from one Server to another. A connection moves
@@ -114,7 +115,7 @@ func (s *Server) inherit(ln *listener) net.Listener {
 	for i, b := range s.inherited {
 		if b.Listener != nil && b.Addr == ln.addrKey() {
 			s.inherited[i].Listener = nil
-			return ownFile(b.Listener)
+			return sockets.OwnFile(b.Listener)
 		}
 	}
 	return nil
@@ -208,7 +209,7 @@ func (c *Conn) moveOut() *Moved {
 		return nil
 	}
 	if b := c.out.box; b != nil {
-		m.Output = bytes.Join(b.Several(), nil)
+		m.Output = bytes.Clone(b.Bytes())
 	}
 	c.releaseOutput()
 	return m

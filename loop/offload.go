@@ -19,8 +19,7 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 
 // Offload has job run on a goroutine of its own, and then what comes of it on c's loop: for what
 // blocks, like a database, a file, a password hash. It must be called on c's loop, or in Accept. To
-// return more than a value, let T be a struct; or an error, and keep the rest in variables that
-// both functions see: then runs after job.
+// return more than a value, let T be a struct.
 //
 // Jobs of one connection run one after another, in the order of the calls, and so do their thens.
 // Work that may run side by side belongs in one job, with goroutines of its own. The connections of
@@ -31,16 +30,15 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // waits: c closes when the last then has returned, unless Conn.OnEOF says otherwise. One that has
 // gone altogether looks the same until something is sent to it. When the server drains, a
 // connection with jobs stays open until the last then has returned, which may offload more; it is
-// not read any more meanwhile. At Server.DrainTimeout it is cut.
+// not read meanwhile. At Server.DrainTimeout it is cut.
 //
 // A job that may never end needs a time limit of its own. While 16 of c are under way, messages
 // after them wait; and since what a peer sent before it closed is delivered, c stays for as long
 // as that takes, idle timeout or not.
 //
 // nil means queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server wait, or
-// 1,024 of c, or as many of c as there is room left for others; nothing was queued.
-// ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil
-// func panics here.
+// 1,024 of c, or as many of c as there is room left for others. ErrServerClosed: the server has
+// ended. A panic in job or then closes c with a *PanicError. A nil func panics here.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
 	needFunc("Offload", job != nil && then != nil)
@@ -92,22 +90,19 @@ func (c *Conn) offload(run func(context.Context) (then func())) error {
 func (c *Conn) await(job func(context.Context), then func() error) error {
 	err := c.offload(func(ctx context.Context) func() {
 		job(ctx)
-		return func() { c.awaited(then) }
+		return func() {
+			err := then()
+			c.sendReply()
+			if err != nil {
+				c.undecodable(err)
+			}
+			c.resume(heldByCodec)
+		}
 	})
 	if err == nil {
 		c.pause(heldByCodec)
 	}
 	return err
-}
-
-// awaited goes on with a codec that has waited.
-func (c *Conn) awaited(then func() error) {
-	err := then()
-	c.sendReply()
-	if err != nil {
-		c.undecodable(err)
-	}
-	c.resume(heldByCodec)
 }
 
 // jobDone runs on the loop after a job.
@@ -121,7 +116,7 @@ func (c *Conn) jobDone(then func()) {
 
 // runThens runs what is to follow jobs that are done, unless too much output waits.
 func (c *Conn) runThens() {
-	if c.extras == nil || c.extras.jobs == nil {
+	if !c.hasJobs() {
 		return
 	}
 	j := c.extras.jobs
@@ -130,20 +125,19 @@ func (c *Conn) runThens() {
 		j.thens = slices.Delete(j.thens, 0, 1)
 		j.pending--
 		c.callHook(then)
-		if b := c.out.box; b != nil && b.Len() > c.loop.holdBackAt && c.isOpen() {
+		if c.pending() > c.loop.holdBackAt && c.isOpen() {
 			c.holdBack()
 		}
 	}
 	if !c.isOpen() {
 		return
 	}
-	if c.at() == stateFinishing && j.pending == 0 && !c.isBusy() {
+	switch drains := c.at() == stateFinishing && !c.isBusy(); {
+	case drains && j.pending == 0:
 		c.beginClose(ErrServerClosed)
 		return
-	}
-	if c.in.pauses&heldByJobs != 0 && j.pending <= jobsAhead/2 {
-		c.in.pauses &^= heldByJobs
-		c.resumed()
+	case !drains && j.pending <= jobsAhead/2:
+		c.resume(heldByJobs)
 	}
 	if c.in.ended && j.pending == 0 {
 		c.inputEnded()
@@ -164,8 +158,7 @@ func (c *Conn) jobPanicked(v any) {
 	err := newPanicError(v)
 	c.loop.logPanic(err, c)
 	_ = c.loop.postUrgent(func() {
-		c.loop.count[numPanics]++
-		c.loop.rare = true
+		c.loop.count.add(numPanics, 1)
 		c.beginClose(err)
 	})
 }
@@ -185,7 +178,7 @@ func (c *Conn) drain() {
 		c.beginClose(ErrServerClosed)
 		return
 	case !busy:
-		c.pause(pausedByDrain)
+		c.pause(heldByJobs)
 	}
 	if c.at() == stateOpen {
 		c.enter(stateFinishing)

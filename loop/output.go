@@ -6,7 +6,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the output of a connection: what Send and Write append, when it is written, and who
@@ -30,19 +29,12 @@ const (
 	waitedFor                   // somebody waits for the output to go: checkWater looks who
 )
 
-// retries are those of a full socket whose engine cannot tell.
-type retries struct {
-	timer timing.Timer
-	in    time.Duration
-}
-
-// Send appends one message, in the form that the codec gives it, to the output. Messages of one
-// callback leave in one write when that returns. msg is copied.
+// Send appends one message, framed by the codec, to the output. Messages of one callback leave in
+// one write when that returns. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
-// socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.
-// After Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes
-// nothing.
+// socket. If not, the connection closes at once with ErrSlowConsumer, which Send returns, too. After
+// Close it returns ErrClosed. An error of the codec sends nothing, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -57,7 +49,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
-		b = l.store.Get(len(msg))
+		b = l.store.Get()
 		c.out.box = b
 	}
 	if c.out.atEnd&listed == 0 {
@@ -174,14 +166,14 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
-		c.out.box = c.loop.store.Get(n)
+		c.out.box = c.loop.store.Get()
 	}
 	return c.out.box.Space(n, &c.loop.store)
 }
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.Take(tail) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {
@@ -203,13 +195,7 @@ func (c *Conn) writeOut() {
 	if c.sock == nil || b == nil {
 		return
 	}
-	var n int
-	var err error
-	if one := b.Single(); one != nil {
-		n, err = c.sock.Write(one)
-	} else {
-		n, err = c.sock.Writev(b.Several())
-	}
+	n, err := c.sock.Write(b.Bytes())
 	if err != nil {
 		c.abort(err)
 		return
@@ -234,22 +220,11 @@ func (c *Conn) writeOut() {
 	}
 }
 
-// wrote notes that the system has taken n bytes, more than none. It is inlined.
+// wrote notes that the system has taken n bytes, more than none. A callback may have taken long.
 func (c *Conn) wrote(n int) {
-	c.loop.count[numBytesOut] += uint64(n)
+	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
-	if c.idle.watch != nil {
-		c.watchWritten(n)
-	}
-}
-
-// watchWritten notes how much was written, and when, if that is to be known to the instant: a
-// callback may have taken long.
-//
-//go:noinline
-func (c *Conn) watchWritten(n int) {
-	w := c.idle.watch
-	if w.written += n; w.has(IdleWrite, IdleBoth) {
+	if w := c.idle.watch; w != nil && w.exact {
 		c.idle.lastWrite = c.loop.clock()
 	}
 }
@@ -267,13 +242,13 @@ func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
 // tryAgain has the output tried again by the wheel: soon, if the last time has brought progress.
 func (c *Conn) tryAgain(progress bool) {
-	l, r := c.loop, &c.more().retries
-	r.in = min(max(minRetry, 2*r.in), maxRetry)
+	l, x := c.loop, c.more()
+	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
 	if progress {
-		r.in = minRetry
+		x.retryIn = minRetry
 	}
-	if !l.wheel.Pending(r.timer) {
-		r.timer = l.wheel.At(l.after(r.in), (*sink)(c).Writable)
+	if !l.wheel.Pending(x.retry) {
+		x.retry = l.wheel.At(l.after(x.retryIn), (*sink)(c).Writable)
 	}
 }
 
@@ -295,12 +270,11 @@ type water struct {
 	limit     int
 	onHigh    func()
 	onFlushed func()
-	high      bool // the mark was passed, and the output has not been flushed since
-	waited    bool // output has had to wait, and has not been flushed since
-	forRoom   []roomWaiter
+	high      bool         // the mark was passed, and the output has not been flushed since
+	waited    bool         // output has had to wait, and has not been flushed since
+	forRoom   []roomWaiter // of WhenPending
 }
 
-// A roomWaiter waits until at most max bytes are pending.
 type roomWaiter struct {
 	max int
 	f   func()
@@ -361,7 +335,7 @@ func (c *Conn) checkWater() {
 		c.callHook(w.onFlushed)
 	}
 	if pipe != nil {
-		pipe.back().release()
+		pipe.to.resume(heldByPipe)
 	}
 }
 
@@ -379,10 +353,9 @@ func (c *Conn) giveRoom() {
 	})
 }
 
-// WhenPending reports whether at most max bytes of output are pending, so that more may be sent. If
-// not, f is called once when that is so, on the loop, in a turn of its own, unless c closes before.
-// Several functions may wait. It is for who can wait with what there is to send: Server.MaxOutbound
-// is for who cannot. With a nil f it only reports.
+// WhenPending reports whether at most max bytes of output are pending. If not, f is called on the
+// loop once that is so, in a turn of its own, unless c closes before. Several functions may wait.
+// With a nil f it only reports.
 func (c *Conn) WhenPending(max int, f func()) bool {
 	c.loop.owner.Check("Conn.WhenPending")
 	if c.pending() <= max {
@@ -403,9 +376,8 @@ func (c *Conn) Writable() bool {
 	return c.mute() == nil
 }
 
-// CheckWrite returns the error that Write would return now, or nil. As Write does, it tries the
-// socket and closes c if Server.MaxOutbound bytes are pending after that. It appends nothing, and
-// runs no hook of c. A UDP session has no output that waits, so only its end counts.
+// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would. It
+// appends nothing, and runs no hook of c.
 func (c *Conn) CheckWrite() error {
 	c.loop.owner.Check("Conn.CheckWrite")
 	return c.room()

@@ -51,8 +51,8 @@ func (p *packetPort) receive(first, n int) {
 			batch[i] = engine.Datagram{Data: []byte("hello"), Peer: from(first + at + i)}
 		}
 		p.admission.tokens = bucketSize
-		(*portSink)(p).Received(batch[:min(len(batch), n-at)], false)
-		for p.admission.waiting() > 0 { // the machine is slow
+		p.Received(batch[:min(len(batch), n-at)])
+		for len(p.admission.queue) > 0 { // the machine is slow
 			p.admission.tokens = bucketSize
 			p.loop.turn()
 		}
@@ -72,8 +72,8 @@ func TestUDPSessionsAreSmall(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	each := (after.HeapAlloc - before.HeapAlloc) / n
 	t.Logf("%d bytes for a session", each)
-	if len(p.v4) != n+1000 || each > 1024 {
-		t.Errorf("%d sessions, %d bytes each", len(p.v4), each)
+	if len(p.sessions) != n+1000 || each > 1024 {
+		t.Errorf("%d sessions, %d bytes each", len(p.sessions), each)
 	}
 }
 
@@ -88,10 +88,10 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 	p, to := newPort(r)
 	p.receive(0, 100)
 	p.receive(1000, n)
-	if len(p.v4) != 10_000 || r.server.sessions.Load() != 10_000 || len(r.conns) != 10_000 {
-		t.Errorf("%d sessions, %d counted", len(p.v4), r.server.sessions.Load())
+	if len(p.sessions) != 10_000 || r.server.sessions.Load() != 10_000 || len(r.conns) != 10_000 {
+		t.Errorf("%d sessions, %d counted", len(p.sessions), r.server.sessions.Load())
 	}
-	if refused := r.count[numRefused]; refused != uint64(n-9900) {
+	if refused := r.count[numRefused].Load(); refused != uint64(n-9900) {
 		t.Errorf("%d were refused", refused)
 	}
 	to.sent = 0
@@ -109,8 +109,8 @@ func TestUDPDoesNotAllocate(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	p, _ := newPort(r)
 	batch := []engine.Datagram{{Data: []byte("a"), Peer: from(1)}, {Data: []byte("b"), Peer: from(2)}}
-	(*portSink)(p).Received(batch, false)
-	if n := testing.AllocsPerRun(100, func() { (*portSink)(p).Received(batch, false) }); n > 0 {
+	p.Received(batch)
+	if n := testing.AllocsPerRun(100, func() { p.Received(batch) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -135,7 +135,7 @@ func TestUDPServesFirst(t *testing.T) {
 			order = append(order, "open")
 			return accept(c)
 		}
-		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}}, false)
+		p.Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
 		order = nil
 		var batch []engine.Datagram
 		for _, d := range []struct {
@@ -144,13 +144,13 @@ func TestUDPServesFirst(t *testing.T) {
 		}{{2, "a"}, {1, "b"}, {3, "panic"}, {2, "c"}, {1, "panic"}, {4, "d"}, {1, "not any more"}, {2, "e"}} {
 			batch = append(batch, engine.Datagram{Data: []byte(d.msg), Peer: from(d.peer)})
 		}
-		(*portSink)(p).Received(batch, false)
+		p.Received(batch)
 		want := []string{"b", "panic", "open", "a", "open", "panic", "c", "open", "d", "e"}
 		if !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
-		if opened != 4 || len(p.v4) != 2 || p.admission.waiting() != 0 {
-			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), p.admission.waiting())
+		if opened != 4 || len(p.sessions) != 2 || len(p.admission.queue) != 0 {
+			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.sessions), len(p.admission.queue))
 		}
 	})
 }
@@ -175,24 +175,10 @@ func testUDPLimitRepliesFactors(t *testing.T) {
 			conn.LimitReplies(c.factor)
 			return accept(conn)
 		}
-		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}}, false)
+		p.Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
 		if sent != c.allowed {
 			t.Errorf("factor %d: %d bytes were sent for 5, want %d", c.factor, sent, c.allowed)
 		}
-	}
-}
-
-// A datagram that was cut is not delivered, and counted.
-func TestUDPCutIsTold(t *testing.T) { synctest.Test(t, testUDPCutIsTold) }
-
-func testUDPCutIsTold(t *testing.T) {
-	got := 0
-	r := newRig(t, &Server{}, HandlerFunc(func(*Conn, []byte) error { got++; return nil }))
-	p, _ := newPort(r)
-	whole, cut := engine.Datagram{Data: []byte("whole"), Peer: from(1)}, engine.Datagram{Data: []byte("cu"), Peer: from(1), Cut: true}
-	(*portSink)(p).Received([]engine.Datagram{whole, cut, whole}, false)
-	if got != 2 || r.count[numLost] != 1 {
-		t.Errorf("%d were delivered, %d counted as lost", got, r.count[numLost])
 	}
 }
 
@@ -214,8 +200,8 @@ func testUDPLostIsCounted(t *testing.T) {
 		for i := range batch {
 			batch[i] = engine.Datagram{Data: []byte("stop"), Peer: from(1)}
 		}
-		(*portSink)(p).Received(batch, false)
-		if n := r.Loop.count; n[numMessages] != 2 || n[numLost] != 9 {
+		p.Received(batch)
+		if n := r.Loop.count.load(); n[numMessages] != 2 || n[numLost] != 9 {
 			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n[numMessages], n[numLost])
 		}
 	}

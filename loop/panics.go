@@ -2,66 +2,14 @@ package loop
 
 import (
 	"fmt"
-	"runtime"
 	"runtime/debug"
-	"strings"
-	"sync"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
 
 // This file is what becomes of panics of user code.
 
-// maxPlaces is how many places where code panics are told apart by the log.
-const maxPlaces = 256
-
-// panicLog lets one line pass each second for each place where code panics: what a peer can cause
-// must not fill the log.
-type panicLog struct {
-	mu     sync.Mutex
-	places map[uintptr]*gate.Log
-}
-
-// pass reports whether a panic at a place may be logged, and how many were not since the last one.
-func (p *panicLog) pass(place uintptr) (more int, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.places == nil {
-		p.places = make(map[uintptr]*gate.Log)
-	}
-	if p.places[place] == nil && len(p.places) >= maxPlaces {
-		place = 0 // the others share one
-	}
-	if p.places[place] == nil {
-		p.places[place] = new(gate.Log)
-	}
-	return p.places[place].Pass(time.Now())
-}
-
 // newPanicError is called in the function that recovered v.
-func newPanicError(v any) *PanicError {
-	return &PanicError{Value: v, Stack: debug.Stack(), place: panicPlace()}
-}
-
-// panicPlace returns where the panic that was just recovered began: the first function below the
-// runtime's own ones that panic.
-func panicPlace() uintptr {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
-	panicking := false
-	for {
-		f, more := frames.Next()
-		isRuntime := strings.HasPrefix(f.Function, "runtime.")
-		if panicking && !isRuntime {
-			return f.PC
-		}
-		panicking = panicking || f.Function == "runtime.gopanic"
-		if !more {
-			return 0
-		}
-	}
-}
+func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // rescue, deferred around user code on the loop, is the one place of this package that recovers. A
 // panic is logged and counted. It is the caller's if err is not nil. Otherwise it closes the
@@ -120,20 +68,21 @@ func (l *Loop) exited() {
 
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
-	l.count[numPanics]++
-	l.rare = true
+	l.count.add(numPanics, 1)
 	err := newPanicError(v)
 	l.logPanic(err, l.current)
 	return err
 }
 
-// logPanic may be called on any goroutine.
+// logPanic logs a panic, of those with one text one each second: what a peer can cause must not fill
+// the log. Any goroutine may call it.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
-	more, ok := l.server.panics.pass(err.place)
+	text := fmt.Sprint(err.Value)
+	more, ok := l.server.panics.Pass(text, time.Now())
 	if !ok {
 		return
 	}
-	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", text).Bytes("stack", err.Stack)
 	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}

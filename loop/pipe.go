@@ -3,22 +3,12 @@ package loop
 import (
 	"net"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // This file passes on what one connection receives to another.
 
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
-
-const (
-	// A pipe splices when at least spliceFrom has come at once, spliceAfter times in a row. To copy
-	// less costs less than the additional system calls. It copies again when less than spliceUntil
-	// has come, spliceFew times in a row.
-	spliceFrom, spliceAfter = 64 << 10, 2
-	spliceUntil, spliceFew  = 16 << 10, 8
-)
 
 // A PipeConfig says how two connections are piped. The zero value is usable.
 type PipeConfig struct {
@@ -38,14 +28,12 @@ type PipeConfig struct {
 //
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
-// that came before, and the other direction goes on. When one closes or breaks, the other is closed
-// with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
-// passed on by splice(2), without a copy. A connection that is closing already ends the pipe at
-// once.
+// that came before, and the other direction goes on. When one closes or breaks, or is closing
+// already, the other is closed with the same reason, after what is left for it.
 //
 // A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
-// that one's peer reads what came, and then not an end, which might look as if that were all, but a
-// reset. It is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
+// that one's peer reads what came, and then a reset, as an end might look as if that were all. The
+// reset is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
 // TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
 // program read what came before a reset; others may drop what it has not read by then, as without a
 // proxy. An end of TLS without close_notify is no reset: too many end like that.
@@ -110,16 +98,6 @@ type pipeSide struct {
 	handler  Handler // from's own
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
-	splicing bool
-	streak   int // how many times in a row much came; or little, while splicing
-}
-
-// back returns the other direction, whose output s.from takes.
-func (s *pipeSide) back() *pipeSide {
-	if s == &s.pipe.sides[0] {
-		return &s.pipe.sides[1]
-	}
-	return &s.pipe.sides[0]
 }
 
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
@@ -162,106 +140,22 @@ func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
 // Unwrap makes HandlerAs find it.
 func (s *pipeSide) Unwrap() any { return s.handler }
 
-// pass is given what from has received: it goes from the read buffer into the socket, if nothing
-// waits before it.
+// pass is given what from has received, and writes it: at the end of the turn if it is not much.
+// While much waits for to, from is not read.
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
 	to := s.to
 	if to.isClosing() || to.out.ended {
 		return // it breaks, or will be closed at the end of this turn
 	}
-	s.send(p)
-	if s.splicing {
-		return
-	}
-	if s.streak++; len(p) < spliceFrom {
-		s.streak = 0
-	} else if s.streak >= spliceAfter {
-		s.splice()
-	}
-}
-
-// send writes p, or what the socket does not take of it later. If much waits then, from is not
-// read.
-func (s *pipeSide) send(p []byte) {
-	to := s.to
-	if to.out.box == nil && to.sock != nil {
-		n, err := to.sock.Write(p)
-		if err != nil {
-			to.abort(err)
-			return
-		}
-		if n > 0 {
-			to.wrote(n)
-		}
-		if p = p[n:]; len(p) == 0 {
-			return
-		}
-	}
 	to.appended(append(to.space(len(p)), p...))
-	if to.pending() > pipeMark {
-		s.hold()
+	if to.pending() > pipeMark && !to.out.box.Blocked {
+		to.writeOut()
 	}
-}
-
-// splice has the engine pass on what comes, if it can.
-func (s *pipeSide) splice() {
-	from, _ := s.from.sock.(engine.Splicer)
-	_, can := s.to.sock.(engine.Splicer)
-	if from == nil || !can || !s.from.isOpen() || s.from.in.pauses != 0 {
-		return
-	}
-	if from.Splice(s) {
-		s.splicing, s.streak = true, 0
-	}
-}
-
-// Target implements engine.Flow.
-func (s *pipeSide) Target() engine.Socket {
-	from, to := s.from, s.to
-	if !from.isOpen() || from.in.pauses != 0 || from.in.decoder.Buffered() > 0 ||
-		to.isClosing() || to.out.ended || to.out.box != nil {
-		return nil
-	}
-	return to.sock
-}
-
-// Passed implements engine.Flow. It is a turn of the loop.
-func (s *pipeSide) Passed(n int, rest []byte) {
-	from, to, l := s.from, s.to, s.from.loop
-	l.enter()
-	all := uint64(n + len(rest))
-	from.idle.lastRead = l.now
-	l.count[numBytesIn] += all
-	s.bytes += all
-	if n > 0 {
-		to.wrote(n)
-	}
-	if len(rest) > 0 {
-		s.send(rest)
-	}
-	if s.streak++; all >= spliceUntil {
-		s.streak = 0
-	} else if sock, ok := from.sock.(engine.Splicer); ok && s.streak >= spliceFew {
-		sock.Splice(nil)
-		s.splicing, s.streak = false, 0
-	}
-	l.leave()
-}
-
-// hold stops reading, while much waits for to.
-func (s *pipeSide) hold() {
-	if s.from.isOpen() {
+	if to.pending() > pipeMark && s.from.isOpen() {
 		s.from.pause(heldByPipe)
-		s.to.out.atEnd |= waitedFor
-		_ = s.from.stopReading() // an error: what comes is kept, up to a limit
-	}
-}
-
-// release reads again, when nothing waits any more.
-func (s *pipeSide) release() {
-	if s.from.isOpen() {
-		s.from.resume(heldByPipe)
+		s.from.stopReading()
+		to.out.atEnd |= waitedFor
 	}
 }
 

@@ -115,23 +115,30 @@ func (a *arrival) land(sock engine.Socket) (sink engine.Sink) {
 		}
 		a.leavePlace()
 	}()
+	l := a.loop
 	a.sock = sock
-	a.loop.enter()
-	if a.moved == nil && a.ln.waits() {
-		sink = a.wait()
-	} else { // the PROXY header of one that has moved has been read
-		sink = a.open()
+	l.enter()
+	switch {
+	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
+		_, sink = a.open(sock) // the PROXY header of one that has moved has been read
+	case l.draining:
+		a.lost(ErrServerClosed)
+	default:
+		l.arrivals[a] = struct{}{}
+		limit := l.server.HandshakeTimeout
+		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
+		if sink = a; !a.trusted {
+			a.guarded = len(a.ln.proxies) > 0
+			sink = a.proceed()
+		}
 	}
 	landed = true
 	if len(a.read) > 0 {
 		a.deliver(sink)
 	}
-	a.loop.leave()
+	l.leave()
 	return sink
 }
-
-// waits reports whether something comes before the Conn of a connection from that address.
-func (ln *listener) waits() bool { return ln.tls != nil || len(ln.proxies) > 0 }
 
 // trusts reports whether a peer has to send a PROXY header. A peer without an IP address, as that
 // of a unix socket, belongs to this machine and is trusted.
@@ -141,57 +148,37 @@ func (ln *listener) trusts(remote net.Addr) bool {
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }
 
-// wait begins with a socket that has to wait. nil: the server drains.
-func (a *arrival) wait() engine.Sink {
-	l := a.loop
-	a.guarded = len(a.ln.proxies) > 0 && !a.trusted
-	if l.draining {
-		a.lost(ErrServerClosed)
-		return nil
-	}
-	l.arrivals[a] = struct{}{}
-	a.timer = l.wheel.At(l.after(l.server.HandshakeTimeout), a.late)
-	if a.trusted {
-		return a
-	}
-	return a.proceed()
-}
-
 // proceed goes on after the header, or without one, and returns what takes the input from now on.
-func (a *arrival) proceed() engine.Sink {
-	if a.ln.tls != nil {
-		cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
-		a.tls = a.loop.newTLS(cfg, a.sock, a.opened, a.failed)
-		a.tls.Start()
-		return a.tls
+func (a *arrival) proceed() (sink engine.Sink) {
+	if a.ln.tls == nil {
+		_, sink = a.open(a.sock)
+		return sink
 	}
-	a.done()
-	return a.open()
+	cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
+	a.guarded = false // a header would be no TLS
+	a.tls = a.loop.newTLS(cfg, a.sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) { return a.open(t) }, a.failed)
+	a.tls.Start()
+	return a.tls
 }
 
 // open makes the Conn, and returns what takes its input.
-func (a *arrival) open() engine.Sink {
+func (a *arrival) open(sock engine.Socket) (*Conn, engine.Sink) {
+	a.done()
+	a.sock = sock
 	c, next := a.loop.begin(*a)
 	if a.guarded && c.isOpen() && c.tlsStart() == nil {
-		return &headerGuard{conn: c}
+		return c, &headerGuard{conn: c}
 	}
-	return next
+	return c, next
 }
 
-// done ends the arrival, in each case.
+// done ends the wait, in each case.
 func (a *arrival) done() {
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.arrivals, a)
 }
 
-// opened is told that the TLS handshake is done.
-func (a *arrival) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
-	a.done()
-	a.sock = t
-	return a.loop.begin(*a)
-}
-
-// failed is told that the TLS handshake has failed.
+// failed is the end of the wait without a connection.
 func (a *arrival) failed(err error) {
 	a.done()
 	a.lost(err)
@@ -205,10 +192,6 @@ func (a *arrival) abort(reason error) {
 	}
 	a.failed(reason)
 	a.sock.Close(errors.Is(reason, ErrTooManyConns))
-}
-
-func (a *arrival) late() {
-	a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, a.loop.server.HandshakeTimeout))
 }
 
 // Readable implements engine.Sink: it collects the header.
@@ -243,7 +226,7 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 		a.remote, a.local = head.Remote, head.Local
 	}
 	for _, note := range head.TLVs {
-		a.notes = append(a.notes, ProxyTLV(note))
+		a.notes = append(a.notes, ProxyTLV{Type: byte(note.Type), Value: note.Value})
 	}
 	if a.counted = a.loop.server.gate.Enter(a.remote); !a.counted {
 		a.abort(fmt.Errorf("%w from one address", ErrTooManyConns))

@@ -110,14 +110,6 @@ func (s *rigSocket) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *rigSocket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		k, _ := s.Write(b)
-		n += k
-	}
-	return n, nil
-}
-
 func (*rigSocket) NotifyWritable() bool { return true }
 func (*rigSocket) Pending() bool        { return false }
 func (*rigSocket) Unsent() int          { return -1 }

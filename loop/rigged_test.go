@@ -1,6 +1,6 @@
 package loop_test
 
-import "github.com/loopwheel/loopwheel/loop/internal/rig"
+import "github.com/loopwheel/loopwheel/internal/rig"
 
 // script is a Handler made of functions.
 type script = rig.Script

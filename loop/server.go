@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,11 +34,9 @@ type Server struct {
 	//
 	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
 	// first datagram, a datagram is a message, without a Codec, Send sends one, and IdleTimeout
-	// (2 minutes if that is 0) ends it. A session stays on one loop. While reading is
-	// paused its datagrams are lost, as are those that the system does not take, or that came
-	// together with one at which the session was closed (see Stats.Lost). Peers with a session
-	// go before new ones, which wait, 1,024 on each loop at most, while more come than it can open
-	// sessions for beside the others; of those that wait, datagrams may be overtaken by later ones.
+	// (2 minutes if that is 0) ends it. A session stays on one loop. While reading is paused its
+	// datagrams are lost, as are those that the system does not take (see Stats.Lost). Peers with a
+	// session go before new ones, of which 1,024 datagrams on each loop may wait.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler, which owns the
@@ -60,11 +59,10 @@ type Server struct {
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its
-	// methods may be called. They run on goroutines beside the loops, as many as GOMAXPROCS at a
-	// time; the others wait. A hook that takes long, as it asks somebody else (a key server, say),
-	// keeps its place for a fifth of a second at most, as long as no more than MaxHandshakes of
-	// them last. Its context ends with the handshake; if it does not heed that, its goroutine lasts
-	// until it returns. A panic in a hook fails the handshake.
+	// methods may be called. Hooks run beside the loops, as many as GOMAXPROCS at a time. One that
+	// asks somebody else keeps its place for a fifth of a second at most, as long as no more than
+	// MaxHandshakes of them last. Its context ends with the handshake. A panic in a hook fails the
+	// handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
@@ -80,12 +78,11 @@ type Server struct {
 	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
 	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
 	// LocalAddr are what it says, and MaxConnsPerIP counts the client. Such a header is expected of
-	// them, and of unix sockets, and closes the connections of all others. nil means nobody sends
-	// one.
+	// them, and of unix sockets, and closes the connections of all others. nil: nobody sends one.
 	ProxyProtocol []netip.Prefix
 
-	// MaxProxyHeader is how many bytes such a header may have, the balancer's notes (TLV) included:
-	// see Conn.ProxyTLVs. The default is what the protocol allows.
+	// MaxProxyHeader is how many bytes such a header may have, with the notes of Conn.ProxyTLVs.
+	// The default is what the protocol allows.
 	MaxProxyHeader int `default:"65_551"`
 
 	// TCP has the options of Addr's sockets.
@@ -93,22 +90,21 @@ type Server struct {
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
 	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets what is sent to many: a broadcast, or a multicast. TCP.Control is for other
-	// addresses. nil: nothing is to be set.
+	// first one gets broadcasts and multicasts. TCP.Control is for other addresses. nil: nothing is
+	// to be set.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
 	// Output that it takes does not count, unless IdleCountsOutput is set: a peer that downloads in
 	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
 	// reset after what was sent, and not an end: because output waits, jobs run, SetBusy says so,
-	// or the last output is younger than a quarter of its silence. The output of an idle hook that
-	// runs together with the eviction does not count.
+	// or the last output is younger than a quarter of its silence. Output of an idle hook that runs
+	// together with the eviction does not count.
 	IdleTimeout time.Duration `zero:"never"`
 
 	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
-	// sends does, so that they are for connections where nothing moves in either direction. Where
-	// the system does not tell what the peer has taken, what the socket takes counts. An eviction
-	// may come later then, by the timeout at most.
+	// sends does. Where the system does not tell what the peer has taken, what the socket takes
+	// counts. An eviction may come later then, by the timeout at most.
 	IdleCountsOutput bool
 
 	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
@@ -123,46 +119,41 @@ type Server struct {
 	OnStop func(l *Loop)
 
 	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say)
-	// panic there, as it does in builds with the race detector. To look costs each call of a method
-	// a microsecond, so it is for tests and for finding a fault; without it nothing is looked at,
-	// and such a call is a data race.
+	// panic there, as it does in builds with the race detector. Each call of a method costs a
+	// microsecond then, so it is for tests. Without it such a call is a data race.
 	Strict bool
 
-	// Poison finds bytes that are used after they were lent. OnMessage gets a copy of each message,
-	// which is overwritten with "LENT NO LONGER. " when it returns, so that a handler that keeps
-	// it, or uses it in a job, sees that at once and not only under load. It costs two copies of
-	// each message. Builds with the race detector do it always, and so does looptest.
+	// Poison finds bytes that are used after they were lent: OnMessage gets a copy of each message,
+	// which is overwritten with "LENT NO LONGER. " when it returns. It costs two copies of each
+	// message. Builds with the race detector do it always, and so does looptest.
 	Poison bool
 
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
-	// what Offload runs, clients of databases, the garbage collector. That costs a machine with few
-	// cores much of what it could serve: half with two. A program without such goroutines, or whose
-	// goroutines can wait for up to 10 ms at a time, takes all by runtime.GOMAXPROCS(0).
+	// what Offload runs, clients of databases, the garbage collector. That is half of what a
+	// machine with two cores could serve. A program whose goroutines can wait for up to 10 ms at a
+	// time takes all by runtime.GOMAXPROCS(0).
 	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
 
 	// Engine is what moves the bytes. The zero Engine is the system's default.
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger writes errors to os.Stderr, and nothing else: panics, loops that end.
-	// zerolog.Nop() is silent.
+	// The zero Logger writes errors to os.Stderr, and nothing else. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
-	// dropped. From a sixteenth of that on, new peers of an address have a sixteenth of the time of
-	// each loop, so that a flood from addresses that are nobody's leaves the rest to those who have
-	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. Peers that prove
-	// their address (see Conn.LimitReplies) do not count, so that a crowd of them is let in faster
-	// and faster. Where there is no such proof, 16 times the sessions that are usual let a crowd in
-	// at full speed.
+	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
+	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
+	// Conn.LimitReplies) do not count. Where there is no such proof, 16 times the sessions that are
+	// usual let a crowd in at full speed.
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. The default leaves
 	// some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
-	// MaxConnsPerIP is how many of them may come from one IP address. Of IPv6 the network counts
-	// that one client usually has for itself: see IPv6Prefix.
+	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
+	// see IPv6Prefix.
 	MaxConnsPerIP int `zero:"no limit"`
 
 	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most.
@@ -173,9 +164,8 @@ type Server struct {
 	AcceptRate int `zero:"no limit"`
 
 	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
-	// wire form, and short. Then the peer's end is waited for, for a second at most, so that the
-	// farewell is not overtaken by a reset; 64 peers at a time, and others are reset. A TLS address
-	// resets: the farewell would be plain text there.
+	// wire form, and short. The peer's end is waited for then, for a second at most and of 64 peers
+	// at a time; others are reset. So are those of a TLS address.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
@@ -186,13 +176,12 @@ type Server struct {
 	// it after this long, however many bytes it sends meanwhile. Where the codec takes a message in
 	// several frames (codec.Assembler), as WebSocket does, it is the time of the whole message. The
 	// time stands still while the connection is not read: because of PauseRead, or of output that
-	// the peer does not take. The loop decodes first what is there when the time is over.
+	// the peer does not take.
 	FrameTimeout time.Duration `zero:"no limit"`
 
-	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
-	// its codec makes of them. One more closes the connection with codec.ErrTooLong. A codec with a
-	// limit of its own (codec.Sizer, which all of package codec, websocket and resp are) has that
-	// in place of this, whether it is lower or higher.
+	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
+	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
+	// which all of package codec, websocket and resp are) has that in place of this.
 	MaxFrame int `default:"16_777_216"`
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
@@ -201,8 +190,8 @@ type Server struct {
 
 	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
 	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster
-	// than it reads is held back by TCP, and never costs more than that. A handler need not know of
-	// it. MaxOutbound is for what is pushed, by timers, Tells and groups.
+	// than it reads is held back by TCP. A handler need not know of it. MaxOutbound is for what is
+	// pushed, by timers, Tells and groups.
 	HoldBackAt int `default:"262_144"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
@@ -224,10 +213,9 @@ type Server struct {
 
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: the place for a last word, such as a frame that says why. err is what OnClose
-	// will get. Send and Write work here (above MaxOutbound they take nothing, and what was sent
-	// before is flushed all the same), and nothing else begins any more. It is not called if the
-	// peer could not hear it: because it closed, or its connection failed, or it does not take its
-	// output.
+	// will get. Send and Write work here (above MaxOutbound they take nothing), and nothing else
+	// begins any more. It is not called if the peer could not hear it: because it closed, or its
+	// connection failed, or it does not take its output.
 	OnClosing func(c *Conn, err error)
 
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
@@ -235,10 +223,10 @@ type Server struct {
 	OnDrain func(c *Conn)
 
 	// DrainDelay is how long connections are served on when the server ends, before the drain
-	// begins: for balancers that need time to notice, and for what is on its way. The listeners
-	// close at once, and UDP addresses open no new sessions, unless DrainAccept says otherwise;
-	// Draining is true from then on. DrainTimeout comes after it. Without DrainAccept it is over
-	// when no connection and no session is left.
+	// begins, and DrainTimeout with it: for balancers that need time to notice. The listeners close
+	// at once, and UDP addresses open no new sessions, unless DrainAccept says otherwise; Draining
+	// is true from then on. Without DrainAccept it is over when no connection and no session is
+	// left.
 	DrainDelay time.Duration `zero:"none"`
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
@@ -274,7 +262,7 @@ type Server struct {
 	sessions                  atomic.Int64 // of UDP
 	gate                      *gate.Gate
 	refusals, badInput        gate.Log
-	panics                    panicLog
+	panics                    gate.Logs
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	slots                     int64         // how many connections may be on their way to one loop
 
@@ -293,7 +281,7 @@ type Listener struct {
 	Addr        string        // as Server.Addr
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
-	IdleTimeout time.Duration // 0 means Server.IdleTimeout
+	IdleTimeout time.Duration `zero:"Server.IdleTimeout"`
 
 	AcceptFrom    net.Listener   // as Server.AcceptFrom
 	TLS           *tls.Config    // nil means plain
@@ -302,8 +290,8 @@ type Listener struct {
 
 	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
 	// the limits of the Server: a crowd at one port leaves room at another, such as an
-	// administrator's. 0 means no limit of its own.
-	MaxConns int
+	// administrator's.
+	MaxConns int `zero:"no limit of its own"`
 
 	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
 }
@@ -321,10 +309,10 @@ func (s *Server) Run(ctx context.Context) error {
 // leaves nothing behind. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
-		return errNilContext
+		return errors.New("loop: Server.Start with a nil context")
 	}
 	if !s.started.CompareAndSwap(false, true) {
-		return errStarted
+		return errors.New("loop: Server.Start was called before: a Server runs once")
 	}
 	if err := s.prepare(); err != nil {
 		return err
@@ -352,7 +340,6 @@ func (s *Server) Start(ctx context.Context) error {
 		if ln.net == nil {
 			continue
 		}
-		ln.acceptOwn()
 		s.listening.Add(1)
 		s.newcomers.Go(func() {
 			defer s.listening.Add(-1)
@@ -371,7 +358,7 @@ func (s *Server) Start(ctx context.Context) error {
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
 	if !s.ready.Load() {
-		return errNotStarted
+		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
 	<-s.done
 	return s.err
@@ -380,10 +367,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.ready.Load() {
-		return nil
-	}
-	if len(s.listeners) == 0 {
+	if !s.ready.Load() || len(s.listeners) == 0 {
 		return nil
 	}
 	return s.listeners[0].addr()

@@ -24,26 +24,29 @@ import (
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
-	if err := fillDefaults(s); err != nil {
+	if err := fillDefaults("Server", s); err != nil {
 		return err
 	}
-	if err := s.checkRanges(); err != nil {
-		return err
+	switch {
+	case s.NumLoops > maxLoops:
+		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
+			s.NumLoops, maxLoops)
+	case s.IPv6Prefix > 128:
+		return fmt.Errorf("loop: Server.IPv6Prefix is %d: an IPv6 address has 128 bits", s.IPv6Prefix)
+	case s.MaxProxyHeader > proxyhead.MaxSize:
+		return fmt.Errorf("loop: Server.MaxProxyHeader is %d: the protocol allows %d", s.MaxProxyHeader, proxyhead.MaxSize)
+	case s.Engine > EngineNet:
+		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
+	case s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
+		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
+	case s.DrainWindow >= s.DrainTimeout:
+		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
 	}
 	if reflect.ValueOf(s.Logger).IsZero() {
 		s.Logger = defaultLogger()
 	}
-	if s.Engine > EngineNet {
-		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
-	}
 	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
-		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
-	}
-	if s.DrainWindow >= s.DrainTimeout {
-		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
-	}
 	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
 		return nil // it only dials
 	}
@@ -89,24 +92,25 @@ func raw(c codec.Codec) bool {
 	return c == nil || isRaw
 }
 
-// fillDefaults gives each field of s that is zero the default in its tag, and refuses those that
-// are negative: all fields with a tag, and no others, are numbers and durations.
-func fillDefaults(s *Server) error {
-	v := reflect.ValueOf(s).Elem()
+// fillDefaults gives each field that is zero the default in its tag, and refuses those that are
+// negative: all fields with a tag, and no others, are numbers and durations. config points to a
+// struct, which has that name in errors.
+func fillDefaults(name string, config any) error {
+	v := reflect.ValueOf(config).Elem()
 	for i := range v.NumField() {
-		tag := v.Type().Field(i).Tag
-		def, hasDefault := tag.Lookup("default")
-		zero, ok := tag.Lookup("zero")
-		if !ok && !hasDefault {
+		f := v.Type().Field(i)
+		def, hasDefault := f.Tag.Lookup("default")
+		zero, hasZero := f.Tag.Lookup("zero")
+		if !hasDefault && !hasZero {
 			continue
 		}
 		switch field := v.Field(i); {
 		case field.Int() < 0:
-			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", v.Type().Field(i).Name, cmp.Or(zero, def))
-		case strings.HasSuffix(v.Type().Field(i).Name, "Timeout") && lacksUnit(time.Duration(field.Int())):
-			return fmt.Errorf("loop: Server.%s is %v: is the unit missing?", v.Type().Field(i).Name, time.Duration(field.Int()))
+			return fmt.Errorf("loop: %s.%s is negative; 0 means %s", name, f.Name, cmp.Or(zero, def))
+		case strings.HasSuffix(f.Name, "Timeout") && lacksUnit(time.Duration(field.Int())):
+			return fmt.Errorf("loop: %s.%s is %v: is the unit missing?", name, f.Name, time.Duration(field.Int()))
 		case field.Int() == 0 && hasDefault:
-			field.SetInt(parseDefault(field.Type(), def))
+			field.SetInt(parseDefault(f.Type, def))
 		}
 	}
 	return nil
@@ -117,20 +121,6 @@ func lacksUnit(d time.Duration) bool { return 0 < d && d < 10*time.Microsecond }
 
 // maxLoops is more loops than any machine has processors for.
 const maxLoops = 4096
-
-// checkRanges refuses numbers that cannot be.
-func (s *Server) checkRanges() error {
-	switch {
-	case s.NumLoops > maxLoops:
-		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
-			s.NumLoops, maxLoops)
-	case s.IPv6Prefix > 128:
-		return fmt.Errorf("loop: Server.IPv6Prefix is %d: an IPv6 address has 128 bits", s.IPv6Prefix)
-	case s.MaxProxyHeader > proxyhead.MaxSize:
-		return fmt.Errorf("loop: Server.MaxProxyHeader is %d: the protocol allows %d", s.MaxProxyHeader, proxyhead.MaxSize)
-	}
-	return nil
-}
 
 // defaultLogger is that of a server whose Logger is the zero one. A fault of the program (a panic,
 // a loop that ends) must not be lost because nobody thought of a Logger.
@@ -166,19 +156,15 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
+	err := fillDefaults(field, &l)
 	switch {
-	case ln.maxConns < 0:
-		return nil, fmt.Errorf("loop: %s.MaxConns is negative; 0 means no limit of its own", field)
+	case err != nil:
+		return nil, err
 	case ln.accept == nil:
 		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
-	case l.IdleTimeout < 0:
-		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
-	case lacksUnit(l.IdleTimeout):
-		return nil, fmt.Errorf("loop: %s.IdleTimeout is %v: is the unit missing?", field, l.IdleTimeout)
 	case isTypedNil(ln.codec):
 		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
 	}
-	var err error
 	if ln.codec, err = framing.Compile(ln.codec); err != nil {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
 	}
@@ -191,7 +177,10 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.control = l.Control; l.Control != nil && !strings.HasPrefix(l.Addr, "udp") {
 		return nil, fmt.Errorf("loop: %s.Control is for a udp address: others have TCP.Control", field)
 	}
-	if ln.tcp, err = s.tcpOptions(field, l); err != nil {
+	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
+		ln.tcp = s.TCP
+	}
+	if err = fillDefaults(field+".TCP", &ln.tcp); err != nil {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {

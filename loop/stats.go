@@ -31,9 +31,9 @@ type Stats struct {
 
 	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
 
-	// Lost datagrams are those that the system did not take, that were too long to be received,
-	// that came when their session was paused or had been closed in the same turn, or of new peers
-	// that came faster than sessions can be opened.
+	// Lost datagrams are those that the system did not take, that came when their session was
+	// paused or had been closed in the same turn, or of new peers that came faster than sessions
+	// can be opened.
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks
@@ -153,7 +153,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // A counter is a number of a loop's that others may see.
 type counter int
 
-// The counters. The last ones are not counted, but looked at by showRare.
+// The counters. The last ones are not counted, but looked at by show.
 const (
 	numMessages counter = iota
 	numBytesIn
@@ -175,22 +175,32 @@ const (
 	numCounters = numClosedBy + counter(NumCloseReasons)
 )
 
-// counters are a loop's own.
-type counters [numCounters]uint64
+// counters are a loop's. Only the loop changes them, and any goroutine may load one.
+type counters [numCounters]atomic.Uint64
 
-// shownCounters are what other goroutines see of counters: copies, stored once per turn, as that is
-// much cheaper than counting atomically.
-type shownCounters [numCounters]atomic.Uint64
+// add costs less than an atomic addition, which one goroutine does not need.
+func (c *counters) add(k counter, n int) { c[k].Store(c[k].Load() + uint64(n)) }
 
-// show publishes the counters at the end of a turn: always the three that nearly each turn changes,
-// the others only when something happened that may have changed them.
+// load returns a copy.
+func (c *counters) load() (n [numCounters]uint64) {
+	for i := range c {
+		n[i] = c[i].Load()
+	}
+	return n
+}
+
+// show publishes, at the end of a turn, what is not counted one by one.
 func (l *Loop) show() {
-	n, s := &l.count, &l.shown
-	s[numMessages].Store(n[numMessages])
-	s[numBytesIn].Store(n[numBytesIn])
-	s[numBytesOut].Store(n[numBytesOut])
-	if l.rare || l.wheel.touched {
-		l.showRare()
+	l.count[numMessages].Store(l.messages)
+	if l.wheel.touched {
+		l.count[numFired].Store(l.wheel.Stats().Fired)
+		l.count[numTimers].Store(uint64(l.wheel.Len()))
+	}
+	if l.tls != nil {
+		counts := l.tls.Counts
+		l.count[numHandshakes].Store(counts.Done)
+		l.count[numHandshakesFailed].Store(counts.Failed)
+		l.count[numHandshakesPending].Store(counts.Pending)
 	}
 	if l.checks {
 		l.check()
@@ -206,29 +216,14 @@ func (l *Loop) check() {
 	l.mustBeSound()
 }
 
-func (l *Loop) showRare() {
-	l.rare = false
-	n := &l.count
-	n[numFired], n[numConns], n[numTimers] = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
-	if l.tls != nil {
-		counts := l.tls.Counts
-		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
-		n[numHandshakesPending] = counts.Pending
-	}
-	for i, v := range n {
-		l.shown[i].Store(v)
-	}
-}
-
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load()}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
-	var sum counters
+	var sum [numCounters]uint64
 	for _, l := range s.Loops() {
-		var n counters
+		n := l.count.load()
 		for i := range n {
-			n[i] = l.shown[i].Load()
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
@@ -256,21 +251,22 @@ func (s *Server) Stats() Stats {
 
 // measure measures the turn that ends now, as one of so many like it.
 func (l *Loop) measure(weight int) {
-	t := meter.Turn{Began: l.now, Took: l.clock() - l.now}
-	if !l.meter.Measure(t, weight) {
-		return
-	}
+	l.meter.Measure(l.now, l.clock()-l.now, weight, l.whose)
+}
+
+// whose returns the ID of the connection whose code ran last, and the type of its handler.
+func (l *Loop) whose() (id uint64, handler string) {
 	if c := l.current; c != nil {
-		t.Conn, t.Handler = c.id, c.handlerName()
+		return c.id, c.handlerName()
 	}
-	l.meter.Keep(t)
+	return 0, ""
 }
 
 // noteLate notes how late the first of the timers runs that are due together. Until the end of the
 // millisecond in which its deadline was, a timer is not late.
 func (l *Loop) noteLate(deadline time.Duration) {
 	due := (deadline + wheelTick - 1).Truncate(wheelTick)
-	l.meter.Late.Note(max(0, l.advanced-due), 1, l.advanced)
+	l.meter.NoteLate(max(0, l.advanced-due), l.advanced)
 }
 
 // Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
@@ -286,21 +282,15 @@ func (l *Loop) Away() time.Duration {
 // showMeter adds what the loop's meter says to its numbers. A turn that is still running counts,
 // too: it may be the longest.
 func (l *Loop) showMeter(ls *LoopStats) {
-	m, now := &l.meter, l.clock()
-	late, maxLate := m.Late.Longest(now)
-	waited, maxWaited := m.Waited.Longest(now)
-	ls.Lag, ls.MaxLag = max(late, waited), max(maxLate, maxWaited)
-	turn, maxTurn := m.Turns.Longest(now)
-	running := m.Running(now)
-	ls.Turn, ls.MaxTurn, ls.Busy = max(turn, running), max(maxTurn, running), m.Busy()+running
-	ls.Blocked = m.Blocked()
-	for _, h := range []struct {
-		to   *Histogram
-		from *meter.Series
-	}{{&ls.Turns, &m.Turns}, {&ls.Late, &m.Late}, {&ls.Waited, &m.Waited}} {
-		h.to.Counts, h.to.Sum = h.from.Histogram()
-	}
-	for _, t := range m.Slow(now) {
+	now := l.clock()
+	r, running := l.meter.Read(now), l.meter.Running(now)
+	ls.Lag, ls.MaxLag = max(r.Late.Recent(), r.Waited.Recent()), max(r.Late.Max, r.Waited.Max)
+	ls.Turn, ls.MaxTurn = max(r.Turns.Recent(), running), max(r.Turns.Max, running)
+	ls.Busy, ls.Blocked = r.Turns.Sum+running, r.Blocked
+	ls.Turns = Histogram{r.Turns.Counts, r.Turns.Sum}
+	ls.Late = Histogram{r.Late.Counts, r.Late.Sum}
+	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
+	for _, t := range r.Slow {
 		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler})
 	}
 }

@@ -1,11 +1,12 @@
 package loop
 
 import (
-	"fmt"
 	"net"
 	"reflect"
 	"syscall"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
@@ -20,22 +21,22 @@ type TCPOptions struct {
 	NoKeepAlive bool
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT). 0: the system's, on Linux about 15 minutes.
-	UserTimeout time.Duration
+	// (TCP_USER_TIMEOUT).
+	UserTimeout time.Duration `zero:"the system's, on Linux about 15 minutes"`
 
 	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
 	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
 	Delay bool
 
-	// Backlog is how many connections may wait to be accepted. 0: the system's largest (on Linux
-	// net.core.somaxconn), which larger values are cut to.
-	Backlog int
+	// Backlog is how many connections may wait to be accepted. What is larger than the system's
+	// largest (on Linux net.core.somaxconn) is cut to that.
+	Backlog int `zero:"the system's largest"`
 
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
-	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the
-	// connection, which is usually better. With a small SendBuffer a peer that is sent little at a
-	// time, and does not read, is found sooner: only what the system does not take waits here.
-	SendBuffer, ReceiveBuffer int
+	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
+	// that is sent little at a time, and does not read, is found sooner: only what the system does
+	// not take waits here.
+	SendBuffer, ReceiveBuffer int `zero:"the system's, fitted to the connection, which is usually better"`
 
 	// ReusePort lets several processes listen on the port, if all of them ask for it
 	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
@@ -51,50 +52,27 @@ type TCPOptions struct {
 // isZero reports whether nothing is set.
 func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 
-// tcpOptions returns the options of a listener.
-func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
-	o := l.TCP
-	if o.isZero() && l.AcceptFrom == nil {
-		o = s.TCP
-	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"UserTimeout", int64(o.UserTimeout)},
-		{"Backlog", int64(o.Backlog)},
-		{"SendBuffer", int64(o.SendBuffer)},
-		{"ReceiveBuffer", int64(o.ReceiveBuffer)},
-	} {
-		if f.value < 0 {
-			return o, fmt.Errorf("loop: %s.TCP.%s is negative; 0 means the system's", field, f.name)
+// listenConfig returns what makes package net listen with these options. Connections inherit those
+// that control sets.
+func (o TCPOptions) listenConfig() net.ListenConfig {
+	return net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
+		own := sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, ReusePort: o.ReusePort, UserTimeout: o.UserTimeout}
+		if err := own.Set(network, c); err != nil || o.Control == nil {
+			return err
 		}
-	}
-	return o, nil
+		return o.Control(network, address, c)
+	}}
 }
 
-// listenConfig returns what makes package net listen with these options. Options of a listener hold
-// for the connections it accepts.
-func (o TCPOptions) listenConfig() net.ListenConfig {
-	lc := net.ListenConfig{KeepAliveConfig: o.KeepAlive}
-	if lc.KeepAliveConfig.Enable = !o.NoKeepAlive; o.NoKeepAlive {
-		lc.KeepAlive = -1
+// setConn sets the options of a connection that package net sets for each.
+func (o TCPOptions) setConn(c *net.TCPConn) {
+	alive := o.KeepAlive
+	if alive.Enable = !o.NoKeepAlive; alive.Enable {
+		_ = c.SetKeepAliveConfig(alive)
+	} else {
+		_ = c.SetKeepAlive(false) // that of an inherited listener
 	}
-	if inheritsKeepAlive { // control sets it, once
-		lc.KeepAlive, lc.KeepAliveConfig = -1, net.KeepAliveConfig{}
+	if o.Delay {
+		_ = c.SetNoDelay(false)
 	}
-	if inheritsKeepAlive || o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
-		lc.Control = o.control
-	}
-	if user, own := o.Control, lc.Control; own == nil {
-		lc.Control = user
-	} else if user != nil {
-		lc.Control = func(network, address string, c syscall.RawConn) error {
-			if err := own(network, address, c); err != nil {
-				return err
-			}
-			return user(network, address, c)
-		}
-	}
-	return lc
 }

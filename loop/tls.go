@@ -31,7 +31,6 @@ type tlsLayer struct {
 // the connection and what takes its plaintext.
 func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsconn.Conn) (*Conn, engine.Sink),
 	failed func(error)) *tlsLayer {
-	l.rare = true
 	if l.tls == nil {
 		l.tls = l.newTLSLoop()
 	}
@@ -42,7 +41,6 @@ func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsco
 
 // Opened implements tlsconn.Host.
 func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
-	t.loop.rare = true
 	t.conn, sink = t.opened(tc)
 	t.opened, t.failed = nil, nil // with all that they hold
 	return sink
@@ -50,7 +48,6 @@ func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
 
 // Failed implements tlsconn.Host.
 func (t *tlsLayer) Failed(err error) {
-	t.loop.rare = true
 	t.failed(err)
 }
 
@@ -113,8 +110,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := newPanicError(v)
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count[numPanics]++
-		l.rare = true
+		l.count.add(numPanics, 1)
 	})
 	return err
 }
@@ -265,8 +261,8 @@ func (s *tlsStart) goOn() {
 		return
 	}
 	c.dropInput()
-	if c.in.pauses&pausedSocket != 0 {
-		c.in.pauses &^= pausedSocket
+	if c.in.unread {
+		c.in.unread = false
 		s.Raw().Resume()
 	}
 	if !c.isClosing() || c.out.box != nil && !c.extras.ending.discard { // otherwise nothing waits for it

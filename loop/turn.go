@@ -47,7 +47,7 @@ func (l *Loop) leave() {
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
 		l.runTimers(0)
 	}
-	if len(l.touched)+len(l.atEnd) != 0 {
+	if len(l.touched) != 0 {
 		l.settle()
 	}
 	if l.store.Large() {
@@ -101,7 +101,6 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
-	more = l.admitPeers() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()
@@ -132,7 +131,7 @@ func (l *Loop) leaveMeasured() {
 // are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.meter.Waited.Note(l.now-since, 1, l.now)
+		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)
@@ -251,49 +250,19 @@ func (l *Loop) runReady() (more bool) {
 	return left > 0
 }
 
-// settle runs what AtTurnEnd was given, and ends the turn of each connection that was touched. That
-// may touch others: an OnClose may send and close in turn.
+// settle ends the turn of each connection that was touched. That may touch others: an OnClose may
+// send and close in turn.
 func (l *Loop) settle() {
-	for len(l.touched)+len(l.atEnd) != 0 {
-		for len(l.atEnd) != 0 {
-			l.runAtEnd()
-		}
-		for i := 0; i < len(l.touched); i++ {
-			c := l.touched[i]
-			l.touched[i] = nil
-			if c != nil { // nil: a Goexit ended an earlier settle here
-				c.endTurn()
-			}
-		}
-		if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
-			l.touched = nil
+	for i := 0; i < len(l.touched); i++ {
+		c := l.touched[i]
+		l.touched[i] = nil
+		if c != nil { // nil: a Goexit ended an earlier settle here
+			c.endTurn()
 		}
 	}
-}
-
-// AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: after the
-// messages that came together, or a batch of timers and posts, before what these have sent is
-// written. It is for work that many callbacks share. Functions that f itself adds run after it. A
-// panic in f is logged and counted. A nil f panics here.
-func (l *Loop) AtTurnEnd(f func()) {
-	l.owner.Check("Loop.AtTurnEnd")
-	needFunc("Loop.AtTurnEnd", f != nil)
-	l.atEnd = append(l.atEnd, f)
-}
-
-// runAtEnd runs what AtTurnEnd was given, until one panics.
-func (l *Loop) runAtEnd() {
-	defer l.rescue(nil)
-	l.current = nil
-	at := 0
-	defer func() { l.atEnd = append(l.atEnd[:0], l.atEnd[at:]...) }()
-	for at < len(l.atEnd) {
-		f := l.atEnd[at]
-		l.atEnd[at] = nil
-		at++
-		f()
+	if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
+		l.touched = nil
 	}
-	l.returned = true
 }
 
 // endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
@@ -358,7 +327,7 @@ const trimEvery = 2 * time.Second
 func (l *Loop) trimSoon() {
 	if !l.wheel.Pending(l.trim) {
 		l.trim = l.wheel.At(l.after(trimEvery), func() {
-			if l.store.Trim(); l.store.Large() {
+			if l.store.Pool.Trim(); l.store.Large() {
 				l.trimSoon()
 			}
 		})

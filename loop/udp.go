@@ -3,7 +3,6 @@ package loop
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -30,86 +29,57 @@ const (
 )
 
 // A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
-// kernel sends there; or the socket of one session that was dialled. It is an engine.PacketSink, by
-// the type below.
+// kernel sends there; or the socket of one session that was dialled. It is the engine.PacketSink.
 type packetPort struct {
 	loop      *Loop
 	ln        *listener // nil if dialled
 	to        engine.Packets
 	local     net.Addr
-	v4        map[key4]*udpSession
-	v6        map[key6]*udpSession
-	last      *udpSession   // whose datagram was the last
+	sessions  map[sessionKey]*udpSession
 	only      *udpSession   // that was dialled
 	looked    time.Duration // when something was received
-	read      bool          // it was, since the last turn of the loop
 	admission admission     // of new peers
-
-	// lastAt is the address that the last new peer has asked, of a socket that has several, and
-	// lastLocal the same with the port.
-	lastAt    netip.Addr
-	lastLocal net.Addr
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket. A peer that asks two
 // addresses of this machine has two sessions.
 type udpSession struct {
+	sessionKey
 	c        *Conn
 	port     *packetPort
-	peer     netip.AddrPort
-	local    netip.Addr // what it asked; zero: as engine.Datagram.Local
-	in       uint64     // bytes received, and
-	out      uint64     // sent, if they are limited
-	factor   uint64     // by so many times
-	unproven bool       // it was opened in a crowd, and has not proved its address
+	in       uint64 // bytes received, and
+	out      uint64 // sent, if they are limited
+	factor   uint64 // by so many times
+	unproven bool   // it was opened in a crowd, and has not proved its address
 }
 
-// key4 is a session's addresses in IPv4, as numbers: a key that is a quarter of the price of the
-// general one.
-type key4 struct{ peer, local uint64 }
-
-// key6 is that of all other sessions.
-type key6 struct {
+// A sessionKey has a session's addresses.
+type sessionKey struct {
 	peer  netip.AddrPort
-	local netip.Addr
-}
-
-func key4Of(peer netip.AddrPort, local netip.Addr) key4 {
-	b := peer.Addr().As4()
-	k := key4{peer: uint64(binary.BigEndian.Uint32(b[:]))<<16 | uint64(peer.Port())}
-	if local.IsValid() {
-		b = local.As4()
-		k.local = uint64(binary.BigEndian.Uint32(b[:]))
-	}
-	return k
+	local netip.Addr // what the peer asked; zero: as engine.Datagram.Local
 }
 
 // newPacketPort returns the port of a listener's socket, which the caller sets.
 func newPacketPort(l *Loop, ln *listener, local net.Addr) *packetPort {
-	return &packetPort{loop: l, ln: ln, local: local, v4: make(map[key4]*udpSession), v6: make(map[key6]*udpSession)}
+	return &packetPort{loop: l, ln: ln, local: local, sessions: make(map[sessionKey]*udpSession)}
 }
 
-// portSink makes a packetPort an engine.PacketSink.
-type portSink packetPort
-
 // Received is a turn of the loop: all that is taken at once.
-func (s *portSink) Received(batch []engine.Datagram, more bool) {
-	p := (*packetPort)(s)
+func (p *packetPort) Received(batch []engine.Datagram) {
 	l := p.loop
 	l.enter()
-	p.looked, p.read = l.now, true
+	p.looked = l.now
 	for len(batch) > 0 {
 		batch = p.deliver(batch)
 	}
-	if p.admission.waiting() > 0 && p.admit(more) {
-		l.again()
+	if len(p.admission.queue) > 0 && !p.admission.goesOn {
+		p.GoOn()
 	}
 	l.leave()
 }
 
 // Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
-func (s *portSink) Failed(err error) {
-	p := (*packetPort)(s)
+func (p *packetPort) Failed(err error) {
 	p.loop.enter()
 	if p.only != nil {
 		p.only.c.beginClose(os.NewSyscallError("read", errors.Unwrap(err)))
@@ -127,7 +97,11 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 	for len(rest) > 0 {
 		d := &rest[0]
 		rest = rest[1:]
-		if s := p.sessionOf(d); s != nil {
+		s := p.only
+		if s == nil {
+			s = p.sessions[sessionKey{d.Peer, d.Local}]
+		}
+		if s != nil {
 			s.received(d)
 		} else {
 			p.newcomer(d)
@@ -141,38 +115,19 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(len(d.Data))
+	l.count.add(numBytesIn, len(d.Data))
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
-	if d.Cut || !c.isOpen() || c.in.pauses != 0 {
-		l.count[numLost]++
-		l.rare = true
+	if !c.isOpen() || c.in.pauses&^queued != 0 {
+		l.count.add(numLost, 1)
 		return
 	}
-	l.count[numMessages]++
+	l.messages++
 	l.current = c
 	if err := c.deliver(d.Data); err != nil {
 		c.refuseInput(err, "a message was refused")
 	}
-}
-
-// sessionOf returns the session of a datagram, or nil.
-func (p *packetPort) sessionOf(d *engine.Datagram) *udpSession {
-	if p.only != nil {
-		return p.only
-	}
-	if s := p.last; s != nil && s.peer == d.Peer && s.local == d.Local {
-		return s
-	}
-	var s *udpSession
-	if d.Peer.Addr().Is4() {
-		s = p.v4[key4Of(d.Peer, d.Local)]
-	} else {
-		s = p.v6[key6{d.Peer, d.Local}]
-	}
-	p.last = s
-	return s
 }
 
 // accept opens a session for the peer of a datagram, or refuses it.
@@ -181,8 +136,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
 	}
-	l.count[numSessions]++
-	l.rare = true
+	l.count.add(numSessions, 1)
 	if err := p.ln.enter(); err != nil {
 		p.refused(err, newPeer)
 		return nil
@@ -194,58 +148,39 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 		return nil
 	}
 	l.load.Add(1)
-	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, unproven: p.admission.crowded}
+	key := sessionKey{d.Peer, d.Local}
+	ss := &udpSession{sessionKey: key, port: p, unproven: p.admission.crowded}
 	caller := l.current
 	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, local: p.localAddr(d.Local), remote: remote})
 	l.current = caller
 	if c.isClosed() {
 		return nil
 	}
-	if d.Peer.Addr().Is4() {
-		p.v4[key4Of(d.Peer, d.Local)] = ss
-	} else {
-		p.v6[key6{d.Peer, d.Local}] = ss
-	}
+	p.sessions[key] = ss
 	return ss
 }
 
-// localAddr returns the address of a new session on this side. Most of them have the same.
+// localAddr returns the address of a new session on this side.
 func (p *packetPort) localAddr(at netip.Addr) net.Addr {
 	own, ok := p.local.(*net.UDPAddr)
 	if !ok || !at.IsValid() {
 		return p.local
 	}
-	if at != p.lastAt {
-		p.lastAt, p.lastLocal = at, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(own.Port)))
-	}
-	return p.lastLocal
+	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(own.Port)))
 }
 
 // newPeer stands for the address of one that is refused as there are too many.
 var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
-	p.loop.count[numRefused]++
+	p.loop.count.add(numRefused, 1)
 	p.loop.server.logRefusal(reason, remote)
-}
-
-// remove forgets a session that has ended.
-func (p *packetPort) remove(s *udpSession) {
-	if p.last == s {
-		p.last = nil
-	}
-	if s.peer.Addr().Is4() {
-		delete(p.v4, key4Of(s.peer, s.local))
-	} else {
-		delete(p.v6, key6{s.peer, s.local})
-	}
 }
 
 // flush sends what waits.
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
-		p.loop.count[numLost] += uint64(lost)
-		p.loop.rare = true
+		p.loop.count.add(numLost, lost)
 	}
 }
 
@@ -289,8 +224,7 @@ func (c *Conn) notSent(err error) error {
 	case errors.Is(err, syscall.EMSGSIZE):
 		return ErrDatagramTooLong
 	case errors.Is(err, syscall.EAGAIN):
-		c.loop.count[numLost]++
-		c.loop.rare = true
+		c.loop.count.add(numLost, 1)
 		return nil // as if it had been lost on the way
 	case c.isDialed():
 		c.abort(err)
@@ -320,15 +254,14 @@ func (c *Conn) LimitReplies(factor int) {
 
 // These methods make a session an engine.Socket. Its Conn never has output that waits.
 
-func (s *udpSession) Write([]byte) (int, error)    { return 0, nil }
-func (s *udpSession) Writev([][]byte) (int, error) { return 0, nil }
-func (s *udpSession) NotifyWritable() bool         { return false }
-func (s *udpSession) Unsent() int                  { return -1 }
-func (s *udpSession) Pause() error                 { return nil }
-func (s *udpSession) Resume()                      {}
-func (s *udpSession) CloseWrite()                  {}
-func (s *udpSession) Divert(engine.Sink)           {}
-func (s *udpSession) Linger() bool                 { return false }
+func (s *udpSession) Write([]byte) (int, error) { return 0, nil }
+func (s *udpSession) NotifyWritable() bool      { return false }
+func (s *udpSession) Unsent() int               { return -1 }
+func (s *udpSession) Pause() error              { return nil }
+func (s *udpSession) Resume()                   {}
+func (s *udpSession) CloseWrite()               {}
+func (s *udpSession) Divert(engine.Sink)        {}
+func (s *udpSession) Linger() bool              { return false }
 
 // Pending reports whether a datagram may wait: for anybody, if the loop has been away.
 func (s *udpSession) Pending() bool {
@@ -341,7 +274,7 @@ func (s *udpSession) Close(bool) {
 		s.port.to.Close()
 		return
 	}
-	s.port.remove(s)
+	delete(s.port.sessions, s.sessionKey)
 }
 
 // servePackets begins to receive, on all loops, for each listener of UDP.
@@ -355,7 +288,7 @@ func (s *Server) servePackets() error {
 			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
 				p.to = to
 				l.ports = append(l.ports, p)
-				return (*portSink)(p)
+				return p
 			})
 			if err != nil {
 				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
@@ -382,22 +315,17 @@ func (l *Loop) closePorts() {
 	l.ports = nil
 }
 
-// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
-func (a *dialing) lookUp() {
-	ctx, cancel := context.WithCancel(context.Background())
-	a.stop = cancel
-	a.loop.server.newcomers.Go(func() {
-		defer cancel()
-		remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
-		_ = a.loop.postUrgent(func() {
-			switch {
-			case a.over:
-			case err != nil:
-				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-			default:
-				a.connectPackets(remotes)
-			}
-		})
+// lookUp looks the name up, beside the loop, and goes on with its addresses on the loop.
+func (a *dialing) lookUp(ctx context.Context) {
+	remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
+	_ = a.loop.postUrgent(func() {
+		switch {
+		case !a.isWanted():
+		case err != nil:
+			a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+		default:
+			a.connectPackets(remotes)
+		}
 	})
 }
 
@@ -442,18 +370,15 @@ func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
-	local, _ := a.localFor(remote)
 	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), a.localFor(remote), remote, p)
 	if err != nil {
 		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
 	p.only = &udpSession{port: p}
-	if a.gone() {
+	if c, _ := a.bringUp(p.only, p.local, net.UDPAddrFromAddrPort(remote)); c == nil {
 		to.Close()
-		return nil
 	}
-	l.begin(a.arrival(p.only, p.local, net.UDPAddrFromAddrPort(remote)))
 	return nil
 }

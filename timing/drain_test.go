@@ -93,8 +93,8 @@ func TestDrainReturnsMemory(t *testing.T) {
 		}
 	}
 	w.Drain(nil)
-	if n := len(w.nodes) + len(w.slots); n > 0 {
-		t.Errorf("%d chunks and slots are left", n)
+	if w.made > 1 || len(w.slots) > 0 {
+		t.Errorf("%d nodes and %d slots are left", w.made-1, len(w.slots))
 	}
 	for range 100 {
 		w.At(at(1), func() {})
@@ -133,8 +133,8 @@ func TestDrainInADrain(t *testing.T) {
 		} else {
 			v.want(t, 1, 3, 4, 9)
 		}
-		if w.Len() != 0 || w.Stop(b) || len(w.nodes) != 0 {
-			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes))
+		if w.Len() != 0 || w.Stop(b) || w.made > 1 {
+			t.Errorf("%d left, of %d nodes", w.Len(), w.made-1)
 		}
 		w.validate(t)
 	}

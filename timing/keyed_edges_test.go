@@ -44,8 +44,8 @@ func TestKeyedDrainBesideOthers(t *testing.T) {
 	if drained == 0 {
 		t.Error("nothing was drained")
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.lock()
+	defer k.leave()
 	k.core.validate(t)
 }
 

@@ -31,11 +31,13 @@ type sharedFace struct{ *Keyed[string, int] }
 
 func (f sharedFace) set(key string, value int, d time.Duration) { must(0, f.Set(key, value, d)) }
 func (f sharedFace) move(key string, d time.Duration) bool      { return f.Move(key, d) }
+func (f sharedFace) now() time.Duration                         { return f.s.now() }
 func (f sharedFace) pass(d time.Duration)                       { pass(d) }
 func (f sharedFace) validate(t testing.TB) {
 	f.lock()
-	defer f.mu.Unlock()
+	defer f.leave()
 	f.core.validate(t)
+	f.s.wheel.validate(t)
 }
 
 type ownedFace struct {

@@ -215,7 +215,7 @@ func TestKeyedLimitAndErrors(t *testing.T) {
 	if err := k.Set(2, 5, time.Hour); err != nil {
 		t.Errorf("replacing one at the limit: %v", err)
 	}
-	mustPanic(t, "timing: NewKeyed with a negative MaxPending", func() { NewKeyed[int, int](KeyedConfig{MaxPending: -1}, nil) })
+	mustPanic(t, "timing: negative MaxPending or Workers", func() { NewKeyed[int, int](KeyedConfig{MaxPending: -1}, nil) })
 	mustPanic(t, "timing: a negative Tick", func() { NewKeyed[int, int](KeyedConfig{Tick: -1}, nil) })
 }
 

@@ -207,7 +207,7 @@ func TestForgottenIsCollected(t *testing.T) {
 		"never due":   func(s *Scheduler) { must(s.AfterFunc(math.MaxInt64, call)) },
 		"is stopped":  func(s *Scheduler) { must(s.AfterFunc(time.Hour, call)); s.Stop() },
 		"is drained":  func(s *Scheduler) { must(s.AfterFunc(0, call)); <-done; s.Drain(nil) },
-		"had workers": func(s *Scheduler) { s.workers = 2; must(s.AfterFunc(0, call)); <-done },
+		"had workers": func(s *Scheduler) { s.cfg.Workers = 2; must(s.AfterFunc(0, call)); <-done },
 	} {
 		s := NewScheduler(SchedulerConfig{})
 		use(s)

@@ -231,8 +231,8 @@ func (s *Scheduler) rounds() uint32 {
 func TestSchedulerProgrammersErrors(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	f := func() {}
-	mustPanic(t, "timing: NewScheduler with a negative MaxPending", func() { NewScheduler(SchedulerConfig{MaxPending: -1}) })
-	mustPanic(t, "timing: NewScheduler with negative Workers", func() { NewScheduler(SchedulerConfig{Workers: -1}) })
+	mustPanic(t, "timing: negative MaxPending or Workers", func() { NewScheduler(SchedulerConfig{MaxPending: -1}) })
+	mustPanic(t, "timing: negative MaxPending or Workers", func() { NewScheduler(SchedulerConfig{Workers: -1}) })
 	mustPanic(t, "timing: a negative Tick", func() { NewScheduler(SchedulerConfig{Tick: -1}) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.AfterFunc(0, nil) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.At(time.Now(), nil) })

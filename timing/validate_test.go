@@ -36,7 +36,7 @@ func (w *Wheel) check() error {
 	if late != len(w.late) || periods != len(w.periods) {
 		return fmt.Errorf("%d late ticks of %d, %d periods of %d", len(w.late), late, len(w.periods), periods)
 	}
-	if w.now >= 0 && w.pos > w.reached(w.now) || w.moving > 0 && w.moving != slotAt(w.moving>>slotBits, w.pos) {
+	if w.now >= 0 && w.pos > w.reached(w.now) || w.moving > 0 && (w.slots[w.moving].first == 0 || w.moving != slotAt(w.moving>>slotBits, w.pos)) {
 		return fmt.Errorf("at tick %d of %d, moving slot %d", w.pos, w.reached(w.now), w.moving)
 	}
 	return w.checkFree(seen)
@@ -47,7 +47,7 @@ func (w *Wheel) digit(level int) int { return slotAt(level, w.pos) & slotMask }
 
 func (w *Wheel) checkSlot(at int, seen map[uint32]bool, counts *Stats, late, periods *int) error {
 	s, level := w.slots[at], at>>slotBits
-	if bit := w.occupied[level]>>(at&slotMask)&1 != 0; !bit && s.first != 0 || (s.first == 0) != (s.last == 0) {
+	if bit := w.occupied[level]>>(at&slotMask)&1 != 0; bit != (s.first != 0) || (s.first == 0) != (s.last == 0) {
 		return fmt.Errorf("occupied says %v, the list is %+v", bit, s)
 	}
 	if ahead := at&slotMask - w.digit(level); s.first != 0 && (ahead < 0 || ahead == 0 && level > 0 && at != w.moving) {
@@ -116,7 +116,7 @@ func (w *Wheel) checkTick(i uint32, n *node, at int) error {
 func (w *Wheel) checkFree(pending map[uint32]bool) error {
 	free := make(map[uint32]bool)
 	for i := w.free; i != 0; i = w.node(i).next {
-		if n := w.node(i); free[i] || pending[i] || n.call != nil || n.gen == lastGen {
+		if n := w.node(i); free[i] || pending[i] || n.call != nil || n.slot != inNone || n.gen == lastGen {
 			return fmt.Errorf("node %d is free: twice %v, pending %v, with a callback %v", i, free[i], pending[i], n.call != nil)
 		}
 		free[i] = true

@@ -1,57 +1,44 @@
 package timing
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
 )
 
-// This file is the whole wheel, from the handle down to the lists. docs/wheel.md explains it with
-// pictures; drain.go empties a wheel in order, and stats.go tells what it holds.
-
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
-	// Tick is the resolution: deadlines are rounded up to a multiple of it. So a callback comes up
-	// to a tick late: with a Tick of 1 s, a delay of 1 s takes between 1 and 2 s. A small tick
-	// costs nothing while nothing is due; a large one is for callbacks that are to come together. 0
-	// means time.Millisecond. A negative Tick is a programmer's error: New panics.
+	// Tick is the resolution: deadlines are rounded up to a multiple of it. With a Tick of 1 s, a
+	// delay of 1 s takes between 1 and 2 s. A small tick costs nothing while nothing is due. 0
+	// means time.Millisecond; New panics if it is negative.
 	Tick time.Duration
 }
 
-// Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The
-// zero Timer was never pending. A Timer is stale once its callback has run, or it was stopped or
-// drained. A stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Extend,
-// Pending and When report false and touch nothing.
+// Timer is the handle of a callback in a [Wheel]: a small comparable value. The zero Timer was
+// never pending. Timers that have run or were stopped, and those of another wheel, are harmless:
+// methods report false and touch nothing.
 type Timer struct {
 	wheel uint32 // Wheel.id
 	index uint32 // of the node
 	gen   uint32 // of the node, while the timer is pending
 }
 
-// Index returns the number of the timer's node, from 1 on. No two pending timers of a wheel have
-// the same, and the numbers of timers that are gone are used again: so an owner can keep what it
-// knows of its timers in a slice beside the wheel. The zero Timer has 0.
+// Index returns the number of the timer's node, from 1 on; 0 for the zero Timer. Numbers are used
+// again: so an owner can keep what it knows of its pending timers in a slice.
 func (t Timer) Index() int { return int(t.index) }
 
 // Due is a timer that [Wheel.Take] hands out.
 type Due struct {
-	Timer Timer         // stale, unless the timer is periodic
+	Timer Timer         // pending if it is periodic
 	When  time.Duration // the deadline, as it was given
 	Func  func()
 }
 
-// Handle returns the pending timer with an Index, the zero Timer if there is none.
-func (w *Wheel) Handle(index int) Timer {
-	if index <= 0 || index >= int(w.made) || w.node(uint32(index)).call == nil {
-		return Timer{}
-	}
-	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
-}
-
 // The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot
-// of the level above. In other words, a slot's number on level k is digit k of its ticks, written
-// to the base 64. At 1 ms, level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
+// of the level above: a slot's number on level k is digit k of its ticks, to the base 64. At 1 ms,
+// level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
 const (
 	slotBits  = 6
 	numSlots  = 1 << slotBits
@@ -61,12 +48,13 @@ const (
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
 // runs there. Make one with [New]: the methods of the zero Wheel panic, but for those that only
-// tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty.
+// tell of it (Now, Len, Next, Stats and Rings), to which it is empty. A nil callback panics, and so
+// does a period that is not positive.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
-// and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
-// to come; [Wheel.Drain] gives it back. A timer takes 32 bytes, and its handle 12, which are the
-// caller's. An empty wheel takes half a KB, one with a timer an hour away 7 KB.
+// and do not allocate once the wheel has grown to its largest size; [Wheel.Drain] gives the memory
+// back. A timer takes 32 bytes, and its handle 12, which are the caller's. An empty wheel takes
+// half a KB, one with a timer an hour away 7 KB.
 type Wheel struct {
 	id   uint32
 	tick uint64        // Config.Tick, in ns
@@ -74,13 +62,10 @@ type Wheel struct {
 	told time.Duration // the last one: before now, if the clock stepped back
 	pos  uint64        // the tick where the hand is: not after now's, and all that was due before has run
 
-	perTick uint64 // 2^(63+shift)/tick, rounded up
-	shift   uint8  // 2^shift >= tick
-
-	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so far.
+	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so
+	// far.
 	slots    []slot
-	occupied [numLevels]uint64 // bit n: slot n of the level has timers, or all of them were stopped
-
+	occupied [numLevels]uint64 // bit n: slot n of the level has timers
 	// moving is the index of a slot of which some timers have moved down and others have not; or 0.
 	moving int
 
@@ -97,8 +82,7 @@ type Wheel struct {
 
 // slot is a list of timers, in the order in which they were added.
 type slot struct {
-	first, last uint32 // nodes
-	count       uint32
+	first, last uint32        // nodes
 	early       time.Duration // not after the earliest deadline, if there is a timer
 }
 
@@ -115,11 +99,12 @@ type node struct {
 // Bits of node.slot.
 const (
 	slotIndex = 1<<10 - 1 // the index
+	inNone    = slotIndex // that of a free node
 	periodic  = 1 << 14   // Wheel.periods has its period
 	extended  = 1 << 15   // its deadline may be later than its slot
 )
 
-// Nodes are allocated in chunks of 32 KB. So they do not move when the wheel grows, and are few
+// Nodes are allocated in chunks of 32 KB, so they do not move when the wheel grows, and are few
 // objects for the garbage collector. The first chunk grows, so that small wheels are small.
 const (
 	chunkBits = 10
@@ -136,46 +121,32 @@ func New(cfg Config) *Wheel {
 	if cfg.Tick < 0 {
 		panic("timing: a negative Tick")
 	}
-	if cfg.Tick == 0 {
-		cfg.Tick = time.Millisecond
-	}
-	w := &Wheel{tick: uint64(cfg.Tick), round: 1}
-	w.shift = uint8(bits.Len64(w.tick - 1))
-	if w.perTick = 1 << 63; w.shift > 0 {
-		w.perTick, _ = bits.Div64(1<<(w.shift-1), 0, w.tick)
-		w.perTick++
-	}
+	w := &Wheel{tick: uint64(cmp.Or(cfg.Tick, time.Millisecond)), round: 1}
 	w.clear()
 	return w
 }
 
-// clear makes w an empty wheel without memory for timers, and all its handles those of another
-// wheel. Its time and its counters stay.
+// clear makes w an empty wheel, whose handles are those of another. Its time and counters stay.
 func (w *Wheel) clear() {
-	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
-	}
+	w.id = max(wheelIDs.Add(1), 1) // it may overflow
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
-	w.nodes, w.made, w.free = nil, 0, 0
+	w.nodes, w.made, w.free = [][]node{make([]node, 1)}, 1, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
-	w.counts.Pending = 0
+	w.counts.Pending, w.counts.Levels = 0, [numLevels]int{}
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
 // is not after the wheel's time, that is the next Advance: never this one, and never inline.
-// Callbacks run in the order of their deadlines, and those of one tick in the order they were
-// added. It panics if f is nil.
+// Callbacks run in the order of their deadlines, and within a tick as they were added.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
 	mustCall("At", f)
 	return w.add(when, f)
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on
-// its own, so a period that is no multiple of the tick does not drift. A period is missed when f is
-// due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in a
-// burst, and its next call is the first one whose tick Advance has not come to. Of periods below a
-// tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
-// panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
-// is not positive.
+// its own: the rate does not drift. Periods whose tick Advance has passed are skipped and counted:
+// f runs once, not in a burst. Of periods below a tick, one in a tick is called. The timer is
+// pending, with its next deadline, while f runs, whose panic does not end it.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	mustRepeat(period, f)
 	t := w.add(first, f)
@@ -195,8 +166,7 @@ func (w *Wheel) add(when time.Duration, f func()) Timer {
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a
-// periodic one inside its own callback included; false once it has run, was stopped, or is no timer
-// of w. The callback and the timer's memory are free at once.
+// periodic one inside its own callback included. What the callback refers to is free at once.
 func (w *Wheel) Stop(t Timer) bool {
 	n := w.find(t)
 	if n == nil {
@@ -208,8 +178,8 @@ func (w *Wheel) Stop(t Timer) bool {
 }
 
 // Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic
-// timer when is the next call, to which those after it are aligned. It reports false, and does
-// nothing, if t is not pending: unlike time.Timer, a timer that has fired is not started again.
+// timer when is the next call, to which those after it are aligned. Unlike time.Timer, a timer that
+// has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	n := w.find(t)
 	if n == nil {
@@ -221,10 +191,8 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 }
 
 // Extend is Reset for timers that are put off again and again and nearly never run, as timeouts
-// are. It does not keep the order: among the timers of its tick, t runs wherever it happens to.
-//
-// A timer that is put off stays in its slot, and only its deadline is changed. When the slot's time
-// has come, the timer is filed anew.
+// are. The timer stays in its slot, and only its deadline is changed. When the slot's time has
+// come, it is filed anew, in no order with the other timers of its tick.
 func (w *Wheel) Extend(t Timer, when time.Duration) bool {
 	n := w.find(t)
 	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 {
@@ -246,6 +214,15 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 	return 0, false
 }
 
+// Handle returns the pending timer with an Index, the zero Timer if there is none.
+func (w *Wheel) Handle(index int) Timer {
+	i := uint32(index)
+	if index <= 0 || index >= int(w.made) || w.node(i).slot == inNone {
+		return Timer{}
+	}
+	return Timer{w.id, i, w.node(i).gen}
+}
+
 // Now returns the wheel's time: the latest that Advance was told.
 func (w *Wheel) Now() time.Duration { return w.now }
 
@@ -253,9 +230,8 @@ func (w *Wheel) Now() time.Duration { return w.now }
 func (w *Wheel) Len() int { return w.counts.Pending }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
-// is pending. It is never later than that, and earlier only if the timer it was for has been
-// stopped or moved away. If work is left because a budget ran out, or timers were added that are
-// already due, it is a time not after the one last given to Advance.
+// is pending. It is earlier only if the timer it was for has been stopped or moved away. While
+// something is due, it is not after the time last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
 	if w.counts.Pending == 0 {
 		return 0, false
@@ -272,14 +248,12 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 
 // Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
 // touches at most budget timers, each callback and each step of a timer to another slot counting
-// one; budget <= 0 means no limit. The other timers that are due stay pending, can be stopped or
-// moved, and make [Wheel.Next] report no later than now. A jump of any length costs what is due,
-// not the ticks passed over. A time earlier than one told before counts as that one.
+// one; budget <= 0 means no limit. What is left stays pending. A jump of any length costs what is
+// due, not the ticks passed over. A time earlier than one told before counts as that one.
 //
 // A callback may call any method but Advance and Take, which panic. Timers it stops do not run,
 // those of the same batch included; timers it adds do not run before the next Advance. If a
-// callback panics, so does Advance, and the wheel is as if the callback had returned: the next
-// Advance goes on with the rest.
+// callback panics, so does Advance, and the wheel is as if the callback had returned.
 func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 	return w.Take(now, budget, nil)
 }
@@ -301,9 +275,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 	if budget <= 0 {
 		budget = math.MaxInt
 	}
-	if w.round++; w.round == 0 {
-		w.round = 1
-	}
+	w.round = max(w.round+1, 1) // it may overflow
 	before := w.counts.Fired
 	w.advancing = true
 	defer func() { w.advancing = false }() // deferred, as a callback may panic
@@ -311,10 +283,9 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 	return int(w.counts.Fired - before)
 }
 
-// run works on one slot after the other until none is due, the budget is used up, or take has
-// enough.
+// run works on one timer after the other until none is due, or budget or take ends it.
 func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
-	for budget > 0 {
+	for ; budget > 0; budget-- {
 		level, tick := w.nextSlot()
 		if tick > target {
 			w.pos = target
@@ -322,103 +293,77 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 		}
 		assert(tick >= w.pos, "the hand goes back")
 		w.pos = tick
-		more := true
-		if level > 0 {
-			budget = w.moveDown(level, budget)
-		} else if budget, more = w.fire(budget, take); !more {
+		i := w.slots[slotAt(level, tick)].first
+		n := w.node(i)
+		switch {
+		case level > 0 || n.slot&extended != 0 && n.when > w.time(tick):
+			w.moveDown(i, n)
+		case n.round == w.round: // added by a callback of this Advance; so were all after it
+			return
+		case !w.fire(i, n, take):
 			return
 		}
 	}
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64
-// if there is none.
+// nextSlot returns the slot to work on next, by its level and first tick, or math.MaxUint64.
 //
 // A timer's level is the highest digit in which its tick differs from the hand's. So all timers of
 // a level are due before any of the levels above, and within a level the lower slots come first. A
 // slot that is moving is the exception: it was the first, and some of its timers are below already.
 func (w *Wheel) nextSlot() (level int, tick uint64) {
 	if w.moving > 0 {
-		if w.slots[w.moving].first != 0 {
-			return w.moving >> slotBits, w.pos
-		}
-		w.moving = 0
+		return w.moving >> slotBits, w.pos
 	}
-	for level := range w.occupied {
-		for w.occupied[level] != 0 {
-			n := bits.TrailingZeros64(w.occupied[level])
-			if w.slots[level<<slotBits|n].first != 0 {
-				shift := uint(level) * slotBits
-				return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
-			}
-			w.occupied[level] &^= 1 << n
+	for level, occupied := range w.occupied {
+		if occupied != 0 {
+			n, shift := bits.TrailingZeros64(occupied), uint(level)*slotBits
+			return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
 		}
 	}
 	return 0, math.MaxUint64
 }
 
-// moveDown files the timers of a level's present slot anew, on lower levels, and returns the budget
-// that is left. A slot may take several calls. Meanwhile the wheel stands still, and newcomers for
+// moveDown files the first timer of the present slot anew: on a lower level, or, if it was
+// extended, where its deadline is. Until the slot is empty the hand stands still, and newcomers for
 // the time of the slot go after the timers in it.
-func (w *Wheel) moveDown(level, budget int) (left int) {
-	at := slotAt(level, w.pos)
+func (w *Wheel) moveDown(i uint32, n *node) {
+	at, tick := int(n.slot&slotIndex), w.tickOf(i, n)
+	w.unlink(i, n)
 	w.moving = 0 // so that place finds the level below
-	for ; budget > 0 && w.slots[at].first != 0; budget-- {
-		i := w.slots[at].first
-		n := w.node(i)
-		tick := w.tickOf(i, n)
-		w.unlink(i, n)
-		w.place(i, n, tick)
-		w.counts.Cascaded++
-	}
-	if w.slots[at].first != 0 {
+	w.place(i, n, tick)
+	if at >= numSlots && w.slots[at].first != 0 {
 		w.moving = at
 	}
-	return budget
+	w.counts.Cascaded++
 }
 
-// fire runs the timers of the present tick, oldest first, and returns the budget that is left, and
-// whether Take is to go on.
-func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
-	at, now := slotAt(0, w.pos), w.time(w.pos)
-	for ; budget > 0 && w.slots[at].first != 0; budget-- {
-		i := w.slots[at].first
-		n := w.node(i)
-		if n.round == w.round { // added by a callback of this Advance; so were all after it
-			return budget, false
-		}
-		assert(!asserting || n.round != 0 || n.slot&extended != 0 || w.up(n.when) == w.pos, "called at another tick")
-		w.unlink(i, n)
-		if n.slot&extended != 0 && n.when > now {
-			w.place(i, n, w.up(n.when))
-			w.counts.Cascaded++
-			continue
-		}
-		// All is settled before the callback starts, so that it may do anything, panic included.
-		due := Due{Timer{w.id, i, n.gen}, n.when, n.call}
-		w.counts.Fired++
-		if n.slot&periodic == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
-			w.release(i, n)
-		} else {
-			next, skipped := nextPeriod(n.when, w.periods[i], w.time(w.reached(w.now)))
-			w.counts.Skipped += skipped
-			n.when, n.round = next, 0
-			n.slot &^= extended
-			w.place(i, n, w.up(next))
-		}
-		if take == nil {
-			due.Func()
-		} else if !take(due) {
-			return budget - 1, false
-		}
+// fire runs a timer of the present tick and reports whether Take is to go on.
+func (w *Wheel) fire(i uint32, n *node, take func(Due) bool) (more bool) {
+	assert(!asserting || n.round != 0 || n.slot&extended != 0 || w.up(n.when) == w.pos, "called at another tick")
+	// All is settled before the callback starts, so that it may do anything, panic included.
+	w.unlink(i, n)
+	due := Due{Timer{w.id, i, n.gen}, n.when, n.call}
+	w.counts.Fired++
+	if n.slot&periodic == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
+		w.release(i, n)
+	} else {
+		next, skipped := nextPeriod(n.when, w.periods[i], w.time(w.reached(w.now)))
+		w.counts.Skipped += skipped
+		n.when, n.round = next, 0
+		n.slot &^= extended
+		w.place(i, n, w.up(next))
 	}
-	return budget, true
+	if take != nil {
+		return take(due)
+	}
+	due.Func()
+	return true
 }
 
 // nextPeriod returns the first deadline after the time reached, that of a tick, of a timer that was
-// due at when, and how many it skips on the way. So a period is missed only when its tick has
-// passed: its deadline may have, if the owner is late, but it is still to be called. A deadline
-// beyond the end of time becomes math.MaxInt64.
+// due at when, and how many it skips on the way: a period is missed only when its tick has passed.
+// A deadline beyond the end of time becomes math.MaxInt64.
 func nextPeriod(when, period, reached time.Duration) (next time.Duration, skipped uint64) {
 	reached = max(reached, when)             // later, if it was due when it was added
 	behind := uint64(reached) - uint64(when) // exact even where the signed difference overflows
@@ -460,7 +405,7 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 		w.occupied[level] |= 1 << (at & slotMask)
 	}
 	s.early = min(s.early, n.when)
-	s.count++
+	w.counts.Levels[level]++
 	if n.slot&extended == 0 {
 		n.prev, n.next = s.last, 0
 	} else {
@@ -470,6 +415,25 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	w.link(s, n, i, i)
 	if n.round != 0 && level > 0 { // on level 0 its slot tells its tick
 		w.late[i] = tick
+	}
+}
+
+// unlink takes a node out of its slot.
+func (w *Wheel) unlink(i uint32, n *node) {
+	at := int(n.slot & slotIndex)
+	s := &w.slots[at]
+	assert(!asserting || n.prev == 0 && s.first == i || w.node(n.prev).next == i, "a timer is not behind the one before it")
+	assert(!asserting || n.next == 0 && s.last == i || w.node(n.next).prev == i, "a timer is not before the one behind it")
+	w.link(s, n, n.next, n.prev)
+	w.counts.Levels[at>>slotBits]--
+	if s.first == 0 {
+		w.occupied[at>>slotBits] &^= 1 << (at & slotMask)
+		if at == w.moving {
+			w.moving = 0
+		}
+	}
+	if n.round != 0 {
+		delete(w.late, i)
 	}
 }
 
@@ -498,17 +462,6 @@ func (w *Wheel) tickOf(i uint32, n *node) uint64 {
 	return w.late[i]
 }
 
-// unlink takes a node out of its slot.
-func (w *Wheel) unlink(i uint32, n *node) {
-	s := &w.slots[n.slot&slotIndex]
-	assert(!asserting || w.isLinked(s, i, n), "a list that does not lead to its timer")
-	s.count--
-	w.link(s, n, n.next, n.prev)
-	if n.round != 0 {
-		delete(w.late, i)
-	}
-}
-
 // find returns the node of a pending timer, or nil.
 func (w *Wheel) find(t Timer) *node {
 	if t.wheel != w.id || t.wheel == 0 {
@@ -532,9 +485,7 @@ func (w *Wheel) newNode() uint32 {
 		return i
 	}
 	mustBeMade(w)
-	if w.made == 0 {
-		w.nodes, w.made = [][]node{make([]node, 1)}, 1
-	} else if w.made&chunkMask == 0 {
+	if w.made&chunkMask == 0 {
 		w.nodes = append(w.nodes, make([]node, 0, chunkLen))
 	}
 	last := &w.nodes[len(w.nodes)-1]
@@ -549,7 +500,7 @@ func (w *Wheel) release(i uint32, n *node) {
 		delete(w.periods, i)
 	}
 	n.call = nil // what it refers to is free at once
-	n.slot, n.round = 0, 0
+	n.slot, n.round = inNone, 0
 	w.counts.Pending--
 	if n.gen++; n.gen != lastGen {
 		n.next, w.free = w.free, i
@@ -561,13 +512,8 @@ func slotAt(level int, tick uint64) int {
 	return level<<slotBits | int(tick>>(uint(level)*slotBits)&slotMask)
 }
 
-// down returns the last tick that is not after t. t >= 0. It divides by w.tick, in a quarter of the
-// time that a division takes: Granlund and Montgomery, "Division by Invariant Integers using
-// Multiplication" (PLDI 1994), for dividends of 63 bits.
-func (w *Wheel) down(t time.Duration) uint64 {
-	hi, _ := bits.Mul64(uint64(t)<<1, w.perTick)
-	return hi >> (w.shift & 63)
-}
+// down returns the last tick that is not after t. t >= 0.
+func (w *Wheel) down(t time.Duration) uint64 { return uint64(t) / w.tick }
 
 // up returns the first tick that is not before t. t >= 1.
 func (w *Wheel) up(t time.Duration) uint64 { return w.down(t-1) + 1 }
@@ -581,12 +527,38 @@ func (w *Wheel) reached(t time.Duration) uint64 {
 	return w.down(t)
 }
 
-// time returns the time of a tick. The tick that rounding up can put after the end of time is at
-// its end.
+// time returns the time of a tick, which is at most the end of time.
 func (w *Wheel) time(n uint64) time.Duration {
 	hi, lo := bits.Mul64(n, w.tick)
 	if hi != 0 || lo > math.MaxInt64 {
 		return math.MaxInt64
 	}
 	return time.Duration(lo)
+}
+
+// mustBeMade panics for the wheel of what is zero. It needs no lock.
+func mustBeMade(w *Wheel) {
+	if w == nil || w.tick == 0 {
+		panic("timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function")
+	}
+}
+
+func mustCall(method string, f func()) {
+	if f == nil {
+		panic("timing: " + method + " with a nil func")
+	}
+}
+
+func mustRepeat(period time.Duration, f func()) {
+	mustCall("Every", f)
+	if period <= 0 {
+		panic("timing: Every with a period that is not positive")
+	}
+}
+
+// assert panics if an invariant of the wheel does not hold, in builds that look: see asserting.
+func assert(holds bool, fault string) {
+	if asserting && !holds {
+		panic("timing: the wheel is broken: " + fault)
+	}
 }

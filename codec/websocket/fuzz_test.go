@@ -135,8 +135,9 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(saved, more("x").wire())
-	f.Add([]byte("\x01\x02\x0f\x01\x01\x02\x03abchel"), last("lo").wire())
-	f.Add([]byte("\x01\x07\x0f\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"), []byte{})
+	f.Add([]byte("\x02\x02\x0f\x01\x01\x03abchel"), last("lo").wire())
+	f.Add([]byte("\x02\x00\x0f\x01\x01\x03abchel"), last("lo").wire()) // a message that nothing goes on with
+	f.Add([]byte("\x02\x07\x0f\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), []byte{})
 	f.Fuzz(func(t *testing.T, state, input []byte) {
 		c := cfg.New().(*websocket.Conn)
 		if c.Restore(state) != nil {

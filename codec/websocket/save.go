@@ -9,7 +9,7 @@ import (
 )
 
 // savedVersion is the first byte of what Save returns. It changes when the rest does.
-const savedVersion = 1
+const savedVersion = 2
 
 // errUnsaved is the error of a connection that is not in the middle of a conversation.
 var errUnsaved = errors.New("websocket: the state can only be saved of a server's connection that is open")
@@ -28,7 +28,6 @@ func (c *Conn) Save() ([]byte, error) {
 		}
 	}
 	b := []byte{savedVersion, flags, c.window, byte(c.kind), byte(c.send)}
-	b = binary.AppendUvarint(b, uint64(c.valid))
 	b = binary.AppendUvarint(b, uint64(len(c.protocol)))
 	return append(append(b, c.protocol...), c.message...), nil
 }
@@ -39,22 +38,19 @@ func (c *Conn) Restore(state []byte) error {
 		return fmt.Errorf("websocket: a saved state of another version, or none: % .8x", state)
 	}
 	flags, rest := state[1], state[5:]
-	valid, n := binary.Uvarint(rest)
-	size, m := binary.Uvarint(rest[max(n, 0):])
-	if n <= 0 || m <= 0 || size > uint64(len(rest)-n-m) {
+	size, n := binary.Uvarint(rest)
+	if n <= 0 || size > uint64(len(rest)-n) {
 		return errors.New("websocket: a saved state that is cut short")
 	}
-	rest = rest[n+m:]
-	message := rest[size:]
-	if valid > uint64(len(message)) || len(message) > c.config.maxMessage() || state[2] > maxWindow {
+	protocol, message := rest[n:][:size], rest[n:][size:]
+	fragmented := flags&2 != 0
+	if len(message) > c.config.maxMessage() || len(message) > 0 && !fragmented || state[2] > maxWindow {
 		return errors.New("websocket: a saved state that does not fit")
 	}
-	c.phase, c.peer, c.protocol = open, nil, string(rest[:size])
-	c.deflate, c.fragmented, c.compressed = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	c.phase, c.peer, c.protocol = open, nil, string(protocol)
+	c.deflate, c.fragmented, c.compressed = flags&1 != 0, fragmented, flags&4 != 0
 	c.window, c.kind, c.send = state[2], Kind(state[3]), Kind(state[4])
-	if c.valid = int(valid); len(message) > 0 {
-		c.message = append([]byte(nil), message...)
-	}
+	c.message, c.valid = append([]byte(nil), message...), 0 // its text is checked anew
 	return nil
 }
 

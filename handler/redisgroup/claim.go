@@ -24,97 +24,146 @@ type hold struct {
 
 // A claimant is a connection that has claimed a name.
 type claimant struct {
-	ref         loop.Ref
-	name, owner string
-	then        func(c *loop.Conn, err error)
-	gone        bool // guarded by the keeper's mu
+	ref  loop.Ref
+	then func(c *loop.Conn, err error)
+	gone bool // guarded by the keeper's mu
 }
 
-// A question is one call of claim.lua, by way of Hub.asking: so the answers to all that were asked
-// before are known when the next one's is. The keeper's mu guards it once it was asked.
+// A question is a call of claim.lua, on the lane of the nodes: so the answers to all that were
+// asked before are known when the next one's is. The keeper's mu guards it.
 type question struct {
+	keeper          *keeper
 	op, name, owner string
 	token           uint64
 	by              *claimant // of a claim: the connection, if it is for one
-	hold            *hold     // of again
+	again           bool      // of a claim: of a name that the process has, and Redis has not
 
 	node      string // who asks, and
 	term      int    // in which term
-	answered  chan struct{}
-	abandoned bool // nobody waits for the answer
+	abandoned bool   // nobody waits for the answer
 	got       uint64
 	err       error
+	done      chan struct{} // closed when it is answered
 }
 
+// maxAsked is how many claims may be under way: each takes memory, and anybody may claim a name.
+const maxAsked = 4096
+
+// errAway is why a name was not claimed as too many wait to be.
+var errAway = errors.New("redisgroup: Redis does not answer")
+
 // post asks Redis. k.mu is held.
-func (k *keeper) post(q *question) error {
-	q.answered = make(chan struct{})
-	bucket := k.hub.keys.buckets
-	err := k.hub.asking.add(&outgoing{place: place{bucket: bucket, channel: k.hub.keys.tag(bucket)}, op: opName, question: q})
+func (k *keeper) post(q question) (*question, error) {
+	q.keeper, q.done = k, make(chan struct{})
+	err := q.queue()
 	if err == nil {
 		k.asked++
 	}
-	return err
+	return &q, err
 }
 
-// claimArgs are the keys and arguments of claim.lua, see there.
-func (k *keeper) claimArgs(q *question) ([]string, []any) {
+func (q *question) queue() error {
+	keys := &q.keeper.hub.keys
+	return q.keeper.hub.ask(&outgoing{place: place{bucket: keys.buckets}, op: opAsk, ask: q})
+}
+
+func (q *question) void() bool  { return false }
+func (q *question) weight() int { return 1 }
+
+func (q *question) command() (*script, []string, []any) {
+	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q.node, q.term = k.nameLocked(), k.term
 	keys := &k.hub.keys
-	return []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
-		[]any{q.op, q.node, q.name, q.owner, q.token}
+	return claimScript, []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
+		[]any{q.op, q.node, q.name, q.owner, q.token, q.again}
 }
 
-// end takes the answer to q. Where it did not come, or came too late for who asked, a list of what
-// Redis has will tell.
-func (k *keeper) end(q *question, cmd *redis.Cmd) {
+// answered takes the answer to q. A node without a lease asks again when it has one, one who knows
+// an old token with the new one, and who claims after a loss when that is over.
+func (q *question) answered(cmd *redis.Cmd) error {
+	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked--
-	switch q.op {
-	case "list":
-		if q.err = k.compare(q, cmd); q.err != nil {
-			k.dirty = true // until the next lease
-		}
-	default:
-		if q.got, q.err = cmd.Uint64(); q.op != "release" {
-			k.newest = max(k.newest, q.got)
-		}
-		k.settle(q)
+	err := cmd.Err()
+	value := uint64(0)
+	if err != nil {
+		_, text, _ := strings.Cut(err.Error(), " ")
+		value, _ = strconv.ParseUint(text, 10, 64)
 	}
-	close(q.answered)
+	switch {
+	case redis.HasErrorPrefix(err, "NOLEASE"):
+		return err
+	case redis.HasErrorPrefix(err, "STALE") && !q.again:
+		q.token = value
+		return err
+	case redis.HasErrorPrefix(err, "LOST"):
+		k.hub.after(time.Duration(value)*time.Millisecond+keepSlack, func() { _ = q.queue() })
+		return nil
+	}
+	k.asked--
+	q.err = err
+	if q.op == "list" {
+		q.err = k.compare(q, cmd)
+	} else {
+		q.got, q.err = cmd.Uint64()
+	}
+	k.settle(q)
+	close(q.done)
+	return nil
 }
 
-// settle does what an answer says. k.mu is held.
+func (q *question) refuse(err error) {
+	cmd := redis.NewCmd(q.keeper.hub.ctx)
+	cmd.SetErr(err)
+	_ = q.answered(cmd)
+}
+
+// settle does what an answer says. Where there is none a list of what Redis has will tell. k.mu is
+// held.
 func (k *keeper) settle(q *question) {
 	ho := k.held[q.name]
-	stale := redis.HasErrorPrefix(q.err, "STALE") // its owner has claimed it in another process since
 	switch {
-	case q.op == "again" && (stale || q.err == nil && q.got == 0):
-		if ho != nil && ho == q.hold && ho.token == q.token {
+	case redis.HasErrorPrefix(q.err, "STALE"): // its owner has claimed it in another process since
+		if ho != nil && ho.token == q.token {
 			delete(k.held, q.name)
-			if !stale {
-				k.tellLost(q.name, ho)
-			}
 		}
-	case q.abandoned, !stale && classify(q.err) == unclear:
-		k.doubt()
-	case q.err != nil, q.op == "release":
+	case q.err != nil:
+		k.dirty = true
+		k.renewNow()
 	case q.op == "claim" && q.got > 0:
 		k.granted(q)
-	case q.op == "again" && ho == q.hold:
-		ho.token, ho.term = max(ho.token, q.got), q.term
-	case q.op == "again": // it was released meanwhile
-		k.doubt()
+	case q.op == "claim" && ho != nil && ho.owner == q.owner:
+		delete(k.held, q.name)
+		k.tellLost(q.name, ho)
 	}
 }
 
-// doubt compares soon what Redis has with what this process has. k.mu is held.
-func (k *keeper) doubt() {
-	k.dirty = true
-	k.renewNow()
+// granted notes what a claim was granted. k.mu is held.
+func (k *keeper) granted(q *question) {
+	k.newest = max(k.newest, q.got)
+	ho := k.held[q.name]
+	if ho == nil || ho.owner != q.owner {
+		if ho != nil {
+			k.tellLost(q.name, ho)
+		}
+		ho = &hold{owner: q.owner, by: make(map[*claimant]struct{})}
+		k.held[q.name] = ho
+	}
+	ho.token, ho.term = q.got, q.term
+	if !q.again && !q.abandoned && (q.by == nil || !q.by.gone) {
+		ho.by[q.by] = struct{}{}
+	}
+	k.endUnclaimed(q.name, ho)
+}
+
+// endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
+func (k *keeper) endUnclaimed(name string, ho *hold) {
+	if len(ho.by) == 0 {
+		delete(k.held, name)
+		_, _ = k.post(question{op: "release", name: name, owner: ho.owner, token: ho.token}) // Close gives all back
+	}
 }
 
 // compare makes Redis and this process agree on names: what Redis has and the process has not is
@@ -135,77 +184,41 @@ func (k *keeper) compare(q *question, cmd *redis.Cmd) error {
 			return errors.Join(errAnswer, err)
 		}
 		if ho := k.held[name]; ho != nil && ho.owner == owner {
-			ho.token, ho.term, there[name] = max(ho.token, token), q.term, true
-		} else if err := k.post(&question{op: "release", name: name, owner: owner, token: token}); err != nil {
-			return err
+			ho.token, ho.term, there[name] = token, q.term, true
+		} else {
+			_, _ = k.post(question{op: "release", name: name, owner: owner, token: token})
 		}
 	}
 	for name, ho := range k.held {
-		if there[name] {
-			continue
-		}
-		if err := k.post(&question{op: "again", name: name, owner: ho.owner, token: ho.token, hold: ho}); err != nil {
-			return err
+		if !there[name] {
+			_, _ = k.post(question{op: "claim", name: name, owner: ho.owner, token: ho.token, again: true})
 		}
 	}
 	return nil
 }
 
-// Bounds of questions.
-const (
-	maxClaimTries = 5    // how often one is repeated that came too early or too late
-	maxAsked      = 4096 // how many claims may be under way: each takes memory, and anybody may claim a name
-)
-
-// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease
-// waits for one.
-func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
-	for tries := 0; ; tries++ {
-		got, err := k.wait(ctx, q)
-		if err == nil || tries == maxClaimTries {
-			return got, err
-		}
-		again := &question{op: q.op, name: q.name, owner: q.owner, token: q.token, by: q.by}
-		code, text, _ := strings.Cut(err.Error(), " ")
-		value, _ := strconv.ParseUint(text, 10, 64)
-		switch code {
-		case "NOLEASE":
-			err = await(ctx, k.awaitLease)
-		case "STALE":
-			again.token, err = value, nil
-		case "LOST":
-			err = await(ctx, func() error {
-				k.hub.pause(time.Duration(value)*time.Millisecond + keepSlack)
-				return nil
-			})
-		}
-		if err != nil {
-			return got, err
-		}
-		q = again
-		k.mu.Lock()
-		err = k.post(q)
-		k.mu.Unlock()
-		if err != nil {
-			return 0, err
-		}
-	}
-}
-
-// wait returns the answer to a question, or that ctx has ended.
-func (k *keeper) wait(ctx context.Context, q *question) (uint64, error) {
+// wait returns the answer to a question, which is 0 if the name is another's, or that ctx has
+// ended.
+func (k *keeper) wait(ctx context.Context, q *question) error {
+	var err error
 	select {
-	case <-q.answered:
+	case <-q.done:
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-k.hub.ctx.Done():
+		err = ErrClosed
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
-	case <-q.answered:
-		return q.got, q.err
+	case <-q.done:
+		if q.err == nil && q.got == 0 {
+			return ErrTaken
+		}
+		return q.err
 	default:
 		q.abandoned = true
-		return 0, ctx.Err()
+		return err
 	}
 }
 
@@ -231,47 +244,16 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 // claim claims a name for by, or for as long as it is not released if by is nil.
 func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
-	q, err := &question{op: "claim", name: name, owner: owner, token: k.newest, by: by}, errAway
-	if k.asked < maxAsked {
-		err = k.post(q)
+	if k.asked >= maxAsked {
+		k.mu.Unlock()
+		return errAway
 	}
+	q, err := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, by: by})
 	k.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	got, err := k.ask(ctx, q)
-	if err == nil && got == 0 {
-		return ErrTaken
-	}
-	return err
-}
-
-// errAway is why a name was not claimed as too many wait to be.
-var errAway = errors.New("redisgroup: Redis does not answer")
-
-// granted notes what a claim was granted. k.mu is held.
-func (k *keeper) granted(q *question) {
-	ho := k.held[q.name]
-	if ho == nil || ho.owner != q.owner {
-		if ho != nil {
-			k.tellLost(q.name, ho)
-		}
-		ho = &hold{owner: q.owner, by: make(map[*claimant]struct{})}
-		k.held[q.name] = ho
-	}
-	ho.token, ho.term = max(ho.token, q.got), q.term
-	if q.by == nil || !q.by.gone {
-		ho.by[q.by] = struct{}{}
-	}
-	k.endUnclaimed(q.name, ho)
-}
-
-// endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
-func (k *keeper) endUnclaimed(name string, ho *hold) {
-	if len(ho.by) == 0 {
-		delete(k.held, name)
-		_ = k.post(&question{op: "release", name: name, owner: ho.owner, token: ho.token}) // Close gives all back
-	}
+	return k.wait(ctx, q)
 }
 
 // Release gives back a name that owner has claimed in this process. ErrTaken: it has not, or it has
@@ -288,22 +270,12 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 		return ErrTaken
 	}
 	delete(k.held, name)
-	q := &question{op: "release", name: name, owner: owner, token: ho.token}
-	err := k.post(q)
+	q, err := k.post(question{op: "release", name: name, owner: owner, token: ho.token})
 	k.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	got, err := k.ask(ctx, q)
-	if err == nil && got == 0 {
-		err = ErrTaken
-	}
-	if err != nil {
-		k.mu.Lock()
-		k.doubt()
-		k.mu.Unlock()
-	}
-	return err
+	return k.wait(ctx, q)
 }
 
 // Token returns the fencing token of the grant by which owner has a name in this process: larger
@@ -334,8 +306,8 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	by := &claimant{ref: c.Ref(), name: name, owner: owner, then: then}
-	c.AfterClose(func(error) { h.keeper.leave(by) })
+	by := &claimant{ref: c.Ref(), then: then}
+	c.AfterClose(func(error) { h.keeper.leave(name, by) })
 	return loop.Offload(c, func(ctx context.Context) error { return h.keeper.claim(ctx, name, owner, by) }, then)
 }
 
@@ -352,17 +324,13 @@ func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 }
 
 // leave is called when by has closed.
-func (k *keeper) leave(by *claimant) {
+func (k *keeper) leave(name string, by *claimant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	by.gone = true
-	ho := k.held[by.name]
-	if ho == nil {
-		return
-	}
-	if _, has := ho.by[by]; has {
+	if ho := k.held[name]; ho != nil {
 		delete(ho.by, by)
-		k.endUnclaimed(by.name, ho)
+		k.endUnclaimed(name, ho)
 	}
 }
 

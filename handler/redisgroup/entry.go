@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -133,4 +134,43 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 func parsePublished(room, payload string) (e Entry, ok bool) {
 	id, text, _ := strings.Cut(payload, " ")
 	return parseEntry(room, id, text)
+}
+
+// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {e, entry}}.
+func parseEntries(room string, raw any) ([]Entry, error) {
+	list, _ := raw.([]any)
+	got := make([]Entry, 0, len(list))
+	for _, x := range list {
+		pair, _ := x.([]any)
+		if len(pair) != 2 {
+			return nil, errAnswer
+		}
+		id, _ := pair[0].(string)
+		fields, _ := pair[1].([]any)
+		if len(fields) != 2 {
+			return nil, errAnswer
+		}
+		text, _ := fields[1].(string)
+		e, ok := parseEntry(room, id, text)
+		if !ok {
+			return nil, errAnswer
+		}
+		got = append(got, e)
+	}
+	return got, nil
+}
+
+// parseRange reads what catchup.lua and history.lua return first: entries, and the position of the
+// last one of the stream.
+func parseRange(room string, raw []any, err error) (got []Entry, end Position, e error) {
+	if err != nil {
+		return nil, end, err
+	}
+	if len(raw) < 2 {
+		return nil, end, errAnswer
+	}
+	id, _ := raw[1].(string)
+	end, err = ParsePosition(id)
+	got, e = parseEntries(room, raw[0])
+	return got, end, errors.Join(err, e)
 }

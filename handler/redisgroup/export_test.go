@@ -42,39 +42,37 @@ func Live(h *Hub) (n int) {
 
 // Unclear returns how many messages wait to be tried again that Redis may have taken.
 func Unclear(h *Hub) (n int) {
-	h.publishing.mu.Lock()
-	defer h.publishing.mu.Unlock()
-	for _, q := range h.publishing.queues {
-		for _, o := range q.items {
+	for _, l := range h.publishing {
+		l.mu.Lock()
+		for _, o := range l.items {
 			if o.unclear {
 				n++
 			}
 		}
+		l.mu.Unlock()
 	}
 	return n
 }
 
 // Together has what f publishes go out in one batch, of a Hub on one server.
 func Together(h *Hub, f func()) {
-	l := h.publishing
-	w := newWorker(l, nil)
-	w.taken = []int{0}
+	l := h.publishing[0]
 	for held := false; !held; time.Sleep(time.Millisecond) {
 		l.mu.Lock()
-		if q := &l.queues[0]; q.taker == nil { // as if w had taken from it
-			q.taker, held = w, true
+		if !l.running { // as if it ran
+			l.running, held = true, true
 		}
 		l.mu.Unlock()
 	}
 	f()
-	l.release(w)
+	h.sending.Go(l.run)
 }
 
 // Held reports whether h has a lease.
 func Held(h *Hub) bool {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
-	return h.keeper.leased
+	return !h.keeper.until.IsZero()
 }
 
 // Claimed returns for whom h would claim a name again, or "".
@@ -121,25 +119,33 @@ func Joining(h *Hub) (n int) {
 // SlotMoved does what a cluster does that moves the slot of a plain room away.
 func SlotMoved(h *Hub, room string) {
 	p := h.keys.place(plainRoom, room)
-	_ = h.masters.link(p.bucket).subs.answered("sunsubscribe", p.channel)
+	_ = h.masters.link(p.bucket).answered("sunsubscribe", p.channel)
 }
 
 // MovedFor is for how long a room whose slot has moved is not subscribed to again.
-const MovedFor = movedWait
+const MovedFor = reloadWait
 
 // Subscriptions returns how many channels are subscribed to, or may have to be.
 func Subscriptions(h *Hub) (n int) {
-	for _, l := range h.masters.all() {
-		l.subs.mu.Lock()
-		n += len(l.subs.have)
-		for channel := range l.subs.touched {
-			if l.subs.have[channel] == nil {
+	for l := range links(h) {
+		l.mu.Lock()
+		n += len(l.have)
+		for channel := range l.touched {
+			if l.have[channel] == nil {
 				n++
 			}
 		}
-		l.subs.mu.Unlock()
+		l.mu.Unlock()
 	}
 	return n
+}
+
+func links(h *Hub) map[*link]struct{} {
+	all := make(map[*link]struct{})
+	for b := range h.keys.buckets {
+		all[h.masters.link(b)] = struct{}{}
+	}
+	return all
 }
 
 // Timers returns how much h has to do later.

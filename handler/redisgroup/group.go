@@ -65,7 +65,7 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	if r != nil && h.cfg.OneOrder {
 		return h.publishExcept(r, o, except)
 	}
-	err := h.publishing.add(o)
+	err := h.publish(o)
 	if r != nil {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}
@@ -98,7 +98,7 @@ func (r *room) takePlain(payload []byte) {
 func (r *room) deliverPlain(kind byte, except loop.Ref, data []byte) error {
 	if kind == plainKick {
 		reason := string(data)
-		r.each(nil, func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
+		r.each(func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
 		return nil
 	}
 	return r.local.BroadcastExcept(except, data)

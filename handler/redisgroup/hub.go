@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,22 +31,25 @@ type Hub struct {
 	masters *masters
 	timers  *timing.Scheduler
 	keeper  keeper
+	members *loop.Local[memberships]
 
-	publishing, asking *lane
-	receipts           []time.Time // by bucket: when there was one; for the worker that has taken from it
+	publishing, asking []*lane // by bucket
 
-	seq      atomic.Uint64 // of what was published
-	commands atomic.Uint64 // with which it was, see publish.lua
-	stats    counters
-	errors   errorGate
+	seq atomic.Uint64 // of what was published
+
+	statsMu     sync.Mutex
+	stats       Stats
+	errors      int // that were told or dropped since errorsSince
+	errorsSince time.Time
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
 	closed bool
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	sending sync.WaitGroup // lanes
+	wg      sync.WaitGroup
 }
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
@@ -64,13 +68,13 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.keys = keys{prefix: cfg.Prefix, buckets: 1}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
+	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper.init(h)
 	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err
 	}
-	h.receipts = make([]time.Time, h.keys.buckets)
-	h.publishing, h.asking = newLane(h, 0), newLane(h, 1)
+	h.publishing, h.asking = newLanes(h), newLanes(h)
 	if err := h.masters.start(ctx); err != nil {
 		if !cfg.Lazy {
 			h.stop(ctx)
@@ -79,7 +83,6 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.wg.Go(h.keeper.run)
-	h.wg.Go(h.keeper.runReaper)
 	return h, nil
 }
 
@@ -105,27 +108,15 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.closed = true
 	h.mu.Unlock()
-	err := h.flush(ctx)
-	if e := await(ctx, func() error { return h.keeper.resign(ctx) }); err == nil {
-		err = e
+	for h.queued() > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
-	if err != nil && ctx.Err() != nil {
+	err := await(ctx, func() error { return h.keeper.resign(ctx) })
+	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	h.stop(ctx)
 	return err
-}
-
-// flush waits until all that is to be published has been.
-func (h *Hub) flush(ctx context.Context) error {
-	for h.publishing.len() > 0 {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return nil
 }
 
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
@@ -136,26 +127,39 @@ func (h *Hub) stop(ctx context.Context) {
 	h.mu.Unlock()
 	h.cancel()
 	h.timers.Stop()
-	_ = await(ctx, func() error { h.wg.Wait(); return nil })
-	for _, o := range append(h.publishing.close(), h.asking.close()...) {
-		switch {
-		case o.unclear && o.message():
-			h.abandon(o, ErrUncertain)
-		case o.message() || o.op == opName:
-			h.abandon(o, ErrClosed)
-		}
+	for _, l := range slices.Concat(h.publishing, h.asking) {
+		l.mu.Lock() // none begins to run any more
+		l.mu.Unlock()
 	}
+	h.sending.Wait() // which waits for nobody
+	_ = await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
-		r.refuseAll()
+		r.mu.Lock()
+		for j := range r.order.joins {
+			r.refuse(j, ErrClosed)
+		}
+		r.mu.Unlock()
 	}
 }
 
-// lane returns the one for an op.
-func (h *Hub) lane(o op) *lane {
-	if o < opCatchUp {
-		return h.publishing
+// publish queues what is published, or tells of a user.
+func (h *Hub) publish(o *outgoing) error {
+	err := h.publishing[o.bucket].add(o)
+	if err == ErrQueueFull && o.message() {
+		h.count(&h.stats.Refused)
 	}
-	return h.asking
+	return err
+}
+
+// ask queues a question.
+func (h *Hub) ask(o *outgoing) error { return h.asking[o.bucket].add(o) }
+
+// queued returns how much waits to be published, or is under way.
+func (h *Hub) queued() (n int) {
+	for _, l := range h.publishing {
+		n += l.len()
+	}
+	return n
 }
 
 // after calls f after d, unless the Hub has ended by then.
@@ -191,9 +195,9 @@ func (h *Hub) hold(p place) *room {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
 		if p.kind == orderedRoom {
-			_ = h.publishing.add(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
+			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.masters.link(r.bucket).subs.touch(r.channel)
+		h.masters.link(r.bucket).touch(r.channel, true)
 	}
 	r.holders++
 	return r
@@ -206,21 +210,21 @@ func (h *Hub) release(r *room) {
 	if r.holders--; r.holders > 0 || h.closed {
 		return
 	}
-	r.generation++
-	generation := r.generation
-	h.after(h.cfg.Linger, func() { h.forget(r, generation) })
+	r.releases++
+	releases := r.releases
+	h.after(h.cfg.Linger, func() { h.forget(r, releases) })
 }
 
 // forget drops a room that had no members since.
-func (h *Hub) forget(r *room, generation int) {
+func (h *Hub) forget(r *room, releases int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.generation != generation || h.closed {
+	if r.holders > 0 || r.releases != releases || h.closed {
 		return
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.masters.link(r.bucket).subs.drop(r.channel)
+	h.masters.link(r.bucket).touch(r.channel, false)
 }
 
 // find returns the room with that channel, or nil.
@@ -249,7 +253,7 @@ func (h *Hub) isClosed() bool {
 
 // receive takes what came from Redis.
 func (h *Hub) receive(channel, payload string) {
-	h.stats.received.Add(1)
+	h.count(&h.stats.Received)
 	switch r := h.find(channel); {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
@@ -275,45 +279,42 @@ type Stats struct {
 	Connects  uint64 // connections for subscriptions that were made
 }
 
-type counters struct {
-	published, lost, refused, received, caughtUp, gaps, connects atomic.Uint64
-}
-
 // Stats returns the Hub's numbers.
 func (h *Hub) Stats() Stats {
+	queued := h.queued()
 	h.mu.RLock()
-	rooms := len(h.rooms)
-	h.mu.RUnlock()
-	return Stats{
-		Rooms: rooms, Queued: h.publishing.len(),
-		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Refused: h.stats.refused.Load(),
-		Received: h.stats.received.Load(), CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
-	}
+	defer h.mu.RUnlock()
+	h.statsMu.Lock()
+	defer h.statsMu.Unlock()
+	s := h.stats
+	s.Rooms, s.Queued = len(h.rooms), queued
+	return s
 }
 
-// An errorGate lets a few errors per second pass.
-type errorGate struct {
-	mu    sync.Mutex
-	since time.Time
-	n     int
+// count counts something: a field of h.stats.
+func (h *Hub) count(field *uint64) {
+	h.statsMu.Lock()
+	*field++
+	h.statsMu.Unlock()
 }
 
+// errorsPerSecond is how many errors are told at most.
 const errorsPerSecond = 5
-
-func (g *errorGate) pass() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now := time.Now(); now.Sub(g.since) > time.Second {
-		g.since, g.n = now, 0
-	}
-	g.n++
-	return g.n <= errorsPerSecond
-}
 
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	h.statsMu.Lock()
+	if now := time.Now(); now.Sub(h.errorsSince) > time.Second {
+		h.errorsSince, h.errors = now, 0
+	}
+	h.errors++
+	many := h.errors > errorsPerSecond
+	h.statsMu.Unlock()
 	switch {
-	case err == nil || errors.Is(err, context.Canceled) || !h.errors.pass():
+	case many:
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
@@ -325,16 +326,17 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local      handler.Group
-	holders    int // members, and those who are joining; guarded by hub.mu
-	generation int // guarded by hub.mu
+	local    handler.Group
+	holders  int // members, and those who are joining; guarded by hub.mu
+	releases int // how often the last of them has gone; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 
 	mu      sync.Mutex
-	excepts map[uint64]excepted // by message of ours: who does not get it
-	sweepAt int                 // how many of them are too many
-	users   map[string]int      // connections here by user, in ordered rooms
+	excepts map[uint64]excepted  // by message of ours: who does not get it
+	sweepAt int                  // how many of them are too many
+	users   map[string]*presence // by user, in ordered rooms
+	untold  bool                 // Redis will be told of them
 	order   order
 }
 
@@ -351,11 +353,11 @@ const maxExcepts = 1024
 // publishExcept queues o, which ref does not get when it comes back to r.
 func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	if r == nil || ref == (loop.Ref{}) {
-		return h.publishing.add(o)
+		return h.publish(o)
 	}
 	r.mu.Lock() // until ref is noted, nobody takes what comes back
 	defer r.mu.Unlock()
-	err := h.publishing.add(o)
+	err := h.publish(o)
 	if err == nil {
 		r.except(o, ref)
 	}

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -37,27 +39,32 @@ type joining struct {
 	gone atomic.Bool // it has left, or closed
 
 	// Guarded by the room's lock.
-	isRead bool // the past was read; the rest is what it was
-	fired  bool
-	tries  int      // that came too late
-	gaps   int      // order.gaps before
-	at     Position // order.last before
-	back   int      // not 0: the stream has gone back, and this barrier must have settled
-	upTo   Position
-	replay [][]byte
-	arrive Arrival
+	state      joinState
+	tries      int      // that came too late
+	gaps       int      // order.gaps when the past was asked for
+	at         Position // order.last then
+	generation int      // of the room, in which it joins at the earliest
+	upTo       Position // of what was read; the rest is what it was
+	replay     [][]byte
+	arrive     Arrival
 }
+
+// A joinState says how far a joining is.
+type joinState int
+
+const (
+	joinReading joinState = iota // the past is read
+	joinRead                     // the room has to come as far
+	joinFired                    // it joins on its loop, or is told that it cannot
+)
 
 // begin keeps what is delivered from now on for j. c's loop calls it.
 func (r *room) begin(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.joins == nil {
-		o.joins = make(map[*joining]struct{})
-	}
 	if len(o.joins) == 0 {
-		o.tail, o.tailBytes, o.tailFrom = nil, 0, o.last
+		o.joins, o.tailFrom = make(map[*joining]struct{}), o.last
 	}
 	o.joins[j] = struct{}{}
 	r.readFor(j)
@@ -65,25 +72,90 @@ func (r *room) begin(j *joining) {
 
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
-	j.isRead, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
-	if err := r.hub.asking.add(&outgoing{place: r.place, op: opHistory, join: j, deadline: j.until}); err != nil {
+	j.state, j.gaps, j.at = joinReading, r.order.gaps, r.order.last
+	if err := r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: j, deadline: j.until}); err != nil {
 		r.refuse(j, err)
 	}
 }
 
-// ready is told what was read for j.
-func (j *joining) ready(a Arrival, replay [][]byte, end Position) {
+func (j *joining) void() bool  { return j.gone.Load() }
+func (j *joining) weight() int { return maxBatch / 64 }
+
+func (j *joining) command() (*script, []string, []any) {
+	since, h := "", j.room.hub
+	if !j.from.Since.IsZero() {
+		since = j.from.Since.String()
+	}
+	keys := []string{j.room.key, h.keys.users(j.room.place)}
+	return historyScript, keys, append([]any{since, j.from.History, h.cfg.MaxReplay}, h.streamArgs()...)
+}
+
+// answered takes the past. It is asked for again until that works, unless Redis denies it.
+func (j *joining) answered(cmd *redis.Cmd) error {
 	r := j.room
+	raw, err := cmd.Slice()
+	got, end, err := parseRange(r.name, raw, err)
+	if isDenied(err) {
+		j.refuse(err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(raw) != 4 {
+		return errAnswer
+	}
+	a := Arrival{}
+	users, _ := raw[2].([]any)
+	for _, u := range users {
+		name, _ := u.(string)
+		a.Who = append(a.Who, name)
+	}
+	slices.Reverse(got)
+	got, a.Gap = j.missing(got, end, raw[3] == int64(1))
+	var replay [][]byte
+	for _, e := range got {
+		replay = r.hub.replayed(replay, e)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if j.fired { // it was refused meanwhile
-		return
+	if j.state != joinReading { // it was refused meanwhile
+		return nil
 	}
-	j.arrive, j.replay, j.upTo, j.isRead = a, replay, end, true
-	if j.back == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
-		j.back = r.renew()
+	j.arrive, j.replay, j.upTo, j.state = a, replay, end, joinRead
+	if j.generation == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
+		j.generation = r.order.generation + 1
 	}
 	r.checkJoins()
+	return nil
+}
+
+// missing returns the entries without the one that j has already, and what is missing after that.
+func (j *joining) missing(got []Entry, end Position, cut bool) ([]Entry, *Gap) {
+	since := j.from.Since
+	if since.IsZero() {
+		return got, nil
+	}
+	if len(got) > 0 && got[0].Position == since {
+		return got[1:], nil
+	}
+	g := &Gap{Room: j.room.name, From: since, To: end, Why: "Redis does not have them any more"}
+	if cut {
+		g.Why = "they are too much to be sent at once"
+	}
+	if len(got) > 0 {
+		g.To = got[0].Position
+	}
+	return got, g
+}
+
+// replayed adds to msgs what one who joins gets of e.
+func (h *Hub) replayed(msgs [][]byte, e Entry) [][]byte {
+	e.Replayed = true
+	if msg := h.form(e); msg != nil {
+		msgs = append(msgs, msg)
+	}
+	return msgs
 }
 
 func (j *joining) refuse(err error) {
@@ -94,18 +166,9 @@ func (j *joining) refuse(err error) {
 
 // refuse tells j that it cannot join. r.mu is held.
 func (r *room) refuse(j *joining, err error) {
-	if !j.fired {
-		j.isRead, j.fired, j.arrive = true, true, Arrival{Err: err}
+	if j.state != joinFired {
+		j.arrive = Arrival{Err: err}
 		r.fire(j)
-	}
-}
-
-// refuseAll is what becomes of those who are joining when the Hub has ended.
-func (r *room) refuseAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for j := range r.order.joins {
-		r.refuse(j, ErrClosed)
 	}
 }
 
@@ -141,59 +204,66 @@ func (r *room) keep(e Entry) {
 
 // after returns the tail after p, and whether nothing is missing between. r.mu is held.
 func (o *order) after(p Position) ([]Entry, bool) {
-	if p == o.tailFrom {
-		return o.tail, true
+	i := 0
+	for i < len(o.tail) && o.tail[i].Position.Compare(p) <= 0 {
+		i++
 	}
-	if p.IsZero() && o.emptied {
-		return nil, true
-	}
-	i := slices.IndexFunc(o.tail, func(e Entry) bool { return e.Position == p })
-	if i < 0 {
-		return nil, false
-	}
-	return o.tail[i+1:], true
+	return o.tail[i:], p.Compare(o.tailFrom) >= 0
 }
 
-// checkJoins lets those join for whom the room is subscribed, and has come far enough. r.mu is
-// held.
+// checkJoins lets those join for whom the room has come far enough. r.mu is held.
 func (r *room) checkJoins() {
 	o := &r.order
+	if o.phase != live {
+		return
+	}
+	behind := false
 	for j := range o.joins {
-		if !j.isRead || j.fired || !o.known || !o.subscribed || j.back > o.settled {
-			continue
-		}
-		if j.arrive.Err != nil || j.gaps != o.gaps || o.last.Compare(j.upTo) >= 0 {
-			j.fired = true
+		switch {
+		case j.state != joinRead:
+		case j.gaps != o.gaps:
+			r.readFor(j)
+		case j.generation > o.generation:
+			behind = true
+		case o.last.Compare(j.upTo) >= 0:
 			r.fire(j)
 		}
 	}
+	if behind {
+		r.renew()
+	}
 }
 
-// fire has j join on its loop. One who has closed is forgotten by leaveAll.
+// fire has j join on its loop. One who has closed is forgotten by leaveAll. r.mu is held.
 func (r *room) fire(j *joining) {
+	j.state = joinFired
 	_ = j.ref.TellEventually(func(c *loop.Conn) { r.arrived(c, j) })
 }
 
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
 // does not reach it, and what is posted from now on comes later.
 func (r *room) arrived(c *loop.Conn, j *joining) {
-	m := membershipOf(c)
+	m := r.hub.join(c)
 	r.mu.Lock()
-	o := &r.order
 	if j.gone.Load() {
 		r.mu.Unlock()
 		return
 	}
-	a := j.arrive
+	a, replay := j.arrive, j.replay
 	var tail []Entry
 	if a.Err == nil {
-		var ok bool
-		if tail, ok = o.after(j.upTo); !ok || j.gaps != o.gaps {
-			r.tryAgain(j)
-			r.mu.Unlock()
-			return
+		o := &r.order
+		got, whole := o.after(j.upTo)
+		if tail = slices.Clone(got); !whole || j.gaps != o.gaps {
+			if j.tries++; j.tries < maxJoinTries {
+				r.readFor(j)
+				r.mu.Unlock()
+				return
+			}
+			// It gets what follows, and is told.
+			a.Gap = &Gap{Room: r.name, From: j.upTo, To: o.last, Why: "the room is too fast"}
+			tail, replay = nil, nil
 		}
-		tail = slices.Clone(tail)
 		a.Position = o.last
 		r.local.Join(c)
 	}
@@ -206,7 +276,6 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		return
 	}
 	m.rooms[r] = nil
-	replay := j.replay
 	for _, e := range tail {
 		a.Who = e.change(a.Who)
 		if e.Position.Compare(j.from.Since) > 0 {
@@ -214,30 +283,11 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		}
 	}
 	a.Replay = len(replay)
-	r.present(m, 1) // before then, which may bind c to another user, or leave
+	r.change(m.user, 1) // before then, which may bind c to another user, or leave
 	j.then(c, a)
 	for _, msg := range replay {
 		if _, member := m.rooms[r]; !member || c.Send(msg) != nil {
 			return
 		}
 	}
-}
-
-// tryAgain reads the past once more, as the room went on too fast or has a gap. r.mu is held.
-func (r *room) tryAgain(j *joining) {
-	if j.gaps == r.order.gaps {
-		j.tries++
-	}
-	if j.tries < maxJoinTries {
-		r.readFor(j)
-		return
-	}
-	// The room is faster than this server can read: it gets what there is, and is told.
-	o := &r.order
-	j.arrive.Gap = &Gap{Room: r.name, From: j.upTo, To: o.last, Why: "the room is too fast"}
-	j.upTo, j.replay, j.gaps, j.fired = o.last, nil, o.gaps, true
-	if len(o.tail) == 0 {
-		o.tailFrom = o.last
-	}
-	r.fire(j)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,17 +14,14 @@ import (
 // A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
 // the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
-	hub  *Hub
-	wake chan struct{}
-	dead chan string // a node to be reaped
+	hub     *Hub
+	wake    chan struct{}
+	reaping atomic.Bool // a dead node
 
 	mu          sync.Mutex
 	incarnation int
-	leased      bool          // there was a lease in this incarnation
-	until       time.Time     // when the lease ends at the earliest, by our clock
-	term        int           // how often it may have run out: what was ours before may be another's
-	untold      bool          // who is here was not told in this incarnation
-	renewed     chan struct{} // closed when the lease is renewed next
+	until       time.Time // when the lease ends at the earliest, by our clock; zero: this incarnation had none
+	term        int       // how often it may have run out: what was ours before may be another's
 
 	held   map[string]*hold // names that are ours
 	dirty  bool             // Redis may have other names than we do
@@ -32,8 +30,7 @@ type keeper struct {
 }
 
 func (k *keeper) init(h *Hub) {
-	k.hub, k.wake, k.dead = h, make(chan struct{}, 1), make(chan string)
-	k.renewed, k.held = make(chan struct{}), make(map[string]*hold)
+	k.hub, k.wake, k.held = h, make(chan struct{}, 1), make(map[string]*hold)
 }
 
 // name is that of this node in this incarnation.
@@ -56,32 +53,27 @@ const (
 
 // run renews the lease when that is due, and looks again when the next lease of anybody runs out.
 func (k *keeper) run() {
-	lease := k.hub.cfg.Lease
+	h := k.hub
 	renewed, touched := time.Now(), time.Now()
 	var delays backoff
-	for {
-		if time.Since(touched) > k.hub.cfg.HistoryTime/4 {
+	for h.ctx.Err() == nil {
+		if time.Since(touched) > h.cfg.HistoryTime/4 {
 			touched = time.Now()
-			k.hub.report(k.touch(k.hub.ctx))
+			h.report(k.touch(h.ctx))
 		}
-		expires, err := k.renew(k.hub.ctx)
-		wait := min(lease/3, expires+keepSlack)
+		expires, err := k.renew(h.ctx)
+		wait, wake := min(h.cfg.Lease/3, expires+keepSlack), k.wake
 		if err == nil {
 			renewed = time.Now()
 			delays.reset()
 		} else {
-			wait = min(delays.next(), lease/6)
-			if k.hub.ctx.Err() == nil && time.Since(renewed) > lease {
-				k.hub.report(err)
+			wait, wake = min(delays.next(), h.cfg.Lease/6), nil // those who ask for it now wait, too
+			if time.Since(renewed) > h.cfg.Lease {
+				h.report(err)
 			}
 		}
-		wake := k.wake
-		if err != nil {
-			wake = nil // those who ask for it now wait, too
-		}
 		select {
-		case <-k.hub.ctx.Done():
-			return
+		case <-h.ctx.Done():
 		case <-wake:
 		case <-time.After(wait):
 		}
@@ -109,7 +101,7 @@ func (k *keeper) touch(ctx context.Context) error {
 func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	h := k.hub
 	k.mu.Lock()
-	node, leased, ever := k.nameLocked(), k.leased, k.leased || k.incarnation > 0
+	node, leased, ever := k.nameLocked(), !k.until.IsZero(), !k.until.IsZero() || k.incarnation > 0
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
@@ -128,49 +120,35 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		k.rejoin(node)
 		return 0, nil
 	}
-	if k.leasedUntil(began.Add(h.cfg.Lease), began, int(names)) {
+	if k.leasedSince(began, int(names)) {
 		h.reassertAll()
 	}
-	if dead != "" {
-		select {
-		case k.dead <- dead:
-		default: // another process gets it, or this one after reapClaim
-		}
+	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another process does, after reapClaim
+		h.wg.Go(func() {
+			h.report(k.reap(ctx, dead))
+			k.reaping.Store(false)
+			k.renewNow() // there may be more
+		})
 	}
 	return time.Duration(expires) * time.Millisecond, nil
 }
 
-// leasedUntil notes that there is a lease, and asks for the names that Redis has if their number is
-// another. It reports whether Redis is to be told who is here.
-func (k *keeper) leasedUntil(until, began time.Time, names int) (untold bool) {
+// leasedSince notes that there is a lease, and asks for the names that Redis has if their number is
+// another. It reports whether Redis is to be told who is here: the incarnation is a new one.
+func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.leased && began.After(k.until) {
+	untold = k.until.IsZero() && k.incarnation > 0
+	if !k.until.IsZero() && began.After(k.until) {
 		k.term++
 		k.dirty = true
 	}
-	untold = k.untold
-	k.leased, k.until, k.untold = true, until, false
+	k.until = began.Add(k.hub.cfg.Lease)
 	if k.dirty || names != len(k.held) {
-		k.dirty = k.post(&question{op: "list"}) != nil
+		_, err := k.post(question{op: "list"})
+		k.dirty = err != nil
 	}
-	close(k.renewed)
-	k.renewed = make(chan struct{})
 	return untold
-}
-
-// awaitLease returns when the lease was renewed once more.
-func (k *keeper) awaitLease() error {
-	k.mu.Lock()
-	renewed := k.renewed
-	k.mu.Unlock()
-	k.renewNow()
-	select {
-	case <-renewed:
-		return nil
-	case <-k.hub.ctx.Done():
-		return ErrClosed
-	}
 }
 
 // rejoin ends an incarnation and begins another: all that this node has is told anew, under another
@@ -183,22 +161,9 @@ func (k *keeper) rejoin(dead string) {
 	}
 	k.incarnation++
 	k.term++
-	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
+	k.dirty, k.until = true, time.Time{}
 	k.renewNow()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
-}
-
-// runReaper reaps the dead.
-func (k *keeper) runReaper() {
-	for {
-		select {
-		case <-k.hub.ctx.Done():
-			return
-		case dead := <-k.dead:
-			k.hub.report(k.reap(k.hub.ctx, dead))
-			k.renewNow() // there may be more
-		}
-	}
 }
 
 // reapBuckets is for how many buckets one round trip looks for rooms of a dead node.
@@ -257,10 +222,10 @@ func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 // resign gives up all that this node has.
 func (k *keeper) resign(ctx context.Context) error {
 	k.mu.Lock()
-	leased := k.leased
+	node, leased := k.nameLocked(), !k.until.IsZero()
 	k.mu.Unlock()
 	if !leased {
 		return nil
 	}
-	return k.reap(ctx, k.name())
+	return k.reap(ctx, node)
 }

@@ -1,27 +1,26 @@
 package redisgroup
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// An op is what an outgoing asks of Redis.
+// An op says what an outgoing is.
 type op byte
 
 const (
-	// Publishing, in order for each room: one command for all of a bucket, but for plain rooms.
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
 	opUser              // a user has come to an ordered room, or has gone
-
-	// What is asked besides.
-	opCatchUp // what an ordered room has missed
-	opHistory // the past, for one who joins
-	opName    // a question about a name, see claim.lua
+	opAsk               // a question, on a lane for questions
 )
 
 // An outgoing is something that Redis is to be told or asked.
@@ -30,370 +29,392 @@ type outgoing struct {
 	op       op
 	seq      uint64
 	data     []byte                      // a message, or the name of a user
-	room     *room                       // of a peek or catch-up
-	join     *joining                    // of a history
-	question *question                   // about a name
 	done     func(p Position, err error) // of an ordered message
+	room     *room                       // of a peek
+	ask      asking                      // of a question
+	deadline time.Time                   // zero: it is tried for ever
 
-	deadline time.Time // of messages and histories
-	server   string    // what the room knows of its stream, see order
-	next     string
-	unclear  bool     // an earlier attempt may have been taken
-	sentTo   string   // identity of the server that got it first
-	sentIn   uint64   // number of the first command that had it
-	refusals int      // how often Redis has refused it, if it is tried again after that
-	from     Position // of a catch-up: what the room has
-	here     bool     // of a user
-	retold   bool     // of a user: Redis may know already
-	dropped  bool     // it need not be sent any more; guarded by the lane's mu
-	charged  *worker  // whose size counts it; guarded by the lane's mu
+	server  string // of an ordered message: what its room knows of the stream, see order
+	next    string
+	unclear bool   // an earlier attempt may have been taken
+	sentTo  string // identity of the server that got it first
+	sentIn  uint64 // number of the first command that had it
+
+	here bool          // of a user
+	load *atomic.Int64 // which counts its size
 }
 
-// size is what o takes of MaxQueue.
-func (o *outgoing) size() int {
+// An asking is a question: a script that is run for somebody.
+type asking interface {
+	command() (s *script, keys []string, args []any) // nil: there is nothing to ask
+	answered(cmd *redis.Cmd) error                   // an error has it asked again
+	refuse(err error)                                // there will be no answer
+	void() bool                                      // nobody waits for the answer
+	weight() int                                     // of maxBatch, as answers are in memory together
+}
+
+// size is what o takes of Config.MaxQueue.
+func (o *outgoing) size() int64 {
 	n := len(o.data) + len(o.channel) + 256
 	if o.room != nil {
 		n += 768 // the room, which nobody else may need any more
 	}
-	return n
-}
-
-// weight is what o takes of maxBatch: the answers to a batch are in memory together.
-func (o *outgoing) weight() int {
-	if o.op == opHistory {
-		return maxBatch / 64
-	}
-	return 1
+	return int64(n)
 }
 
 // message reports whether somebody has said o, who is told if it cannot be queued.
 func (o *outgoing) message() bool { return o.op <= opOrdered }
 
-// void reports whether o need not be sent any more. The lane's mu is held.
-func (o *outgoing) void() bool {
-	switch o.op {
-	case opPeek, opCatchUp:
-		return o.dropped || o.room.forgotten.Load()
-	case opHistory:
-		return o.join.gone.Load()
+// charge counts o's size in load; nil is nowhere.
+func (o *outgoing) charge(load *atomic.Int64) {
+	if o.load != nil {
+		o.load.Add(-o.size())
 	}
-	return o.dropped
+	if o.load = load; load != nil {
+		load.Add(o.size())
+	}
 }
-
-// A presenceKey is a user in a room.
-type presenceKey struct{ channel, user string }
-
-func (o *outgoing) who() presenceKey { return presenceKey{o.channel, string(o.data)} }
 
 const (
 	maxBatch      = 512
 	maxBatchBytes = 1 << 20
-	// minSweep is how much must wait in a queue before what is void is swept out.
+	// minSweep is how much must wait in a lane before what is void is swept out.
 	minSweep = 32
 	// gather is the least time from the begin of a batch of several outgoings to that of the next.
 	// One that comes alone leaves at once.
 	gather = 2 * time.Millisecond
 )
 
-// A lane carries outgoings to Redis. Those of a bucket keep their order: they wait in its queue,
-// and one worker at a time takes from it, that of the master that has the bucket by then.
+// A lane carries to Redis what one bucket has to publish, or to ask, in its order: what gathers
+// while a batch is under way is the next one. It has a goroutine while something waits. What has to
+// be sent again is sent before all else.
 type lane struct {
-	hub   *Hub
-	route func(bucket int) *worker
+	hub    *Hub
+	bucket int
 
 	mu      sync.Mutex
-	queues  []queue
-	changes map[presenceKey]*outgoing // the last one in a queue about each user
-	closed  bool
-}
-
-// A queue is what waits of one bucket.
-type queue struct {
 	items   []*outgoing
 	sweepAt int // how many may wait until what is void is swept out
-	taker   *worker
-	taken   []*outgoing // by it, and under way
+	flight  int // how many are under way
+	running bool
+
+	// The lane's goroutine has the rest.
+	server     string    // identity of the server, see append.lua
+	number     uint64    // of the last command that published, see publish.lua
+	introduced time.Time // when there was a receipt for sure
+	failure    error     // why something has to be sent again
+	load       bool      // scripts are sent whole, as Redis does not know them
 }
 
-// A worker sends what one lane has for one master: what gathers while a batch is under way is the
-// next one.
-type worker struct {
-	lane    *lane
-	link    *link
-	wake    chan struct{}
-	server  string // identity of the server, as of the last batch that was published
-	failure error  // why something has to be sent again
-
-	// The lane's mu guards the rest.
-	taken []int // buckets that it has taken from
-	next  int   // the bucket that comes first in the next batch
-	size  int   // of what waits or is under way
-}
-
-// newLane makes the lane of which links have the worker with that index.
-func newLane(h *Hub, index int) *lane {
-	return &lane{
-		hub: h, route: func(bucket int) *worker { return h.masters.link(bucket).workers[index] },
-		queues: make([]queue, h.keys.buckets+1), changes: make(map[presenceKey]*outgoing),
+// newLanes makes one for each bucket.
+func newLanes(h *Hub) []*lane {
+	lanes := make([]*lane, h.keys.buckets+1)
+	for bucket := range lanes {
+		lanes[bucket] = &lane{hub: h, bucket: bucket}
 	}
+	return lanes
 }
 
-func newWorker(l *lane, at *link) *worker {
-	return &worker{lane: l, link: at, wake: make(chan struct{}, 1)}
-}
-
-// charge has o count for w, or for nobody.
-func (o *outgoing) charge(w *worker) {
-	if o.charged != nil {
-		o.charged.size -= o.size()
-	}
-	if o.charged = w; w != nil {
-		w.size += o.size()
-	}
-}
-
-// add queues o. Only messages are refused with ErrQueueFull; all else is bounded by the number of
-// members, as what is void is swept out, and users who come and go again while the queue is full
-// are not told.
+// add queues o. ErrQueueFull refuses messages, and users who come. All else is bounded by the
+// number of members and of users who have come, as what is void is swept out.
 func (l *lane) add(o *outgoing) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.hub.ctx.Err() != nil {
 		return ErrClosed
 	}
-	q, w := &l.queues[o.bucket], l.route(o.bucket)
-	full := w.size > l.hub.cfg.MaxQueue
-	if full && o.message() {
-		l.hub.stats.refused.Add(1)
+	load := &l.hub.masters.link(l.bucket).load
+	if (o.message() || o.here) && load.Load() > int64(l.hub.cfg.MaxQueue) {
 		return ErrQueueFull
 	}
-	if o.op == opUser {
-		if full && l.replaced(o) {
-			return nil
-		}
-		l.changes[o.who()] = o
+	if len(l.items) >= max(minSweep, l.sweepAt) {
+		l.sweep()
 	}
-	if len(q.items) >= max(minSweep, q.sweepAt) {
-		q.items = slices.DeleteFunc(q.items, l.discard)
-		q.sweepAt = 2 * len(q.items)
-	}
-	o.charge(w)
-	q.items = append(q.items, o)
-	if q.taker == nil {
-		signal(w.wake)
+	o.charge(load)
+	l.items = append(l.items, o)
+	if !l.running {
+		l.running = true
+		l.hub.sending.Go(l.run)
 	}
 	return nil
 }
 
-// replaced reports whether o need not be queued, as it makes void what was queued last about its
-// user, or says the same. l.mu is held.
-func (l *lane) replaced(o *outgoing) bool {
-	last := l.changes[o.who()]
-	switch {
-	case last == nil:
-		return false
-	case last.here == o.here || last.retold: // Redis may know the user, or not
-		last.here = o.here
-	default:
-		delete(l.changes, o.who())
-		last.dropped = true
-	}
-	return true
+// sweep drops what is void. l.mu is held.
+func (l *lane) sweep() {
+	l.items = slices.DeleteFunc(l.items, func(o *outgoing) bool {
+		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
+		if void {
+			o.charge(nil)
+		}
+		return void
+	})
+	l.sweepAt = 2 * len(l.items)
 }
 
-// discard reports whether o is void, which ends it. l.mu is held.
-func (l *lane) discard(o *outgoing) bool {
-	if !o.void() {
-		return false
-	}
-	o.charge(nil)
-	return true
-}
-
-// take takes what comes first in the queues that are w's, which nobody else takes from until they
-// are released.
-func (l *lane) take(w *worker) (batch []*outgoing) {
+// take takes the next batch. Without one the lane's goroutine ends.
+func (l *lane) take() (batch []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	weight, size := 0, 0
-	first := w.next
-	for i := range l.queues {
-		bucket := (first + i) % len(l.queues)
-		q := &l.queues[bucket]
-		if q.taker != nil || len(q.items) == 0 || l.route(bucket) != w {
-			continue
-		}
-		n := 0
-		for ; n < len(q.items) && weight < maxBatch && size < maxBatchBytes; n++ {
-			o := q.items[n]
-			weight += o.weight()
+	l.sweep()
+	n, weight, size := 0, 0, int64(0)
+	for ; n < len(l.items) && weight < maxBatch && size < maxBatchBytes; n++ {
+		weight++
+		if o := l.items[n]; o.op == opAsk {
+			weight += o.ask.weight() - 1
+		} else {
 			size += o.size()
-			if o.op == opUser && l.changes[o.who()] == o {
-				delete(l.changes, o.who())
-			}
 		}
-		if n == 0 { // the batch is full
-			w.next = bucket
-			signal(w.wake)
-			break
-		}
-		q.taker, w.taken = w, append(w.taken, bucket)
-		q.taken = slices.DeleteFunc(slices.Clone(q.items[:n]), l.discard)
-		batch = append(batch, q.taken...)
-		clear(q.items[:n])
-		if q.items = q.items[n:]; len(q.items) == 0 && cap(q.items) > 4*maxBatch {
-			q.items = nil
-		}
-		q.sweepAt = min(q.sweepAt, 2*len(q.items))
 	}
+	batch = slices.Clone(l.items[:n])
+	clear(l.items[:n])
+	if l.items = l.items[n:]; len(l.items) == 0 {
+		l.items = nil
+	}
+	l.running, l.flight = n > 0, n
 	return batch
 }
 
-// landed is called when Redis has answered, or will not, about what w has taken. It reports false
-// if that was given up meanwhile.
-func (l *lane) landed(w *worker) bool {
+// landed is called when a batch is done with, but for what has to be sent again. It returns what
+// has waited for too long, and once the Hub is closed all that is left.
+func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, bucket := range w.taken {
-		q := &l.queues[bucket]
-		for _, o := range q.taken {
-			o.charge(nil)
-		}
-		q.taken = nil
+	for _, o := range batch {
+		o.charge(nil)
 	}
-	return !l.closed
-}
-
-// putBack puts what has to be sent again before all else of its bucket. It returns what has waited
-// there for too long.
-func (l *lane) putBack(w *worker, again []*outgoing) (late []*outgoing) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return again
-	}
-	first := make(map[int][]*outgoing)
 	for _, o := range again {
-		first[o.bucket] = append(first[o.bucket], o)
-		o.charge(w)
+		o.charge(&l.hub.masters.link(l.bucket).load)
 	}
-	now := time.Now()
-	for bucket, items := range first {
-		q := &l.queues[bucket]
-		q.items = slices.DeleteFunc(append(items, q.items...), func(o *outgoing) bool {
-			if o.deadline.IsZero() || now.Before(o.deadline) {
-				return false
-			}
-			o.charge(nil)
-			late = append(late, o)
-			return true
-		})
-	}
+	l.flight = 0
+	now, closed := time.Now(), l.hub.ctx.Err() != nil
+	l.items = slices.DeleteFunc(append(again, l.items...), func(o *outgoing) bool {
+		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
+			return false
+		}
+		o.charge(nil)
+		late = append(late, o)
+		return true
+	})
 	return late
 }
 
-// release has the queues that w has taken from taken from again, by whoever has them by then.
-func (l *lane) release(w *worker) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, bucket := range w.taken {
-		q := &l.queues[bucket]
-		if q.taker = nil; len(q.items) > 0 {
-			signal(l.route(bucket).wake)
-		}
-	}
-	w.taken = nil
-}
-
 // len returns how much waits or is under way.
-func (l *lane) len() (n int) {
+func (l *lane) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.queues {
-		n += len(l.queues[i].items) + len(l.queues[i].taken)
-	}
-	return n
+	return len(l.items) + l.flight
 }
 
-// close ends the lane, and returns what is left. What is under way may have been taken.
-func (l *lane) close() (left []*outgoing) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	for i := range l.queues {
-		q := &l.queues[i]
-		for _, o := range q.taken {
-			o.unclear = true
-		}
-		left = append(append(left, q.taken...), q.items...)
-		q.taken, q.items = nil, nil
-	}
-	return left
-}
-
-// run sends until the Hub ends, or the link is retired.
-func (w *worker) run() {
+// run sends until nothing waits, or the Hub is closed.
+func (l *lane) run() {
 	var delays backoff
 	for {
-		select {
-		case <-w.link.ctx.Done():
-			return
-		case <-w.wake:
-		}
 		began := time.Now()
-		batch := w.lane.take(w)
-		again, ok := w.carry(batch)
-		if !ok {
+		batch := l.take()
+		if len(batch) == 0 {
 			return
 		}
-		if len(again) == 0 {
-			delays.reset()
-			if d := gather - time.Since(began); len(batch) > 1 && d > 0 {
-				time.Sleep(d)
-			}
+		var again []*outgoing
+		all, err := l.exchange(batch)
+		if err != nil {
+			again = l.retry(nil, batch, err)
 		} else {
-			w.giveUp(w.lane.putBack(w, again))
-			if !w.lane.hub.pause(delays.next()) {
-				return
+			again = l.settle(all)
+		}
+		l.giveUp(l.landed(batch, again))
+		if len(again) > 0 {
+			l.hub.pause(delays.next())
+		} else {
+			delays.reset()
+			if len(batch) > 1 {
+				time.Sleep(gather - time.Since(began))
 			}
 		}
-		w.lane.release(w)
 	}
 }
 
-// A segment is what one command does: one outgoing that is alone, or those of one bucket that are
-// not.
-type segment struct {
-	op    op // of the first
+// giveUp ends what is not tried any more.
+func (l *lane) giveUp(late []*outgoing) {
+	for _, o := range late {
+		err := ErrTimeout
+		switch {
+		case o.message() && o.unclear:
+			err = ErrUncertain
+		case l.hub.ctx.Err() != nil:
+			err = ErrClosed
+		}
+		err = fmt.Errorf("%w: %w", err, l.failure)
+		if o.op == opAsk {
+			o.ask.refuse(err)
+		} else if o.message() {
+			l.hub.abandon(o, err)
+		}
+	}
+}
+
+// A request is one command of a pipeline: with a message of a plain room, a question, or all else
+// that is published in the batch.
+type request struct {
 	items []*outgoing
 	cmd   *redis.Cmd
 	node  string // under which users are told of
 }
 
-// alone reports whether o has a command of its own.
-func (o *outgoing) alone() bool { return o.op == opPlain || o.op == opHistory || o.op == opName }
-
-// segments divides a batch into commands.
-func segments(batch []*outgoing) (all []*segment) {
-	shared := make(map[int]*segment)
+// requests divides a batch into commands.
+func requests(batch []*outgoing) (all []*request) {
+	var shared *request
 	for _, o := range batch {
-		s := shared[o.bucket]
-		if s == nil || o.alone() {
-			s = &segment{op: o.op}
-			all = append(all, s)
-		}
-		if s.items = append(s.items, o); !o.alone() {
-			shared[o.bucket] = s
+		switch {
+		case o.op == opPlain || o.op == opAsk:
+			all = append(all, &request{items: []*outgoing{o}})
+		case shared == nil:
+			shared = &request{items: []*outgoing{o}}
+			all = append(all, shared)
+		default:
+			shared.items = append(shared.items, o)
 		}
 	}
 	return all
 }
 
-// overtaken reports whether a later message of its plain room was taken, and this one was not: to
-// send it again would change their order.
-func overtaken(all []*segment, i int) bool {
-	s := all[i]
-	return s.op == opPlain && s.cmd.Err() != nil && slices.ContainsFunc(all[i+1:], func(o *segment) bool {
-		return o.op == opPlain && o.items[0].channel == s.items[0].channel && o.cmd.Err() == nil
+var (
+	errUnknown = errors.New("redisgroup: the server is not known")
+	errAnswer  = errors.New("redisgroup: an answer of Redis that was not expected")
+)
+
+// exchange sends a batch in one round trip. An error is about all of it.
+func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
+	ctx, client := l.hub.ctx, l.hub.masters.link(l.bucket).client
+	if client == nil {
+		return nil, errUnknown
+	}
+	if err := l.introduce(client, batch); err != nil {
+		return nil, err
+	}
+	all, pipe := requests(batch), client.Pipeline()
+	for _, r := range all {
+		first := r.items[0]
+		s, keys, args := publishScript, []string(nil), []any(nil)
+		switch first.op {
+		case opPlain:
+			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish(), first.channel, first.data)
+			_ = pipe.Process(ctx, once{r.cmd}) // it waits for Exec
+			continue
+		case opAsk:
+			s, keys, args = first.ask.command()
+		default:
+			keys, args = l.publishArgs(r)
+		}
+		if s != nil {
+			r.cmd = l.queueScript(ctx, pipe, s, keys, args)
+		}
+	}
+	err := await(ctx, func() error {
+		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
+		return nil
 	})
+	return all, err
+}
+
+// A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a
+// message would be published twice.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+// queueScript adds a call of a script to pipe.
+func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	if l.load {
+		all = append(all, "eval", s.source, len(keys))
+	} else {
+		all = append(all, "evalsha", s.Hash(), len(keys))
+	}
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	cmd.SetFirstKeyPos(3)
+	_ = pipe.Process(ctx, once{cmd}) // it waits for Exec
+	return cmd
+}
+
+// settle tells those who wait what the answers mean for them, and returns what has to be sent
+// again.
+func (l *lane) settle(all []*request) (again []*outgoing) {
+	l.load = false
+	taken := -1 // the last message of a plain room that was
+	for i, r := range all {
+		if r.items[0].op == opPlain && r.cmd.Err() == nil {
+			taken = i
+		}
+	}
+	for i, r := range all {
+		if r.cmd == nil {
+			continue
+		}
+		first, err := r.items[0], r.cmd.Err()
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		case first.op == opAsk:
+			err = first.ask.answered(r.cmd)
+		case first.op == opPlain && err == nil:
+			l.hub.count(&l.hub.stats.Published)
+		case first.op == opPlain && i < taken: // sent again it would come after a later one
+			l.hub.abandon(first, err)
+			continue
+		case err == nil:
+			again, err = l.settlePublished(again, r)
+		}
+		if err != nil {
+			again = l.retry(again, r.items, err)
+		}
+	}
+	return again
+}
+
+// retry adds to again those of items that may be tried again, and does what err asks for.
+func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
+	what := classify(err)
+	l.failure = err
+	switch {
+	case errors.Is(err, errUnknown) || isMoved(err):
+		l.hub.masters.reload()
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		l.load = true
+	case redis.HasErrorPrefix(err, "NOLEASE"):
+		l.hub.keeper.renewNow()
+	}
+	for _, o := range items {
+		o.unclear = o.unclear || what == unclear
+		if o.op != opAsk && (what == refused || o.op == opPlain && what == unclear) {
+			l.hub.abandon(o, err)
+		} else {
+			again = append(again, o)
+		}
+	}
+	return again
+}
+
+// refusedWait is when something is tried again that Redis has refused.
+const refusedWait = time.Second
+
+// abandon gives up what Redis has not taken, and says so. What is no message of somebody's is tried
+// again after a while: until a peek is answered its room takes nothing.
+func (h *Hub) abandon(o *outgoing, err error) {
+	if o.message() {
+		h.count(&h.stats.Lost)
+	}
+	if o.done != nil {
+		o.done(Position{}, err)
+	} else {
+		h.report(&LostError{Room: o.name, Err: err})
+	}
+	switch o.op {
+	case opPeek:
+		h.after(refusedWait, func() { _ = h.publish(o) })
+	case opUser:
+		h.untold(o)
+	}
 }

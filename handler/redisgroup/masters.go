@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,17 +24,6 @@ type masters struct {
 	mu      sync.RWMutex
 	links   map[*redis.Client]*link
 	buckets []*link
-}
-
-// A link is what a Hub has of one Redis server: a worker of each lane, and a PubSub. They take four
-// goroutines, however many rooms there are.
-type link struct {
-	client  *redis.Client // nil: the server is not known, and nothing is sent
-	workers [2]*worker    // of Hub.publishing and of Hub.asking
-	subs    subscriber
-
-	ctx     context.Context
-	retired context.CancelFunc // the link has no bucket any more
 }
 
 func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
@@ -110,8 +99,8 @@ func (t *masters) look(ctx context.Context) error {
 	return nil
 }
 
-// assign gives each bucket to the link of the server that has it. Subscriptions of buckets that
-// move are made anew there; what waits for them follows when its turn comes.
+// assign gives each bucket to the link of the server that has it, and has all rooms compared with
+// their subscriptions: those of buckets that have moved are made anew there.
 func (t *masters) assign() {
 	now := make([]*link, len(t.buckets))
 	for b := range now {
@@ -120,28 +109,20 @@ func (t *masters) assign() {
 	t.mu.Lock()
 	before := t.buckets
 	t.buckets = now
-	var gone []*link
-	for client, l := range t.links {
-		if !slices.Contains(now, l) {
-			delete(t.links, client)
-			gone = append(gone, l)
+	maps.DeleteFunc(t.links, func(_ *redis.Client, l *link) bool {
+		gone := !slices.Contains(now, l)
+		if gone {
+			l.retire()
 		}
-	}
+		return gone
+	})
 	t.mu.Unlock()
 	for _, r := range t.hub.all() {
 		if old := before[r.bucket]; old != nil && old != now[r.bucket] {
 			r.lostSubscription()
-			old.subs.touch(r.channel)
-			now[r.bucket].subs.touch(r.channel)
+			old.touch(r.channel, false)
 		}
-	}
-	for _, l := range gone {
-		l.retired()
-	}
-	for _, l := range t.all() { // each may have queues now that wait for it
-		for _, w := range l.workers {
-			signal(w.wake)
-		}
+		now[r.bucket].touch(r.channel, true)
 	}
 }
 
@@ -154,17 +135,11 @@ func (t *masters) linkTo(client *redis.Client) *link {
 	if l := t.links[client]; l != nil {
 		return l
 	}
-	h := t.hub
-	l := &link{client: client}
-	l.ctx, l.retired = context.WithCancel(h.ctx)
-	l.workers = [2]*worker{newWorker(h.publishing, l), newWorker(h.asking, l)}
-	l.subs.init(h, l)
+	l := &link{hub: t.hub, client: client, wake: make(chan struct{}, 1)}
+	l.ctx, l.retire = context.WithCancel(t.hub.ctx)
 	t.links[client] = l
-	for _, w := range l.workers {
-		h.wg.Go(w.run)
-	}
 	if client != nil {
-		h.wg.Go(l.subs.run)
+		t.hub.wg.Go(l.run)
 	}
 	return l
 }
@@ -224,16 +199,6 @@ func (t *masters) link(bucket int) *link {
 	return t.buckets[bucket]
 }
 
-func (t *masters) all() []*link {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	all := make([]*link, 0, len(t.links))
-	for _, l := range t.links {
-		all = append(all, l)
-	}
-	return all
-}
-
 // sharded reports whether messages go through sharded pub/sub. Elsewhere in a cluster each goes to
 // all masters.
 func (t *masters) sharded() bool { return t.cluster != nil }
@@ -265,11 +230,6 @@ func (b *backoff) reset() { b.tries = 0 }
 // lookTime bounds the look at what servers do when their memory is full. It is for a warning only.
 const lookTime = 2 * time.Second
 
-var (
-	evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:([a-z-]+)\r?$`)
-	memoryLimit    = regexp.MustCompile(`(?m)^maxmemory:[1-9]`)
-)
-
 // warnOfEviction writes one line if a server may delete rooms when its memory is full. All policies
 // but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden,
 // or says nothing of it, there is nothing to say.
@@ -278,20 +238,19 @@ func (t *masters) warnOfEviction(ctx context.Context) {
 	defer cancel()
 	var warned sync.Once
 	look := func(ctx context.Context, c *redis.Client) error {
-		info := c.Info(ctx, "memory").Val()
-		policy := evictionPolicy.FindStringSubmatch(info)
-		if policy == nil || policy[1] == "noeviction" || !memoryLimit.MatchString(info) {
-			return nil
+		info := c.InfoMap(ctx, "memory")
+		limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
+		if limit != "" && limit != "0" && policy != "noeviction" {
+			warned.Do(func() {
+				t.hub.cfg.Logger.Warn().Str("redis", c.Options().Addr).Str("policy", policy).
+					Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
+			})
 		}
-		warned.Do(func() {
-			t.hub.cfg.Logger.Warn().Str("redis", c.Options().Addr).Str("policy", policy[1]).
-				Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
-		})
 		return nil
 	}
 	if t.cluster != nil {
 		_ = t.cluster.ForEachMaster(ctx, look) // the error is that of finding them, which others tell of
-		return
+	} else {
+		_ = look(ctx, t.client.(*redis.Client))
 	}
-	_ = look(ctx, t.client.(*redis.Client))
 }

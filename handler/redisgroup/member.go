@@ -2,49 +2,37 @@ package redisgroup
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// members is, on each loop, what its connections are members of.
-var members = loop.NewLocal(func(*loop.Loop) map[*loop.Conn]*membership {
-	return make(map[*loop.Conn]*membership)
-})
-
-// A membership is what a connection is a member of. It belongs to the connection's loop.
+// A membership is what a connection is a member of, in one Hub. It belongs to the connection's loop.
 type membership struct {
-	rooms map[*room]*joining // nil for those it is in already
-	users map[*Hub]*binding
+	rooms    map[*room]*joining // nil for those it is in already
+	user     string             // whose the connection is, or ""
+	userRoom *room              // of the user's own messages
 }
 
-// A binding is the user that a connection has in a Hub.
-type binding struct {
-	name string
-	room *room // of the user's own messages
-}
+// A memberships is, on a loop, what its connections are members of.
+type memberships map[*loop.Conn]*membership
 
-// membershipOf returns c's, with the hook that ends it when c has closed.
-func membershipOf(c *loop.Conn) *membership {
-	all := *members.Get(c.Loop())
-	m := all[c]
-	if m == nil {
-		m = &membership{rooms: make(map[*room]*joining)}
-		all[c] = m
-		c.AfterClose(func(error) { leaveAll(c) }) // at once if c is closed already
+// join returns c's membership, with the hook that ends it when c has closed. nil: c is closed.
+func (h *Hub) join(c *loop.Conn) *membership {
+	all := *h.members.Get(c.Loop())
+	if all[c] == nil {
+		all[c] = &membership{rooms: make(map[*room]*joining)}
+		c.AfterClose(func(error) { h.leaveAll(c) }) // at once if c is closed already
 	}
-	return m
+	return all[c]
 }
 
-func leaveAll(c *loop.Conn) {
-	all := *members.Get(c.Loop())
+func (h *Hub) leaveAll(c *loop.Conn) {
+	all := *h.members.Get(c.Loop())
 	m := all[c]
 	delete(all, c)
 	for r, j := range m.rooms {
 		r.leave(c, m, j)
 	}
-	for _, b := range m.users {
-		b.room.leave(c, m, nil)
+	if m.userRoom != nil {
+		m.userRoom.leave(c, m, nil)
 	}
 }
-
-// closed reports whether c closed before it could become a member: then its membership is over.
-func (m *membership) closed(c *loop.Conn) bool { return (*members.Get(c.Loop()))[c] != m }
 
 // A handle is what Group and Ordered have in common: a room by its place.
 type handle struct {
@@ -68,15 +56,15 @@ func (g *handle) Join(c *loop.Conn) bool {
 	}
 	m.rooms[r] = nil
 	r.local.Join(c)
-	r.present(m, 1)
+	r.change(m.user, 1)
 	return true
 }
 
 // enter holds the room for c. It returns nil if c is a member already, is joining, or is closed, or
 // the Hub is.
 func (g *handle) enter(c *loop.Conn) (*membership, *room) {
-	m := membershipOf(c)
-	if m.closed(c) {
+	m := g.hub.join(c)
+	if m == nil {
 		return nil, nil
 	}
 	r := g.hub.hold(g.at)
@@ -101,16 +89,13 @@ func (g *handle) Leave(c *loop.Conn) bool {
 
 // membership returns c's room at this place, which is nil if it is in none, and its joining.
 func (g *handle) membership(c *loop.Conn) (*membership, *room, *joining) {
-	m := (*members.Get(c.Loop()))[c]
-	if m == nil {
-		return nil, nil, nil
+	m, r := (*g.hub.members.Get(c.Loop()))[c], g.hub.find(g.at.channel)
+	if m != nil {
+		if j, in := m.rooms[r]; in {
+			return m, r, j
+		}
 	}
-	r := g.hub.find(g.at.channel)
-	j, in := m.rooms[r]
-	if !in {
-		return nil, nil, nil
-	}
-	return m, r, j
+	return nil, nil, nil
 }
 
 // leave is what is common to all ways to leave.
@@ -119,7 +104,7 @@ func (r *room) leave(c *loop.Conn, m *membership, j *joining) {
 		r.giveUp(j)
 	} else {
 		r.local.Leave(c)
-		r.present(m, -1)
+		r.change(m.user, -1)
 	}
 	r.hub.release(r)
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -14,37 +15,41 @@ import (
 // An order is where an ordered room stands in this process. The room's lock guards it, and is held
 // while a broadcast is posted: so local members see the order of the stream.
 //
-// The room is subscribed first, and then asks for all that follows the last entry it has, that one
+// The room is subscribed first, and then reads all that follows the last entry it has, that one
 // included: if it comes back, nothing is missing. From then on the next number is delivered, an
-// older one dropped, and at anything else the room asks again.
+// older one dropped, and at anything else the room reads again.
 //
 // A stream may go back: Redis was restarted with an old file, or the room was deleted. What was
 // published before that may still wait in the connection, and would follow where the stream stands
-// now, though it was delivered. So once it is seen that the stream has gone back, nothing is taken
-// until the room has passed a barrier: what comes after that was published after it. One who joins
-// may have had more elsewhere than the room had here; it waits for that, too.
+// now, though it was delivered. So once it is seen that the stream has gone back, a new generation
+// begins, as with a lost subscription: nothing is taken until a ping was answered, and what comes
+// after that was published after it. One who joins may have had more elsewhere than the room had
+// here; it waits for a new generation, too.
 type order struct {
-	known      bool // last is
-	last       Position
-	server     string // that wrote the last entry; "" if that is not known
-	next       string // the id with which Redis gives the next one its number
-	subscribed bool   // all that was published before the last barrier has come
-	emptied    bool   // the stream was empty when it was read last, and could not be begun: that was told
-	dirty      bool   // something came that did not follow, since the room asked
-	asking     bool
-
-	barriers int  // how many were asked for, see renew
-	asked    int  // barriers when it asked
-	settled  int  // barriers before what was answered last
-	again    bool // one more, once this one has settled
-	back     bool // the stream has gone back: it takes nothing until the barrier
+	known      bool     // last is
+	last       Position // of what was delivered
+	server     string   // that wrote the last entry; "" if that is not known
+	next       string   // the id with which Redis gives the next one its number
+	phase      phase
+	generation int  // see above
+	asking     bool // what was missed
+	dirty      bool // something came that did not follow, since the room has asked
 
 	joins     map[*joining]struct{}
 	tail      []Entry  // what was delivered since the first of them
 	tailFrom  Position // what precedes the tail
 	tailBytes int
-	gaps      int
+	gaps      int // that were told
 }
+
+// A phase says what an ordered room does with what is published.
+type phase int
+
+const (
+	waiting phase = iota // for the subscription: nothing is taken
+	reading              // the room reads what it has missed; what follows the last entry is taken
+	live                 // nothing is missing
+)
 
 // take takes an entry that was published.
 func (r *room) take(e Entry) {
@@ -52,72 +57,51 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
-	case o.back:
-	case o.known && e.Position.follows(o.last):
+	case !o.known || o.phase == waiting:
+	case e.Position.follows(o.last):
 		r.accept(e)
-	case o.known && e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
+	case e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
 	default:
-		r.ask()
+		r.read()
 	}
 }
 
-// ask has the room ask for what it misses. r.mu is held.
-func (r *room) ask() {
+// read has the room read what it misses. r.mu is held.
+func (r *room) read() {
 	o := &r.order
-	o.dirty = true
-	if o.known && o.subscribed && !o.asking {
-		o.asking = r.hub.asking.add(&outgoing{place: r.place, op: opCatchUp, room: r}) == nil
+	o.phase, o.dirty = reading, true
+	if o.known && !o.asking {
+		o.asking = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: &catchUp{room: r}}) == nil
 	}
 }
 
-// beginAsking returns what the room has, when it is about to ask for what follows. false: it asks
-// later, when it is subscribed.
-func (r *room) beginAsking() (from Position, ok bool) {
+// confirmed is called when the room's subscription stands in that generation.
+func (r *room) confirmed(generation int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := &r.order
-	ok = o.subscribed && o.known
-	o.dirty = o.dirty && !ok
-	o.asking, o.asked = ok, o.barriers
-	return o.last, ok
-}
-
-// confirmed is called when the room's subscription stands, and that barrier was passed.
-func (r *room) confirmed(barrier int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := &r.order
-	if r.kind == orderedRoom && barrier == o.barriers { // else the one that is wanted is on its way
-		o.subscribed, o.back = true, false
-		r.ask()
+	if r.kind == orderedRoom && r.order.phase == waiting && generation == r.order.generation {
+		r.read() // else the one that is wanted is on its way
 	}
 }
 
-// renew has the room told when all that was published so far has come, and returns the number of
-// that barrier. One who joins may ask for it without reason: so each has settled before the next
-// begins. r.mu is held.
-func (r *room) renew() int {
-	o := &r.order
-	if !o.subscribed || o.settled != o.barriers {
-		o.again = true
-		return o.barriers + 1
-	}
-	o.barriers++
-	o.subscribed, o.again = false, false
-	r.hub.masters.link(r.bucket).subs.touch(r.channel)
-	return o.barriers
+// renew begins a new generation. r.mu is held.
+func (r *room) renew() {
+	r.order.generation++
+	r.order.phase = waiting
+	r.hub.masters.link(r.bucket).touch(r.channel, true)
 }
 
-func (r *room) barrier() int {
+func (r *room) generation() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.order.barriers
+	return r.order.generation
 }
 
 func (r *room) lostSubscription() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.subscribed = false
+	r.order.generation++
+	r.order.phase = waiting
 }
 
 // peeked is told where the stream stood before anything that was published since the room was held.
@@ -126,21 +110,22 @@ func (r *room) peeked(p Position) {
 	defer r.mu.Unlock()
 	if o := &r.order; !o.known {
 		o.known, o.last, o.tailFrom = true, p, p
-		r.ask()
-		r.checkJoins()
+		if o.phase != waiting {
+			r.read()
+		}
 	}
 }
 
 // accept delivers the next entry. r.mu is held.
 func (r *room) accept(e Entry) {
 	o := &r.order
-	if e.Position.Epoch != o.last.Epoch && !o.last.IsZero() {
+	if e.Position.Epoch != o.last.Epoch {
 		r.reassert()
 	}
 	if o.server != e.server || o.last.Epoch != e.Position.Epoch {
 		o.server, o.next = strings.Clone(e.server), strconv.FormatUint(e.Position.Epoch, 10)+"-*"
 	}
-	o.last, o.emptied = e.Position, false
+	o.last = e.Position
 	var except loop.Ref
 	if e.node == r.hub.node {
 		except = r.unexcept(e.seq)
@@ -158,9 +143,11 @@ func (r *room) accept(e Entry) {
 // does. r.mu is held.
 func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
 	for _, l := range fullLoops(r.local.BroadcastExcept(except, msg)) {
-		r.hub.stats.gaps.Add(1)
-		r.tellGap(l, &Gap{
-			Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
+		r.hub.count(&r.hub.stats.Gaps)
+		_ = l.PostEventually(func() {
+			r.eachOn(l, r.tellGap(&Gap{
+				Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
+			}))
 		})
 	}
 }
@@ -180,42 +167,31 @@ func fullLoops(err error) (loops []*loop.Loop) {
 	return nil
 }
 
-// tellGap tells the members on one loop of a gap, or all members if l is nil.
-func (r *room) tellGap(l *loop.Loop, g *Gap) {
-	r.each(l, func(c *loop.Conn) {
+// each calls f for the members here: for those whose mailbox is full as soon as it takes something.
+func (r *room) each(f func(c *loop.Conn)) {
+	for _, l := range fullLoops(r.local.Each(f)) {
+		_ = l.PostEventually(func() { r.eachOn(l, f) })
+	}
+}
+
+// eachOn calls f for the members on one loop, which calls it.
+func (r *room) eachOn(l *loop.Loop, f func(c *loop.Conn)) {
+	for c := range *r.hub.members.Get(l) {
+		if r.local.Has(c) {
+			f(c)
+		}
+	}
+}
+
+// tellGap returns what tells a member of a gap.
+func (r *room) tellGap(g *Gap) func(c *loop.Conn) {
+	return func(c *loop.Conn) {
 		if r.hub.cfg.OnGap != nil {
 			r.hub.cfg.OnGap(c, g)
 		} else {
 			c.CloseWithError(g)
 		}
-	})
-}
-
-// mailboxRetry is when a loop is tried again whose mailbox was full.
-const mailboxRetry = 10 * time.Millisecond
-
-// each calls f for the members on one loop, or for all members if on is nil: for those whose
-// mailbox is full as soon as it takes something.
-func (r *room) each(on *loop.Loop, f func(c *loop.Conn)) {
-	err := r.local.Each(func(c *loop.Conn) {
-		if on == nil || c.Loop() == on {
-			f(c)
-		}
-	})
-	for _, full := range fullLoops(err) {
-		if on == nil || full == on {
-			r.hub.after(mailboxRetry, func() { r.each(full, f) })
-		}
 	}
-}
-
-// replayed adds to msgs what one who joins gets of e.
-func (h *Hub) replayed(msgs [][]byte, e Entry) [][]byte {
-	e.Replayed = true
-	if msg := h.form(e); msg != nil {
-		msgs = append(msgs, msg)
-	}
-	return msgs
 }
 
 // form is Config.Form, which is user code: no lock is held.
@@ -235,83 +211,103 @@ func (h *Hub) form(e Entry) (msg []byte) {
 func (r *room) gap(to Position, why string) {
 	o := &r.order
 	o.gaps++
-	r.hub.stats.gaps.Add(1)
-	o.tail, o.tailBytes, o.tailFrom = nil, 0, Position{} // who is joining reads again
-	r.tellGap(nil, &Gap{Room: r.name, From: o.last, To: to, Why: why})
+	r.hub.count(&r.hub.stats.Gaps)
+	o.tail, o.tailBytes, o.tailFrom = nil, 0, to // who is joining reads again
+	r.each(r.tellGap(&Gap{Room: r.name, From: o.last, To: to, Why: why}))
 	r.reassert()
 }
 
-// asked is told what follows the entry from: got, with that entry if it is still there; all of it,
-// or the first ones.
-func (r *room) asked(from Position, got []Entry, end Position, all bool) {
+// A catchUp is the question what a room has missed.
+type catchUp struct {
+	room       *room
+	from       Position // the last entry that the room had
+	generation int
+}
+
+// Bounds of an answer to it.
+const (
+	maxMissed      = 256 // entries
+	maxMissedBytes = 64 << 10
+)
+
+func (q *catchUp) void() bool   { return q.room.forgotten.Load() }
+func (q *catchUp) weight() int  { return 1 }
+func (q *catchUp) refuse(error) {}
+
+func (q *catchUp) command() (*script, []string, []any) {
+	r := q.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.asked != o.barriers { // it may be of before the stream went back
+	if o.phase != reading { // it asks when it is
 		o.asking = false
-		r.ask()
-		return
+		return nil, nil, nil
 	}
-	o.settled = o.asked
-	before := o.last
-	got = r.resume(from, got, end)
-	for _, e := range got {
-		r.accept(e)
-	}
-	if o.last != before {
-		r.hub.stats.caughtUp.Add(uint64(len(got)))
-	}
-	o.asking = false
-	if !all || o.dirty {
-		r.ask()
-	}
-	if o.again {
-		r.renew()
-	}
-	r.checkJoins()
+	q.from, q.generation, o.dirty = o.last, o.generation, false
+	return catchUpScript, []string{r.key}, append([]any{q.from.String(), maxMissed, maxMissedBytes}, r.hub.streamArgs()...)
 }
 
-// resume returns the entries that come next, and tells of a gap if what is between is missing. r.mu
-// is held.
-func (r *room) resume(from Position, got []Entry, end Position) []Entry {
-	o := &r.order
-	for i, e := range got {
-		if e.Position == o.last {
-			return got[i+1:]
+// answered has what Redis refuses asked again after a while, and all else that fails at once.
+func (q *catchUp) answered(cmd *redis.Cmd) error {
+	r := q.room
+	raw, err := cmd.Slice()
+	got, end, err := parseRange(r.name, raw, err)
+	if err != nil {
+		if classify(err) != refused {
+			return err
 		}
-		if e.Position.follows(o.last) {
-			return got[i:]
-		}
-	}
-	if o.last != from {
-		for i, e := range got {
-			if e.Position.Compare(o.last) > 0 {
-				r.gap(e.Position, "Redis has trimmed them")
-				return got[i:]
-			}
-		}
-		return nil // what was read is older than what came meanwhile
-	}
-	if len(got) == 0 {
-		if from.IsZero() || end.IsZero() && o.emptied {
-			return nil
-		}
-		r.gap(end, "Redis has lost them, or the room was deleted")
-		// An empty stream may be followed by one of an old file. So where the room stood is kept:
-		// what is not after that is never delivered again.
-		if o.emptied = end.IsZero(); !o.emptied {
-			o.last, o.tailFrom = end, end
-		}
-		o.back = true
-		r.renew()
+		r.hub.report(&LostError{Room: r.name, Err: err})
+		r.hub.after(refusedWait, func() { _ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: q}) })
 		return nil
 	}
-	why := "Redis has trimmed them"
-	if got[0].Position.Epoch != from.Epoch {
-		why = "Redis has lost them, or the room was deleted"
+	for i, e := range got {
+		if e.Position != q.from {
+			got[i].msg = r.hub.form(e)
+		}
 	}
-	r.gap(got[0].Position, why)
-	return got
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.order
+	o.asking = false
+	if q.generation == o.generation {
+		r.resume(got, end)
+	}
+	switch {
+	case o.phase == waiting:
+	case o.dirty || q.generation != o.generation || o.last.Compare(end) < 0:
+		r.read()
+	default:
+		o.phase = live
+		r.checkJoins()
+	}
+	return nil
+}
+
+// resume delivers what the room has missed, of what was read: that begins with the last entry that
+// the room had then, if that is still there. If something is missing it tells of a gap. r.mu is
+// held.
+func (r *room) resume(got []Entry, end Position) {
+	o := &r.order
+	if len(got) == 0 {
+		r.gap(end, "Redis has lost them, or the room was deleted")
+		o.last = end
+		r.renew()
+		return
+	}
+	first := got[0].Position
+	if first.Compare(o.last) > 0 && !first.follows(o.last) {
+		why := "Redis has trimmed them"
+		if first.Epoch != o.last.Epoch {
+			why = "Redis has lost them, or the room was deleted"
+		}
+		r.gap(first, why)
+	}
+	for _, e := range got {
+		if e.Position.Compare(o.last) > 0 {
+			r.accept(e)
+			r.hub.count(&r.hub.stats.CaughtUp)
+		}
+	}
 }
 
 // deny tells those who are joining that the room cannot be subscribed to, and Config.OnError.

@@ -1,60 +1,100 @@
 package redisgroup
 
-// present counts the user of a connection that has become a member, 1, or is one no more, -1.
-func (r *room) present(m *membership, n int) {
-	if b := m.users[r.hub]; b != nil {
-		r.change(b.name, n)
-	}
+import "errors"
+
+// A presence is a user's in an ordered room. It is kept until Redis knows that the user is gone.
+type presence struct {
+	conns int  // the user's, in this process
+	told  bool // Redis may have the user as here
 }
 
-// change counts a user's connections in this process. Only the first and the last are told to
+// change counts a user's connections in this process, one more or one less. Only the first and the last are told to
 // Redis, in order with what is published.
 func (r *room) change(user string, n int) {
-	if r.kind != orderedRoom {
+	if r.kind != orderedRoom || user == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.users == nil {
-		r.users = make(map[string]int)
+	p := r.presenceOf(user)
+	if p.conns += n; p.conns == 0 || p.conns == n {
+		r.tell(user, p)
 	}
-	before := r.users[user]
-	r.users[user] += n
-	switch {
-	case r.users[user] == 0:
-		if delete(r.users, user); len(r.users) == 0 {
-			r.users = nil
+}
+
+// presenceOf returns a user's. r.mu is held.
+func (r *room) presenceOf(user string) *presence {
+	p := r.users[user]
+	if p == nil {
+		if r.users == nil {
+			r.users = make(map[string]*presence)
 		}
-		r.tell(user, false, false)
-	case before == 0:
-		r.tell(user, true, false)
+		p = &presence{}
+		r.users[user] = p
+	}
+	return p
+}
+
+// tell has Redis told whether a user is here; if too much waits, after a while. r.mu is held.
+func (r *room) tell(user string, p *presence) {
+	if p.conns == 0 && !p.told {
+		delete(r.users, user)
+		return
+	}
+	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user), here: p.conns > 0}
+	if errors.Is(r.hub.publish(o), ErrQueueFull) {
+		r.tellLater()
+	} else {
+		p.told = true
 	}
 }
 
-// tell has Redis told whether a user is here, perhaps again. r.mu is held.
-func (r *room) tell(user string, here, again bool) {
-	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user), here: here, retold: again}
-	_ = r.hub.publishing.add(o) // fails once the Hub is closed
+// tellLater has Redis told after a while who is here and who is not. r.mu is held.
+func (r *room) tellLater() {
+	if r.untold {
+		return
+	}
+	r.untold = true
+	held := r.hub.hold(r.place)
+	if held == nil { // the Hub is closed
+		return
+	}
+	r.hub.after(refusedWait, func() {
+		r.mu.Lock()
+		r.untold = false
+		r.reassert()
+		r.mu.Unlock()
+		r.hub.release(held)
+	})
 }
 
-// tellAgain tells Redis what it has refused: whether a user is here by now.
-func (h *Hub) tellAgain(o *outgoing) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	o.here, o.retold = false, true
-	if r := h.rooms[o.channel]; r != nil {
+// reassert tells Redis of all users: it may have lost that. What it knows is no event. r.mu is
+// held.
+func (r *room) reassert() {
+	for user, p := range r.users {
+		r.tell(user, p)
+	}
+}
+
+// told is called when Redis has taken that a user is here, or gone.
+func (h *Hub) told(o *outgoing) {
+	if r := h.find(o.channel); r != nil && !o.here {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		o.here = r.users[string(o.data)] > 0
+		if p := r.users[string(o.data)]; p != nil && p.conns == 0 {
+			delete(r.users, string(o.data))
+		}
 	}
-	_ = h.publishing.add(o)
 }
 
-// reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
-// is no event. r.mu is held.
-func (r *room) reassert() {
-	for user := range r.users {
-		r.tell(user, true, true)
+// untold is called when Redis has refused that.
+func (h *Hub) untold(o *outgoing) {
+	if r := h.hold(o.place); r != nil {
+		r.mu.Lock()
+		r.presenceOf(string(o.data)).told = true
+		r.tellLater()
+		r.mu.Unlock()
+		h.release(r)
 	}
 }
 

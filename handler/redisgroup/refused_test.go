@@ -48,7 +48,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 	defer Die(h)
 	denial := errors.New("NOPERM")
 	read := func(j *joining) {
-		if err := j.read(redis.NewCmdResult([]any{[]any{}, []any{}, "1-1", int64(0)}, nil)); err != nil {
+		if err := j.answered(redis.NewCmdResult([]any{[]any{}, "1-1", []any{}, int64(0)}, nil)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 			r := h.hold(h.keys.place(orderedRoom, what))
 			j := &joining{room: r, ref: c.Ref(), until: time.Now().Add(time.Hour)}
 			j.then = func(_ *loop.Conn, a Arrival) { arrived <- a }
-			membershipOf(c).rooms[r] = j
+			h.join(c).rooms[r] = j
 			r.begin(j)
 			denied(j)
 		})

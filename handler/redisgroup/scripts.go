@@ -25,12 +25,20 @@ var (
 	forgetLua string
 )
 
+// A script is a program that Redis runs. It is sent by its hash, and whole where that is not known.
+type script struct {
+	*redis.Script
+	source string
+}
+
+func newScript(source string) *script { return &script{redis.NewScript(source), source} }
+
 var (
-	publishScript = redis.NewScript(appendLua + publishLua)
-	reapScript    = redis.NewScript(appendLua + reapLua)
-	catchUpScript = redis.NewScript(appendLua + catchUpLua)
-	historyScript = redis.NewScript(appendLua + historyLua)
-	leaseScript   = redis.NewScript(leaseLua)
-	claimScript   = redis.NewScript(claimLua)
-	forgetScript  = redis.NewScript(forgetLua)
+	publishScript = newScript(appendLua + publishLua)
+	reapScript    = newScript(appendLua + reapLua)
+	catchUpScript = newScript(appendLua + catchUpLua)
+	historyScript = newScript(appendLua + historyLua)
+	leaseScript   = newScript(leaseLua)
+	claimScript   = newScript(claimLua)
+	forgetScript  = newScript(forgetLua)
 )

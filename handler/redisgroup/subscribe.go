@@ -13,38 +13,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A subscriber keeps the subscriptions of one Redis server on one redis.PubSub. It compares what is
-// wanted, the rooms of the Hub, with what it has asked for, channel by channel as they are touched,
-// and asks Redis for the difference in batches. A ping follows each batch, and its answer confirms
-// it: all that was published before that has come. Whatever fails on a PubSub, it is discarded, and
-// all rooms are subscribed to again on the next one: go-redis itself would do that in one command,
-// which a cluster refuses, and without a word.
-type subscriber struct {
-	hub   *Hub
-	link  *link
-	wake  chan struct{} // has a token while there may be something to ask for
-	heard atomic.Bool   // something came since the last look
+// A link is what a Hub has of one Redis server: how much waits for it, and the subscriptions of the
+// rooms in its buckets, on one redis.PubSub.
+//
+// It compares what is wanted, the rooms of the Hub, with what it has asked for, channel by channel
+// as they are touched, and asks Redis for the difference in batches. A ping follows each batch. Its
+// answer confirms it: all that was published before has come. Whatever fails on a PubSub, it is
+// discarded, and all rooms are subscribed to again on the next one. go-redis itself would do that
+// in one command, which a cluster refuses, and without a word.
+type link struct {
+	hub    *Hub
+	client *redis.Client // nil: the server is not known, and nothing is sent
+	load   atomic.Int64  // bytes that wait for it
+	ctx    context.Context
+	retire context.CancelFunc // it has no bucket any more
+	wake   chan struct{}      // has a token while there may be something to ask for
+	heard  atomic.Bool        // something came since the last look
 
-	mu      sync.Mutex          // taken last
-	touched map[string]struct{} // channels that have to be compared
-	have    map[string]*room    // by channel: what was asked for on this PubSub
-	flight  *subscribeBatch     // nil: all was answered
+	mu      sync.Mutex               // taken last
+	have    map[string]*subscription // by channel: what was asked for; nil without a PubSub
+	touched map[string]struct{}      // channels that have to be compared
+	flight  []*subscription          // that the answer to the last ping is about
+	waiting bool                     // for that answer
 	pings   int
 }
 
-// A subscribeBatch is what Redis was asked, and has not answered.
-type subscribeBatch struct {
-	ping    string
-	on, off map[int][]string    // by bucket: channels that are subscribed to, or not any more
-	pending map[string]struct{} // of those that are subscribed to: without an answer
-	confirm []confirmation
-}
-
-// A confirmation is a room that is to be told that its subscription stands, for a barrier of its
-// own.
-type confirmation struct {
-	room    *room
-	barrier int
+// A subscription is what Redis was asked for.
+type subscription struct {
+	room       *room
+	generation int  // of the room, as of the last ping
+	stood      bool // Redis has answered
 }
 
 const (
@@ -61,74 +59,66 @@ var (
 	errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
 )
 
-func (s *subscriber) init(h *Hub, l *link) {
-	s.hub, s.link, s.wake = h, l, make(chan struct{}, 1)
-}
-
-// touch has a channel compared. Without a PubSub there is no need: the next one begins with all
-// rooms.
-func (s *subscriber) touch(channel string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.have != nil {
-		s.touched[channel] = struct{}{}
-		signal(s.wake)
-	}
-}
-
-// drop is touch for a room that is not wanted any more.
-func (s *subscriber) drop(channel string) {
-	s.mu.Lock()
-	_, soon := s.touched[channel]
-	if soon = soon && s.have[channel] == nil; soon {
-		delete(s.touched, channel)
-	}
-	s.mu.Unlock()
-	if !soon {
-		s.touch(channel)
+// touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
+// next one begins with all rooms.
+func (l *link) touch(channel string, wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.have == nil:
+	case !wanted && l.have[channel] == nil:
+		delete(l.touched, channel)
+	default:
+		l.touched[channel] = struct{}{}
+		signal(l.wake)
 	}
 }
 
 // run keeps a PubSub until the Hub ends, or the link is retired.
-func (s *subscriber) run() {
+func (l *link) run() {
 	var delays backoff
-	for ctx := s.link.ctx; ctx.Err() == nil; {
+	for l.ctx.Err() == nil {
 		began := time.Now()
-		err := s.session(ctx)
-		if ctx.Err() != nil {
+		err := l.session()
+		if l.ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > steady {
 			delays.reset()
 		}
-		s.hub.cfg.Logger.Warn().Err(err).Str("redis", s.link.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
-		s.hub.masters.reload()
+		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
+		l.hub.masters.reload()
 		if delays.tries == 0 {
 			delays.tries++ // at once
-		} else if !s.hub.pause(delays.next()) {
+		} else if !l.hub.pause(delays.next()) {
 			return
 		}
 	}
 }
 
 // session is the life of one PubSub.
-func (s *subscriber) session(ctx context.Context) (err error) {
-	ctx, fail := context.WithCancelCause(ctx)
-	sub := s.link.client.Subscribe(ctx)
+func (l *link) session() (err error) {
+	ctx, fail := context.WithCancelCause(l.ctx)
+	sub := l.client.Subscribe(ctx)
 	if err := sub.Ping(ctx); err != nil { // which connects
 		fail(err)
 		_ = sub.Close()
 		return err
 	}
-	s.hub.stats.connects.Add(1)
-	s.begin()
+	l.hub.count(&l.hub.stats.Connects)
+	l.mu.Lock()
+	l.have, l.touched, l.waiting = make(map[string]*subscription), make(map[string]struct{}), false
+	l.mu.Unlock()
+	for _, r := range l.hub.all() {
+		l.touch(r.channel, true)
+	}
 	var reading sync.WaitGroup
-	reading.Go(func() { fail(s.runPubSubLoop(ctx, sub)) })
+	reading.Go(func() { fail(l.runPubSubLoop(ctx, sub)) })
 	defer func() {
 		fail(err)
 		_ = sub.Close() // which ends runPubSubLoop
 		reading.Wait()
-		s.end(err)
+		l.end(err)
 	}()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
@@ -136,64 +126,52 @@ func (s *subscriber) session(ctx context.Context) (err error) {
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-s.wake:
-			err = s.ask(ctx, sub, s.next(false))
+		case <-l.wake:
+			err = l.ask(ctx, sub, false)
 		case <-probe.C:
-			if silent++; s.heard.Swap(false) {
+			if silent++; l.heard.Swap(false) {
 				silent = 0
 			}
 			if silent > maxSilent {
 				err = errSilent
 			} else {
-				err = s.ask(ctx, sub, s.next(true))
+				err = l.ask(ctx, sub, true)
 			}
 		}
 	}
 	return err
 }
 
-// begin has all rooms of the server's buckets compared with a PubSub that has none.
-func (s *subscriber) begin() {
-	s.mu.Lock()
-	s.have, s.touched, s.flight = make(map[string]*room), make(map[string]struct{}), nil
-	s.mu.Unlock()
-	for _, r := range s.hub.all() {
-		s.touch(r.channel)
-	}
-}
-
-// end tells rooms that their PubSub is gone, and those that were refused why.
-func (s *subscriber) end(err error) {
-	s.mu.Lock()
-	have, flight := s.have, s.flight
-	s.have, s.flight = nil, nil
-	s.mu.Unlock()
-	for channel, r := range have {
-		r.lostSubscription()
-		if flight == nil || !isDenied(err) {
-			continue
-		}
-		if _, refused := flight.pending[channel]; refused {
-			r.deny(err)
+// end tells rooms that their PubSub is gone. Those that Redis has not answered about are told why,
+// if it has denied them.
+func (l *link) end(err error) {
+	l.mu.Lock()
+	have := l.have
+	l.have, l.touched, l.flight = nil, nil, nil
+	l.mu.Unlock()
+	for _, s := range have {
+		s.room.lostSubscription()
+		if !s.stood && isDenied(err) {
+			s.room.deny(err)
 		}
 	}
 }
 
 // runPubSubLoop takes what comes, until the connection fails.
-func (s *subscriber) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
+func (l *link) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
 	for {
 		v, err := sub.Receive(ctx)
 		if err != nil {
 			return err
 		}
-		s.heard.Store(true)
+		l.heard.Store(true)
 		switch v := v.(type) {
 		case *redis.Message:
-			s.hub.receive(v.Channel, v.Payload)
+			l.hub.receive(v.Channel, v.Payload)
 		case *redis.Subscription:
-			err = s.answered(v.Kind, v.Channel)
+			err = l.answered(v.Kind, v.Channel)
 		case *redis.Pong:
-			s.confirmed(v.Payload)
+			l.confirmed(v.Payload)
 		}
 		if err != nil {
 			return err
@@ -201,77 +179,69 @@ func (s *subscriber) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error
 	}
 }
 
-// next makes a batch of channels that were touched, or of none if probe is set. nil: there is
-// nothing to ask, or the last batch was not answered yet.
-func (s *subscriber) next(probe bool) *subscribeBatch {
-	s.mu.Lock()
-	if s.flight != nil || len(s.touched) == 0 && !probe {
-		s.mu.Unlock()
+// ask asks Redis for what channels need that were touched, unless the last batch was not answered
+// yet. If there are none it sends a ping if probe is set.
+func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
+	l.mu.Lock()
+	if l.waiting || len(l.touched) == 0 && !probe {
+		l.mu.Unlock()
 		return nil
 	}
-	s.pings++
-	b := &subscribeBatch{
-		ping: strconv.Itoa(s.pings), on: make(map[int][]string), off: make(map[int][]string), pending: make(map[string]struct{}),
-	}
-	s.flight = b
+	l.pings++
+	l.waiting = true
+	ping := strconv.Itoa(l.pings)
 	var channels []string
-	for channel := range s.touched {
+	for channel := range l.touched {
 		if len(channels) == batchLimit {
 			break
 		}
-		delete(s.touched, channel)
+		delete(l.touched, channel)
 		channels = append(channels, channel)
 	}
-	s.mu.Unlock()
+	l.mu.Unlock()
+	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
+	if l.hub.masters.sharded() {
+		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
+	}
+	on, off := l.differences(channels)
+	if err := inBatches(ctx, off, unsubscribe); err != nil {
+		return err
+	}
+	if err := inBatches(ctx, on, subscribe); err != nil {
+		return err
+	}
+	return sub.Ping(ctx, ping)
+}
+
+// differences returns which of channels are to be subscribed to, and which not any more, by bucket.
+func (l *link) differences(channels []string) (on, off map[int][]string) {
+	on, off = make(map[int][]string), make(map[int][]string)
 	for _, channel := range channels {
-		r, barrier := s.hub.find(channel), 0
-		if r != nil && s.hub.masters.link(r.bucket) != s.link {
+		r, generation := l.hub.find(channel), 0
+		if r != nil && l.hub.masters.link(r.bucket) != l {
 			r = nil
 		}
 		if r != nil {
-			barrier = r.barrier()
+			generation = r.generation()
 		}
-		s.compare(b, channel, r, barrier)
+		l.mu.Lock()
+		s := l.have[channel]
+		switch {
+		case r != nil:
+			if s == nil {
+				on[r.bucket] = append(on[r.bucket], channel)
+				s = &subscription{}
+				l.have[channel] = s
+			}
+			s.room, s.generation = r, generation
+			l.flight = append(l.flight, s)
+		case s != nil:
+			off[s.room.bucket] = append(off[s.room.bucket], channel)
+			delete(l.have, channel)
+		}
+		l.mu.Unlock()
 	}
-	return b
-}
-
-// compare adds to b what a channel needs, whose room is to be r.
-func (s *subscriber) compare(b *subscribeBatch, channel string, r *room, barrier int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	had := s.have[channel]
-	switch {
-	case r == nil && had == nil:
-		return
-	case r == nil:
-		b.off[had.bucket] = append(b.off[had.bucket], channel)
-		delete(s.have, channel)
-		return
-	case had == nil:
-		b.on[r.bucket] = append(b.on[r.bucket], channel)
-		b.pending[channel] = struct{}{}
-	}
-	s.have[channel] = r
-	b.confirm = append(b.confirm, confirmation{r, barrier})
-}
-
-// ask asks Redis for what a batch is about.
-func (s *subscriber) ask(ctx context.Context, sub *redis.PubSub, b *subscribeBatch) error {
-	if b == nil {
-		return nil
-	}
-	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
-	if s.hub.masters.sharded() {
-		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
-	}
-	if err := inBatches(ctx, b.off, unsubscribe); err != nil {
-		return err
-	}
-	if err := inBatches(ctx, b.on, subscribe); err != nil {
-		return err
-	}
-	return sub.Ping(ctx, b.ping)
+	return on, off
 }
 
 func inBatches(ctx context.Context, channels map[int][]string, command func(context.Context, ...string) error) error {
@@ -286,52 +256,52 @@ func inBatches(ctx context.Context, channels map[int][]string, command func(cont
 }
 
 // confirmed takes the answer to a ping: the subscriptions of its batch stand.
-func (s *subscriber) confirmed(ping string) {
-	s.mu.Lock()
-	b := s.flight
-	if b == nil || b.ping != ping {
-		s.mu.Unlock()
+func (l *link) confirmed(ping string) {
+	l.mu.Lock()
+	if ping != strconv.Itoa(l.pings) {
+		l.mu.Unlock()
 		return
 	}
-	s.flight = nil
-	stand := slices.DeleteFunc(b.confirm, func(c confirmation) bool { return s.have[c.room.channel] != c.room })
-	if len(s.touched) > 0 {
-		signal(s.wake)
+	var stand []subscription
+	for _, s := range l.flight {
+		if l.have[s.room.channel] == s {
+			stand = append(stand, *s)
+		}
 	}
-	s.mu.Unlock()
-	for _, c := range stand {
-		c.room.confirmed(c.barrier)
+	l.flight, l.waiting = nil, false
+	if len(l.touched) > 0 {
+		signal(l.wake)
+	}
+	l.mu.Unlock()
+	for _, s := range stand {
+		s.room.confirmed(s.generation)
 	}
 }
 
-// answered takes the answer about a channel, or the news that its slot has moved away.
-func (s *subscriber) answered(kind, channel string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// answered takes the answer about a channel, or the news that its slot has moved away: then the
+// room is subscribed to where it is when that is known.
+func (l *link) answered(kind, channel string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.have[channel]
 	switch kind {
 	case "subscribe", "ssubscribe":
-		if s.flight == nil {
+		if s == nil || s.stood {
 			return errReconnected
 		}
-		if _, asked := s.flight.pending[channel]; !asked {
-			return errReconnected
-		}
-		delete(s.flight.pending, channel)
+		s.stood = true
 	case "unsubscribe", "sunsubscribe":
-		if r := s.have[channel]; r != nil { // unasked: another server has the slot
-			delete(s.have, channel)
-			s.hub.masters.reload()
-			s.hub.after(movedWait, func() {
-				r.lostSubscription()
-				s.hub.masters.link(r.bucket).subs.touch(channel)
-			})
+		if s == nil {
+			return nil // it was asked for
 		}
+		l.mu.Unlock()
+		s.room.lostSubscription() // before it can be subscribed to anew
+		l.mu.Lock()
+		delete(l.have, channel)
+		l.hub.masters.reload()
 	}
 	return nil
 }
-
-// movedWait is how long a room whose slot has moved is not subscribed to: until it is known where.
-const movedWait = 2 * reloadWait
 
 // A SubscribeError says that the Redis user has no right to subscribe to a room, or to a user's own
 // messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.

@@ -10,37 +10,37 @@ import (
 
 func item(o op, channel string) *outgoing { return &outgoing{op: o, place: place{channel: channel}} }
 
-// The messages of a bucket's ordered rooms are one command, in their order. Each message of a plain
-// room has its own.
+// What is told of ordered rooms is one command, in its order. Each message of a plain room has its
+// own.
 func TestTogether(t *testing.T) {
-	other := item(opOrdered, "c")
-	other.bucket = 1
-	batch := []*outgoing{item(opUser, "a"), item(opOrdered, "a"), item(opPlain, "p"), item(opPeek, "b"), item(opPlain, "p"), other}
 	var got []string
-	for _, s := range segments(batch) {
+	for _, r := range requests([]*outgoing{item(opUser, "a"), item(opOrdered, "a"), item(opPlain, "p"), item(opPeek, "b"), item(opPlain, "p")}) {
 		text := ""
-		for _, o := range s.items {
+		for _, o := range r.items {
 			text += o.channel
 		}
 		got = append(got, text)
 	}
-	if want := []string{"aab", "p", "p", "c"}; !slices.Equal(got, want) {
+	if want := []string{"aab", "p", "p"}; !slices.Equal(got, want) {
 		t.Errorf("the commands are %q, want %q", got, want)
 	}
 }
 
-// A message of a plain room that was not taken is not sent again if a later one of its room was.
+// A message of a plain room that was not taken is not sent again if a later one was.
 func TestOvertaken(t *testing.T) {
-	sent := func(channel string, err error) *segment {
+	l := &lane{hub: &Hub{}}
+	sent := func(err error) *request {
 		cmd := redis.NewCmd(t.Context())
 		cmd.SetErr(err)
-		return &segment{op: opPlain, items: []*outgoing{item(opPlain, channel)}, cmd: cmd}
+		return &request{items: []*outgoing{item(opPlain, "a")}, cmd: cmd}
 	}
-	busy := errors.New("BUSY")
-	all := []*segment{sent("a", busy), sent("b", busy), sent("a", nil), sent("a", busy)}
-	for i, want := range []bool{true, false, false, false} {
-		if overtaken(all, i) != want {
-			t.Errorf("message %d: overtaken %v", i, !want)
-		}
+	busy := answerError("BUSY")
+	all := []*request{sent(busy), sent(busy), sent(nil), sent(busy), sent(busy)}
+	again := l.settle(all)
+	if len(again) != 2 || again[0] != all[3].items[0] || again[1] != all[4].items[0] {
+		t.Errorf("%d are sent again, want the last 2", len(again))
+	}
+	if lost := l.hub.stats.Lost; lost != 2 || !errors.Is(l.failure, busy) {
+		t.Errorf("%d are lost, want 2; it failed with %v", lost, l.failure)
 	}
 }

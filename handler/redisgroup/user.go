@@ -14,58 +14,37 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 			return err
 		}
 	}
-	m := membershipOf(c)
-	if m.closed(c) {
+	m := h.join(c)
+	if m == nil {
 		return loop.ErrClosed
 	}
-	old := m.users[h]
-	if old != nil && old.name == user || old == nil && user == "" {
+	if m.user == user {
 		return nil
 	}
-	var b *binding
+	var own *room
 	if user != "" {
-		r := h.hold(h.keys.place(userRoom, user))
-		if r == nil {
+		if own = h.hold(h.keys.place(userRoom, user)); own == nil {
 			return ErrClosed
 		}
-		b = &binding{user, r}
-		r.local.Join(c)
+		own.local.Join(c)
 	}
-	h.rebind(c, m, old, b)
-	return nil
-}
-
-// rebind moves c from one user to another. Who comes is there before who goes, so that rooms are
-// not empty between.
-func (h *Hub) rebind(c *loop.Conn, m *membership, old, b *binding) {
 	for r, j := range m.rooms {
-		if r.hub != h || j != nil {
-			continue
-		}
-		if b != nil {
-			r.change(b.name, 1)
-		}
-		if old != nil {
-			r.change(old.name, -1)
+		if j == nil { // who comes is there before who goes: no room is empty between
+			r.change(user, 1)
+			r.change(m.user, -1)
 		}
 	}
-	if old != nil {
-		old.room.local.Leave(c)
-		h.release(old.room)
-		delete(m.users, h)
+	if m.userRoom != nil {
+		m.userRoom.leave(c, m, nil)
 	}
-	if b != nil {
-		if m.users == nil {
-			m.users = make(map[*Hub]*binding)
-		}
-		m.users[h] = b
-	}
+	m.user, m.userRoom = user, own
+	return nil
 }
 
 // User returns the user that c is bound to, or "". It must be called on c's loop.
 func (h *Hub) User(c *loop.Conn) string {
-	if m := (*members.Get(c.Loop()))[c]; m != nil && m.users[h] != nil {
-		return m.users[h].name
+	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
+		return m.user
 	}
 	return ""
 }

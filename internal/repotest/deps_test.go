@@ -41,7 +41,6 @@ var floors = map[string][]string{
 	"loop/internal/gnetengine": {"loop/internal/...", "github.com/panjf2000/gnet/v2/...", zerologModule, sysModule},
 	"loop/internal/netpackets": {"loop/internal/engine", "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", sysModule},
 	"loop/internal/proxyhead":  {"github.com/pires/go-proxyproto"},
-	"loop/internal/rig":        {"loop", "loop/looptest"}, // for tests
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
 	"handler":            {"codec", "loop", "timing", zerologModule},
@@ -61,6 +60,7 @@ var floors = map[string][]string{
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
 	"internal/hostguard":  {},
+	"internal/rig":        {"loop", "loop/looptest"},
 	"internal/selfsigned": {},
 }
 

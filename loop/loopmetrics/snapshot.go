@@ -204,9 +204,9 @@ func lookAt(l *loop.Loop, from, most int) (v loopView) {
 func rings(l *loop.Loop) (views []ringView) {
 	levels := l.WheelStats().Levels
 	for level, r := range l.WheelRings() {
-		v := ringView{Span: milliseconds(r.Span), Slots: 64 * len(r.Occupied), Timers: levels[level], Ahead: []int{}}
+		v := ringView{Span: milliseconds(r.Span), Slots: 64, Timers: levels[level], Ahead: []int{}}
 		for ahead := range v.Slots {
-			if s := (r.Hand + ahead) % v.Slots; r.Occupied[s/64]>>(s%64)&1 != 0 {
+			if s := (r.Hand + ahead) % v.Slots; r.Occupied>>s&1 != 0 {
 				v.Ahead = append(v.Ahead, ahead)
 			}
 		}

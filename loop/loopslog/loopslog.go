@@ -8,14 +8,14 @@
 // # What it costs
 //
 // Zerolog hands the fields of an event to nobody: its hooks see the level and the message, and all
-// that comes out of it is a line of JSON. So a line is encoded, and taken apart again in one pass,
-// without reflection: some two to four microseconds and two allocations, for lines that are rare.
-// A level that the handler does not want costs neither: the handler is asked before the event is
-// begun.
+// that comes out of it is a line of JSON. So a line is encoded, and taken apart again by
+// encoding/json: some seven microseconds, for lines that are rare. A level that the handler does not
+// want costs neither: the handler is asked before the event is begun.
 package loopslog
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -115,10 +115,11 @@ func levelOf(level zerolog.Level) slog.Level {
 
 // recordOf takes a line apart.
 func recordOf(level slog.Level, line string) slog.Record {
-	s := scanner{rest: line}
-	var room [8]slog.Attr
-	attrs, ok := s.object(room[:0], 0)
-	if !ok {
+	if !json.Valid([]byte(line)) {
+		return slog.NewRecord(time.Now(), level, line, 0)
+	}
+	attrs, err := fieldsOf([]byte(line), 0)
+	if err != nil {
 		return slog.NewRecord(time.Now(), level, line, 0)
 	}
 	var message string

@@ -71,9 +71,7 @@ func (s *socket) finish() (over bool, reason error) {
 	return s.over, s.reason
 }
 
-func (s *socket) Write(p []byte) (int, error) { return s.Writev([][]byte{p}) }
-
-func (s *socket) Writev(bufs [][]byte) (n int, err error) {
+func (s *socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -84,17 +82,11 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	}
 	s.writes++
 	defer s.tell()
-	for _, b := range bufs {
-		k := min(len(b), s.room)
-		s.out = append(s.out, b[:k]...)
-		n += k
-		s.room -= k
-		if s.blocked {
-			s.unsent += k
-		}
-		if k < len(b) {
-			break
-		}
+	n := min(len(p), s.room)
+	s.out = append(s.out, p[:n]...)
+	s.room -= n
+	if s.blocked {
+		s.unsent += n
 	}
 	if !s.blocked && !s.reading && n > 0 {
 		s.reading = true

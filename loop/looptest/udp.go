@@ -200,7 +200,7 @@ type memPackets struct {
 func (s *memPackets) arrive(d engine.Datagram) {
 	s.loop.Execute(func() {
 		if !s.closed {
-			s.sink.Received([]engine.Datagram{d}, false)
+			s.sink.Received([]engine.Datagram{d})
 		}
 	})
 }

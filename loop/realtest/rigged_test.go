@@ -3,7 +3,7 @@ package realtest_test
 import (
 	"errors"
 
-	"github.com/loopwheel/loopwheel/loop/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/rig"
 )
 
 // script is a Handler made of functions.

@@ -61,14 +61,6 @@ func (s *socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *socket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		k, _ := s.Write(b)
-		n += k
-	}
-	return n, nil
-}
-
 func (s *socket) NotifyWritable() bool  { return true }
 func (s *socket) Pending() bool         { return false }
 func (s *socket) Unsent() int           { return 0 }

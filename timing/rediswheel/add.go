@@ -3,7 +3,6 @@ package rediswheel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -16,16 +15,14 @@ const (
 )
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
-// due, at least once, unless it is cancelled or replaced before. After another error than those of
-// this package the task may or may not be there; adding it again is safe, as its key keeps it from
-// being there twice.
+// due, at least once, unless it is cancelled or replaced before. After an error of the client it may
+// be there or not; adding it again is safe, as its key keeps it from being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
 
-// AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
-// then the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as
-// if they were added one by one.
+// AddBatch adds tasks as if one by one, in few round trips. Some may be added and others not: then
+// the error is a *BatchError.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	errs := q.addAll(ctx, tasks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -34,7 +31,7 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	return nil
 }
 
-// addAll adds tasks, and returns what became of each.
+// addAll adds tasks, and returns what became of each. A pipeline has no key twice.
 func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	errs := make([]error, len(tasks))
 	for i := 0; i < len(tasks); {
@@ -50,8 +47,15 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 		}
 		values, failed := q.evalAll(ctx, calls)
 		for k, place := range places {
-			if errs[place] = failed[k]; failed[k] == nil {
-				errs[place] = q.added(tasks[place].Key, values[k])
+			errs[place] = failed[k]
+			switch {
+			case failed[k] != nil:
+			case values[k] == "c":
+				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
+			case values[k] == "i":
+				q.count(func(s *Stats) { s.Ignored++ })
+			default:
+				q.count(func(s *Stats) { s.Added++ })
 			}
 		}
 	}
@@ -63,73 +67,41 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return call{}, err
 	}
-	shard, at := q.shard(t.Key), -ceilDelay(t.Delay)
-	switch {
-	case !t.At.IsZero():
-		at = ceilMilli(t.At)
-	case t.Delay == 0 && t.Every > 0:
-		at = -ceilDelay(t.Every)
-	case t.Delay == 0 && t.Cron != "":
-		now, err := q.now(ctx, shard)
-		if err != nil {
-			return call{}, err
+	first := *t
+	if t.At.IsZero() && t.Delay == 0 {
+		first.Delay = t.Every
+		if t.Cron != "" {
+			now, err := q.client.Time(ctx).Result()
+			if err != nil {
+				return call{}, explain("time", err)
+			}
+			if first.At, err = t.next(now, now); err != nil {
+				return call{}, err
+			}
 		}
-		next, err := t.next(now, now)
-		if err != nil {
-			return call{}, err
-		}
-		at = ceilMilli(next)
 	}
 	record, err := t.record()
-	return q.on(shard, "add", "", policies[t.OnConflict], t.Key, record, at), err
-}
-
-// added takes a letter of add.lua.
-func (q *Queue) added(key string, letter any) error {
-	switch letter {
-	case "c":
-		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, key)
-	case "i":
-		q.count(func(s *Stats) { s.Ignored++ })
-	default:
-		q.count(func(s *Stats) { s.Added++ })
-	}
-	return nil
-}
-
-// now is the time of the server that has a shard.
-func (q *Queue) now(ctx context.Context, shard int) (time.Time, error) {
-	v, err := q.eval(ctx, q.on(shard, "stats", "", 1, 0))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.UnixMilli(toInt(list(v)[6])), nil
+	return q.on(q.shard(t.Key), "add", "", policies[t.OnConflict], t.Key, record, first.start()), err
 }
 
 // restore notes anew how many shards there are, as Redis may have lost that, and adds the tasks of
-// Config.Repeating that are not there. One that was to begin at a time which has passed goes on
-// where it would be.
+// Config.Repeating that are not there. One whose beginning has passed goes on where it would be.
 func (q *Queue) restore(ctx context.Context) error {
-	n, err := q.settleShards(ctx, len(q.keys))
-	if err != nil {
+	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
 	}
-	if n != len(q.keys) {
-		return badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
+	now, err := q.client.Time(ctx).Result()
+	if err != nil {
+		return explain("time", err)
 	}
 	tasks := slices.Clone(q.cfg.Repeating)
 	for i := range tasks {
 		t := &tasks[i]
 		t.OnConflict = Ignore
-		if t.At.IsZero() {
-			continue
-		}
-		now, err := q.now(ctx, q.shard(t.Key))
-		if err == nil && t.At.Before(now) {
-			t.At, err = t.next(t.At, now)
-		}
-		if err != nil {
-			return err
+		if !t.At.IsZero() && t.At.Before(now) {
+			if t.At, err = t.next(t.At, now); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(q.addAll(ctx, tasks)...)
@@ -166,36 +138,33 @@ func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (a
 //
 // Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {
-	if d > MaxDelay {
-		return badTask("the new delay of %q is more than 100 years", key)
-	}
-	return q.reschedule(ctx, key, -ceilDelay(d))
+	return q.reschedule(ctx, Task{Key: key, Delay: d})
 }
 
 // RescheduleAt is Reschedule with a time.
 func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) error {
-	if time.Until(at) > century {
-		return badTask("the new time of %q, %v, is in more than 100 years", key, at)
-	}
-	return q.reschedule(ctx, key, ceilMilli(at))
+	return q.reschedule(ctx, Task{Key: key, At: at})
 }
 
-func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
-	v, err := q.evalKey(ctx, "move", key, "", key, at, 0)
+func (q *Queue) reschedule(ctx context.Context, t Task) error {
+	if err := t.check(0); err != nil {
+		return err
+	}
+	v, err := q.evalKey(ctx, "move", t.Key, "", t.Key, t.start(), 0)
 	switch {
 	case err != nil:
 		return err
 	case v == "running":
-		return fmt.Errorf("rediswheel: %w: %q", ErrRunning, key)
+		return wrap(ErrRunning, "%q", t.Key)
 	case v == "missing":
-		return fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
+		return wrap(ErrNotFound, "%q", t.Key)
 	}
 	return nil
 }
 
-// Pause keeps workers from starting tasks of this queue, wherever they are, until Resume. Tasks
-// that run go on, and adding, cancelling and looking work as ever. Redis remembers it, unless it
-// loses what it has; after an error some shards may be paused and others not.
+// Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
+// adding, cancelling and looking work as ever. After an error some shards may be paused and others
+// not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 
 // Resume ends a Pause. What has become due meanwhile starts at once.

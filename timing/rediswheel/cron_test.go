@@ -50,7 +50,7 @@ func TestCronGaps(t *testing.T) {
 func TestCronZoneInExpression(t *testing.T) {
 	for _, text := range []string{"CRON_TZ=Europe/Berlin 0 0 * * *", "TZ=UTC @daily"} {
 		task := Task{Key: "k", Cron: text}
-		if err := task.check(DefaultMaxBody); !errors.Is(err, ErrBadTask) || !strings.Contains(err.Error(), "Task.Zone") {
+		if err := task.check(0); !errors.Is(err, ErrBadTask) || !strings.Contains(err.Error(), "Task.Zone") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -139,10 +139,10 @@ func compareCron(t *testing.T, random *rand.Rand, name string, zone *time.Locati
 		"@daily", "@hourly",
 	} {
 		task := Task{Key: "k", Cron: text, Zone: name}
-		s, err := task.schedule()
+		parsed, err := cronParser.Parse(text)
 		must(t, err)
 		from, to := change.Add(-5*time.Hour).Truncate(time.Minute), change.Add(5*time.Hour).Truncate(time.Minute)
-		want := naive(s.Schedule.(*cron.SpecSchedule), zone, from.Add(-24*time.Hour), to)
+		want := naive(parsed.(*cron.SpecSchedule), zone, from.Add(-24*time.Hour), to)
 		for len(want) > 0 && want[0].Before(from) {
 			want = want[1:]
 		}

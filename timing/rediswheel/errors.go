@@ -20,6 +20,11 @@ var (
 	ErrLost     = errors.New("redis has lost tasks")                  // for Config.OnError: shards are empty that were not
 )
 
+// wrap adds what exactly was wrong.
+func wrap(kind error, format string, args ...any) error {
+	return fmt.Errorf("rediswheel: %w: %s", kind, fmt.Sprintf(format, args...))
+}
+
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.
 var (
 	ErrLeaseLost = errors.New("rediswheel: the task was given to another worker, or replaced")
@@ -29,38 +34,35 @@ var (
 // Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying
 // again is in vain. A repeating task only loses this occurrence. A nil err gives nil.
 func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &verdict{err, "dead", 0}
+	return judged(err, end{what: "dead"})
 }
 
 // RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
 // says. It counts as an attempt. A nil err gives nil.
 func RetryAfter(d time.Duration, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &verdict{err, "retry", max(d, 0)}
+	return judged(err, end{what: "retry", at: -ceilDelay(d)})
 }
 
 // Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
 // the task is given to some worker again after d, and no attempt is counted.
-func Postpone(d time.Duration, err error) error { return &verdict{err, "release", max(d, 0)} }
+func Postpone(d time.Duration, err error) error {
+	return &verdict{err, end{what: "release", at: -ceilDelay(d)}}
+}
 
 // A verdict is an error of a handler that says what becomes of the task.
 type verdict struct {
-	err   error
-	what  string // dead, retry or release, as runs.lua wants it
-	after time.Duration
+	err error
+	end end // dead, retry or release
 }
 
-func (v *verdict) Error() string {
-	if v.what == "release" {
-		return fmt.Sprintf("postponed by %v: %v", v.after, v.err)
+func judged(err error, e end) error {
+	if err == nil {
+		return nil
 	}
-	return v.err.Error()
+	return &verdict{err, e}
 }
+
+func (v *verdict) Error() string { return fmt.Sprint(v.err) }
 
 func (v *verdict) Unwrap() error { return v.err }
 

@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,48 +24,39 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Defaults of an [HTTPCallback].
-const (
-	DefaultCallbackTimeout = 10 * time.Second
-	DefaultMaxResponse     = 64 << 10
-	DefaultPerHost         = 16
-)
-
 // HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
 // Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
 // use; it must not be copied or changed once in use.
 //
 // A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
 // Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other
-// answers are final: the task is dead. That includes redirects, which are not followed: a callback
-// that moved is to be changed where it is made.
+// answers are final, redirects too, which are not followed: the task is dead.
 //
 // Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
 // and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	// Timeout bounds one request, the answer included. 0 means DefaultCallbackTimeout.
+	// Timeout bounds one request, the answer included. 0 means 10 seconds.
 	Timeout time.Duration
 
 	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
-	// its connection is closed. 0 means DefaultMaxResponse.
+	// its connection is closed. 0 means 64 KiB.
 	MaxResponse int64
 
-	// PerHost is how many requests to one host are on their way at once. Tasks above that are put
-	// off by about a second, without counting an attempt, so that a slow host does not take all
-	// places. 0 means DefaultPerHost.
+	// PerHost is how many requests to one host are on their way at once, so that a slow host does
+	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
+	// means 16.
 	PerHost int
 
 	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
 	Secret string
 
-	// AllowPrivate permits requests to private, loopback and link-local addresses, and others that
-	// are not of the public Internet. Whoever may add tasks can otherwise reach what only this
-	// machine should. Addresses are checked when a connection is made, after names were resolved.
+	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
+	// may add tasks could reach then. They are checked after names were resolved.
 	AllowPrivate bool
 
-	// TLS and proxies of the environment: a Transport replaces ours, which uses no proxy. Then
-	// AllowPrivate and the timeout of dialling are the Transport's matter. nil means ours.
+	// Transport replaces ours, which uses no proxy. AllowPrivate and the timeout of dialling are
+	// its matter then. nil means ours.
 	Transport http.RoundTripper
 
 	once   sync.Once
@@ -79,9 +69,8 @@ type HTTPCallback struct {
 // permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
-// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were
-// in November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
-// special.
+// special are the networks of the IANA special-purpose address registries (RFC 6890) of November
+// 2025, and multicast. Of IPv6, all that is not in 2000::/3 is special.
 //
 //go:embed special.txt
 var special string
@@ -89,32 +78,21 @@ var special string
 // refusePrivate is called by the dialer with the address that it is about to connect to.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
-	if err != nil || !isPublic(ap.Addr().Unmap().WithZone("")) {
+	a := ap.Addr().Unmap().WithZone("")
+	public := err == nil && (a.Is4() || netip.MustParsePrefix("2000::/3").Contains(a))
+	for line := range strings.Lines(special) {
+		public = public && !netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a)
+	}
+	if !public {
 		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
 	}
 	return nil
 }
 
-// isPublic reports whether an address is of the public Internet.
-func isPublic(a netip.Addr) bool {
-	if a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
-		return false
-	}
-	for line := range strings.Lines(special) {
-		if netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a) {
-			return false
-		}
-	}
-	return true
-}
-
-// maxRetryAfter bounds what a host may ask for.
-const maxRetryAfter = time.Hour
-
 func (h *HTTPCallback) init() {
-	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
-	h.MaxResponse = cmp.Or(h.MaxResponse, DefaultMaxResponse)
-	h.PerHost = cmp.Or(h.PerHost, DefaultPerHost)
+	h.Timeout = cmp.Or(h.Timeout, 10*time.Second)
+	h.MaxResponse = cmp.Or(h.MaxResponse, 64<<10)
+	h.PerHost = cmp.Or(h.PerHost, 16)
 	h.hosts = make(map[string]int)
 	transport := h.Transport
 	if transport == nil {
@@ -137,11 +115,11 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 		return Permanent(err)
 	}
 	host := req.URL.Host
-	if !h.enter(host) {
+	if !h.count(host, 1) {
 		wait := time.Second + jitter(time.Second/2)
 		return Postpone(wait, fmt.Errorf("%d requests to %s are on their way", h.PerHost, host))
 	}
-	defer h.exit(host)
+	defer h.count(host, -1)
 	resp, err := h.client.Do(req)
 	if errors.Is(err, ErrPrivateAddress) {
 		return Permanent(err)
@@ -154,22 +132,17 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	return judge(resp)
 }
 
-func (h *HTTPCallback) enter(host string) bool {
+// count adds n to the requests that are on their way to a host, unless there are too many already.
+func (h *HTTPCallback) count(host string, n int) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	if h.hosts[host] >= h.PerHost {
+	if h.hosts[host]+n > h.PerHost {
 		return false
 	}
-	h.hosts[host]++
-	return true
-}
-
-func (h *HTTPCallback) exit(host string) {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	if h.hosts[host]--; h.hosts[host] == 0 {
+	if h.hosts[host] += n; h.hosts[host] == 0 {
 		delete(h.hosts, host)
 	}
+	return true
 }
 
 func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, error) {
@@ -181,7 +154,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 		return nil, err
 	}
 	for name, values := range t.Header {
-		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, notAValue) {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(strings.Join(values, "")) {
 			return nil, fmt.Errorf("the header %q cannot be sent: its name or a value has bytes that HTTP has no place for", name)
 		}
 		req.Header[http.CanonicalHeaderKey(name)] = values
@@ -193,76 +166,64 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", at)
 	if h.Secret != "" {
-		key, err := secretKey(h.Secret)
+		signature, err := sign(h.Secret, id, at, t.Body)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Webhook-Signature", sign(key, id, at, t.Body))
+		req.Header.Set("Webhook-Signature", signature)
 	}
 	return req, nil
 }
-
-func notAValue(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
 
 // webhookID names an occurrence of a task. A task that replaced another has another body or time,
 // and so another name.
 func webhookID(t *Task) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %s", t.Occurred.UnixMilli(), len(t.Key), t.Key)
-	h.Write(t.Body)
+	fmt.Fprintf(h, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body)
 	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-func secretKey(secret string) ([]byte, error) {
-	if rest, ok := strings.CutPrefix(secret, "whsec_"); ok {
-		key, err := base64.StdEncoding.DecodeString(rest)
-		if err != nil {
-			return nil, fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
-		}
-		return key, nil
-	}
-	return []byte(secret), nil
 }
 
 // sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined
 // by dots.
-func sign(key []byte, id, at string, body []byte) string {
+func sign(secret, id, at string, body []byte) (string, error) {
+	key := []byte(secret)
+	if coded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		var err error
+		if key, err = base64.StdEncoding.DecodeString(coded); err != nil {
+			return "", fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
+		}
+	}
 	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.", id, at)
-	mac.Write(body)
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
 // judge says what an answer means.
 func judge(resp *http.Response) error {
+	err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
-		err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
-		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return RetryAfter(after, err)
+		if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
+			return RetryAfter(min(d, maxRetryAfter), err)
 		}
 		return err
 	case code >= 300 && code < 400:
-		return Permanent(fmt.Errorf("%s answered %s, and redirects are not followed", resp.Request.URL.Host, resp.Status))
+		err = fmt.Errorf("%w, and redirects are not followed", err)
 	}
-	return Permanent(fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status))
+	return Permanent(err)
 }
 
-// retryAfter reads the header: seconds, or a date. One that says "now", or a date that has passed,
-// says nothing: all attempts would be over in an instant.
-func retryAfter(v string, now time.Time) (time.Duration, bool) {
-	if v == "" {
-		return 0, false
+// maxRetryAfter bounds what a host may ask for.
+const maxRetryAfter = time.Hour
+
+// retryAfter reads the header: seconds, or a date. What is not positive says nothing: all attempts
+// would be over in an instant.
+func retryAfter(v string) time.Duration {
+	if at, err := http.ParseTime(v); err == nil {
+		return time.Until(at)
 	}
-	if seconds, err := strconv.ParseUint(v, 10, 63); err == nil {
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second, seconds > 0
-	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0, false
-	}
-	d := at.Sub(now)
-	return min(d, maxRetryAfter), d > 0
+	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than maxRetryAfter
+	return time.Duration(seconds) * time.Second
 }

@@ -58,10 +58,8 @@ func TestHTTPCallback(t *testing.T) {
 
 // The example of the specification of Standard Webhooks.
 func TestSignature(t *testing.T) {
-	key, err := secretKey("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	must(t, err)
-	got := sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
-	if got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
+	got, err := sign("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
+	if must(t, err); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
 		t.Error(got)
 	}
 }
@@ -112,14 +110,16 @@ func kind(err error) string {
 		return "ok"
 	case !errors.As(err, &v):
 		return "retry"
-	case v.what == "dead":
+	case v.end.what == "dead":
 		return "permanent"
-	case v.what == "release":
+	case v.end.what == "release":
 		return "postpone"
-	case v.after > 25*time.Minute && v.after <= 30*time.Minute: // what has passed is less
+	}
+	after := time.Duration(-v.end.at) * time.Millisecond
+	if after > 25*time.Minute && after <= 30*time.Minute { // what has passed is less
 		return "after half an hour"
 	}
-	return "after " + v.after.String()
+	return "after " + after.String()
 }
 
 // An answer that does not end is read up to MaxResponse; one that does not come is waited for as

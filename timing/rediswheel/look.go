@@ -1,6 +1,7 @@
 package rediswheel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 	}
 	f := list(v)
 	if f[0] == "" {
-		return Info{}, fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
+		return Info{}, wrap(ErrNotFound, "%q", key)
 	}
 	return info(key, f[0], f[1:])
 }
@@ -81,46 +82,36 @@ func info(key, where string, f []string) (Info, error) {
 // each shard: n is for people, not for millions, and at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	place := map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}[where]
-	key := map[string]int{"due": 1, "run": 2, "dead": 6}[place]
-	if key == 0 {
+	if place == "" {
 		return nil, fmt.Errorf("rediswheel: List of status %q: want Scheduled, Retrying, Running or Dead", where)
 	}
-	n = max(0, min(n, 1000))
-	var found []Info
+	n = min(n, 1000)
+	var rows [][]string
 	for shard := range q.keys {
 		for skip := 0; skip < n; skip += maxBatch {
-			v, err := q.eval(ctx, q.on(shard, "list", key, skip, min(n-skip, maxBatch)))
+			v, err := q.eval(ctx, q.on(shard, "list", place, skip, min(n-skip, maxBatch)))
 			if err != nil {
 				return nil, err
 			}
 			f := list(v)
-			for row := range slices.Chunk(f, 4) {
-				i, err := info(row[0], place, row[1:])
-				if err != nil {
-					i.Error = err.Error()
-				}
-				found = append(found, i)
-			}
+			rows = slices.AppendSeq(rows, slices.Chunk(f, 4))
 			if len(f) < 4*maxBatch {
 				break
 			}
 		}
 	}
-	if where == Retrying {
-		found = slices.DeleteFunc(found, func(i Info) bool { return i.Status != Retrying })
+	slices.SortStableFunc(rows, func(a, b []string) int { return cmp.Compare(toInt(a[1]), toInt(b[1])) })
+	var found []Info
+	for _, row := range rows {
+		i, err := info(row[0], place, row[1:])
+		if err != nil {
+			i.Error = err.Error()
+		}
+		if len(found) < n && (where != Retrying || i.Status == Retrying) {
+			found = append(found, i)
+		}
 	}
-	slices.SortStableFunc(found, func(a, b Info) int { return a.when().Compare(b.when()) })
-	return found[:min(n, len(found))], nil
-}
-
-func (i *Info) when() time.Time {
-	switch i.Status {
-	case Running:
-		return i.Lease
-	case Dead:
-		return i.Since
-	}
-	return i.Due
+	return found, nil
 }
 
 // Dead returns up to n dead tasks, those that were given up first. Their Error says why.
@@ -131,7 +122,7 @@ func (q *Queue) Dead(ctx context.Context, n int) ([]Info, error) { return q.List
 func (q *Queue) Requeue(ctx context.Context, key string) error {
 	v, err := q.evalKey(ctx, "move", key, "", key, 0, 1)
 	if err == nil && v != "moved" {
-		err = fmt.Errorf("rediswheel: %w among the dead: %q", ErrNotFound, key)
+		err = wrap(ErrNotFound, "%q is not dead", key)
 	}
 	return err
 }
@@ -160,7 +151,7 @@ func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
 	}
 	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
 	if errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("rediswheel: %w with a result: %q", ErrNotFound, key)
+		return nil, wrap(ErrNotFound, "%q has no result", key)
 	}
 	return result, explain("result", err)
 }

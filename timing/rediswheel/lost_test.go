@@ -71,7 +71,7 @@ func TestRepeatingSurvivesFlushAll(t *testing.T) {
 				t.Errorf("it was told %d times by two workers", n)
 			}
 		}
-		if got, _ := m.Get(DefaultName + ":conf"); got != layout+" 4" {
+		if got, _ := m.Get("loopwheel:conf"); got != layout+"4" {
 			t.Errorf("the number of shards is %q", got)
 		}
 	})

@@ -128,8 +128,8 @@ func (r *modelRun) claims(shard, most int) {
 		maxBatchBytes, modelLease, modelDeliver, modelOwned, modelLook, 0))
 	must(r.t, err)
 	var got []string
-	if rows := answer.([]any); len(rows) > 8 {
-		ids, dues, states, records := list(rows[8]), list(rows[9]), list(rows[10]), list(rows[11])
+	if rows := answer.([]any); len(rows) > 3 {
+		ids, dues, states, records := list(rows[6]), list(rows[7]), list(rows[8]), list(rows[9])
 		for i, id := range ids {
 			got = append(got, fmt.Sprint(id, " ", dues[i], " ", states[i], " ", records[i]))
 			r.tokens[id] = append(r.tokens[id], token)

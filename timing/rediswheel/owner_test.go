@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+const defaultRefresh = 2 * time.Second // of a Config
+
 // Workers that come share the shards, and those that go leave theirs to the others; none is without
 // an owner for long.
 func TestOwnership(t *testing.T) {
@@ -33,7 +35,7 @@ func TestOwnership(t *testing.T) {
 		for _, stop := range stops[:3] {
 			must(t, stop())
 		}
-		time.Sleep(3 * DefaultRefresh)
+		time.Sleep(3 * defaultRefresh)
 		s, err = q.Stats(ctx)
 		if err != nil || s.Owners != 1 || s.Orphans != 0 {
 			t.Errorf("%d owners, %d orphans, %v", s.Owners, s.Orphans, err)
@@ -109,7 +111,7 @@ func TestOwnerLost(t *testing.T) {
 				}
 			}
 			lines[gone].cut()
-			time.Sleep(4*DefaultRefresh + 100*time.Millisecond)
+			time.Sleep(4*defaultRefresh + 100*time.Millisecond)
 			s, err := q.Stats(ctx)
 			if must(t, err); s.Orphans > 0 || slices.Contains(owners(), gone) {
 				t.Errorf("%d orphans, owners are %q, without %q", s.Orphans, owners(), gone)
@@ -193,11 +195,11 @@ func TestOldNewsOfOwner(t *testing.T) {
 		stop := start(t, q, r)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		news := fmt.Sprint("own ", q.keys[0][ownKey], " other ", time.Now().Add(3*DefaultRefresh).UnixMilli())
+		news := fmt.Sprint(q.keys[0][ownKey], " other ", 3*defaultRefresh.Milliseconds())
 		must(t, client.Publish(ctx, q.channel, news).Err())
 		synctest.Wait()
 		must(t, q.Add(ctx, Task{Key: "now"}))
-		time.Sleep(DefaultRefresh)
+		time.Sleep(defaultRefresh)
 		if n := len(r.got()); n != 1 {
 			t.Errorf("%d runs within a refresh", n)
 		}

@@ -3,10 +3,9 @@ package rediswheel
 import "sync"
 
 // Places are what tasks run in. Runs of several queues in one process can share them, by
-// Config.Places and Config.Weight. A queue that has enough to do gets at least its share, which is
-// its weight among the weights of all; what others do not need is free for it beyond that. A queue
-// whose share is taken by others gets the places that these give back. Places may be used from any
-// goroutine.
+// Config.Places and Config.Weight. A queue that has enough to do gets at least its share, by its
+// weight, and what others do not need. Places that others have taken of it are its own when they
+// give them back. Places may be used from any goroutine.
 type Places struct {
 	lock   sync.Mutex
 	total  int
@@ -27,7 +26,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
-	hungry bool          // it could use more than it has
+	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
 
@@ -48,38 +47,24 @@ func (s *share) leave() {
 	s.weight -= s.own
 }
 
-// due is how many places the share has a right to.
-func (s *share) due() int { return max(s.total*s.own/s.weight, 1) }
+// right is how many places the share has a right to.
+func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
-// open is how many places the share may take: those that are free, without those that others want
-// who have less than their right.
-func (s *share) open() int {
+// take takes up to n places: of those that are free, all but those that others want who have less
+// than their right. Who gets fewer than n is hungry until the next call.
+func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	free, wanted := s.total, 0
 	for o := range s.shares {
 		free -= o.used
 		if o != s && o.hungry {
-			wanted += max(o.due()-o.used, 0)
+			wanted += max(o.right()-o.used, 0)
 		}
 	}
-	return max(free-wanted, min(free, s.due()-s.used), 0)
-}
-
-// take takes up to n places. Only the share's own Run may call it.
-func (s *share) take(n int) int {
-	n = min(n, s.open())
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	s.used += n
-	return n
-}
-
-// setHungry says whether the share could use more than it has.
-func (s *share) setHungry(yes bool) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	s.hungry = yes
+	got := min(n, max(free-wanted, min(free, s.right()-s.used), 0))
+	s.used, s.hungry = s.used+got, got < n
+	return got
 }
 
 func (s *share) giveBack(n int) {

@@ -10,14 +10,16 @@ func TestLeaveGivesPlacesBack(t *testing.T) {
 	if n := gone.take(3); n != 3 {
 		t.Fatalf("took %d places", n)
 	}
-	other.setHungry(true)
+	if n := other.take(4); n != 1 {
+		t.Fatalf("took %d places of the last", n)
+	}
 	gone.leave()
 	select {
 	case <-other.freed:
 	default:
 		t.Error("who waits for places is not told")
 	}
-	if n := other.take(4); n != 4 {
-		t.Errorf("%d of 4 places are free", n)
+	if n := other.take(4); n != 3 {
+		t.Errorf("%d of 3 places are free", n)
 	}
 }

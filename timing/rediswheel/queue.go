@@ -8,7 +8,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,92 +16,71 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Defaults of a [Config].
-const (
-	DefaultName          = "loopwheel"
-	DefaultShards        = 4 // in a cluster, DefaultClusterShards
-	DefaultClusterShards = 64
-	DefaultMaxBody       = 64 << 10
-	DefaultConcurrency   = 64
-	DefaultLease         = 15 * time.Second
-	DefaultTimeout       = 10 * time.Minute
-	DefaultMaxAttempts   = 16
-	DefaultMaxDeliveries = 16
-	DefaultRefresh       = 2 * time.Second
-	DefaultStopTimeout   = 20 * time.Second
-)
-
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
 // queue should have the same Name, Shards, Lease and Refresh.
 type Config struct {
 	// Name begins the names of all keys: queues with different names have nothing in common.
-	// Letters, digits and "._:-", at most 64. Empty means DefaultName.
+	// Letters, digits and "._:-", at most 64. Empty means "loopwheel".
 	Name string
 
-	// Shards is how many parts the queue has, which is also how many workers can claim tasks at
-	// once. It is settled when a queue is opened for the first time, and Open fails with another
-	// number later. 0 means what is settled, or else DefaultShards, or DefaultClusterShards in a
-	// cluster. At most 1,024.
+	// Shards is how many parts the queue has, and how many workers can claim tasks at once. The
+	// first Open settles it, and fails with another number later. 0 means what is settled, or else
+	// 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	// MaxBody bounds Task.Body. 0 means DefaultMaxBody; 16 MiB is the most.
+	// MaxBody bounds Task.Body. 0 means 64 KiB; 16 MiB is the most.
 	MaxBody int
 
-	// Concurrency is how many tasks one Run works on at once. 0 means DefaultConcurrency.
+	// Concurrency is how many tasks one Run works on at once. 0 means 64.
 	Concurrency int
 
-	// Places, if not nil, takes the place of Concurrency as the bound of what runs at once: Runs of
-	// several queues share them. Weight is this queue's part of them, against the weights of the
-	// others; 0 means 1, and 1,000 is the most.
+	// Places, if not nil, bounds what runs at once in place of Concurrency: Runs of several queues
+	// share them, by their weights. A Weight of 0 means 1, and 1,000 is the most.
 	Places *Places
 	Weight int
 
 	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has
-	// an equal part of it, so it is reached while all have tasks that are due. 0 means no such
-	// bound.
+	// an equal part of it. 0 means no such bound.
 	Rate float64
 
-	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as
-	// long as the handler runs; after a crash, another gets the task when it has run out, and when
-	// the task's shard has another owner if that was lost, too: see Refresh. 0 means DefaultLease;
-	// a second is the least.
+	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it
+	// while the handler runs. After a crash, another gets the task when the lease has run out and
+	// the shard has another owner: see Refresh. 0 means 15 seconds; a second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
-	// keeps its task and its place among Concurrency. 0 means DefaultTimeout.
+	// keeps its task and its place among Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
 	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means
-	// DefaultMaxAttempts.
+	// 16.
 	MaxAttempts int
 
 	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may
-	// be the reason. 0 means DefaultMaxDeliveries.
+	// be the reason. 0 means 16.
 	MaxDeliveries int
 
 	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
 	// [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
-	// Refresh is how often a worker looks at its shards unasked: how late a task may be if the
-	// message that told of it was lost. Workers that own shards and are not heard of for three
-	// times as long lose them. 0 means DefaultRefresh. From 100 ms to 1 minute.
+	// Refresh is how often a worker looks at its shards unasked: how late a task may be if a
+	// message was lost. A worker that is not heard of for three times as long loses its shards. 0
+	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
 	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends
-	// theirs. 0 means DefaultStopTimeout.
+	// theirs. 0 means 20 seconds.
 	StopTimeout time.Duration
 
-	// Repeating are tasks with Every or Cron that the queue always has: Run adds those that are not
-	// there when it begins, and again when it finds that Redis has lost them (ErrLost). One that is
-	// there stays as it is, whatever its OnConflict says: to change it, Add it. One that was
-	// cancelled is not there, and so comes back unless it is taken out of here.
+	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
+	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
+	// there stays as it is: to change it, Add it.
 	Repeating []Task
 
 	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, for one. So it is when Redis has lost what it had
-	// (ErrLost), by a FLUSHALL or as it came back empty, which owners of shards find out within
-	// Refresh; not with an old file, which nobody can tell from a new one. It is called on many
+	// keeps a worker from working: Redis is away, or has lost what it had (ErrLost), by a FLUSHALL
+	// or as it came back empty. Owners of shards find that out within Refresh. It is called on many
 	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
@@ -113,60 +91,51 @@ type Config struct {
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-func badConfig(format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", ErrConfig, fmt.Sprintf(format, args...))
-}
-
 // setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
 func (c *Config) setDefaults() error {
-	c.Name = cmp.Or(c.Name, DefaultName)
-	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
-	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
-	c.Weight = cmp.Or(c.Weight, 1)
-	c.Lease = cmp.Or(c.Lease, DefaultLease)
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
-	c.MaxDeliveries = cmp.Or(c.MaxDeliveries, DefaultMaxDeliveries)
-	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
-	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	if c.Name = cmp.Or(c.Name, "loopwheel"); !goodName.MatchString(c.Name) {
+		return wrap(ErrConfig, "Name %q: want up to 64 letters, digits and ._:-", c.Name)
+	}
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff
 	}
-	if !goodName.MatchString(c.Name) {
-		return badConfig("Name %q: want up to 64 letters, digits and ._:-", c.Name)
-	}
-	const much = math.MaxInt32
 	return cmp.Or(
-		within("Shards", c.Shards, 0, 1024), within("MaxBody", c.MaxBody, 1, 16<<20),
-		within("Concurrency", c.Concurrency, 1, much), within("Weight", c.Weight, 1, 1000), within("Rate", c.Rate, 0, 1e6),
-		within("MaxAttempts", c.MaxAttempts, 1, much), within("MaxDeliveries", c.MaxDeliveries, 1, much),
-		within("Lease", c.Lease, time.Second, century), within("Refresh", c.Refresh, 100*time.Millisecond, time.Minute),
-		within("Timeout", c.Timeout, 1, century), within("StopTimeout", c.StopTimeout, 1, century),
+		setting("Shards", &c.Shards, 0, 0, 1024),
+		setting("MaxBody", &c.MaxBody, 64<<10, 1, 16<<20),
+		setting("Concurrency", &c.Concurrency, 64, 1, math.MaxInt32),
+		setting("Weight", &c.Weight, 1, 1, 1000),
+		setting("Rate", &c.Rate, 0, 0, 1e6),
+		setting("Lease", &c.Lease, 15*time.Second, time.Second, century),
+		setting("Timeout", &c.Timeout, 10*time.Minute, 1, century),
+		setting("MaxAttempts", &c.MaxAttempts, 16, 1, math.MaxInt32),
+		setting("MaxDeliveries", &c.MaxDeliveries, 16, 1, math.MaxInt32),
+		setting("Refresh", &c.Refresh, 2*time.Second, 100*time.Millisecond, time.Minute),
+		setting("StopTimeout", &c.StopTimeout, 20*time.Second, 1, century),
 		c.checkRepeating(),
 	)
 }
 
-func within[T cmp.Ordered](name string, v, least, most T) error {
-	if v >= least && v <= most { // which a float that is no number is not
+// setting gives a field its default if it is zero, and finds what makes no sense.
+func setting[T cmp.Ordered](name string, field *T, standard, least, most T) error {
+	*field = cmp.Or(*field, standard)
+	if *field >= least && *field <= most { // which a float that is no number is not
 		return nil
 	}
-	return badConfig("%s %v: want %v to %v, or 0", name, v, least, most)
+	return wrap(ErrConfig, "%s %v: want %v to %v, or 0", name, *field, least, most)
 }
 
 // checkRepeating finds what makes no sense in Config.Repeating.
 func (c *Config) checkRepeating() error {
 	c.Repeating = slices.Clone(c.Repeating)
 	keys := make(map[string]bool)
-	for i := range c.Repeating {
-		t := &c.Repeating[i]
-		if err := t.check(c.MaxBody); err != nil {
-			return badConfig("Repeating: %v", err)
-		}
-		if !t.repeats() {
-			return badConfig("Repeating: %q has neither Every nor Cron", t.Key)
-		}
-		if keys[t.Key] {
-			return badConfig("Repeating: there are two with the key %q", t.Key)
+	for _, t := range c.Repeating {
+		switch err := t.check(c.MaxBody); {
+		case err != nil:
+			return wrap(ErrConfig, "Repeating: %v", err)
+		case !t.repeats():
+			return wrap(ErrConfig, "Repeating: %q has neither Every nor Cron", t.Key)
+		case keys[t.Key]:
+			return wrap(ErrConfig, "Repeating: there are two with the key %q", t.Key)
 		}
 		keys[t.Key] = true
 	}
@@ -188,9 +157,8 @@ type Queue struct {
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
-// caller's, who may use it for other things and closes it when no Run is left; it may be one to a
-// single server (Valkey is as good), to a master that Sentinel watches, or to a cluster. A
-// redis.Ring is refused: its shards move.
+// caller's, who closes it when no Run is left. It may be one to a single server, to a master that
+// Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
 //
 // Errors: ErrConfig, also if Redis may evict our keys, or if the queue was opened with another
 // number of shards.
@@ -199,24 +167,16 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	if _, ring := client.(*redis.Ring); ring {
-		return nil, badConfig("a redis.Ring does not keep keys where they are; use a cluster, or one server")
+		return nil, wrap(ErrConfig, "a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
-	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints"}
+	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints", shards: make(map[string]int)}
 	if err := q.checkEviction(ctx); err != nil {
 		return nil, err
 	}
-	standard := DefaultShards
-	if _, cluster := client.(*redis.ClusterClient); cluster {
-		standard = DefaultClusterShards
-	}
-	shards, err := q.settleShards(ctx, cmp.Or(cfg.Shards, standard))
+	shards, err := q.settleShards(ctx, cfg.Shards)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Shards != 0 && cfg.Shards != shards {
-		return nil, badConfig("Shards is %d, but the queue %q has %d", cfg.Shards, cfg.Name, shards)
-	}
-	q.shards = make(map[string]int)
 	for i := range shards {
 		keys := shardKeys(cfg.Name, shardTag(i, shards))
 		q.keys = append(q.keys, keys)
@@ -228,24 +188,29 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 // Name returns Config.Name.
 func (q *Queue) Name() string { return q.cfg.Name }
 
-// layout is the version of what the keys hold.
-const layout = "4"
+// layout is the version of what the keys hold. The number of shards follows.
+const layout = "5 "
 
 // settleShards agrees with all others that use the queue on how many shards there are: as many as
-// that, if nobody has said so before.
-func (q *Queue) settleShards(ctx context.Context, shards int) (int, error) {
+// are wanted, if nobody has said so before. 0 takes what there is, or the default.
+func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err error) {
+	standard := 4
+	if _, cluster := q.client.(*redis.ClusterClient); cluster {
+		standard = 64
+	}
 	key := q.cfg.Name + ":conf"
-	set := q.client.SetNX(ctx, key, layout+" "+strconv.Itoa(shards), 0).Err()
+	set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
 	there, err := q.client.Get(ctx, key).Result()
 	if err != nil {
 		return 0, explain("open", cmp.Or(set, err))
 	}
-	version, number, _ := strings.Cut(there, " ")
-	settled, err := strconv.Atoi(number)
-	if version != layout || err != nil || settled < 1 || settled > 1024 {
-		return 0, badConfig("the key %s holds %q, which is not of this version", key, there)
+	if _, err := fmt.Sscanf(there, layout+"%d", &shards); err != nil || shards < 1 || shards > 1024 {
+		return 0, wrap(ErrConfig, "the key %s holds %q, which is not of this version", key, there)
 	}
-	return settled, nil
+	if want != 0 && want != shards {
+		return 0, wrap(ErrConfig, "%d shards are wanted, and the queue %q has %d", want, q.cfg.Name, shards)
+	}
+	return shards, nil
 }
 
 // checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-*
@@ -258,7 +223,7 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 		}
 		policy := info.Item("Memory", "maxmemory_policy")
 		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
-			return badConfig("redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
+			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
 		return explain("open", info.Err())
 	}

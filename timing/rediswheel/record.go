@@ -1,20 +1,14 @@
 package rediswheel
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"strings"
 	"time"
 )
 
-// A record is what Redis has of a task besides its key and its state. Its first byte is its form:
-// 'b' is followed by the body, 'm' by the length of the other fields as a varint, these fields as
-// JSON, and the body.
-const (
-	formBody = 'b'
-	formMeta = 'm'
-)
+// A record is what Redis has of a task besides its key and its state: the other fields as JSON, or
+// nothing if there are none, a line feed, and the body.
 
 // record encodes the task.
 func (t *Task) record() ([]byte, error) {
@@ -24,33 +18,22 @@ func (t *Task) record() ([]byte, error) {
 	fields, err := json.Marshal(rest)
 	switch {
 	case err != nil:
-		return nil, badTask("%q: %v", t.Key, err)
+		return nil, wrap(ErrBadTask, "%q: %v", t.Key, err)
 	case string(fields) == "{}":
-		return append([]byte{formBody}, t.Body...), nil
+		fields = nil
 	case len(fields) > maxMeta:
-		return nil, tooLarge("URL, headers and other fields of %q have %d bytes, of at most %d", t.Key, len(fields), maxMeta)
+		return nil, wrap(ErrTooLarge, "URL, headers and other fields of %q have %d bytes, of at most %d", t.Key, len(fields), maxMeta)
 	}
-	record := binary.AppendUvarint([]byte{formMeta}, uint64(len(fields)))
-	return append(append(record, fields...), t.Body...), nil
+	return append(append(fields, '\n'), t.Body...), nil
 }
-
-var errRecord = errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
 
 // read decodes a record into the task.
 func (t *Task) read(record string) error {
-	switch {
-	case record != "" && record[0] == formBody:
-		t.Body = []byte(record[1:])
-		return nil
-	case record == "" || record[0] != formMeta:
-		return errRecord
+	fields, body, ok := strings.Cut(record, "\n")
+	if !ok || fields != "" && json.Unmarshal([]byte(fields), t) != nil {
+		return errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
 	}
-	rest := []byte(record[1:])
-	n, size := binary.Uvarint(rest)
-	if size <= 0 || n > uint64(len(rest)-size) || json.Unmarshal(rest[size:size+int(n)], t) != nil {
-		return errRecord
-	}
-	t.Body = rest[size+int(n):]
+	t.Body = []byte(body)
 	return nil
 }
 

@@ -5,8 +5,11 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,17 +21,14 @@ var luaFiles embed.FS
 var scripts = loadScripts()
 
 func loadScripts() map[string]*redis.Script {
-	files, err := luaFiles.ReadDir("lua")
-	if err != nil {
-		panic(err) // the program was built without them
-	}
 	all := make(map[string]*redis.Script)
-	for _, f := range files {
-		text, err := luaFiles.ReadFile("lua/" + f.Name())
+	names, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is good
+	for _, name := range names {
+		text, err := luaFiles.ReadFile(name)
 		if err != nil {
 			panic(err)
 		}
-		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
+		all[strings.TrimSuffix(path.Base(name), ".lua")] = redis.NewScript(string(text))
 	}
 	return all
 }
@@ -76,18 +76,13 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
 		}
 		values[i], errs[i] = v, explain(c.script, err)
-		q.noticeFailure(ctx, err)
+		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a
+		// minute, or when a server that lives says MOVED.
+		if cluster, ok := q.client.(*redis.ClusterClient); ok && err != nil && !errors.As(err, new(redis.Error)) {
+			cluster.ReloadState(ctx)
+		}
 	}
 	return values, errs
-}
-
-// noticeFailure has a client of a cluster ask anew where the slots are, if a master could not be
-// reached. By itself, go-redis 9.23 does so once a minute, or when a server that lives says MOVED.
-func (q *Queue) noticeFailure(ctx context.Context, err error) {
-	var refused redis.Error
-	if cluster, ok := q.client.(*redis.ClusterClient); ok && err != nil && !errors.As(err, &refused) {
-		cluster.ReloadState(ctx)
-	}
 }
 
 // explain makes an error of Redis one of ours.
@@ -106,15 +101,17 @@ func list(v any) []string {
 	items, _ := v.([]any)
 	out := make([]string, len(items))
 	for i, item := range items {
-		switch item := item.(type) {
-		case string:
-			out[i] = item
-		case int64:
-			out[i] = strconv.FormatInt(item, 10)
+		if n, ok := item.(int64); ok {
+			out[i] = strconv.FormatInt(n, 10)
+		} else {
+			out[i], _ = item.(string)
 		}
 	}
 	return out
 }
+
+// millis reads a number of milliseconds.
+func millis(s string) time.Duration { return time.Duration(toInt(s)) * time.Millisecond }
 
 func toInt(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)

@@ -3,7 +3,6 @@ package rediswheel
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	_ "time/tzdata" // a worker without zoneinfo would otherwise know no zone; half a megabyte
 
@@ -15,18 +14,16 @@ var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Mo
 
 func (t *Task) checkRepeat() error {
 	switch {
-	case t.Every < 0 || t.Every > 0 && t.Every < time.Millisecond:
-		return badTask("%q has Every %v, of at least 1ms", t.Key, t.Every)
-	case t.Every > MaxDelay:
-		return badTask("%q has an Every of more than 100 years", t.Key)
+	case t.Every != 0 && (t.Every < time.Millisecond || t.Every > MaxDelay):
+		return wrap(ErrBadTask, "%q has Every %v: want 1ms to 100 years", t.Key, t.Every)
 	case t.Every > 0 && t.Cron != "":
-		return badTask("%q has both Every and Cron", t.Key)
+		return wrap(ErrBadTask, "%q has both Every and Cron", t.Key)
 	case t.Misfire < RunOnce || t.Misfire > Skip:
-		return badTask("%q has Misfire %d", t.Key, t.Misfire)
+		return wrap(ErrBadTask, "%q has Misfire %d", t.Key, t.Misfire)
 	case t.Zone != "" && t.Cron == "":
-		return badTask("%q has a Zone, but no Cron that it would apply to", t.Key)
+		return wrap(ErrBadTask, "%q has a Zone, but no Cron that it would apply to", t.Key)
 	case t.repeats() && t.KeepResult > 0:
-		return badTask("%q repeats and has KeepResult: its occurrences would have one result", t.Key)
+		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
 	case t.Cron == "":
 		return nil
 	}
@@ -41,41 +38,41 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 		missed := max(now.Sub(occurrence), 0) / t.Every
 		return occurrence.Add((missed + 1) * t.Every), nil
 	}
-	s, err := t.schedule()
+	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
+		return time.Time{}, wrap(ErrBadTask, "the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
+	}
+	zone, err := time.LoadLocation(t.Zone)
+	if err != nil || t.Zone == "Local" {
+		return time.Time{}, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+	}
+	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, wrap(ErrBadTask, "the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
-	if now.Before(occurrence) {
-		now = occurrence
+	var next time.Time
+	if fields, ok := parsed.(*cron.SpecSchedule); ok {
+		next = nextIn(zone, fields, latest(now, occurrence))
+	} else { // @every
+		next = parsed.Next(latest(now, occurrence))
 	}
-	next := s.after(now)
 	if next.IsZero() {
-		return next, badTask("%q: the Cron %q never comes", t.Key, t.Cron)
+		return next, wrap(ErrBadTask, "%q: the Cron %q never comes", t.Key, t.Cron)
 	}
 	return next, nil
 }
 
-// A schedule is a Cron in a zone. The parser's own Next knows the expression only: it is asked in
-// UTC, with what the zone's clocks show in place of the time.
-type schedule struct {
-	cron.Schedule
-	zone   *time.Location
-	hourly bool // the hour is open: each hour that passes is meant, whatever it is called
-}
-
-// after returns the first occurrence after now, or the zero Time.
+// nextIn returns the first occurrence after now in a zone, or the zero Time. The parser's own Next
+// is asked in UTC, with what the zone's clocks show in place of the time.
 //
 // Between two changes of its clocks a zone has one offset to UTC. Where clocks are put forward,
 // what they do not show counts by the offset before the change: it happens later, by as much as the
 // clocks were put forward. Where they are put back, what they show twice happens the first time
-// only, unless the hour is open.
-func (s *schedule) after(now time.Time) time.Time {
-	if _, fields := s.Schedule.(*cron.SpecSchedule); !fields { // @every
-		return s.Next(now)
-	}
-	const instant = time.Nanosecond
+// only, unless the hour is open: then each hour that passes is meant, whatever it is called.
+func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time {
+	const instant, allHours = time.Nanosecond, 1<<24 - 1
+	s.Location = time.UTC
 	for at, years := now, 0; years < 100; years = at.Year() - now.Year() { // at is in the period that is looked at
-		at = at.In(s.zone)
+		at = at.In(zone)
 		start, end := at.ZoneBounds()
 		offset, from, next := offsetAt(at), now, time.Time{}
 		if !start.IsZero() {
@@ -85,7 +82,7 @@ func (s *schedule) after(now time.Time) time.Time {
 				if shown := s.Next(from.UTC().Add(before)); shown.Before(start.UTC().Add(offset)) && !shown.IsZero() {
 					next = shown.Add(-before)
 				}
-			case before > offset && !s.hourly: // from start + offset to start + before: clocks show that again
+			case before > offset && s.Hour&allHours != allHours: // from start + offset to start + before: clocks show that again
 				from = latest(from, start.Add(before-offset-instant))
 			}
 		}
@@ -111,31 +108,3 @@ func offsetAt(t time.Time) time.Duration {
 }
 
 func latest(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
-
-// zones keeps zones by their names: loading one takes longer than all else that a repetition needs.
-var zones sync.Map
-
-func (t *Task) schedule() (*schedule, error) {
-	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
-		return nil, badTask("the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
-	}
-	zone, known := zones.Load(t.Zone)
-	if !known {
-		loaded, err := time.LoadLocation(t.Zone)
-		if err != nil || t.Zone == "Local" {
-			return nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
-		}
-		zone, _ = zones.LoadOrStore(t.Zone, loaded)
-	}
-	parsed, err := cronParser.Parse(t.Cron)
-	if err != nil {
-		return nil, badTask("the Cron %q of %q: %v", t.Cron, t.Key, err)
-	}
-	s := &schedule{parsed, zone.(*time.Location), true}
-	if spec, ok := parsed.(*cron.SpecSchedule); ok {
-		const allHours = 1<<24 - 1
-		spec.Location = time.UTC
-		s.hourly = spec.Hour&allHours == allHours
-	}
-	return s, nil
-}

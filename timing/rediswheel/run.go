@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -16,14 +15,10 @@ import (
 type run struct {
 	w      *worker
 	shard  int
-	key    string
-	due    time.Time
-	state  string // as Redis has it
-	record string
-	token  string        // of the claim
-	offset time.Duration // see shard
-	cancel context.CancelCauseFunc
-	task   Task // of the handler's goroutine
+	task   Task
+	token  string                  // of the claim
+	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
+	cancel context.CancelCauseFunc // of the handler's context
 	end    end
 }
 
@@ -35,37 +30,39 @@ type end struct {
 	achieved bool   // the handler has returned nil
 }
 
-// redisNow is the time by Redis' clock, to within half a round trip.
+// redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
 // begin starts the handler of a run, unless the worker stops.
-func (w *worker) begin(r *run) {
+func (w *worker) begin(r *run, record string) {
 	w.runs[r] = struct{}{}
-	if w.running++; w.stopping {
-		r.end = end{what: "release", at: r.due.UnixMilli()}
-		w.finish(r)
-		return
-	}
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
+	if w.stopping {
+		r.end = end{what: "release", at: r.task.Due.UnixMilli()}
+		w.ended = append(w.ended, r)
+		return
+	}
+	w.running++
 	go func() {
 		defer func() {
 			if r.end.what == "" {
 				r.end = r.failed(errGoexit)
 			}
 			cancel(nil)
-			w.post(func() { w.finish(r) })
+			w.post(func() {
+				w.running--
+				w.ended = append(w.ended, r)
+			})
 		}()
-		r.end = r.do(ctx)
+		r.end = r.do(ctx, record)
 	}()
 }
 
 // do calls the handler and says how the run ended.
-func (r *run) do(ctx context.Context) end {
-	r.task = Task{Key: r.key, Due: r.due}
+func (r *run) do(ctx context.Context, record string) end {
 	t := &r.task
-	t.readState(r.state)
-	if err := t.read(r.record); err != nil {
+	if err := t.read(record); err != nil {
 		return r.failed(Permanent(err))
 	}
 	if t.repeats() {
@@ -126,135 +123,92 @@ func (r *run) next(achieved bool) end {
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
-	errors.As(err, &v)
-	if v.what == "release" {
+	if errors.As(err, &v); v.end.what == "release" {
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: -ceilDelay(v.after)}
+		return v.end
 	}
 	r.w.q.count(func(s *Stats) { s.Failed++ })
 	if cfg.OnError != nil {
 		cfg.OnError(r.task, err)
 	}
-	over := v.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
+	over := v.end.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
 	switch {
 	case over && r.task.repeats(): // this occurrence is given up
 		return r.next(false)
 	case over:
 		return end{what: "dead", text: reason(err)}
-	case v.what == "":
-		v.after = cfg.Backoff(r.task.Attempt)
+	case v.end.what == "retry":
+		return end{what: "retry", at: v.end.at, text: reason(err)}
 	}
-	return end{what: "retry", at: -ceilDelay(v.after), text: reason(err)}
-}
-
-// finish takes a run that ended. What ends within a pace goes into one pipeline, unless half of the
-// places wait for that.
-func (w *worker) finish(r *run) {
-	w.running--
-	w.ended = append(w.ended, r)
-	switch {
-	case w.stopping || len(w.ended) >= w.places.total/2:
-		w.tell()
-	case !w.wheel.Pending(w.teller):
-		w.teller = w.wheel.At(w.now()+pace, w.tell)
-	}
-	if w.stopping && w.running == 0 {
-		w.giveUpAt(w.now() + stopGrace)
-	}
+	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
 // tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
 // Redis can say that the lease is lost. A run keeps its place until then: what is lost with this
 // worker is no more than its places.
 func (w *worker) tell() {
-	runs := w.ended
-	w.ended = nil
-	w.wheel.Stop(w.teller)
-	w.eachGroup(runs, func(r *run) end { return r.end }, func(group []*run, letters string) {
-		if letters == "" {
-			w.wheel.At(w.now()+pause(w.fails), func() {
-				w.ended = append(w.ended, group...)
-				w.tell()
-			})
+	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
+		if letter == 0 {
+			w.afterPause(func() { w.ended = append(w.ended, r) })
 			return
 		}
-		w.fails = 0
-		w.told(group, letters)
-	})
-}
-
-// told takes Redis' letters, after which the runs are over.
-func (w *worker) told(group []*run, letters string) {
-	w.q.count(func(s *Stats) {
-		s.InFlight -= len(group)
-		for i, r := range group {
+		delete(w.runs, r)
+		w.places.giveBack(1)
+		w.q.count(func(s *Stats) {
+			s.InFlight--
 			switch {
-			case letters[i] == 's':
+			case letter == 's':
 				s.Stale++
 			case r.end.achieved:
 				s.Done++
-			case letters[i] == 'x':
+			case letter == 'x':
 				s.Died++
 			}
-		}
+		})
 	})
-	for _, r := range group {
-		delete(w.runs, r)
-	}
-	w.places.giveBack(len(group))
-	w.refill()
+	w.ended = nil
 }
 
 // extend extends the leases of all runs.
 func (w *worker) extend() {
 	longer := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}
-	w.eachGroup(slices.Collect(maps.Keys(w.runs)), func(*run) end { return longer }, func(group []*run, letters string) {
-		for i, letter := range letters {
-			if letter == 's' {
-				group[i].cancel(ErrLeaseLost)
-			}
+	w.askAbout(slices.Collect(maps.Keys(w.runs)), func(*run) end { return longer }, func(r *run, letter byte) {
+		if letter == 's' {
+			r.cancel(ErrLeaseLost)
 		}
 	})
 }
 
-// eachGroup gives runs.lua what becomes of runs, those of one shard together, maxBatch at most.
-// then gets the script's letters, one for each run, or none if it failed.
-func (w *worker) eachGroup(runs []*run, what func(r *run) end, then func(group []*run, letters string)) {
+// askAbout has runs.lua do what becomes of runs, those of one shard together, maxBatch at most.
+// then gets the script's letter for each, or 0 if there is no answer.
+func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
 		shards[r.shard] = append(shards[r.shard], r)
 	}
-	var calls []call
-	var groups [][]*run
 	for shard, all := range shards {
 		for group := range slices.Chunk(all, maxBatch) {
 			c := w.q.on(shard, "runs", "")
 			c.keys = slices.Clip(c.keys)
 			for _, r := range group {
 				e := what(r)
-				c.args = append(c.args, r.key, r.token, e.what, e.at, e.text)
+				c.args = append(c.args, r.task.Key, r.token, e.what, e.at, e.text)
 				if e.what == "keep" {
-					c.keys = append(c.keys, w.q.resultKey(shard, r.key))
+					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
 				}
 			}
-			calls, groups = append(calls, c), append(groups, group)
-		}
-	}
-	if len(calls) == 0 {
-		return
-	}
-	w.do(func(ctx context.Context) func() {
-		values, errs := w.q.evalAll(ctx, calls)
-		return func() {
-			for i, group := range groups {
-				if errs[i] != nil {
-					w.fail(errs[i])
+			w.ask(c, func(answer any) {
+				letters, ok := answer.(string)
+				for i, r := range group {
+					if ok {
+						then(r, letters[i])
+					} else {
+						then(r, 0)
+					}
 				}
-				letters, _ := values[i].(string)
-				then(group, letters)
-			}
+			})
 		}
-	})
+	}
 }
 
 // MaxResult bounds what [SetResult] takes, in bytes.
@@ -270,10 +224,10 @@ type resultKey struct{}
 func SetResult(ctx context.Context, result []byte) error {
 	kept, ok := ctx.Value(resultKey{}).(*atomic.Pointer[[]byte])
 	if !ok {
-		return fmt.Errorf("rediswheel: %w: a result is set, but the task has no KeepResult", ErrBadTask)
+		return wrap(ErrBadTask, "a result is set, but the task has no KeepResult")
 	}
 	if len(result) > MaxResult {
-		return tooLarge("the result has %d bytes, of at most %d", len(result), MaxResult)
+		return wrap(ErrTooLarge, "the result has %d bytes, of at most %d", len(result), MaxResult)
 	}
 	result = slices.Clone(result)
 	kept.Store(&result)

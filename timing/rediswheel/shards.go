@@ -1,8 +1,6 @@
 package rediswheel
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // numSlots is how many hash slots a Redis Cluster has.
 const numSlots = 16384
@@ -16,30 +14,19 @@ func shardKeys(name, tag string) []string {
 	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}
 }
 
-// shardTag returns the tag of shard i of n: the smallest number whose slot is in the i-th of n
-// equal parts of all slots. A cluster that has its slots in ranges, as they all do, then has shards
-// on all masters, alike to within one.
+// shardTag returns the tag of shard i of n: the smallest number that is a key of that shard. A
+// cluster that has its slots in ranges, as they all do, then has shards on all masters, alike to
+// within one.
 func shardTag(i, n int) string {
-	from, to := i*numSlots/n, (i+1)*numSlots/n
 	for k := 0; ; k++ {
-		tag := strconv.Itoa(k)
-		if slot := int(crc16(tag)) % numSlots; from <= slot && slot < to {
+		if tag := strconv.Itoa(k); shardOf(tag, n) == i {
 			return tag
 		}
 	}
 }
 
-// shardOf spreads keys over n shards: FNV-1a, with its high bits, which depend on all of the key,
-// folded in.
-func shardOf(key string, n int) int {
-	h := uint64(14695981039346656037)
-	for i := range len(key) {
-		h = (h ^ uint64(key[i])) * 1099511628211
-	}
-	h ^= h >> 32
-	h *= 0x9e3779b97f4a7c15
-	return int((h >> 33) % uint64(n))
-}
+// shardOf cuts the slots of a cluster into n equal parts, and returns the one that has the key.
+func shardOf(key string, n int) int { return int(crc16(key)) % numSlots * n / numSlots }
 
 // crc16 is the CRC that the Redis Cluster specification hashes keys with: CRC-16/XMODEM.
 func crc16(s string) (crc uint16) {

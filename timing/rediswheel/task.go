@@ -1,7 +1,6 @@
 package rediswheel
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -28,9 +27,8 @@ const (
 
 var policies = [...]string{"a", "i", "c"} // as add.lua wants them
 
-// Misfire says what becomes of occurrences of a repeating task that were missed, because no worker
-// was there or the one before took too long. An occurrence is missed when the one after it has
-// come.
+// Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
+// has come, as no worker was there or the one before took too long.
 type Misfire int
 
 // Choices of Task.Misfire.
@@ -78,14 +76,6 @@ type Task struct {
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }
 
-func badTask(format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", ErrBadTask, fmt.Sprintf(format, args...))
-}
-
-func tooLarge(format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
-}
-
 // check finds what makes no sense in a task, before Redis is asked.
 func (t *Task) check(maxBody int) error {
 	if err := checkKey(t.Key); err != nil {
@@ -93,50 +83,40 @@ func (t *Task) check(maxBody int) error {
 	}
 	switch {
 	case len(t.Body) > maxBody:
-		return tooLarge("the body of %q has %d bytes, and Config.MaxBody is %d", t.Key, len(t.Body), maxBody)
+		return wrap(ErrTooLarge, "the body of %q has %d bytes, and Config.MaxBody is %d", t.Key, len(t.Body), maxBody)
 	case !t.At.IsZero() && t.Delay != 0:
-		return badTask("%q has both At and Delay", t.Key)
-	case t.Delay > MaxDelay:
-		return badTask("the Delay of %q is more than 100 years", t.Key)
-	case !t.At.IsZero() && time.Until(t.At) > century:
-		return badTask("%q is due at %v, in more than 100 years", t.Key, t.At)
+		return wrap(ErrBadTask, "%q has both At and Delay", t.Key)
+	case t.Delay > MaxDelay || time.Until(t.At) > century:
+		return wrap(ErrBadTask, "%q is due in more than 100 years", t.Key)
 	case t.OnConflict < Replace || t.OnConflict > Fail:
-		return badTask("%q has OnConflict %d", t.Key, t.OnConflict)
+		return wrap(ErrBadTask, "%q has OnConflict %d", t.Key, t.OnConflict)
 	case t.MaxAttempts < 0:
-		return badTask("%q has MaxAttempts %d", t.Key, t.MaxAttempts)
-	case t.KeepResult < 0:
-		return badTask("%q has KeepResult %v", t.Key, t.KeepResult)
-	case t.Timeout < 0:
-		return badTask("%q has Timeout %v", t.Key, t.Timeout)
+		return wrap(ErrBadTask, "%q has MaxAttempts %d", t.Key, t.MaxAttempts)
+	case t.KeepResult < 0 || t.Timeout < 0:
+		return wrap(ErrBadTask, "%q has KeepResult %v and Timeout %v", t.Key, t.KeepResult, t.Timeout)
 	}
-	if err := t.checkRepeat(); err != nil {
-		return err
+	if u, err := url.Parse(t.URL); err != nil || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return wrap(ErrBadTask, "the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
 	}
-	return t.checkURL()
+	return t.checkRepeat()
 }
 
 func checkKey(key string) error {
 	if key == "" {
-		return badTask("its Key is empty")
+		return wrap(ErrBadTask, "its Key is empty")
 	}
 	if len(key) > MaxKey {
-		return tooLarge("the key %.32q... has %d bytes, of at most %d", key, len(key), MaxKey)
+		return wrap(ErrTooLarge, "the key %.32q... has %d bytes, of at most %d", key, len(key), MaxKey)
 	}
 	return nil
 }
 
-func (t *Task) checkURL() error {
-	if t.URL == "" {
-		return nil
+// start is when the task is to start, as scripts want it: a time in ms, or a negative delay.
+func (t *Task) start() int64 {
+	if t.At.IsZero() {
+		return -ceilDelay(t.Delay)
 	}
-	u, err := url.Parse(t.URL)
-	if err != nil {
-		return badTask("%q: %v", t.Key, err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return badTask("the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
-	}
-	return nil
+	return ceilMilli(t.At)
 }
 
 // ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has

@@ -1,10 +1,9 @@
 package rediswheel
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
@@ -47,48 +46,44 @@ func backoff(failures int, least, most time.Duration) time.Duration {
 	return d/2 + jitter(d/2+1)
 }
 
-// pause is how long a worker waits after n failures of Redis in a row.
-func pause(n int) time.Duration { return backoff(n, 50*time.Millisecond, 2*time.Second) }
-
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
-// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
-// and the last answers of Redis.
-const stopGrace = 5 * time.Second
+const (
+	// pace is the time between two pipelines of a worker: few scripts for many tasks.
+	pace = 8 * time.Millisecond
+
+	// stopGrace is how long Run waits at last, for handlers whose context has ended and for Redis.
+	stopGrace = 5 * time.Second
+)
 
 // A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
 // questions to Redis run on goroutines of their own, and post what came of them.
 type worker struct {
-	q        *Queue
-	id       string
-	handler  Handler
-	ctx      context.Context // has the values of Run's, and ends when Run returns
-	start    time.Time
-	wheel    *timing.Wheel // in time since start
-	places   *share
-	posts    chan func()
-	messages chan message
-	over     chan struct{}  // closed when nobody takes posts any more
-	sides    sync.WaitGroup // goroutines that use the client
-	asking   int            // questions to Redis without an answer
+	q       *Queue
+	id      string
+	handler Handler
+	ctx     context.Context // has the values of Run's, and ends when Run returns
+	start   time.Time
+	wheel   *timing.Wheel // in time since start
+	places  *share
+	posts   chan func()
+	sides   sync.WaitGroup // goroutines that use the client
+
+	calls  []call             // of the next pipeline
+	thens  []func(answer any) // what is done with their answers
+	asking int                // questions to Redis without an answer
+	next   time.Duration      // no pipeline before, unless half of the places wait for it
+	fails  int                // pipelines in a row that failed
 
 	shards   []shard
-	ready    []int         // shards that are to be claimed
-	claims   int           // pipelines of claims on their way
-	next     time.Duration // no claim before
-	pacer    timing.Timer  // of next
-	number   int           // of claims, for their tokens
-	fails    int           // of Redis, in a row
-	cried    time.Duration // when others were last asked to take shards
 	balanced bool          // the worker has taken its part of the shards
 	quiet    time.Duration // until then a loss is one that was told
 
 	runs     map[*run]struct{} // from the claim until Redis knows how it ended
 	running  int               // of these, how many have a handler that has not returned
 	ended    []*run            // that Redis is to be told of
-	teller   timing.Timer      // of ended
 	stopping bool
-	gaveUp   bool
+	giveUp   time.Duration // when stopping: not later
 }
 
 // Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
@@ -106,12 +101,11 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &worker{
 		q: q, id: rand.Text()[:12], handler: h, ctx: own, start: time.Now(), wheel: timing.New(timing.Config{}),
-		places: places.join(q.cfg.Weight), posts: make(chan func(), 64), messages: make(chan message, 256),
-		over: make(chan struct{}), shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}),
+		places: places.join(q.cfg.Weight), posts: make(chan func(), 64),
+		shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}),
 	}
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
-	close(w.over)
 	cancel()
 	w.sides.Wait()
 	w.places.leave()
@@ -127,16 +121,14 @@ func (w *worker) now() time.Duration { return time.Since(w.start) }
 
 // work is the worker's loop.
 func (w *worker) work(stop <-chan struct{}) {
-	for i := range w.shards {
-		w.wake(i, 0)
-	}
+	w.lookAtAll()
 	w.restore()
 	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	for !w.stopping || !w.gaveUp && len(w.runs)+w.asking > 0 {
+	for !w.stopping || len(w.runs)+len(w.calls)+w.asking > 0 && w.now() < w.giveUp {
 		w.wheel.Advance(w.now(), 0)
-		w.claimReady()
+		w.send()
 		if next, ok := w.wheel.Next(); ok {
 			alarm.Reset(max(next-w.now(), 0))
 		}
@@ -147,10 +139,7 @@ func (w *worker) work(stop <-chan struct{}) {
 		case <-alarm.C:
 		case f := <-w.posts:
 			f()
-		case m := <-w.messages:
-			w.hear(m)
 		case <-w.places.freed:
-			w.refill()
 		}
 	}
 }
@@ -158,7 +147,6 @@ func (w *worker) work(stop <-chan struct{}) {
 // stop begins the end of Run.
 func (w *worker) stop() {
 	w.stopping = true
-	w.tell()
 	w.leave()
 	patience := w.now() + w.q.cfg.StopTimeout
 	w.wheel.At(patience, func() {
@@ -166,19 +154,15 @@ func (w *worker) stop() {
 			r.cancel(ErrStopping)
 		}
 	})
-	w.giveUpAt(patience + stopGrace)
-	if w.running == 0 {
-		w.giveUpAt(w.now() + stopGrace)
-	}
+	w.giveUp = patience + stopGrace
+	w.wheel.At(w.giveUp, func() {}) // to come back
 }
-
-func (w *worker) giveUpAt(at time.Duration) { w.wheel.At(at, func() { w.gaveUp = true }) }
 
 // post has f called on the worker's goroutine, unless Run has returned.
 func (w *worker) post(f func()) {
 	select {
 	case w.posts <- f:
-	case <-w.over:
+	case <-w.ctx.Done():
 	}
 }
 
@@ -196,6 +180,40 @@ func (w *worker) do(f func(ctx context.Context) (then func())) {
 	})
 }
 
+// ask has a script run with the next pipeline. then gets the answer, nil if there is none.
+func (w *worker) ask(c call, then func(answer any)) {
+	w.calls, w.thens = append(w.calls, c), append(w.thens, then)
+}
+
+// send sends a pipeline if there is something to ask: how runs have ended, and what is due.
+func (w *worker) send() {
+	if w.now() < w.next && len(w.ended) < w.places.total/2 {
+		return
+	}
+	w.tell()
+	w.claim()
+	if len(w.calls) == 0 {
+		return
+	}
+	w.next = w.now() + pace
+	w.wheel.At(w.next, func() {}) // to come back
+	calls, thens := w.calls, w.thens
+	w.calls, w.thens = nil, nil
+	w.do(func(ctx context.Context) func() {
+		answers, errs := w.q.evalAll(ctx, calls)
+		return func() {
+			if err := cmp.Or(errs...); err != nil {
+				w.fail(err)
+			} else {
+				w.fails = 0
+			}
+			for i, then := range thens {
+				then(answers[i])
+			}
+		}
+	})
+}
+
 // fail reports what keeps the worker from working.
 func (w *worker) fail(err error) {
 	w.fails++
@@ -205,11 +223,16 @@ func (w *worker) fail(err error) {
 	}
 }
 
+// afterPause calls f when Redis may be back.
+func (w *worker) afterPause(f func()) {
+	w.wheel.At(w.now()+backoff(w.fails, 50*time.Millisecond, 2*time.Second), f)
+}
+
 // lost tells that Redis has lost some of the queue. Each owner of a shard finds that out for
 // itself, and what was lost at once is found within a refresh.
 func (w *worker) lost() {
 	if w.now() >= w.quiet {
-		err := fmt.Errorf("rediswheel: %w: shards of the queue %q are empty that were not", ErrLost, w.q.cfg.Name)
+		err := wrap(ErrLost, "shards of the queue %q are empty that were not", w.q.cfg.Name)
 		w.q.cfg.Logger.Error().Err(err).Msg("redis has lost tasks")
 		w.fail(err)
 	}
@@ -217,8 +240,7 @@ func (w *worker) lost() {
 	w.restore()
 }
 
-// restore has the tasks of Config.Repeating there. It tries until Redis has added them; what is
-// wrong for good is told once.
+// restore has the tasks of Config.Repeating there. It tries until Redis has added them.
 func (w *worker) restore() {
 	if w.stopping {
 		return
@@ -226,11 +248,9 @@ func (w *worker) restore() {
 	w.do(func(ctx context.Context) func() {
 		err := w.q.restore(ctx)
 		return func() {
-			if err == nil || w.stopping {
-				return
-			}
-			if w.fail(err); !errors.Is(err, ErrConfig) && !errors.Is(err, ErrBadTask) {
-				w.wheel.At(w.now()+pause(w.fails), w.restore)
+			if err != nil && !w.stopping {
+				w.fail(err)
+				w.afterPause(w.restore)
 			}
 		}
 	})

@@ -1,7 +1,7 @@
 -- Claims a name for a node, or gives it back.
 -- KEYS: names, leases, the node's names, how many names nodes have, the last token, end of a loss.
--- ARGV: claim, again, release, or list; node; name; owner; token: of the grant, or for claim the newest that
---   the node has seen.
+-- ARGV: claim, release, or list; node; name; owner; token: of the grant, or for claim the newest that the node has
+--   seen; 1 if it claims what it had.
 -- Returns the token of a grant, 1 if the name was given back, 0 if it is another's; or an error:
 -- list returns the names that the node has, each with its value.
 --   NOLEASE the node's lease has run out; STALE and a token: the name was granted to this owner since the
@@ -40,7 +40,7 @@ end
 if holder and whose ~= owner and lives(holder) then return 0 end
 if holder and whose == owner and tonumber(has) > token then return redis.error_reply('STALE ' .. has) end
 local wait = tonumber(redis.call('GET', KEYS[6]) or 0) - math.floor(us / 1000)
-if op == 'claim' and not holder and wait > 0 then return redis.error_reply(string.format('LOST %.0f', wait)) end
+if ARGV[6] ~= '1' and not holder and wait > 0 then return redis.error_reply(string.format('LOST %.0f', wait)) end
 local last = tonumber(redis.call('GET', KEYS[5]) or 0)
 local next = string.format('%.0f', math.max(us, last + 1))
 redis.call('SET', KEYS[5], next)

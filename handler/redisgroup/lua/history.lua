@@ -1,7 +1,8 @@
 -- Reads for one who joins. KEYS: stream, users. ARGV: id of the last entry that it has, or '';
--- number of messages, if that is ''; bytes at most; PUBLISH or SPUBLISH, database, length of a stream, its time to live in ms, which is begun if it has no entries.
--- Returns {entries from that id on, or the last messages; users; id of the last entry; 1 if the
--- bytes did not suffice, and the oldest are missing}.
+-- number of messages, if that is ''; bytes at most; PUBLISH or SPUBLISH, database, length of a stream, its time to live
+-- in ms. A stream without entries is begun.
+-- Returns {entries from that id on, or the last messages, the newest first; id of the last entry of the stream;
+-- users; 1 if the bytes did not suffice, and the oldest are missing}.
 local room = tonumber(ARGV[3])
 local got, cut, to, n = {}, 0, '+', 0
 local want = ARGV[1] == '' and tonumber(ARGV[2]) or math.huge
@@ -22,4 +23,4 @@ while n < want do
   end
   if #page < 100 or n == math.huge then break end
 end
-return {got, redis.call('HKEYS', KEYS[2]), last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), cut}
+return {got, last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), redis.call('HKEYS', KEYS[2]), cut}

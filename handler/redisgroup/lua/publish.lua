@@ -4,8 +4,8 @@
 -- node's tombstone, its rooms, and but in a cluster, where they are in another slot, the leases. Keys that need
 -- not exist are those of users alone: while a slot moves, Redis refuses scripts with such keys.
 -- ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH, database,
--- length of a stream, its time to live in ms, the server's identity as the node knows it, the node; then three
--- of each item:
+-- length of a stream, its time to live in ms, the server's identity as the node knows it, the node, for how long
+-- the receipt is kept in ms; then three of each item:
 -- m, what the publisher knows, and the entry with that identity. That is "epoch-*", if the stream's
 -- last entry is of that epoch and identity, or ''; but of a message that may have been taken, to which server
 -- and in which command it was sent first, as "identity number".
@@ -16,15 +16,13 @@
 
 -- The receipt is the number of the publisher's last command that was run. It outlives messages that
 -- were trimmed, and is lost with those that were deleted with all others: there is one before the
--- publisher sends anything, and the publisher sees to it that it does not expire. A command that was
--- given up may still wait in a socket, and be run after the one that repeats it.
-local held, full = redis.pcall('SET', KEYS[1], ARGV[1], 'KEEPTTL', 'GET'), nil
+-- publisher sends anything, as a command without items leaves it. A command that was given up may
+-- still wait in a socket, and be run after the one that repeats it.
+local held, full = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[9], 'GET'), nil
 if type(held) == 'table' then
   full = '!' .. held.err -- which does not concern those who only look
-elseif not held then
-  redis.call('PEXPIRE', KEYS[1], 3600000)
-elseif tonumber(held) > tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], held, 'KEEPTTL')
+elseif held and tonumber(held) > tonumber(ARGV[1]) then
+  redis.call('SET', KEYS[1], held, 'PX', ARGV[9])
   return redis.error_reply('STALE a later command was here')
 end
 local again = ARGV[2] == '1'
@@ -103,7 +101,7 @@ end
 act['+'], act['-'] = change, change
 
 local out, continues, k, many = {}, not again and theirs == me, 2, command == 'PUBLISH' and 6 or 5
-for i = 9, #args, 3 do
+for i = 10, #args, 3 do
   local op, key, done = args[i], keys[k], nil
   if op ~= 'p' then -- what follows one that failed must not overtake it
     done = full or op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or failed[key]

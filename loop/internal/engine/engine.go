@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -100,9 +101,6 @@ type Socket interface {
 	// Write writes what the socket takes now. A full socket is no error: 0, nil.
 	Write(p []byte) (int, error)
 
-	// Writev is Write for several buffers. It does not change bufs.
-	Writev(bufs [][]byte) (int, error)
-
 	// NotifyWritable asks for one call of Sink.Writable as soon as the socket takes bytes again.
 	// False: this engine cannot tell, or not now; try again later.
 	NotifyWritable() bool
@@ -138,6 +136,33 @@ type Socket interface {
 	// No method of the Sink is called any more.
 	Close(hard bool)
 }
+
+// An Acceptor is an Engine that can accept TCP connections itself. That costs less than to accept
+// them by package net, whose poller they would be known to.
+type Acceptor interface {
+	// Accepting returns what accepts in the place of ln, or nil if that does not work with ln, or on
+	// this system. Its connections have the options of ln, no delay, and addresses. They are for
+	// Enroll, or Close, which resets them. It ends, with net.ErrClosed, after its Close; ln must be
+	// closed as well.
+	Accepting(ln net.Listener) net.Listener
+}
+
+// A Detachable is a Socket that a loop can give away.
+type Detachable interface {
+	// Detach takes the socket off its loop and returns it as a connection of package net, with what
+	// the engine has read and not handed over. No method of the Sink is called any more, and none of
+	// the Socket may be. ErrUnflushed: output that was written is not with the system yet. With an
+	// error nothing has happened.
+	Detach() (nc net.Conn, read []byte, err error)
+}
+
+// ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to
+// its users.
+var ErrUnflushed = errors.New("loop: output waits, so the connection cannot be detached yet")
+
+// SocketOf returns the Socket below a *loop.Conn, that of a layer of TLS below this, while it is
+// open. Package loop sets it, and looptest calls it on the loop.
+var SocketOf func(conn any) Socket
 
 // Default says which engine servers have whose Engine is the default: "" is the system's default.
 // Tests set it before any server starts.

@@ -16,7 +16,7 @@ import (
 // host that writes once more when the loop has found nothing any more.
 type rally struct {
 	*rig
-	poll  *poller
+	loop  *eventLoop
 	in    int
 	out   *os.File
 	heard int
@@ -32,9 +32,11 @@ func (r *rally) polled(uint32) {
 	case r.heard <= r.more:
 		r.write()
 	case r.heard == r.more+1:
-		r.poll.again = true
+		r.loop.again = true
 	}
 }
+
+func (r *rally) release() {}
 
 func (r *rally) write() {
 	if _, err := r.out.Write([]byte("x")); err != nil {
@@ -43,7 +45,7 @@ func (r *rally) write() {
 }
 
 func (r *rally) OnWake(int) {
-	if !r.poll.disarmed {
+	if !r.loop.disarmed {
 		r.t.Error("Go's poller hears of a loop that is busy")
 	}
 	r.write()
@@ -59,20 +61,19 @@ func TestArmingLooksOnceMore(t *testing.T) {
 	defer in.Close()
 	defer out.Close()
 	r := &rally{rig: newRig(t, 1), in: int(in.Fd()), out: out, more: 2 * disarmAfter}
-	l := &eventLoop{engine: &Engine{host: r}}
-	p, err := newPoller(l, time.Now())
-	defer p.close()
+	l, err := newLoop(&Engine{host: r}, 0, time.Now())
+	defer l.close()
 	if err == nil {
-		_, err = p.add(r.in, unix.EPOLLIN, r)
+		_, err = l.add(r.in, unix.EPOLLIN, r)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.poll = p
+	r.loop = l
 	r.write()
-	p.rounds(0)
-	if want := r.more + 2; r.heard != want || p.disarmed {
-		t.Errorf("heard %d times, want %d; disarmed %v", r.heard, want, p.disarmed)
+	l.rounds(0)
+	if want := r.more + 2; r.heard != want || l.disarmed {
+		t.Errorf("heard %d times, want %d; disarmed %v", r.heard, want, l.disarmed)
 	}
 }
 

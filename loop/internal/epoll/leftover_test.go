@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // arrived waits until n bytes wait in a socket.
 func arrived(t *testing.T, s engine.Socket, n int) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if k, err := unix.IoctlGetInt(s.(*socket).fd, unix.TIOCINQ); err == nil && k >= n {
+		if k, err := unix.IoctlGetInt(s.(*socket).FD(), unix.TIOCINQ); err == nil && k >= n {
 			return
 		}
 	}
@@ -41,7 +42,7 @@ func (e *ear) hears(t *testing.T, want string) {
 // A loop misses nothing of what one read leaves: what is after urgent data, or after a full buffer,
 // and the end.
 func TestReadsThatLeaveSomething(t *testing.T) {
-	large := bytes.Repeat([]byte("0123456789abcdef"), 2*maxRaw/16)
+	large := bytes.Repeat([]byte("0123456789abcdef"), 2*sockets.ReadBuffer/16)
 	for name, c := range map[string]struct {
 		want   string
 		arrive int // bytes that are said to wait: of those before a mark of urgent data only
@@ -54,7 +55,7 @@ func TestReadsThatLeaveSomething(t *testing.T) {
 			_, behind := peer.Write([]byte(", after"))
 			return errors.Join(before, urgent, behind)
 		}},
-		"a full buffer": {want: string(large), arrive: maxRaw + 1, send: func(peer *net.TCPConn) error {
+		"a full buffer": {want: string(large), arrive: sockets.ReadBuffer + 1, send: func(peer *net.TCPConn) error {
 			go func() { _, _ = peer.Write(large) }()
 			return nil
 		}},
@@ -66,7 +67,7 @@ func TestReadsThatLeaveSomething(t *testing.T) {
 		engines(t, 1, func(t *testing.T, r *rig) {
 			e := newEar()
 			sock, peer := accept(t, r, e)
-			if err := unix.SetsockoptInt(sock.(*socket).fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4*maxRaw); err != nil {
+			if err := unix.SetsockoptInt(sock.(*socket).FD(), unix.SOL_SOCKET, unix.SO_RCVBUF, 4*sockets.ReadBuffer); err != nil {
 				t.Fatal(err)
 			}
 			r.do(0, func() {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +19,7 @@ type packets struct {
 	*netpackets.Socket
 	loop   *eventLoop
 	sink   engine.PacketSink
+	fd     int
 	place  int32 // in the poller
 	added  bool  // to it
 	closed bool
@@ -30,7 +30,7 @@ func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
 	if p.loop.packets == nil {
 		p.loop.packets = netpackets.NewBatch()
 	}
-	if p.place, err = p.loop.poll.add(p.FD(), unix.EPOLLIN, p); err != nil {
+	if p.place, err = p.loop.add(p.fd, unix.EPOLLIN, p); err != nil {
 		return err
 	}
 	p.added = true
@@ -40,13 +40,13 @@ func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
 
 // polled implements pollee: there is something to receive.
 func (p *packets) polled(uint32) {
-	batch, more, err := p.Receive(p.loop.packets)
-	switch {
-	case len(batch) > 0:
-		p.sink.Received(batch, more)
-	case err == nil || err == unix.EAGAIN || err == unix.EINTR:
+	b := p.loop.packets
+	switch p.Receive(b); {
+	case len(b.All) > 0:
+		p.sink.Received(b.All)
+	case b.Err == nil || errors.Is(b.Err, unix.EAGAIN) || errors.Is(b.Err, unix.EINTR):
 	default:
-		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
+		p.sink.Failed(b.Err)
 	}
 }
 
@@ -58,9 +58,12 @@ func (p *packets) Close() {
 	}
 	p.Flush()
 	p.closed = true
-	p.loop.poll.remove(p.place, p.FD())
+	p.loop.remove(p.place, p.fd)
 	_ = p.Socket.Close()
 }
+
+// release implements pollee.
+func (p *packets) release() { _ = p.Socket.Close() }
 
 // groupPort implements engine.PacketPort with a socket for each loop.
 type groupPort struct {
@@ -85,11 +88,12 @@ func (p *groupPort) Addr() net.Addr { return p.addr }
 func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
 	sock := p.sockets[loop]
-	if err := sock.Detach(); err != nil {
+	fd, err := sock.Detach()
+	if err != nil {
 		return err
 	}
-	s := &packets{Socket: sock, loop: l}
-	err := engine.Call(l, func() error { return s.add(open) })
+	s := &packets{Socket: sock, loop: l, fd: fd}
+	err = engine.Call(l, func() error { return s.add(open) })
 	if s.added { // also if open has ended the loop
 		p.sockets[loop] = nil
 	}
@@ -114,11 +118,12 @@ func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote n
 	if err != nil {
 		return nil, own, err
 	}
-	if err := sock.Detach(); err != nil {
+	fd, err := sock.Detach()
+	if err != nil {
 		_ = sock.Close()
 		return nil, own, err
 	}
-	p := &packets{Socket: sock, loop: l}
+	p := &packets{Socket: sock, loop: l, fd: fd}
 	if err := p.add(func(engine.Packets) engine.PacketSink { return sink }); err != nil {
 		_ = sock.Close()
 		return nil, own, err

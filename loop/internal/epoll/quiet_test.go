@@ -17,7 +17,7 @@ import (
 // no report away.
 func quiet(r *rig) (rests bool) {
 	for range 200 {
-		if r.do(0, func() { rests = sockets.Poll(r.loops[0].poll.fd) == 0 }); rests {
+		if r.do(0, func() { fd := sockets.Descriptor(r.loops[0].fd); rests = fd.Poll() == 0 }); rests {
 			return true
 		}
 	}
@@ -49,7 +49,7 @@ func TestEndedSocketsAreQuiet(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = peer.Close()
-			for end := time.Now().Add(patience); sockets.Poll(sock.(*socket).fd)&unix.POLLHUP == 0 && time.Now().Before(end); {
+			for end := time.Now().Add(patience); sock.(*socket).Poll()&unix.POLLHUP == 0 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
 			if !quiet(r) {

@@ -131,18 +131,20 @@ func listen(t *testing.T) (addr netip.AddrPort, accepted <-chan *net.TCPConn) {
 	return ln.Addr().(*net.TCPAddr).AddrPort(), conns
 }
 
-// connect connects on loop 0.
-func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Socket, err error) {
+// connect connects, and hands the socket to loop 0.
+func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Socket) {
 	r.t.Helper()
-	result := make(chan error, 1)
-	r.do(0, func() {
-		r.Connect(0, netip.AddrPort{}, remote, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
+	nc, err := net.Dial("tcp", remote.String())
+	if err == nil {
+		err = r.enroll(nc, func(s engine.Socket) engine.Sink {
 			sock = s
-			result <- err
 			return sink
 		})
-	})
-	return sock, wait(r.t, result, "connecting")
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return sock
 }
 
 // flood fills a socket, on the loop, and returns how much it has taken.

@@ -3,13 +3,12 @@
 package epoll
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // tickAt says, on the loop, when it wants to tick.
@@ -43,60 +42,56 @@ func (r *rig) silent() {
 	}
 }
 
-// What TickAt was given last is when the tick comes, unless that is later; then one comes for
-// nothing.
+// What TickAt was given last is when the tick comes.
 func TestTicks(t *testing.T) {
-	const never = time.Duration(math.MaxInt64)
 	engines(t, 1, func(t *testing.T, r *rig) {
 		for name, c := range map[string][]time.Duration{
 			"the only one": {5 * time.Millisecond},
 			"passed":       {-time.Millisecond},
-			"earlier":      {never - 1, time.Hour, 5 * time.Millisecond},
-			"later":        {5 * time.Millisecond, time.Hour, 2 * time.Hour},
-			"canceled":     {5 * time.Millisecond, never},
+			"earlier":      {engine.Never - 1, time.Hour, 5 * time.Millisecond},
+			"later":        {time.Millisecond, time.Hour, 20 * time.Millisecond},
+			"canceled":     {5 * time.Millisecond, engine.Never},
 		} {
 			t.Run(name, func(t *testing.T) {
 				r.t = t
 				now := r.now()
-				abs, first := slices.Clone(c), never
+				abs := slices.Clone(c)
 				for i, d := range c {
-					if d < never-1 {
+					if d < engine.Never-1 {
 						abs[i] = now + d
 					}
-					first = min(first, abs[i])
 				}
 				r.tickAt(abs...)
-				r.ticked(first)
+				if last := abs[len(abs)-1]; last != engine.Never {
+					r.ticked(last)
+				}
 				r.silent()
 			})
 		}
 	})
 }
 
-// A deadline that is not earlier than what the kernel's timer is set to does not set it, so that
-// one that messages move on costs no system call.
-func TestTimerIsSetOnlyEarlier(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		left := func() time.Duration {
-			var spec unix.ItimerSpec
-			if err := unix.TimerfdGettime(r.loops[0].poll.timer.fd, &spec); err != nil {
-				t.Fatal(err)
-			}
-			return time.Duration(spec.Value.Nano())
+// A deadline that becomes later does not change when the loop ends its waiting, so that one that
+// messages move on costs nothing.
+func TestDeadlineIsSetOnlyEarlier(t *testing.T) {
+	l, err := newLoop(&Engine{host: newRig(t, 1)}, 0, time.Now())
+	defer l.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ tick, deadline time.Duration }{
+		{3 * time.Hour, 3 * time.Hour}, {4 * time.Hour, 3 * time.Hour}, {engine.Never, 3 * time.Hour},
+		{time.Hour, time.Hour}, {2 * time.Hour, time.Hour},
+	} {
+		l.tick = step.tick
+		l.rounds(0)
+		if l.deadline != step.deadline {
+			t.Errorf("with a tick in %v it waits for %v, want %v", step.tick, l.deadline, step.deadline)
 		}
-		for _, step := range []struct{ when, most time.Duration }{
-			{math.MaxInt64, 0}, {3 * time.Hour, 3 * time.Hour}, {4 * time.Hour, 3 * time.Hour}, {math.MaxInt64, 3 * time.Hour},
-			{time.Hour, time.Hour}, {2 * time.Hour, time.Hour},
-		} {
-			r.tickAt(step.when)
-			if d := left(); d > step.most || d < step.most-patience {
-				t.Errorf("after %v it ticks in %v, want %v", step.when, d, step.most)
-			}
-		}
-	})
+	}
 }
 
-// The timer rings while its loop is busy, and the tick comes afterwards.
+// The tick is due while its loop is busy, and comes afterwards.
 func TestTicksOfABusyLoop(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		for range 5 {
@@ -114,51 +109,4 @@ func TestTicksOfABusyLoop(t *testing.T) {
 		}
 		r.silent()
 	})
-}
-
-// A loop is woken as promptly as a thread that sleeps, to which the kernel is as exact
-// as to anything. Go's own timers would be late by 0.9 ms here, as its poller waits for whole
-// milliseconds. On a busy machine both are late at times, so some of many times are enough.
-func TestTicksAreExact(t *testing.T) {
-	const delay, prompt, enough = 100 * time.Microsecond, 500 * time.Microsecond, 20
-	engines(t, 1, func(t *testing.T, r *rig) {
-		var ticked, slept []time.Duration
-		promptOnes := func(late []time.Duration) (n int) {
-			for _, d := range late {
-				if d < prompt {
-					n++
-				}
-			}
-			return n
-		}
-		for end := time.Now().Add(patience / 2); promptOnes(ticked) < enough && time.Now().Before(end); {
-			slept = append(slept, r.sleepLate(delay))
-			var when time.Duration
-			r.do(0, func() {
-				when = r.now() + delay
-				r.TickAt(0, when)
-			})
-			ticked = append(ticked, r.ticked(when))
-		}
-		slices.Sort(ticked)
-		slices.Sort(slept)
-		t.Logf("the tick was late by %v, a sleeping thread by %v (medians of %d)", ticked[len(ticked)/2], slept[len(slept)/2], len(ticked))
-		switch {
-		case promptOnes(ticked) >= enough:
-		case promptOnes(slept) < 2*enough:
-			t.Skip("here no thread is woken in time")
-		default:
-			t.Errorf("the tick was prompt %d times of %d, a sleeping thread %d times", promptOnes(ticked), len(ticked), promptOnes(slept))
-		}
-	})
-}
-
-// sleepLate returns how late the kernel wakes a thread.
-func (r *rig) sleepLate(d time.Duration) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began := r.now()
-	left := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&left, nil)
-	return r.now() - began - d
 }

@@ -133,3 +133,28 @@ func (g *Log) Pass(now time.Time) (suppressed int, ok bool) {
 	g.last, g.suppressed = now, 0
 	return suppressed, true
 }
+
+// maxTexts is how many texts Logs tell apart.
+const maxTexts = 256
+
+// Logs are a Log for each text. The zero Logs is ready.
+type Logs struct {
+	mu   sync.Mutex
+	logs map[string]*Log
+}
+
+// Pass is Log.Pass for lines with a text.
+func (g *Logs) Pass(text string, now time.Time) (suppressed int, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.logs == nil {
+		g.logs = make(map[string]*Log)
+	}
+	if g.logs[text] == nil && len(g.logs) >= maxTexts {
+		text = "" // the others share one
+	}
+	if g.logs[text] == nil {
+		g.logs[text] = new(Log)
+	}
+	return g.logs[text].Pass(now)
+}

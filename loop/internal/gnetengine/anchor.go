@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // An anchor is one end of a socket pair, which each loop has enrolled in gnet before anything else:
@@ -36,7 +38,10 @@ func socketPair() (nc net.Conn, peer int, err error) {
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
-	if nc, err = fileConn(fds[0]); err == nil {
+	end := sockets.Descriptor(fds[0])
+	nc, err = end.Copy()
+	_ = unix.Close(fds[0])
+	if err == nil {
 		err = unix.SetNonblock(fds[1], true)
 	}
 	if err != nil {
@@ -44,10 +49,4 @@ func socketPair() (nc net.Conn, peer int, err error) {
 		return nil, -1, err
 	}
 	return nc, fds[1], nil
-}
-
-func fileConn(fd int) (net.Conn, error) {
-	f := os.NewFile(uintptr(fd), "socketpair")
-	defer f.Close()
-	return net.FileConn(f)
 }

@@ -26,7 +26,7 @@ func TestConnectTalkClose(t *testing.T) {
 		if got := wait(t, ear.heard, "input"); got != "hello" {
 			t.Errorf("heard %q", got)
 		}
-		r.do(0, func() { sock.Write([]byte("you ")); sock.Writev([][]byte{[]byte("th"), []byte("ere")}) })
+		r.do(0, func() { sock.Write([]byte("you ")); sock.Write([]byte("there")) })
 		if got := readFull(t, peer, 9); string(got) != "you there" {
 			t.Errorf("the peer got %q", got)
 		}

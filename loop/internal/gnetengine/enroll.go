@@ -3,82 +3,70 @@
 package gnetengine
 
 import (
+	"cmp"
 	"errors"
 	"net"
 
+	"github.com/panjf2000/gnet/v2"
+
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // A ticket is the gnet context of a connection until it is open. It is of another size than what
 // lives as long as a connection: garbage of the same size would leave holes between those.
 type ticket struct {
-	loop   *eventLoop
-	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
-	resume *socket                         // a paused socket that reads again
-	lost   func(error)
-	opened bool // OnOpen was called
-	conn   net.Conn
+	conn net.Conn
+	open func(gnet.Conn) // on the loop, or
+	lost func(error)     // on any goroutine
 }
 
-// Enroll implements engine.Engine. gnet waits, in EnrollContext, until OnOpen has run, and for ever
-// if the loop ends before: only goroutines of its own can call it. One of them stays, as its stack
-// has grown to what that needs.
+// Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
-	t := &ticket{loop: l, conn: nc, open: open, lost: lost}
+	l.enroll(&ticket{conn: nc, lost: lost, open: func(c gnet.Conn) {
+		s := &socket{loop: l, conn: c, Descriptor: sockets.Descriptor(c.Fd())}
+		c.SetContext(s)
+		if sink := open(s); s.sink == nil { // otherwise Divert was called
+			s.sink = sink
+		}
+		if s.sink == nil {
+			s.Close(false)
+		}
+	}})
+}
+
+// enroll brings a connection to the loop. gnet waits, in EnrollContext, until OnOpen has run, and
+// for ever if the loop ends before: only a goroutine of its own can call it.
+func (l *eventLoop) enroll(t *ticket) {
 	l.mu.Lock()
 	alive := l.tickets != nil
 	if alive {
 		l.tickets[t] = struct{}{}
 	}
 	l.mu.Unlock()
-	if !alive {
+	if alive {
+		go l.handOver(t)
+	} else {
 		go t.lose(engine.ErrEnded)
-		return
-	}
-	select {
-	case l.next <- t:
-	default:
-		go l.handOverAll(t)
 	}
 }
 
-// handOverAll hands over t, and those that come next if no other goroutine does.
-func (l *eventLoop) handOverAll(t *ticket) {
-	for {
-		t.handOver()
-		if !l.waiting.CompareAndSwap(false, true) {
-			return
-		}
-		select {
-		case t = <-l.next:
-			l.waiting.Store(false)
-		case <-l.ended:
-			return
-		}
-	}
-}
-
-// handOver gives the connection to gnet, which takes a copy of its descriptor and closes it.
-func (t *ticket) handOver() {
-	_, err := t.loop.client.EnrollContext(t.conn, t)
-	if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
-		err = errUnregistered
-	}
-	if err != nil && t.loop.claim(t) {
-		t.lose(err)
+// handOver gives the connection to gnet, which takes a copy of its descriptor and closes it. gnet
+// reports a failed registration as a dead connection and no error, but then nobody has claimed t.
+func (l *eventLoop) handOver(t *ticket) {
+	if _, err := l.client.EnrollContext(t.conn, t); l.claim(t) {
+		t.lose(cmp.Or(err, errUnregistered))
 	}
 }
 
 // lose ends a connection that no loop has opened. It is called once, by who has claimed the ticket.
-func (t *ticket) lose(err error) { t.lost(errors.Join(err, closed(t.conn))) }
-
-// closed closes nc, if that was not done before.
-func closed(nc net.Conn) error {
-	if err := nc.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
+func (t *ticket) lose(err error) {
+	closed := t.conn.Close()
+	if errors.Is(closed, net.ErrClosed) { // by gnet
+		closed = nil
 	}
-	return nil
+	t.lost(errors.Join(err, closed))
 }
 
 // claim reports whether t is the caller's to answer: it is on its way, and nobody else has claimed
@@ -89,4 +77,11 @@ func (l *eventLoop) claim(t *ticket) bool {
 	_, ok := l.tickets[t]
 	delete(l.tickets, t)
 	return ok
+}
+
+// isExpecting reports whether a connection is on its way.
+func (l *eventLoop) isExpecting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.tickets) > 0
 }

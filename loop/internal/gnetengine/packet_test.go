@@ -25,9 +25,9 @@ type box struct {
 	failed chan error
 }
 
-func (b *box) Received(batch []engine.Datagram, _ bool) {
+func (b *box) Received(batch []engine.Datagram) {
 	for _, d := range batch {
-		b.peers <- fmt.Sprintf("%d %s %d %v", b.loop, d.Peer, len(d.Data), d.Cut)
+		b.peers <- fmt.Sprintf("%d %s %d", b.loop, d.Peer, len(d.Data))
 		if b.to != nil {
 			b.to.Send(d.Data, d.Peer, d.Local)
 		}
@@ -194,7 +194,7 @@ func TestConnectPacket(t *testing.T) {
 			t.Errorf("the peer got %q from %v (%v), %v", buf[:n], from, own, err)
 		}
 		peer.WriteTo([]byte("hi"), from)
-		if got := wait(t, b.peers, "the answer"); got != "0 invalid AddrPort 2 false" {
+		if got := wait(t, b.peers, "the answer"); got != "0 invalid AddrPort 2" {
 			t.Errorf("got %q", got)
 		}
 		peer.Close()

@@ -4,7 +4,6 @@ package gnetengine
 
 import (
 	"io"
-	"net"
 	"os"
 	"time"
 
@@ -20,127 +19,96 @@ const resumeAgain = 50 * time.Millisecond
 
 // Pause takes the socket away from gnet, which cannot be told not to read.
 func (s *socket) Pause() error {
-	s.set(markPaused)
-	if s.conn == nil {
-		return nil // not yet back from the last pause
+	if c := s.conn; c != nil { // otherwise it is not yet back from the last pause
+		if err := s.leaveGnet(); err != nil {
+			return err
+		}
+		s.loop.drop(c)
 	}
-	c := s.conn
-	if _, tcp := c.RemoteAddr().(*net.TCPAddr); tcp {
-		s.set(markTCP)
-	}
-	if err := s.detach(); err != nil {
-		s.unset(markPaused)
-		return err
-	}
-	c.SetContext(nil) // its OnClose is nobody's business
-	_ = s.loop.gnet.Close(c)
-	s.loop.reserve.fill()
-	if s.is(markTCP) && !s.is(markWaiting) {
-		s.watch(0)
+	s.paused = true
+	if !s.waiting {
+		_ = s.loop.watch(s, 0)
 	}
 	return nil
 }
 
-// checkPaused ends a paused socket that was reset, as gnet does not look. Not a unix socket, where
-// a reset only means that the peer has not read everything: what is in it must not be lost.
+// checkPaused ends a paused socket that was reset, as gnet does not look.
 func (s *socket) checkPaused() {
-	if !s.is(markTCP) {
-		return
-	}
-	events := sockets.Poll(s.FD())
-	if events&(unix.POLLERR|unix.POLLHUP) == 0 {
-		s.watch(0)
-		return
-	}
-	if err := sockets.WasReset(s.FD()); err != nil {
+	if s.Poll()&(unix.POLLERR|unix.POLLHUP) == 0 {
+		_ = s.loop.watch(s, 0)
+	} else if err := s.WasReset(); err != nil {
 		s.over(err)
 	}
 }
 
-// Resume gives the socket back to gnet. Enrolling waits for the loop, so it cannot be done on it.
+// Resume implements engine.Socket: a copy is enrolled as a new connection is, and becomes s.
 func (s *socket) Resume() {
-	s.unset(markPaused)
-	if s.conn != nil || s.is(markResuming) {
+	s.paused = false
+	if s.conn != nil || s.resuming {
 		return
 	}
-	s.set(markResuming)
-	nc, err := sockets.Conn(s.FD())
-	if err != nil {
-		s.resumeLater()
-		return
-	}
-	if nc.RemoteAddr() == nil { // it has ended in both directions meanwhile; gnet does not expect that
+	s.resuming = true
+	nc, err := s.Copy()
+	switch {
+	case err != nil:
+		s.resumeLater(err)
+	case nc.RemoteAddr() == nil: // it has ended in both directions meanwhile; gnet does not expect that
 		_ = nc.Close()
 		s.loop.Execute(s.readRest)
-		return
-	}
-	t := &ticket{loop: s.loop, resume: s}
-	if !s.loop.beside(func() {
-		if _, err := s.loop.client.EnrollContext(nc, t); err != nil || !t.opened {
-			s.resumeLater()
-		}
-	}) {
-		_ = nc.Close() // the loop is about to end
+	default:
+		s.loop.enroll(&ticket{conn: nc, open: s.attach, lost: s.resumeLater})
 	}
 }
 
-func (s *socket) resumeLater() {
+// resumeLater may be called on any goroutine.
+func (s *socket) resumeLater(error) {
 	time.AfterFunc(resumeAgain, func() {
 		s.loop.Execute(func() {
-			s.unset(markResuming)
-			if !s.is(markClosed) && !s.is(markPaused) {
+			s.resuming = false
+			if !s.isClosed() && !s.paused {
 				s.Resume()
 			}
 		})
 	})
 }
 
+// attach makes c, which gnet has opened for the same connection, the socket's own.
+func (s *socket) attach(c gnet.Conn) {
+	s.resuming = false
+	if s.isClosed() {
+		s.loop.drop(c)
+		return
+	}
+	old := s.FD()
+	c.SetContext(s)
+	s.become(c.Fd(), c)
+	_ = unix.Close(old)
+	s.loop.keepReserve()
+	if s.paused {
+		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again
+	}
+}
+
 // readRest reads what the kernel still has of a connection that has ended, and then the end, in
 // gnet's place.
 func (s *socket) readRest() {
-	s.unset(markResuming)
-	var buf []byte
-	for !s.is(markClosed) && !s.is(markPaused) {
-		if buf == nil {
-			buf = make([]byte, readBuffer)
-		}
-		n, err := unix.Read(s.FD(), buf)
-		switch {
+	s.resuming = false
+	buf := make([]byte, sockets.ReadBuffer)
+	for !s.isClosed() && !s.paused {
+		switch n, err := unix.Read(s.FD(), buf); {
 		case n > 0:
 			s.sink.Readable(buf[:n])
-		case err == unix.EINTR:
-		case err != nil:
-			s.over(os.NewSyscallError("read", err))
-			return
-		default:
+		case err == nil:
 			s.over(io.EOF)
-			return
+		case err != unix.EINTR:
+			s.over(os.NewSyscallError("read", err))
 		}
 	}
 }
 
 // over is for a socket that is not gnet's what gnet's OnClose is for others.
 func (s *socket) over(err error) {
-	s.sink.Closed(err)
-	if !s.is(markLingers) {
+	if s.sink.Closed(err); !s.lingers {
 		s.Close(true)
-	}
-}
-
-// attach makes c, which gnet has opened for the same connection, the socket's own.
-func (s *socket) attach(c gnet.Conn) {
-	s.unset(markResuming)
-	if s.is(markClosed) {
-		c.SetContext(nil)
-		_ = s.loop.gnet.Close(c)
-		return
-	}
-	old := s.FD()
-	c.SetContext(s)
-	s.become(c.Fd(), c)
-	closeFD(old)
-	s.loop.reserve.fill()
-	if s.is(markPaused) {
-		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again
 	}
 }

@@ -3,121 +3,64 @@
 package gnetengine
 
 import (
+	"net"
 	"os"
+	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
-	gio "github.com/panjf2000/gnet/v2/pkg/io"
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// maxIovecs is what one writev takes; gnet and the system refuse more.
-const maxIovecs = 1024
-
 // socket implements engine.Socket by a connection of gnet's. The descriptor is gnet's until Linger
-// or Pause makes one of our own. Once closed, the number belongs to somebody else: nothing here may
-// use it then.
+// or Pause makes one of our own. It is -1 once it is closed, as its number belongs to somebody else
+// then.
+//
+// A socket takes 48 bytes, for as long as its connection; with a word more it would be 64.
 type socket struct {
-	loop *eventLoop
-	conn gnet.Conn // nil while detached from gnet: lingering, or paused
-	sink engine.Sink
-	fd   int32
-	marks
+	sockets.Descriptor
+	waiting  bool // for a call of Sink.Writable
+	paused   bool // as the Conn wants it
+	resuming bool // on its way back to gnet
+	lingers  bool // the Conn wants to go on writing after the end
+	loop     *eventLoop
+	conn     gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
+	sink     engine.Sink
 }
 
-// marks are what else there is to know of a socket, in a byte: it is in memory for as long as its
-// connection, and so takes 48 bytes and not 64.
-type marks uint8
+func (s *socket) isClosed() bool { return s.Descriptor < 0 }
 
-const (
-	markClosed   marks = 1 << iota
-	markWatched        // known to the watcher
-	markWaiting        // for a call of Sink.Writable
-	markLingers        // the Conn wants to go on writing after the end
-	markPaused         // as the Conn wants it
-	markTCP            // known once paused
-	markResuming       // on its way back to gnet
-)
-
-func (m marks) is(what marks) bool { return m&what != 0 }
-func (m *marks) set(what marks)    { *m |= what }
-func (m *marks) unset(what marks)  { *m &^= what }
-
-// maxRaw is how much is written without telling Go's scheduler. That saves a tenth of what a small
-// echo costs. A call that lasts keeps the garbage collector from stopping the world: to copy so
-// much takes 10 to 20 µs.
-const maxRaw = 64 << 10
-
-// Write implements engine.Socket.
-func (s *socket) Write(p []byte) (int, error) {
-	send := unix.Write
-	if len(p) <= maxRaw {
-		send = rawSend
-	}
-	n, err := send(int(s.fd), p)
-	return max(n, 0), failed("write", err)
-}
-
-// Writev implements engine.Socket.
-func (s *socket) Writev(bufs [][]byte) (int, error) {
-	n, err := gio.Writev(s.FD(), bufs[:min(len(bufs), maxIovecs)])
-	return max(n, 0), failed("writev", err)
-}
-
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
-// came first.
-func failed(call string, err error) error {
-	if err == unix.EAGAIN || err == unix.EINTR {
-		return nil
-	}
-	return os.NewSyscallError(call, err)
-}
-
+// NotifyWritable implements engine.Socket.
 func (s *socket) NotifyWritable() bool {
-	if !s.watch(unix.POLLOUT) {
-		return false
-	}
-	s.set(markWaiting)
-	return true
-}
-
-// watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is
-// in events; when it breaks, in any case.
-func (s *socket) watch(events int16) bool {
-	if s.loop.engine.watch.add(s, events) != nil {
-		return false
-	}
-	s.set(markWatched)
-	return true
+	s.waiting = s.loop.watch(s, unix.POLLOUT) == nil
+	return s.waiting
 }
 
 // ready is called on the loop when the watcher has seen something.
 func (s *socket) ready() {
-	if s.is(markWaiting) && !s.is(markClosed) {
-		s.unset(markWaiting)
+	if s.waiting && !s.isClosed() {
+		s.waiting = false
 		s.sink.Writable()
 	}
-	if s.is(markPaused) && s.conn == nil && !s.is(markResuming) && !s.is(markWaiting) && !s.is(markClosed) {
+	if s.paused && s.conn == nil && !s.resuming && !s.waiting && !s.isClosed() {
 		s.checkPaused()
 	}
 }
 
-func (s *socket) Pending() bool { return sockets.Poll(s.FD())&unix.POLLIN != 0 }
+// Divert implements engine.Socket.
+func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
-func (s *socket) Unsent() int { return sockets.Unsent(s.FD()) }
-
+// Linger implements engine.Socket.
 func (s *socket) Linger() bool {
-	if s.conn == nil || s.detach() == nil {
-		s.set(markLingers)
-	}
-	return s.is(markLingers)
+	s.lingers = s.conn == nil || s.leaveGnet() == nil
+	return s.lingers
 }
 
-// detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
-func (s *socket) detach() error {
-	fd, err := s.loop.reserve.dup(s.FD())
+// leaveGnet gives s a descriptor of its own, so that it survives that gnet closes the other one.
+func (s *socket) leaveGnet() error {
+	fd, err := s.loop.dup(s.FD())
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}
@@ -125,58 +68,86 @@ func (s *socket) detach() error {
 	return nil
 }
 
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
-
 // become changes the descriptor, and takes along what the watcher knows.
 func (s *socket) become(fd int, c gnet.Conn) {
-	s.unwatch()
-	s.fd, s.conn = int32(fd), c
-	if s.is(markWaiting) && !s.NotifyWritable() {
-		s.loop.notify(s) // too early, but then the sink tries, and asks again
+	s.loop.unwatch(s)
+	s.Descriptor, s.conn = sockets.Descriptor(fd), c
+	if s.waiting && !s.NotifyWritable() {
+		s.waiting = true
+		s.loop.Execute(s.ready) // too early, but then the sink tries, and asks again
 	}
 }
 
-func (s *socket) CloseWrite() { _ = unix.Shutdown(s.FD(), unix.SHUT_WR) }
-
+// Close implements engine.Socket.
 func (s *socket) Close(hard bool) {
-	if s.is(markClosed) {
+	if s.isClosed() {
 		return
 	}
-	s.set(markClosed)
-	s.unwatch()
+	s.loop.unwatch(s)
 	if hard {
-		sockets.Harden(s.FD())
+		s.Harden()
 	}
-	if s.conn == nil {
+	if s.conn != nil {
+		s.loop.drop(s.conn)
+	} else {
 		_ = unix.Close(s.FD())
-		s.loop.reserve.fill()
-		return
+		s.loop.keepReserve()
 	}
-	_ = s.loop.gnet.Close(s.conn)
+	s.Descriptor = -1
+}
+
+// drop has gnet close a connection, which is nobody's any more.
+func (l *eventLoop) drop(c gnet.Conn) {
+	c.SetContext(nil)
+	_ = l.gnet.Close(c)
+	l.keepReserve()
 }
 
 // broken is what gnet's OnClose means for the sink.
 func (s *socket) broken(err error) {
-	if s.is(markClosed) {
-		return
-	}
-	s.sink.Closed(cause(err))
-	if s.conn != nil && !s.is(markClosed) {
-		s.unwatch()
-		s.set(markClosed)
+	s.sink.Closed(err)
+	if s.conn != nil && !s.isClosed() {
+		s.loop.unwatch(s)
+		s.Descriptor = -1
 	}
 }
 
-func (s *socket) unwatch() {
-	if !s.is(markWatched) {
-		return
+// Detach implements engine.Detachable. The socket has no input left: gnet hands over what it reads
+// at once.
+func (s *socket) Detach() (net.Conn, []byte, error) {
+	nc, err := s.Copy()
+	if err == nil {
+		s.Close(false) // the copy goes on
 	}
-	s.unset(markWatched)
-	s.loop.engine.watch.remove(s)
+	return nc, nil, err
 }
 
-func closeFD(fd int) { _ = unix.Close(fd) }
+// keepReserve has the loop keep a descriptor for when there are no more: a copy of that of its
+// anchor's other end. To pause or to linger a socket needs a second one for a moment, until gnet
+// has closed the first, and without it input or output would be lost.
+func (l *eventLoop) keepReserve() {
+	if l.reserve < 0 {
+		l.reserve, _ = unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
+	}
+}
 
-// FD returns the descriptor; tests look at its options by it.
-func (s *socket) FD() int { return int(s.fd) }
+// dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet
+// closes the original, is never more than what it takes, and loops do not take the last one from
+// each other.
+func (l *eventLoop) dup(fd int) (int, error) {
+	l.keepReserve()
+	if l.reserve < 0 {
+		return -1, unix.EMFILE
+	}
+	dup := l.reserve
+	l.reserve = -1
+	syscall.ForkLock.RLock() // no child inherits it
+	err := unix.Dup2(fd, dup)
+	unix.CloseOnExec(dup)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		_ = unix.Close(dup)
+		return -1, err
+	}
+	return dup, nil
+}

@@ -25,7 +25,7 @@ type ticker struct {
 	deadline atomic.Int64  // when the loop is to tick
 	until    atomic.Int64  // when OnTick looks again by itself
 	earlier  chan struct{} // holds a value when the deadline may be before until
-	quit     chan struct{} // closed by stop
+	quit     chan struct{} // closed when the loop is to stop
 	timer    *time.Timer   // OnTick's own
 }
 
@@ -35,9 +35,6 @@ func (t *ticker) init() {
 	t.earlier, t.quit = make(chan struct{}, 1), make(chan struct{})
 	t.timer = time.NewTimer(time.Hour)
 }
-
-// stop makes OnTick return. It is called once.
-func (t *ticker) stop() { close(t.quit) }
 
 // TickAt implements engine.Engine. OnTick is woken only if it would sleep longer.
 func (e *Engine) TickAt(loop int, when time.Duration) {
@@ -61,7 +58,7 @@ func (l *eventLoop) OnTick() (time.Duration, gnet.Action) {
 		now := time.Since(l.engine.base)
 		if when <= now {
 			if t.deadline.CompareAndSwap(int64(when), int64(engine.Never)) {
-				_ = l.gnet.Execute(context.Background(), (*tick)(l))
+				_ = l.gnet.Execute(context.Background(), l.onTick)
 			}
 			return 0, gnet.None
 		}
@@ -82,12 +79,4 @@ func (l *eventLoop) OnTick() (time.Duration, gnet.Action) {
 			return time.Hour, gnet.None // Stop ends the ticker before
 		}
 	}
-}
-
-// tick is the gnet.Runnable that advances the loop's wheel.
-type tick eventLoop
-
-func (t *tick) Run(context.Context) error {
-	t.engine.host.OnTick(t.index)
-	return nil
 }

@@ -1,42 +1,34 @@
 package gnetengine
 
 import (
-	"errors"
 	"os"
-	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// watcher tells when sockets become writable, or when paused ones break. gnet watches for that only
-// on behalf of its own outbound buffer, and says nothing. So sockets that are full or paused, and
-// only those, are also in an epoll instance of ours, whose descriptor in turn is watched by Go's
-// own poller: one parked goroutine for all of them, started with the first.
+// A watcher tells its loop when sockets become writable, or when paused ones break. gnet watches
+// for that only on behalf of its own outbound buffer, and says nothing. So sockets that are full or
+// paused, and only those, are also in an epoll instance of ours. A goroutine waits for that in Go's
+// poller, and has the loop look into it. All else is for the loop.
 type watcher struct {
-	notify func(*socket)
-
-	mu      sync.Mutex
-	file    *os.File
 	fd      int
+	file    *os.File // which has fd; nil: there is none yet, or no more
 	sockets map[int32]*socket
-	stopped bool
-	done    chan struct{}
 }
 
-var errWatcherStopped = errors.New("loop: the watcher has stopped")
-
-// add asks for one call of notify, for one of the events (as of poll(2)) or because s is broken.
-func (w *watcher) add(s *socket, events int16) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.start(); err != nil {
+// watch asks for one call of s.ready, for one of the events (as of poll(2)) or because s is broken.
+func (l *eventLoop) watch(s *socket, events int16) error {
+	w := &l.watcher
+	if err := l.startWatcher(); err != nil {
 		return err
 	}
-	op := unix.EPOLL_CTL_ADD
-	if s.is(markWatched) {
-		op = unix.EPOLL_CTL_MOD
+	op := unix.EPOLL_CTL_MOD
+	if w.sockets[int32(s.Descriptor)] == nil {
+		op = unix.EPOLL_CTL_ADD
 	}
-	ev := unix.EpollEvent{Events: uint32(events) | unix.EPOLLONESHOT, Fd: s.fd}
+	ev := unix.EpollEvent{Events: uint32(events) | unix.EPOLLONESHOT, Fd: int32(s.Descriptor)}
 	if err := unix.EpollCtl(w.fd, op, s.FD(), &ev); err != nil {
 		return os.NewSyscallError("epoll_ctl", err)
 	}
@@ -44,84 +36,64 @@ func (w *watcher) add(s *socket, events int16) error {
 	return nil
 }
 
-// remove forgets s; it must be called before its descriptor is closed.
-func (w *watcher) remove(s *socket) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.sockets, s.fd)
-	if w.file != nil {
+// unwatch forgets s; it must be called before its descriptor is closed.
+func (l *eventLoop) unwatch(s *socket) {
+	if w := &l.watcher; w.sockets[int32(s.Descriptor)] != nil {
+		delete(w.sockets, int32(s.Descriptor))
 		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.FD(), nil)
 	}
 }
 
-// start makes the epoll instance and its goroutine, if there is none yet. w.mu is held.
-func (w *watcher) start() error {
-	if w.stopped {
-		return errWatcherStopped
+// startWatcher makes the epoll instance and its goroutine, if there is none yet.
+func (l *eventLoop) startWatcher() (err error) {
+	w := &l.watcher
+	select {
+	case <-l.ended:
+		return engine.ErrEnded
+	default:
 	}
 	if w.file != nil {
 		return nil
 	}
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
+	if w.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // os.NewFile takes it for pollable then
-		_ = unix.Close(fd)
-		return os.NewSyscallError("fcntl", err)
-	}
-	w.fd, w.file = fd, os.NewFile(uintptr(fd), "epoll")
-	w.sockets = make(map[int32]*socket)
-	w.done = make(chan struct{})
+	_ = unix.SetNonblock(w.fd, true) // os.NewFile takes it for pollable then
+	w.file, w.sockets = os.NewFile(uintptr(w.fd), "epoll"), make(map[int32]*socket)
 	raw, err := w.file.SyscallConn()
 	if err != nil {
-		_ = w.file.Close()
-		w.file = nil
+		w.stop()
 		return err
 	}
 	go func() {
-		defer close(w.done)
-		_ = raw.Read(w.drain) // until stop closes the file
+		_ = raw.Read(func(uintptr) (done bool) { // at once, and after each event, until stop
+			l.Execute(l.look)
+			return false
+		})
 	}()
 	return nil
 }
 
-// drain passes on what is ready, and asks to be called again when more is.
-func (w *watcher) drain(fd uintptr) (done bool) {
+// look passes on what is ready.
+func (l *eventLoop) look() {
 	var events [128]unix.EpollEvent
-	for {
-		n, err := unix.EpollWait(int(fd), events[:], 0)
-		if err == unix.EINTR {
-			continue
+	for l.watcher.file != nil {
+		n, err := unix.EpollWait(l.watcher.fd, events[:], 0)
+		if n <= 0 && err != unix.EINTR {
+			return
 		}
-		if n <= 0 {
-			return err != nil
-		}
-		for _, ev := range events[:n] {
-			if s := w.take(ev.Fd); s != nil {
-				w.notify(s)
+		for _, ev := range events[:max(n, 0)] {
+			if s := l.watcher.sockets[ev.Fd]; s != nil {
+				s.ready()
 			}
 		}
 	}
 }
 
-func (w *watcher) take(fd int32) *socket {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.sockets[fd]
-	delete(w.sockets, fd)
-	return s
-}
-
 // stop ends the goroutine. Sockets that were waiting are not told.
 func (w *watcher) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	file := w.file
-	w.file = nil
-	w.mu.Unlock()
-	if file != nil {
-		_ = file.Close()
-		<-w.done
+	if w.file != nil {
+		_ = w.file.Close()
+		w.file, w.sockets = nil, nil
 	}
 }

@@ -4,12 +4,10 @@ package gnetengine
 
 import "errors"
 
-// watcher cannot tell here when a socket becomes writable, or breaks; package loop tries again by
+// A watcher cannot tell here when a socket becomes writable, or breaks; package loop tries again by
 // its wheel instead.
-type watcher struct {
-	notify func(*socket)
-}
+type watcher struct{}
 
-func (*watcher) add(*socket, int16) error { return errors.ErrUnsupported }
-func (*watcher) remove(*socket)           {}
-func (*watcher) stop()                    {}
+func (*eventLoop) watch(*socket, int16) error { return errors.ErrUnsupported }
+func (*eventLoop) unwatch(*socket)            {}
+func (*watcher) stop()                        {}

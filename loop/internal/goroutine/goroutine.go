@@ -43,16 +43,14 @@ func Stack(id uint64) []byte {
 // not to be had.
 func cut(dump []byte, id uint64, cutOff bool) []byte {
 	head := []byte("goroutine " + strconv.FormatUint(id, 10) + " ")
-	begin := 0
-	if !bytes.HasPrefix(dump, head) {
-		if begin = bytes.Index(dump, append([]byte("\n\n"), head...)); begin < 0 {
-			return nil
+	all := bytes.Split(dump, []byte("\n\n"))
+	if cutOff {
+		all = all[:len(all)-1]
+	}
+	for _, stack := range all {
+		if bytes.HasPrefix(stack, head) {
+			return bytes.Clone(bytes.TrimRight(stack, "\n"))
 		}
-		begin += len("\n\n")
 	}
-	stack, _, whole := bytes.Cut(dump[begin:], []byte("\n\n"))
-	if cutOff && !whole {
-		return nil
-	}
-	return bytes.Clone(bytes.TrimRight(stack, "\n"))
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,25 +28,32 @@ const (
 	minSlow = time.Millisecond // what is shorter is never kept
 )
 
-// A Meter measures one loop, in clock times of the loop's server. Begin, Sample, Measure, Keep,
-// End, Late and Away are for the loop, and so is noting in its Series; any goroutine may call the
-// other methods, and read the Series. Watchdog.Watch makes a Meter ready. It must not be copied.
+// A Meter measures one loop, in clock times of the loop's server. Its methods are for the loop, but
+// for Read and Running. Watchdog.Watch makes a Meter ready. It must not be copied.
 type Meter struct {
+	watchdog  *Watchdog
+	loop      int // its index
+	goroutine atomic.Uint64
+	since     atomic.Int64  // when the turn that runs began, or noTurn
+	seen      atomic.Int64  // when the turn began that the watchdog saw last
+	reported  atomic.Int64  // and the one that it reported last
+	credit    time.Duration // the watchdog's: for how long it has seen that turn, without stops
+
+	mu     sync.Mutex
+	record Record
+
+	skip       int           // turns that will not be measured
+	away, back time.Duration // see Away; and when the last long turn ended
+}
+
+// A Record is what a Meter has measured.
+type Record struct {
 	Turns  Series // how long turns took, where one that is measured stands for all like it
 	Late   Series // how late the first of the timers was that were due together
 	Waited Series // how long the oldest of the posts had waited that were taken together
 
-	watchdog  *Watchdog
-	loop      int // its index
-	goroutine atomic.Uint64
-	since     atomic.Int64 // when the turn that runs began, or noTurn
-	seen      atomic.Int64 // when the turn began that the watchdog saw last
-	reported  atomic.Int64 // and the one that it reported last
-	blocked   atomic.Uint64
-	slow      atomic.Pointer[[]Turn] // the longest turns, the longest first; never changed
-
-	skip       int           // turns that will not be measured
-	away, back time.Duration // see Away; and when the last long turn ended
+	Slow    []Turn // the longest turns of the last ten minutes, the longest first
+	Blocked uint64 // turns that the watchdog found to be too long
 }
 
 // A Turn is a time for which a loop was busy at a stretch.
@@ -61,7 +69,7 @@ func (m *Meter) OnGoroutine(id uint64) { m.goroutine.Store(id) }
 // Begin begins a turn.
 func (m *Meter) Begin(now time.Duration) {
 	m.since.Store(int64(now))
-	if m.watchdog.state.Load() != running {
+	if m.watchdog.asleep.Load() {
 		m.watchdog.awake()
 	}
 }
@@ -69,62 +77,83 @@ func (m *Meter) Begin(now time.Duration) {
 // Sample returns how many turns the one that began then stands for, if it handled I/O. 0 means that
 // it need not be measured: only a sample is, and each turn that the watchdog has seen.
 func (m *Meter) Sample(began time.Duration) (weight int) {
-	if m.skip--; m.skip >= 0 && m.seen.Load() != int64(began) {
+	seen := m.seen.Load() == int64(began)
+	if m.skip--; m.skip >= 0 && !seen {
 		return 0
 	}
-	return m.weigh(began)
-}
-
-func (m *Meter) weigh(began time.Duration) int {
-	if m.seen.Load() == int64(began) {
+	if seen {
 		return 1
 	}
 	m.skip = rand.IntN(2*sampling - 1)
 	return sampling
 }
 
-// Measure notes a turn that ends, as one of so many like it. It reports whether the turn is one of
-// the longest, which are for Keep.
-func (m *Meter) Measure(t Turn, weight int) (slow bool) {
-	now := t.Began + t.Took
-	m.Turns.Note(t.Took, uint64(weight), now)
-	if t.Took >= LongTurn {
-		m.away += t.Took
+// Measure notes a turn that ends, as one of so many like it. whose says whose turn it was, if it is
+// one of the longest.
+func (m *Meter) Measure(began, took time.Duration, weight int, whose func() (conn uint64, handler string)) {
+	now := began + took
+	if took >= LongTurn {
+		m.away += took
 		m.back = now
 	}
-	if m.reported.Load() == int64(t.Began) {
-		m.watchdog.over(m, t.Took)
+	if m.reported.Load() == int64(began) {
+		m.watchdog.over(m, took)
 	}
-	if t.Took < minSlow {
-		return false
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &m.record
+	r.Turns.note(took, uint64(weight), now)
+	if took < minSlow {
+		return
 	}
-	kept := m.Slow(now)
-	return len(kept) < maxSlow || t.Took > kept[maxSlow-1].Took
+	r.forget(now)
+	if len(r.Slow) == maxSlow && r.Slow[maxSlow-1].Took >= took {
+		return
+	}
+	t := Turn{Began: began, Took: took}
+	t.Conn, t.Handler = whose()
+	at, _ := slices.BinarySearchFunc(r.Slow, t, func(a, b Turn) int { return cmp.Compare(b.Took, a.Took) })
+	r.Slow = slices.Insert(r.Slow, at, t)
+	r.Slow = r.Slow[:min(len(r.Slow), maxSlow)]
 }
 
-// Keep keeps one of the longest turns.
-func (m *Meter) Keep(t Turn) {
-	kept := m.Slow(t.Began + t.Took)
-	at, _ := slices.BinarySearchFunc(kept, t, func(a, b Turn) int { return cmp.Compare(b.Took, a.Took) })
-	kept = slices.Insert(kept, at, t)
-	kept = kept[:min(len(kept), maxSlow)]
-	m.slow.Store(&kept)
+// forget drops slow turns that are old.
+func (r *Record) forget(now time.Duration) {
+	r.Slow = slices.DeleteFunc(r.Slow, func(t Turn) bool { return now-t.Began > slowAge })
 }
 
-// Slow returns the longest turns of the last ten minutes, the longest first, in a slice that is the
-// caller's.
-func (m *Meter) Slow(now time.Duration) []Turn {
-	kept := m.slow.Load()
-	if kept == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(*kept), func(t Turn) bool { return now-t.Began > slowAge })
+// NoteLate notes how late a timer was.
+func (m *Meter) NoteLate(d, now time.Duration) {
+	m.mu.Lock()
+	m.record.Late.note(d, 1, now)
+	m.mu.Unlock()
+}
+
+// NoteWaited notes how long a post has waited.
+func (m *Meter) NoteWaited(d, now time.Duration) {
+	m.mu.Lock()
+	m.record.Waited.note(d, 1, now)
+	m.mu.Unlock()
 }
 
 // End ends the turn.
 func (m *Meter) End() { m.since.Store(noTurn) }
 
-// Running returns for how long the present turn has lasted; 0 if there is none.
+// Read returns what was measured. Any goroutine may call it.
+func (m *Meter) Read(now time.Duration) Record {
+	m.mu.Lock()
+	r := m.record
+	r.Slow = slices.Clone(r.Slow)
+	m.mu.Unlock()
+	r.forget(now)
+	for _, s := range []*Series{&r.Turns, &r.Late, &r.Waited} {
+		s.pass(now)
+	}
+	return r
+}
+
+// Running returns for how long the present turn has lasted; 0 if there is none. Any goroutine may
+// call it.
 func (m *Meter) Running(now time.Duration) time.Duration {
 	since := m.since.Load()
 	if since == noTurn {
@@ -132,13 +161,6 @@ func (m *Meter) Running(now time.Duration) time.Duration {
 	}
 	return max(0, now-time.Duration(since))
 }
-
-// Busy returns how long all turns together took, as far as they have ended, estimated from those
-// that were measured.
-func (m *Meter) Busy() time.Duration { return time.Duration(m.Turns.sum.Load()) }
-
-// Blocked returns how many turns the watchdog found to be too long.
-func (m *Meter) Blocked() uint64 { return m.blocked.Load() }
 
 // Due notes that a turn which was to begin at due begins now. If that is much later, the process
 // was stopped.

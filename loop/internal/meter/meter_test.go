@@ -7,6 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
+func nobody() (uint64, string) { return 0, "" }
+
 // loopOf returns the meter of a loop whose watchdog does not run.
 func loopOf() *Meter {
 	m := new(Meter)
@@ -19,6 +21,7 @@ func loopOf() *Meter {
 func TestTurnsAreSampled(t *testing.T) {
 	const turns, took = 20_000, time.Second
 	m, now := loopOf(), time.Duration(0)
+	busy := func() time.Duration { return m.Read(now).Turns.Sum }
 	turn := func(seen bool) {
 		m.Begin(now)
 		began := now
@@ -29,25 +32,25 @@ func TestTurnsAreSampled(t *testing.T) {
 			t.Fatal("the turn has not begun")
 		}
 		if weight := m.Sample(began); weight != 0 {
-			m.Measure(Turn{Began: began, Took: now - began}, weight)
+			m.Measure(began, now-began, weight, nobody)
 		}
 		m.End()
 	}
 	for range turns {
 		turn(false)
 	}
-	if load := m.Busy().Seconds() / turns; load < 0.8 || load > 1.3 {
-		t.Errorf("of %d seconds in turns %v were estimated", turns, m.Busy())
+	if load := busy().Seconds() / turns; load < 0.8 || load > 1.3 {
+		t.Errorf("of %d seconds in turns %v were estimated", turns, busy())
 	}
 	for range 100 {
 		m.skip = sampling
-		before := m.Busy()
+		before := busy()
 		turn(false)
-		if m.Busy() != before {
+		if busy() != before {
 			t.Fatal("a turn was measured out of turn")
 		}
 		turn(true)
-		if d := m.Busy() - before; d != took {
+		if d := busy() - before; d != took {
 			t.Fatalf("a turn of a second that was seen counted as %v", d)
 		}
 	}
@@ -63,10 +66,10 @@ func TestAway(t *testing.T) {
 			t.Errorf("away for %v, want %v", m.Away(), want)
 		}
 	}
-	m.Measure(Turn{Took: 9 * ms}, 16)
+	m.Measure(0, 9*ms, 16, nobody)
 	m.Due(10*ms, 15*ms)
 	expect(0)
-	m.Measure(Turn{Began: 20 * ms, Took: 30 * ms}, 1)
+	m.Measure(20*ms, 30*ms, 1, nobody)
 	m.Due(25*ms, 52*ms) // it could not begin before the turn had ended
 	expect(30 * ms)
 	m.Due(100*ms, 150*ms)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
@@ -17,18 +18,6 @@ const (
 	// minLook and maxLook are the shortest and the longest time between two looks. A turn of
 	// maxLook is always seen, and so measured by its loop, whatever the threshold is.
 	minLook, maxLook = time.Millisecond, 25 * time.Millisecond
-
-	// reportEvery is the time between two reports. Reports in between are only counted: finding the
-	// stack stops the whole process for a moment, and the log of a server that blocks often should
-	// not be filled by that.
-	reportEvery = time.Second
-)
-
-// States of a Watchdog.
-const (
-	asleep  int32 = iota // a loop that begins a turn must wake it
-	idle                 // it will look, and may fall asleep then
-	running              // a loop has had a turn since the last look
 )
 
 // A Watchdog watches the loops of a server. It is one goroutine that looks at all loops now and
@@ -44,37 +33,28 @@ type Watchdog struct {
 	period    time.Duration
 	clock     func() time.Duration
 	log       zerolog.Logger
-	state     atomic.Int32
+	asleep    atomic.Bool // a loop that begins a turn must wake it
 	wake      chan struct{}
 	quit      chan struct{}
 	done      chan struct{}
 	meters    []*Meter
 
-	// Its goroutine's own:
-	watched    []watched // by loop
-	lastReport time.Duration
-	unreported int // turns since then that were only counted
-}
-
-// watched is what the watchdog knows of the turn it saw in a loop last.
-type watched struct {
-	since   time.Duration // when it began, or noTurn
-	credit  time.Duration // for how long it was seen, stops of the process left out
-	blocked bool          // it has been counted
+	// Finding a stack stops the whole process for a moment, so only one report a second has it. The
+	// others are counted.
+	reports gate.Log
 }
 
 // NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each
 // loop's Meter by Watch, in the order of the loops, then start Run.
 func NewWatchdog(threshold time.Duration, clock func() time.Duration, log zerolog.Logger) *Watchdog {
 	return &Watchdog{
-		threshold:  threshold,
-		period:     min(max(minLook, (threshold-1)/looks+1), maxLook),
-		clock:      clock,
-		log:        log,
-		wake:       make(chan struct{}, 1),
-		quit:       make(chan struct{}),
-		done:       make(chan struct{}),
-		lastReport: -reportEvery,
+		threshold: threshold,
+		period:    min(max(minLook, (threshold-1)/looks+1), maxLook),
+		clock:     clock,
+		log:       log,
+		wake:      make(chan struct{}, 1),
+		quit:      make(chan struct{}),
+		done:      make(chan struct{}),
 	}
 }
 
@@ -85,12 +65,11 @@ func (d *Watchdog) Watch(m *Meter) {
 		t.Store(noTurn)
 	}
 	d.meters = append(d.meters, m)
-	d.watched = append(d.watched, watched{since: noTurn})
 }
 
-// awake is called by a loop that has begun a turn while the watchdog was not running.
+// awake is called by a loop that has begun a turn while the watchdog was asleep.
 func (d *Watchdog) awake() {
-	if d.state.Swap(running) == asleep {
+	if d.asleep.Swap(false) {
 		select {
 		case d.wake <- struct{}{}:
 		default:
@@ -101,10 +80,10 @@ func (d *Watchdog) awake() {
 // Run watches until Stop is called.
 func (d *Watchdog) Run() {
 	defer close(d.done)
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(d.period)
 	defer timer.Stop()
-	for {
-		d.state.Store(asleep)
+	for last := d.clock(); ; {
+		d.asleep.Store(true)
 		if !d.anyTurn() { // otherwise it began before the store above could be seen
 			select {
 			case <-d.wake:
@@ -112,26 +91,15 @@ func (d *Watchdog) Run() {
 				return
 			}
 		}
-		if !d.watch(timer) {
-			return
-		}
-	}
-}
-
-// watch looks until no loop has had a turn for a period; false: until quit is closed.
-func (d *Watchdog) watch(timer *time.Timer) bool {
-	for last := d.clock(); ; {
-		d.state.Store(idle)
+		d.asleep.Store(false)
 		timer.Reset(d.period)
 		select {
 		case <-timer.C:
 		case <-d.quit:
-			return false
+			return
 		}
 		now := d.clock()
-		if busy := d.look(now, now-last); !busy && d.state.Load() == idle {
-			return true
-		}
+		d.look(now, now-last)
 		last = now
 	}
 }
@@ -151,27 +119,24 @@ func (d *Watchdog) anyTurn() bool {
 	return false
 }
 
-// look looks at all loops, gap after the look before, and reports whether one of them is in a turn.
-func (d *Watchdog) look(now, gap time.Duration) (busy bool) {
-	for i, m := range d.meters {
-		w, since, passed := &d.watched[i], time.Duration(m.since.Load()), gap
-		if since != w.since {
-			*w = watched{since: since}
-			m.seen.Store(int64(since))
-			passed = now - since
+// look looks at all loops, gap after the look before.
+func (d *Watchdog) look(now, gap time.Duration) {
+	for _, m := range d.meters {
+		since, passed := time.Duration(m.since.Load()), gap
+		if m.seen.Swap(int64(since)) != int64(since) {
+			m.credit, passed = 0, now-since
 		}
 		if since == noTurn {
 			continue
 		}
-		busy = true
-		w.credit += min(passed, d.period)
-		if w.credit >= d.threshold && !w.blocked {
-			w.blocked = true
-			m.blocked.Add(1)
-			d.report(m, w.since, now)
+		before := m.credit
+		if m.credit += min(passed, d.period); before < d.threshold && m.credit >= d.threshold {
+			m.mu.Lock()
+			m.record.Blocked++
+			m.mu.Unlock()
+			d.report(m, since, now)
 		}
 	}
-	return busy
 }
 
 // report logs that a loop is blocked, and by what.
@@ -180,9 +145,9 @@ func (d *Watchdog) report(m *Meter, since, now time.Duration) {
 	if !event.Enabled() {
 		return
 	}
-	if now-d.lastReport < reportEvery {
+	unreported, ok := d.reports.Pass(time.Now())
+	if !ok {
 		event.Discard()
-		d.unreported++
 		return
 	}
 	m.reported.Store(int64(since))
@@ -190,10 +155,9 @@ func (d *Watchdog) report(m *Meter, since, now time.Duration) {
 	if time.Duration(m.since.Load()) != since {
 		stack = nil // it is over, and this would show something innocent
 	}
-	if d.unreported > 0 {
-		event.Int("unreported", d.unreported)
+	if unreported > 0 {
+		event.Int("unreported", unreported)
 	}
-	d.lastReport, d.unreported = now, 0
 	event.Int("loop", m.loop).Dur("for", now-since).Bytes("stack", stack).Msg("a callback blocks its loop")
 }
 

@@ -56,12 +56,10 @@ func TestLooks(t *testing.T) {
 			var last time.Duration
 			for _, look := range test.looks {
 				m.Begin(look.since)
-				if busy := d.look(look.at, look.at-last); busy != (look.since != noTurn) {
-					t.Errorf("at %v: busy %v", look.at, busy)
-				}
+				d.look(look.at, look.at-last)
 				last = look.at
 			}
-			if n := m.Blocked(); n != test.blocked {
+			if n := m.Read(0).Blocked; n != test.blocked {
 				t.Errorf("blocked %d times, want %d", n, test.blocked)
 			}
 		})
@@ -74,27 +72,26 @@ func TestSleeps(t *testing.T) {
 		d, m, clock := newTest(100*time.Millisecond, nil)
 		go d.Run()
 		begin := func() { m.Begin(clock()) }
-		expect := func(state int32) {
+		expect := func(asleep bool) {
 			t.Helper()
 			synctest.Wait()
-			if got := d.state.Load(); got != state {
-				t.Errorf("at %v the state is %d, want %d", clock(), got, state)
+			if got := d.asleep.Load(); got != asleep {
+				t.Errorf("at %v it is asleep: %v", clock(), got)
 			}
 		}
-		expect(asleep)
+		expect(true)
 		for range 3 {
 			time.Sleep(time.Hour)
 			begin()
-			expect(idle)
+			expect(false)
 			m.End()
 			time.Sleep(10 * time.Millisecond)
 			begin()
+			time.Sleep(25 * time.Millisecond)
+			expect(false)
 			m.End()
-			expect(running)
 			time.Sleep(25 * time.Millisecond)
-			expect(idle)
-			time.Sleep(25 * time.Millisecond)
-			expect(asleep)
+			expect(true)
 		}
 		d.Stop()
 	})
@@ -106,7 +103,7 @@ func TestIsNotMissed(t *testing.T) {
 	go d.Run()
 	for i := range uint64(20) {
 		m.Begin(clock())
-		for m.Blocked() == i { // blocks until it is reported; for ever, if it was missed
+		for m.Read(0).Blocked == i { // blocks until it is reported; for ever, if it was missed
 			runtime.Gosched()
 		}
 		m.End()
@@ -127,7 +124,7 @@ func TestReports(t *testing.T) {
 	for i := range 5 {
 		d.look(time.Second+time.Duration(i*25)*time.Millisecond, 25*time.Millisecond)
 	}
-	m.Measure(Turn{Began: time.Second, Took: 130 * time.Millisecond}, 1)
+	m.Measure(time.Second, 130*time.Millisecond, 1, nobody)
 	m.End()
 	d.look(time.Second+150*time.Millisecond, 25*time.Millisecond)
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")

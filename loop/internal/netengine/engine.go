@@ -71,7 +71,7 @@ func (e *Engine) Stop() error {
 // ListenPacket implements engine.Engine.
 func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
 	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
+	return netpackets.Listen(ctx, lc, network, address, n, func(i int) engine.Loop { return e.At(i) })
 }
 
 // ConnectPacket implements engine.Engine.
@@ -79,5 +79,3 @@ func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote n
 	engine.Packets, netip.AddrPort, error) {
 	return netpackets.Dial(e.At(loop), control, local, remote, sink)
 }
-
-func (e *Engine) packetLoop(i int) engine.Loop { return e.At(i) }

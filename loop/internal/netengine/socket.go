@@ -48,7 +48,6 @@ type socket struct {
 	piece   []byte
 	end     error
 	arrived atomic.Bool
-	deliver func()
 	taken   chan struct{} // holds a value when the piece was used; closed with the socket
 	done    chan struct{}
 
@@ -68,9 +67,7 @@ func newSocket(e *Engine, l *taskloop.Loop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	s := &socket{engine: e, loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
-	s.deliver = s.handOver
-	return s
+	return &socket{engine: e, loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // begin is the first thing on the loop.
@@ -95,7 +92,7 @@ func (s *socket) read() {
 		n, err := s.conn.Read(buf)
 		s.piece, s.end = buf[:n], err
 		s.arrived.Store(true)
-		s.loop.Execute(s.deliver)
+		s.loop.Execute(s.handOver)
 		if err != nil {
 			return
 		}
@@ -124,11 +121,11 @@ func (s *socket) handOver() {
 		}
 		return
 	}
-	if s.paused && s.hasEnded() {
+	if s.paused && s.end == io.EOF {
 		return
 	}
 	s.over = true
-	s.sink.Closed(cause(s.end))
+	s.sink.Closed(s.end)
 	if !s.lingers {
 		s.Close(false)
 	}
@@ -142,22 +139,11 @@ func (s *socket) readable() {
 	switch {
 	case s.closed:
 	case s.end != nil:
-		s.loop.Execute(s.deliver)
+		s.loop.Execute(s.handOver)
 	default:
 		s.arrived.Store(false)
 		s.taken <- struct{}{}
 	}
-}
-
-// hasEnded reports whether the peer has ended its output, and did not reset the connection.
-func (s *socket) hasEnded() bool { return errors.Is(s.end, io.EOF) }
-
-// cause returns the end of the stream bare, as package loop compares it.
-func cause(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.EOF
-	}
-	return err
 }
 
 // Write implements engine.Socket.
@@ -170,21 +156,6 @@ func (s *socket) Write(p []byte) (int, error) {
 	n := min(len(p), max(0, maxUnsent-len(s.out)-s.flight))
 	s.out = append(s.out, p[:n]...)
 	s.startWriter()
-	return n, nil
-}
-
-// Writev implements engine.Socket.
-func (s *socket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		k, err := s.Write(b)
-		n += k
-		if err != nil && n == 0 {
-			return 0, err
-		}
-		if k < len(b) {
-			break
-		}
-	}
 	return n, nil
 }
 
@@ -212,12 +183,7 @@ func (s *socket) write() {
 		s.tell()
 	}
 	s.out = batch[:0] // for the next writer
-	s.finishWrite()
-}
-
-// finishWrite ends the writer, and then what was to end after the output. s.mu is held.
-func (s *socket) finishWrite() {
-	s.writing, s.flight = false, 0
+	s.writing = false
 	switch c, ok := s.conn.(interface{ CloseWrite() error }); {
 	case s.gone:
 		_ = s.conn.Close()
@@ -281,7 +247,7 @@ func (s *socket) Pause() error {
 // Resume implements engine.Socket.
 func (s *socket) Resume() {
 	s.paused = false
-	s.loop.Execute(s.deliver)
+	s.loop.Execute(s.handOver)
 }
 
 // CloseWrite implements engine.Socket.
@@ -294,7 +260,7 @@ func (s *socket) CloseWrite() {
 
 // Linger implements engine.Socket.
 func (s *socket) Linger() bool {
-	s.lingers = s.hasEnded()
+	s.lingers = s.end == io.EOF
 	return s.lingers
 }
 

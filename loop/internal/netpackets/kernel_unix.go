@@ -20,12 +20,10 @@ func InKernel(c net.Conn) (found bool) {
 	if err != nil {
 		return false
 	}
-	_ = raw.Control(func(fd uintptr) { found = readable(int(fd)) })
+	_ = raw.Control(func(fd uintptr) {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds[:], 0)
+		found = err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+	})
 	return found
-}
-
-func readable(fd int) bool {
-	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds[:], 0)
-	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
 }

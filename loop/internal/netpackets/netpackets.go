@@ -1,9 +1,8 @@
 // Package netpackets has UDP sockets: how they are bound for several loops, how datagrams are sent
 // and received in batches, and from which address an answer leaves.
 //
-// A Socket does that without waiting, for an engine that has a poller of its own. Packets is for
-// all other engines: a goroutine waits for the socket, reads it, and hands what has come to the
-// loop.
+// A Socket does that for an engine that has a poller of its own. Packets is for all other engines:
+// a goroutine waits for the socket, reads it, and hands what has come to the loop.
 package netpackets
 
 import (
@@ -11,7 +10,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -20,9 +18,7 @@ import (
 type port struct {
 	loop    func(i int) engine.Loop
 	addr    net.Addr
-	sockets []*Socket  // one for each loop, or one for all
-	loops   []*Packets // by index
-	waiting int        // loops that are not served yet
+	sockets []*Socket // by loop; elsewhere than on Linux only the first has one
 }
 
 // Listen binds an address for n loops, each of which loop returns.
@@ -32,29 +28,25 @@ func Listen(ctx context.Context, lc net.ListenConfig, network, address string, n
 	if err != nil {
 		return nil, err
 	}
-	return &port{loop: loop, addr: addr, sockets: sockets, loops: make([]*Packets, n), waiting: n}, nil
+	return &port{loop: loop, addr: addr, sockets: sockets}, nil
 }
 
 func (p *port) Addr() net.Addr { return p.addr }
 
-// Serve implements engine.PacketPort. With the last loop the sockets begin to be read.
+// Serve implements engine.PacketPort.
 func (p *port) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	s := New(p.loop(loop), p.sockets[min(loop, len(p.sockets)-1)])
-	if err := s.Open(open); err != nil {
-		return err
-	}
-	p.loops[loop] = s
-	if p.waiting--; p.waiting > 0 {
+	if loop >= len(p.sockets) {
 		return nil
 	}
-	if len(p.sockets) == 1 {
-		go newReader(p.sockets[0], p.loops...).run()
+	s := newPackets(p.loop(loop), p.sockets[loop], batches, batchSize)
+	err := engine.Call(s.loop, func() error {
+		s.sink = open(s)
 		return nil
+	})
+	if err == nil {
+		go s.read()
 	}
-	for _, s := range p.loops {
-		s.Read()
-	}
-	return nil
+	return err
 }
 
 func (p *port) Close() (err error) {
@@ -64,27 +56,6 @@ func (p *port) Close() (err error) {
 	return err
 }
 
-// Packets implements engine.Packets. Its methods are for the loop, except for put.
-type Packets struct {
-	*Socket
-	loop   engine.Loop
-	sink   engine.PacketSink
-	reader *reader
-	inbox  inbox // shared with the reader
-	take   func()
-	closed bool
-	done   chan struct{} // closed with it
-}
-
-// New returns the Packets of a socket, which belongs to the loop from now on. Open is to be called
-// next, and then Read.
-func New(l engine.Loop, sock *Socket) *Packets {
-	s := &Packets{Socket: sock, loop: l, done: make(chan struct{})}
-	s.inbox.room = make(chan struct{}, 1)
-	s.take = s.received
-	return s
-}
-
 // Dial makes the Packets of a socket that speaks with one address. It may be called on the loop.
 func Dial(l engine.Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
@@ -92,51 +63,62 @@ func Dial(l engine.Loop, control engine.Control, local, remote netip.AddrPort, s
 	if err != nil {
 		return nil, own, err
 	}
-	s := New(l, sock)
+	s := newPackets(l, sock, 2, 1) // there may be many of these
 	s.sink = sink
-	s.Read()
+	go s.read()
 	return s, own, nil
 }
 
-// Connect makes a socket that speaks with one address, and returns its own. It does not wait.
-// control may be nil.
-func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
-	d := net.Dialer{Control: control}
-	if local.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(local)
-	}
-	c, err := d.Dial("udp", remote.String())
-	if err != nil {
-		return nil, own, bare(err)
-	}
-	if s, err = newSocket(c.(*net.UDPConn), false); err != nil {
-		return nil, own, errors.Join(err, c.Close())
-	}
-	s.connected = true
-	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+// Packets implements engine.Packets. Its methods are for the loop, except for read.
+type Packets struct {
+	*Socket
+	loop   engine.Loop
+	sink   engine.PacketSink
+	free   chan *Batch // for the reader; all batches have room in either
+	full   chan *Batch // for the loop
+	take   func()
+	closed bool
 }
 
-// Open calls open on the loop, and waits for that.
-func (s *Packets) Open(open func(engine.Packets) engine.PacketSink) error {
-	return engine.Call(s.loop, func() error {
-		s.sink = open(s)
-		return nil
-	})
+// newPackets returns the Packets of a socket, which belongs to the loop from now on.
+func newPackets(l engine.Loop, sock *Socket, batches, size int) *Packets {
+	s := &Packets{Socket: sock, loop: l, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
+	s.take = s.received
+	for range batches {
+		s.free <- newBatch(size)
+	}
+	return s
 }
 
-// Read begins to receive, all of it for this loop.
-func (s *Packets) Read() { go newReader(s.Socket, s).run() }
+// read hands on what comes in until the socket is closed. A loop that does not take it has the
+// kernel's buffer fill.
+func (s *Packets) read() {
+	for {
+		var b *Batch
+		select {
+		case b = <-s.free:
+		case <-s.loop.Ended():
+			return
+		}
+		if s.Receive(b); errors.Is(b.Err, net.ErrClosed) {
+			return
+		}
+		s.full <- b
+		s.loop.Execute(s.take)
+	}
+}
 
-// received runs on the loop. All datagrams that wait are one batch.
+// received runs on the loop, for each batch.
 func (s *Packets) received() {
-	all, full, err := s.inbox.empty()
-	if len(all) > 0 && !s.closed {
-		s.sink.Received(all, full)
+	b := <-s.full
+	switch {
+	case s.closed:
+	case b.Err != nil:
+		s.sink.Failed(b.Err)
+	case len(b.All) > 0:
+		s.sink.Received(b.All)
 	}
-	if err != nil && !s.closed {
-		s.sink.Failed(bare(err))
-	}
-	clear(all)
+	s.free <- b
 }
 
 // bare returns what the system said.
@@ -152,108 +134,15 @@ func bare(err error) error {
 // unless the reader had no time yet, as when the process was stopped.
 func (s *Packets) Pending() bool {
 	// The last look is for what was on its way from one place to the other.
-	return s.inbox.holds() || !s.reader.active() && s.Readable() || s.inbox.holds()
+	return len(s.full) > 0 || s.Readable() || len(s.full) > 0
 }
 
-// Close implements engine.Packets. A socket that loops share is closed by the first of them: that
-// happens only when all end.
+// Close implements engine.Packets.
 func (s *Packets) Close() {
 	if s.closed {
 		return
 	}
 	s.Flush()
 	s.closed = true
-	close(s.done)
 	_ = s.Socket.Close()
-}
-
-const (
-	// maxWaiting and maxWaitingBytes are how much waits for a loop before the reader waits as well,
-	// and the kernel's buffer fills.
-	maxWaiting, maxWaitingBytes = 256, 256 << 10
-
-	// keepBytes is how much room an inbox keeps.
-	keepBytes = 64 << 10
-)
-
-// An inbox is what has come for a loop that has not taken it yet.
-type inbox struct {
-	room chan struct{} // holds a value when it was emptied
-
-	mu   sync.Mutex
-	all  []engine.Datagram // of Data only the length counts, as data may have moved
-	data []byte            // of all of them, in order
-	err  error             // after them
-
-	spare     []engine.Datagram // what the loop has taken, and used before it takes more
-	spareData []byte
-}
-
-// put keeps datagrams, or an error, and waits while the loop has too many. An error that stays
-// would come for ever, so each waits for the loop. False: the loop has ended.
-func (s *Packets) put(all []engine.Datagram, err error) bool {
-	b := &s.inbox
-	b.mu.Lock()
-	first := len(b.all) == 0
-	for _, d := range all {
-		at := len(b.data)
-		b.data = append(b.data, d.Data...)
-		d.Data = b.data[at:]
-		b.all = append(b.all, d)
-	}
-	b.err = err
-	full := b.isFull()
-	b.mu.Unlock()
-	if first {
-		s.loop.Execute(s.take)
-	}
-	for full {
-		select {
-		case <-b.room:
-			b.mu.Lock()
-			full = b.isFull()
-			b.mu.Unlock()
-		case <-s.done:
-			return true // the reader will see it
-		case <-s.loop.Ended():
-			return false
-		}
-	}
-	return true
-}
-
-// isFull is called with b.mu held.
-func (b *inbox) isFull() bool {
-	return len(b.all) >= maxWaiting || len(b.data) >= maxWaitingBytes || b.err != nil
-}
-
-// empty returns all that waits, and whether there may be more in the kernel. It is valid until the
-// next call.
-func (b *inbox) empty() (all []engine.Datagram, full bool, err error) {
-	b.mu.Lock()
-	full = b.isFull()
-	all, err = b.all, b.err
-	data := b.data
-	b.all, b.data, b.err = b.spare[:0], b.spareData[:0], nil
-	b.mu.Unlock()
-	b.spare, b.spareData = all, data
-	if cap(data) > keepBytes {
-		b.spareData = nil
-	}
-	for i := range all {
-		n := len(all[i].Data)
-		all[i].Data, data = data[:n:n], data[n:]
-	}
-	select {
-	case b.room <- struct{}{}:
-	default: // there is a value
-	}
-	return all, full, err
-}
-
-// holds reports whether something waits.
-func (b *inbox) holds() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.all) > 0
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// An address that means something on one link only (fe80::/10) comes with the number of that link,
-// and must be given back with it. To ask the system for a link's name costs more than a datagram,
-// so names are kept; who renames a link sees the old one, which still means it.
-var zoneNames, zoneNumbers sync.Map
+// To ask the system for a link's name costs more than a datagram, so names are kept; who renames a
+// link sees the old one.
+var zoneNames sync.Map
 
-// Zone returns the name of a link, or its number if it has no name any more.
+// Zone returns the name of the link with that number, or the number if it has no name any more. An
+// address that means something on one link only (fe80::/10) comes with it.
 func Zone(number uint32) string {
 	if number == 0 {
 		return ""
@@ -24,15 +24,5 @@ func Zone(number uint32) string {
 		name = i.Name
 	}
 	zoneNames.Store(number, name)
-	zoneNumbers.Store(name, number)
 	return name
-}
-
-// scopeOf returns the number of a link that Zone has named.
-func scopeOf(name string) uint32 {
-	number, ok := zoneNumbers.Load(name)
-	if !ok {
-		return 0
-	}
-	return number.(uint32)
 }

@@ -10,15 +10,7 @@ import (
 
 // send appends a frame of n bytes of value v, as a connection does.
 func send(b *Box, s *Store, v byte, n int) {
-	b.Take(append(b.Space(n, s), bytes.Repeat([]byte{v}, n)...), s)
-}
-
-// content returns all that waits.
-func content(b *Box) []byte {
-	if one := b.Single(); one != nil {
-		return bytes.Clone(one)
-	}
-	return bytes.Join(b.Several(), nil)
+	b.Take(append(b.Space(n, s), bytes.Repeat([]byte{v}, n)...))
 }
 
 // Whatever is appended, and however little is taken at a time, comes out as it went in.
@@ -27,7 +19,7 @@ func TestModel(t *testing.T) {
 	var s Store
 	for range 300 {
 		n := frameSize(r)
-		b := s.Get(n)
+		b := s.Get()
 		var model []byte
 		for v := range byte(50) {
 			send(b, &s, v, n)
@@ -37,7 +29,7 @@ func TestModel(t *testing.T) {
 				b.Consume(k, &s)
 				model = model[k:]
 			}
-			if b.Len() != len(model) || !bytes.Equal(content(b), model) {
+			if b.Len() != len(model) || !bytes.Equal(b.Bytes(), model) {
 				t.Fatalf("%d bytes wait, want %d; or others", b.Len(), len(model))
 			}
 			n = frameSize(r)
@@ -64,9 +56,9 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		var s Store
 		frame := make([]byte, size)
 		turn := func() {
-			b := s.Get(size)
+			b := s.Get()
 			for range 16 {
-				b.Take(append(b.Space(size, &s), frame...), &s)
+				b.Take(append(b.Space(size, &s), frame...))
 			}
 			s.Put(b)
 		}
@@ -81,7 +73,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 // What is left over after a partial write does not keep a buffer that is far too large.
 func TestRestIsMoved(t *testing.T) {
 	var s Store
-	b := s.Get(10)
+	b := s.Get()
 	for b.Len() < 60_000 {
 		send(b, &s, 'x', 1000)
 	}
@@ -94,18 +86,18 @@ func TestRestIsMoved(t *testing.T) {
 // Frames that become much shorter than their messages do not make the output hold much memory.
 func TestShortenedFrames(t *testing.T) {
 	var s Store
-	b := s.Get(65_530)
+	b := s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.Space(65_530, &s))
-		b.Take(b.Space(65_530, &s)[:n+100], &s)
+		b.Take(b.Space(65_530, &s)[:n+100])
 	}
 	if b.Cap() > 4*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
 	}
-	b = s.Get(1 << 20)
+	b = s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.Space(1<<20, &s))
-		b.Take(b.Space(1<<20, &s)[:n+100], &s)
+		b.Take(b.Space(1<<20, &s)[:n+100])
 	}
 	if b.Cap() > 6*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
@@ -117,7 +109,7 @@ func TestManySmallBoxes(t *testing.T) {
 	var s Store
 	var total int
 	for range 1000 {
-		b := s.Get(50)
+		b := s.Get()
 		send(b, &s, 'x', 50)
 		total += b.Cap()
 	}
@@ -129,15 +121,15 @@ func TestManySmallBoxes(t *testing.T) {
 // A frame that came to nothing leaves nothing.
 func TestTakeNothing(t *testing.T) {
 	var s Store
-	b := s.Get(10)
-	if n := b.Take(b.Space(10, &s), &s); n != 0 || b.Len() != 0 {
+	b := s.Get()
+	if n := b.Take(b.Space(10, &s)); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
-	if n := b.Take(nil, &s); n != 0 || b.Len() != 0 {
+	if n := b.Take(nil); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 	send(b, &s, 'x', 10)
-	if n := b.Take(nil, &s); n != 0 || b.Len() != 10 {
+	if n := b.Take(nil); n != 0 || b.Len() != 10 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 }
@@ -146,7 +138,7 @@ func TestTakeNothing(t *testing.T) {
 func TestPutEmpties(t *testing.T) {
 	var s Store
 	for range 5 {
-		a, b := s.Get(10), s.Get(10)
+		a, b := s.Get(), s.Get()
 		for range 40 {
 			send(a, &s, 'a', 5000)
 			send(b, &s, 'b', 5000)
@@ -155,47 +147,30 @@ func TestPutEmpties(t *testing.T) {
 		a.Blocked, b.Blocked = true, true
 		s.Put(a)
 		s.Put(b)
-		if c := s.Get(10); c.Len() != 0 || c.Blocked || len(c.Single()) != 0 {
+		if c := s.Get(); c.Len() != 0 || c.Blocked || len(c.Bytes()) != 0 {
 			t.Fatalf("a box begins with %d bytes, blocked %v", c.Len(), c.Blocked)
 		}
 	}
 }
 
-// Trim drops the boxes and buffers that were not in use since the last one; a loop that has become
-// silent keeps one box, the one at hand.
-func TestTrim(t *testing.T) {
+// A silent loop keeps the box at hand, and the Pool what is trimmed.
+func TestWhatIsKept(t *testing.T) {
 	var s Store
-	use := func(n int) {
-		var boxes []*Box
-		for range n {
-			b := s.Get(2 * First)
-			send(b, &s, 'x', 2*First)
-			boxes = append(boxes, b)
-		}
-		for _, b := range boxes {
-			s.Put(b)
-		}
+	var boxes []*Box
+	for range 100 {
+		b := s.Get()
+		send(b, &s, 'x', 2*First)
+		boxes = append(boxes, b)
 	}
-	want := func(when string, boxes int) {
-		t.Helper()
-		if n := len(s.spare); n != boxes {
-			t.Errorf("%s: %d boxes are kept, want %d", when, n, boxes)
-		}
+	for _, b := range boxes {
+		s.Put(b)
 	}
-	use(100)
-	if !s.Large() {
+	if !s.Large() || s.Get() != boxes[0] {
 		t.Errorf("100 boxes leave %d bytes", s.Pool.Held())
 	}
-	s.Trim()
-	want("all are new", 99) // and one at hand
-	use(10)
-	s.Trim()
-	want("ten were in use", 9)
-	s.Trim()
-	want("none was", 0)
+	s.Pool.Trim()
+	s.Pool.Trim()
 	if s.Large() || s.Pool.Held() != 0 {
 		t.Errorf("%d bytes are held", s.Pool.Held())
 	}
-	use(3)
-	want("again in use", 2)
 }

@@ -15,12 +15,13 @@ func (Network) Dial(ctx context.Context, d net.Dialer, network, address string) 
 	return d.DialContext(ctx, network, address)
 }
 
-// UnsentOf is Unsent for a connection of package net.
+// UnsentOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system
+// does not tell.
 func UnsentOf(c net.Conn) int {
 	n := -1
 	if sc, ok := c.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { n = Unsent(int(fd)) })
+			_ = raw.Control(func(fd uintptr) { n = unsent(int(fd)) })
 		}
 	}
 	return n

@@ -13,13 +13,9 @@ type Queue struct {
 	ended chan struct{}
 
 	mu    sync.Mutex
-	tasks []task // from next on
-	next  int
+	tasks []task
 	over  bool
 }
-
-// keep is how many places an empty queue keeps.
-const keep = 1024
 
 // A task is done, or lost if the loop ends before.
 type task struct{ run, lost func() }
@@ -38,11 +34,6 @@ func (q *Queue) Put(run, lost func()) {
 	q.mu.Lock()
 	over := q.over
 	if !over {
-		if q.next > 0 && len(q.tasks) == cap(q.tasks) { // the places in front are free
-			n := copy(q.tasks, q.tasks[q.next:])
-			clear(q.tasks[n:])
-			q.tasks, q.next = q.tasks[:n], 0
-		}
 		q.tasks = append(q.tasks, task{run, lost})
 	}
 	q.mu.Unlock()
@@ -58,24 +49,19 @@ func (q *Queue) Put(run, lost func()) {
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.tasks) - q.next
+	return len(q.tasks)
 }
 
 // Next returns what comes next, or nil: there is nothing, or the loop has ended.
 func (q *Queue) Next() func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.next == len(q.tasks) {
+	if len(q.tasks) == 0 {
 		return nil
 	}
-	f := q.tasks[q.next].run
-	q.tasks[q.next] = task{}
-	if q.next++; q.next == len(q.tasks) {
-		q.tasks, q.next = q.tasks[:0], 0
-		if cap(q.tasks) > keep {
-			q.tasks = nil
-		}
-	}
+	f := q.tasks[0].run
+	q.tasks[0] = task{}
+	q.tasks = q.tasks[1:]
 	return f
 }
 
@@ -91,12 +77,12 @@ func (q *Queue) End() {
 	}
 	q.over = true
 	close(q.ended)
-	for _, t := range q.tasks[q.next:] {
+	for _, t := range q.tasks {
 		if t.lost != nil {
 			go t.lost()
 		}
 	}
-	q.tasks, q.next = nil, 0
+	q.tasks = nil
 }
 
 // Fence orders memory: the loop sees, in what it does from now on, what the caller has done.

@@ -1,7 +1,6 @@
 package tlsconn
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -210,8 +209,6 @@ func (m *memSocket) Write(p []byte) (int, error) {
 	m.cond.Broadcast()
 	return n, nil
 }
-
-func (m *memSocket) Writev(bufs [][]byte) (int, error) { return m.Write(bytes.Join(bufs, nil)) }
 
 func (m *memSocket) NotifyWritable() bool {
 	m.mu.Lock()

@@ -2,35 +2,27 @@ package tlsconn
 
 import "syscall"
 
-// Write implements engine.Socket.
-func (c *Conn) Write(p []byte) (int, error) { return c.Writev([][]byte{p}) }
-
-// Writev implements engine.Socket. Plaintext counts as written when its ciphertext is with the raw
+// Write implements engine.Socket. Plaintext counts as written when its ciphertext is with the raw
 // socket. The rest must be given again, unchanged: it may be sealed already. Before the handshake
 // is done the socket is full for all but what goes out before it.
-func (c *Conn) Writev(bufs [][]byte) (int, error) {
+func (c *Conn) Write(p []byte) (n int, err error) {
 	switch c.state {
 	case starting:
-		return c.writePlain(bufs)
+		if before := min(c.hs.before, len(p)); before > 0 {
+			n, err = c.sock.Write(p[:before])
+			c.hs.before -= n
+		}
+		return n, err
 	case hello, computing, waiting:
 		return 0, nil
 	}
-	total, err := c.pushOut()
-	skip := total
-	for _, p := range bufs {
-		for len(p) > 0 && len(c.out) == 0 && err == nil {
-			if skip > 0 {
-				n := min(skip, len(p))
-				p, skip = p[n:], skip-n
-				continue
-			}
-			var n int
-			part := p[:min(len(p), plainBuffer)]
-			n, err = c.seal(part)
-			total, p = total+n, p[len(part):]
-		}
+	n, err = c.pushOut()
+	for n < len(p) && len(c.out) == 0 && err == nil {
+		var k int
+		k, err = c.seal(p[n:min(len(p), n+plainBuffer)])
+		n += k
 	}
-	return total, err
+	return n, err
 }
 
 // seal encrypts p and writes it. What the socket does not take waits in out.
@@ -94,21 +86,6 @@ func (c *Conn) flush() {
 			})
 		}
 	}
-}
-
-// writePlain writes what goes out before the handshake.
-func (c *Conn) writePlain(bufs [][]byte) (n int, err error) {
-	var some [][]byte
-	for left := c.hs.before; left > 0 && len(bufs) > 0; bufs = bufs[1:] {
-		p := bufs[0][:min(left, len(bufs[0]))]
-		some = append(some, p)
-		left -= len(p)
-	}
-	if len(some) > 0 {
-		n, err = c.sock.Writev(some)
-		c.hs.before -= n
-	}
-	return n, err
 }
 
 // NotifyWritable implements engine.Socket. In a handshake it is Host.Opened that tells.

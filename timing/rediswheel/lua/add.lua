@@ -25,7 +25,7 @@ if at < now + 60000 then -- the owner looks each minute at least
   local back = tonumber(redis.call('HGET', own, 'back'))
   if back and at < back then
     redis.call('HSET', own, 'back', at)
-    redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. at)
+    redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' * ' .. at + 1 - now)
   end
 end
 return 'a'

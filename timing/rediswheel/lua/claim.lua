@@ -1,13 +1,12 @@
 -- Renews who owns the shard, puts back tasks whose lease has ended, and moves due ones to run.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms or '', 2 worker, 3 '1' to take the shard even if another worker's ownership
---         lives, 4 token of what is claimed,
---         5 most tasks, up to 100, 6 most bytes of records, 7 ms of the tasks' lease,
---         8 most deliveries of a task, 9 ms of ownership, 10 ms to the owner's next look,
---         11 ms between two starts, 0 for no rate
--- Answer: 1 seconds, 2 microseconds, 3 owner, '' if Redis knew nothing of the shard, 4 owned until;
---         and if the worker is the owner 5 next start or '', 6 next end of a lease or '', 7 tasks put back, 8 tasks dead;
---         and of the tasks claimed 9 ids, 10 due times, 11 states, 12 records
+-- ARGV:   1 time in ms or '', 2 worker, 3 '1' to take the shard even if another's ownership lives,
+--         4 token of what is claimed, 5 most tasks, up to 100, 6 most bytes of records,
+--         7 ms of the tasks' lease, 8 most deliveries of a task, 9 ms of ownership,
+--         10 ms to the owner's next look, 11 starts in a second, 0 for no rate
+-- Answer: 1 now in ms, 2 owner, '' if Redis knew nothing of the shard, 3 ms until the worker should
+--         look again; and if it is the owner 4 '1' if more is due, else '0', 5 tasks put back,
+--         6 tasks dead, and of the tasks claimed 7 ids, 8 due times, 9 states, 10 records
 -- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not
 -- run is -.
 local due, run, state, body, own, dead = unpack(KEYS)
@@ -17,7 +16,7 @@ local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
 local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token')
 local owner, till = held[1], tonumber(held[2]) or 0
-if ARGV[3] ~= '1' and owner ~= worker and till > now then return {t[1], t[2], owner, till} end
+if ARGV[3] ~= '1' and owner ~= worker and till > now then return {now, owner, till - now} end
 if held[5] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
 
 local back, died = 0, 0
@@ -43,7 +42,7 @@ end
 
 -- How many tasks may start: those that are due, unless the queue is paused, and what the rate
 -- allows. free is when the rate allows the next start. What was not used is lost after 50 ms.
-local n, gap = 0, tonumber(ARGV[11])
+local n, gap = 0, ARGV[11] ~= '0' and 1000 / ARGV[11] or 0
 local free = gap > 0 and math.max(tonumber(held[4]) or 0, now - 50) or 0
 if not held[3] and most > 0 and free <= now then
   n = math.min(most, redis.call('ZCOUNT', due, '-inf', now))
@@ -87,15 +86,16 @@ if n > 0 then
   end
 end
 
-local next = tonumber(rows[2 * n + 2])
-if next and next < free then next = math.ceil(free) end
-if held[3] then next = nil end
-local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
+local look = now + ARGV[10]
+local next = held[3] and look or math.min(look, math.max(tonumber(rows[2 * n + 2]) or look, math.ceil(free)))
+local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]) or look
+local renewed, more = owner ~= worker or till < now + 1.5 * ARGV[10], next <= now
+if renewed then till = now + ARGV[9] end
 -- While back is 0, nobody tells the owner of something earlier.
-redis.call('HSET', own, 'back', held[3] and 0 or math.min(now + ARGV[10], next or math.huge))
-if owner ~= worker or till < now + 1.5 * ARGV[10] then
-  till = now + ARGV[9]
-  redis.call('HSET', own, 'worker', worker, 'until', till)
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'own ' .. own .. ' ' .. worker .. ' ' .. till)
+redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or next)
+if renewed or more then
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints',
+    own .. ' ' .. worker .. ' ' .. till - now .. (more and ' more' or ''))
 end
-return {t[1], t[2], owner and worker or '', till, next or '', ends or '', back, died, ids, dues, states, records}
+return {now, owner and worker or '', math.max(math.min(next, ends) - now, 0), more and 1 or 0, back, died,
+  ids, dues, states, records}

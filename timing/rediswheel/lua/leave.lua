@@ -7,6 +7,6 @@ redis.call('HDEL', own, '') -- at maxmemory only a script that has removed somet
 if redis.call('HGET', own, 'worker') == ARGV[1] then
   redis.call('HSET', own, 'worker', '', 'until', 0)
   redis.call('HDEL', own, 'back')
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'own ' .. own .. ' - 0')
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' - 0')
 end
 return 1

@@ -16,6 +16,6 @@ if redis.call('ZREM', dead, id) == 1 then redis.call('HDEL', state, id) end
 local back = tonumber(redis.call('HGET', own, 'back'))
 if back and at < back then
   redis.call('HSET', own, 'back', at)
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. at)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' * ' .. at + 1 - now)
 end
 return 'moved'

@@ -8,6 +8,6 @@ if ARGV[1] == '1' then
   redis.call('HSET', own, 'paused', 1)
 else
   redis.call('HDEL', own, 'paused')
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. 0)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' * 0')
 end
 return 1

@@ -61,6 +61,6 @@ if #ended > 0 then redis.call('ZREM', run, unpack(ended)) end
 local back = first < math.huge and tonumber(redis.call('HGET', own, 'back'))
 if back and first < back then
   redis.call('HSET', own, 'back', first)
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. first)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' * ' .. first + 1 - now)
 end
 return table.concat(letters)

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// Control is called with a socket before it is bound, or connects, as that of net.ListenConfig and
+// net.Dialer is. nil: there is nothing to do.
+type Control = func(network, address string, c syscall.RawConn) error
+
+// A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
+// share it. Each peer of it stays on one loop.
+type PacketPort interface {
+	// Addr returns the address, with the real port.
+	Addr() net.Addr
+
+	// Serve begins to receive on a loop, where open is called before anything else, and waits until
+	// that has returned; so it is not for loops. The Packets are the loop's from then on, which has
+	// to close them. It must be called for all loops, one after the other.
+	Serve(loop int, open func(Packets) PacketSink) error
+
+	// Close ends a port that is not served yet on all loops. Any goroutine may call it.
+	Close() error
+}
+
+// A Datagram is one that came in.
+type Datagram struct {
+	Data []byte
+	Peer netip.AddrPort // zero if the socket speaks with one only
+
+	// Local is the address to answer from: the one that the datagram was sent to, or for a
+	// broadcast an address of the link that it came by. It is zero where the socket is bound to one
+	// address, and where the system does not tell; then the system chooses.
+	Local netip.Addr
+}
+
+// A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
+type PacketSink interface {
+	// Received hands over datagrams, in order. They are valid until it returns.
+	Received(batch []Datagram)
+
+	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
+	// It goes on.
+	Failed(err error)
+}
+
+// Packets is a loop's UDP socket. Its methods are called on the loop, none after Close.
+type Packets interface {
+	// Send sends one datagram from a Datagram's Local to its Peer: at once, or with Flush at the
+	// latest. p is not kept. Both addresses are ignored if the socket speaks with one peer only. An
+	// error concerns this datagram or an earlier one.
+	Send(p []byte, peer netip.AddrPort, local netip.Addr) error
+
+	// Pending reports whether datagrams wait to be received.
+	Pending() bool
+
+	// Flush sends what waits, and returns how many datagrams the system did not take.
+	Flush() (lost int)
+
+	// Close closes the socket; what waits is sent before. No method of the sink is called any more.
+	Close()
+}

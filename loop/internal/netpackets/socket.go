@@ -1,0 +1,277 @@
+package netpackets
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+const (
+	// portRoom is how many bytes may wait in the kernel for a port's socket. Linux doubles that and
+	// counts three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The
+	// default is room for 280, which is what a flood sends in 5 ms.
+	portRoom = 4 << 20
+
+	maxDatagram = 1 << 16 // bytes
+	maxControl  = 128     // bytes that the kernel says of a datagram
+	outArena    = 128 << 10
+
+	// longest4 and longest6 are how many bytes a datagram may carry: its own length has 16 bits, as
+	// has that of the whole packet of IPv4.
+	longest4, longest6 = 1<<16 - 1 - 20 - 8, 1<<16 - 1 - 8
+)
+
+// A conn is a *net.UDPConn, or what Detach has made of it.
+type conn interface {
+	net.Conn
+	net.PacketConn
+	syscall.Conn
+}
+
+// A batchConn receives and sends several datagrams in one call, as an ipv4.PacketConn does for both
+// families on Linux.
+type batchConn interface {
+	ReadBatch(ms []ipv4.Message, flags int) (int, error)
+	WriteBatch(ms []ipv4.Message, flags int) (int, error)
+}
+
+// A Batch is what sockets receive into, one after the other. Of its memory only those pages are
+// resident that datagrams have filled.
+type Batch struct {
+	All []engine.Datagram // valid until the Batch is used again
+	Err error             // that came in place of datagrams
+
+	messages []ipv4.Message
+}
+
+// NewBatch returns an empty Batch.
+func NewBatch() *Batch { return newBatch(batchSize) }
+
+// newBatch returns a Batch of up to n datagrams.
+func newBatch(n int) *Batch {
+	b := &Batch{messages: make([]ipv4.Message, n)}
+	for i := range b.messages {
+		b.messages[i].Buffers = [][]byte{make([]byte, maxDatagram)}
+		b.messages[i].OOB = make([]byte, maxControl)
+	}
+	return b
+}
+
+// A Socket is a UDP socket that sends and receives in batches. One goroutine may receive, and one
+// may send, at the same time.
+type Socket struct {
+	conn      conn
+	batches   batchConn // the same
+	connected bool      // it speaks with one address
+	tells     bool      // each datagram comes with the address that it was sent to
+	second    bool      // what is sent to many is for another socket of the address
+	out       outBatch
+}
+
+// SyscallConn implements syscall.Conn.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
+// use makes c the socket.
+func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
+
+// Bind binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
+// hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
+// all are bound before the first one is read.
+func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
+	all []*Socket, local net.Addr, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range all {
+				_ = s.Close()
+			}
+		}
+	}()
+	for i := range min(n, maxSockets) {
+		s := &Socket{second: i > 0}
+		if err = s.listen(ctx, lc, network, address); err != nil {
+			return all, nil, err
+		}
+		all, local = append(all, s), s.conn.LocalAddr()
+		if err = s.afterBind(); err != nil {
+			return all, nil, err
+		}
+		host, _, _ := net.SplitHostPort(address)
+		address = net.JoinHostPort(host, strconv.Itoa(local.(*net.UDPAddr).Port))
+	}
+	return all, local, nil
+}
+
+// listen binds the socket by lc.
+func (s *Socket) listen(ctx context.Context, lc net.ListenConfig, network, address string) error {
+	user := lc.Control
+	lc.Control = func(network, address string, c syscall.RawConn) error {
+		s.tells = hasManyLocal(address)
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = s.beforeBind(int(fd)) })
+		if err = errors.Join(err, failed); err != nil || user == nil {
+			return err
+		}
+		return user(network, address, c)
+	}
+	c, err := lc.ListenPacket(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	s.use(c.(*net.UDPConn))
+	return nil
+}
+
+// hasManyLocal reports whether a socket that is bound to that address may receive what was sent to
+// others: whether it is none of this machine's own, but a wildcard, a group of multicast, or
+// everybody in a network.
+func hasManyLocal(address string) bool {
+	bound, err := netip.ParseAddrPort(address)
+	if err != nil { // a wildcard without digits
+		return true
+	}
+	own, _ := net.InterfaceAddrs()
+	return !slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(bound.Addr().AsSlice())
+	})
+}
+
+// Connect makes a socket that speaks with one address, and returns its own. It does not wait.
+// control may be nil.
+func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
+	d := net.Dialer{Control: control}
+	if local.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(local)
+	}
+	c, err := d.Dial("udp", remote.String())
+	if err != nil {
+		return nil, own, bare(err)
+	}
+	s = &Socket{connected: true}
+	s.use(c.(*net.UDPConn))
+	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+}
+
+// Close closes the socket. No other method may be called after it.
+func (s *Socket) Close() error { return s.conn.Close() }
+
+// Readable reports whether the kernel has datagrams, or an error.
+func (s *Socket) Readable() bool { return InKernel(s.conn) }
+
+// Receive takes what is there, up to a batch. If nothing is there it waits; a detached socket fails
+// with EAGAIN instead.
+func (s *Socket) Receive(b *Batch) {
+	n, err := s.batches.ReadBatch(b.messages, 0)
+	if b.All, b.Err = b.All[:0], bare(err); err != nil {
+		return
+	}
+	for i := range b.messages[:n] {
+		m := &b.messages[i]
+		d := engine.Datagram{Data: m.Buffers[0][:m.N:m.N]}
+		if !s.connected {
+			peer := m.Addr.(*net.UDPAddr).AddrPort()
+			d.Peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
+		}
+		if s.tells {
+			var toMany bool
+			if d.Local, toMany = localOf(m.OOB[:m.NN]); toMany && s.second {
+				continue // the kernel gives it to all sockets of the address
+			}
+		}
+		b.All = append(b.All, d)
+	}
+}
+
+// outBatch is what waits to be sent.
+type outBatch struct {
+	messages []ipv4.Message
+	peers    []net.UDPAddr // of messages
+	data     []byte        // of all of them
+	n        int
+	lost     int
+}
+
+// Send implements engine.Packets. Where a batch is one datagram, as for a socket that speaks with
+// one address, it sends at once. Otherwise it collects them for Flush.
+func (s *Socket) Send(p []byte, peer netip.AddrPort, local netip.Addr) error {
+	b := &s.out
+	if b.messages == nil {
+		n := batchSize
+		if s.connected {
+			n = 1
+		}
+		b.messages, b.peers = make([]ipv4.Message, n), make([]net.UDPAddr, n)
+	}
+	m := &b.messages[b.n]
+	m.OOB = nil
+	if !s.connected {
+		if len(p) > longest4 && (len(p) > longest6 || peer.Addr().Is4()) {
+			return os.NewSyscallError("sendmmsg", syscall.EMSGSIZE) // the system would tell too late
+		}
+		to, ip := &b.peers[b.n], peer.Addr().As16()
+		to.IP, to.Port, to.Zone = append(to.IP[:0], ip[:]...), int(peer.Port()), peer.Addr().Zone()
+		m.Addr = to
+		if local.IsValid() {
+			m.OOB = from(local)
+		}
+	}
+	if len(b.messages) == 1 {
+		m.Buffers = append(m.Buffers[:0], p)
+		_, err := s.batches.WriteBatch(b.messages, writeFlags)
+		m.Buffers[0] = nil
+		return bare(err)
+	}
+	at := len(b.data)
+	b.data = append(b.data, p...)
+	m.Buffers = append(m.Buffers[:0], b.data[at:])
+	if b.n++; b.n == len(b.messages) || len(b.data) >= outArena {
+		s.flush()
+	}
+	return nil
+}
+
+// from returns what has a datagram leave from that address.
+func from(local netip.Addr) []byte {
+	if local.Is4() {
+		return (&ipv4.ControlMessage{Src: local.AsSlice()}).Marshal()
+	}
+	link, _ := strconv.Atoi(local.Zone())
+	return (&ipv6.ControlMessage{Src: local.AsSlice(), IfIndex: link}).Marshal()
+}
+
+// Flush implements engine.Packets.
+func (s *Socket) Flush() (lost int) {
+	s.flush()
+	lost, s.out.lost = s.out.lost, 0
+	return lost
+}
+
+// flush sends what waits. A datagram that the system does not take is lost, as on the way: one that
+// is too large for this path, or that is sent faster than the socket's buffer empties.
+func (s *Socket) flush() {
+	b := &s.out
+	for left := b.messages[:b.n]; len(left) > 0; {
+		n, err := s.batches.WriteBatch(left, writeFlags)
+		switch {
+		case err == nil:
+			left = left[n:]
+		case errors.Is(err, syscall.EAGAIN):
+			b.lost += len(left)
+			left = nil
+		default:
+			b.lost++
+			left = left[1:]
+		}
+	}
+	b.n, b.data = 0, b.data[:0]
+}

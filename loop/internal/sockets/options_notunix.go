@@ -1,0 +1,30 @@
+//go:build !unix
+
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// Set refuses options that cannot be set here.
+func (o Options) Set(string, syscall.RawConn) error {
+	if o == (Options{}) {
+		return nil
+	}
+	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer, ReusePort", errors.ErrUnsupported)
+}
+
+// SetBacklog cannot be done here.
+func SetBacklog(net.Listener, int) error { return errors.ErrUnsupported }
+
+// OwnFile has nothing to do.
+func OwnFile(ln net.Listener) net.Listener { return ln }
+
+// Unblock and UnblockConn have nothing to do: package net sees to it here.
+func Unblock(net.Listener) error { return nil }
+
+// UnblockConn is like Unblock.
+func UnblockConn(syscall.Conn) error { return nil }

@@ -1,0 +1,115 @@
+//go:build unix
+
+package sockets
+
+import (
+	"context"
+	"math"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
+)
+
+// Listen implements engine.Engine.
+func (Network) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
+	if network == "unix" {
+		return unixsock.Listen(ctx, lc, address)
+	}
+	return lc.Listen(ctx, network, address)
+}
+
+// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
+// listeners, logs and the program's own files, and a share for sockets that are being accepted,
+// which may have two descriptors for a moment.
+func (Network) Capacity(loops int) int {
+	n := math.MaxInt32
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
+		n = int(min(uint64(lim.Cur), math.MaxInt32))
+	}
+	return max(1, n-n/16-32-10*loops)
+}
+
+// ReadBuffer is how much one read takes, and each loop has one buffer of this size, of which only
+// the pages are resident that reads have filled. With 64 KiB large frames cost 2.6 times as much
+// CPU; with 256 KiB a frame of that size, whose header makes it longer, is never whole in it and is
+// copied, which is a third of what it costs.
+const ReadBuffer = 512 << 10
+
+// MaxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
+// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that
+// is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
+// tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
+const MaxRaw = ReadBuffer
+
+// A Descriptor is a socket that does not block. It implements the part of engine.Socket that needs
+// no poller.
+type Descriptor int32
+
+// FD returns the descriptor as a number.
+func (d *Descriptor) FD() int { return int(*d) }
+
+// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
+// came first.
+func failed(call string, err error) error {
+	if err == unix.EAGAIN || err == unix.EINTR {
+		return nil
+	}
+	return os.NewSyscallError(call, err)
+}
+
+// Pending implements engine.Socket.
+func (d *Descriptor) Pending() bool { return d.Poll()&unix.POLLIN != 0 }
+
+// Poll returns what poll(2) says of input, and of the end.
+func (d *Descriptor) Poll() (events int16) {
+	fds := [1]unix.PollFd{{Fd: int32(*d), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds[:], 0); err != nil || n <= 0 {
+		return 0
+	}
+	return fds[0].Revents
+}
+
+// Unsent implements engine.Socket.
+func (d *Descriptor) Unsent() int { return unsent(d.FD()) }
+
+// CloseWrite implements engine.Socket.
+func (d *Descriptor) CloseWrite() { _ = unix.Shutdown(d.FD(), unix.SHUT_WR) }
+
+// Harden makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
+// a closed window does not take, for many minutes.
+func (d *Descriptor) Harden() {
+	_ = unix.SetsockoptLinger(d.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+}
+
+// WasReset returns the error of a paused TCP socket that is broken, or nil. If the peer had ended
+// its output before that, the system's error is another one, and what came is all there is: it must
+// not be lost. Nor must it for a unix socket, where a reset only means that the peer has not read
+// everything.
+func (d *Descriptor) WasReset() error {
+	local, err := unix.Getsockname(d.FD())
+	if _, isUnix := local.(*unix.SockaddrUnix); isUnix || err != nil {
+		return nil
+	}
+	n, err := unix.GetsockoptInt(d.FD(), unix.SOL_SOCKET, unix.SO_ERROR)
+	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
+		return os.NewSyscallError("read", errno)
+	}
+	return nil
+}
+
+// Copy returns a copy of the socket as a connection of package net. Package net makes the
+// descriptor blocking for a moment, so that nobody else may use it meanwhile.
+func (d *Descriptor) Copy() (net.Conn, error) {
+	dup, err := unix.FcntlInt(uintptr(*d), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	f := os.NewFile(uintptr(dup), "socket")
+	defer f.Close()
+	return net.FileConn(f)
+}

@@ -1,9 +1,0 @@
-//go:build unix && !illumos && !solaris
-
-package loop
-
-import "golang.org/x/sys/unix"
-
-func setReusePort(fd int) error {
-	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-}
