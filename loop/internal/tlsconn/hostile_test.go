@@ -165,7 +165,7 @@ func TestEndWithinARecord(t *testing.T) {
 
 // A ClientHello is cut into records that have a size of ours, and says what it said.
 func TestSplitHello(t *testing.T) {
-	for _, size := range []int{4, 100, helloPart - 1, helloPart, helloPart + 1, 2 * helloPart, 2*helloPart + 1, 9000} {
+	for _, size := range []int{4, 100, firstPart - 1, firstPart, firstPart + 1, firstPart + laterPart, firstPart + laterPart + 1, 9000} {
 		for _, behind := range []string{"", "more"} {
 			message := pattern(size)
 			b := append([]byte{typeHandshake, 3, 1, byte(size >> 8), byte(size)}, message...)
@@ -175,7 +175,7 @@ func TestSplitHello(t *testing.T) {
 			var got []byte
 			for len(got) < size {
 				n := recordSize(rest)
-				if n == 0 || n > headerSize+helloPart || rest[0] != typeHandshake || rest[2] != 1 {
+				if n == 0 || n > readBuffer || rest[0] != typeHandshake || rest[2] != 1 {
 					t.Fatalf("%d bytes: no record of ours: %x", size, rest[:min(5, len(rest))])
 				}
 				got = append(got, rest[headerSize:n]...)

@@ -42,25 +42,30 @@ func wholeRecords(b []byte) (n int) {
 	}
 }
 
-// helloPart is how much of a ClientHello goes into a record. crypto/tls keeps the buffer in which
-// it reads records: its size is that of the largest record so far, and 512 bytes. So it is 1,152
-// bytes for a peer whose records are small, in place of 2 KiB and more.
-const helloPart = 1152 - 512 - headerSize
+// A ClientHello is given to crypto/tls in small records, of which the first has firstPart bytes and
+// the others laterPart. crypto/tls keeps the buffer in which it reads records. Its size is that of
+// the first record and 512 bytes, so that it is readBuffer, in place of 2 KiB and more.
+const (
+	readBuffer = 1152
+	firstPart  = readBuffer - 512 - headerSize
+	laterPart  = readBuffer - headerSize
+)
 
 // splitHello cuts the first record of c.in into small ones. A handshake means the same wherever its
 // records are cut (RFC 8446, section 5.1).
 func (c *Conn) splitHello() {
 	b := c.in
 	n := recordSize(b)
-	if n <= headerSize+helloPart || n > len(b) || b[0] != typeHandshake {
+	if n <= headerSize+firstPart || n > len(b) || b[0] != typeHandshake {
 		return
 	}
-	out := c.loop.cfg.Pool.Get(len(b) + headerSize*(n/helloPart))
-	for message := b[headerSize:n]; len(message) > 0; {
-		part := message[:min(len(message), helloPart)]
-		message = message[len(part):]
-		out = append(out, b[0], b[1], b[2], byte(len(part)>>8), byte(len(part)))
-		out = append(out, part...)
+	out := c.loop.cfg.Pool.Get(len(b) + headerSize*(1+n/laterPart))
+	message := b[headerSize:n]
+	for part := firstPart; len(message) > 0; part = laterPart {
+		part = min(part, len(message))
+		out = append(out, b[0], b[1], b[2], byte(part>>8), byte(part))
+		out = append(out, message[:part]...)
+		message = message[part:]
 	}
 	c.in = append(out, b[n:]...)
 	c.loop.cfg.Pool.Put(b)
