@@ -15,8 +15,8 @@ const (
 )
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
-// due, at least once, unless it is cancelled or replaced before. After an error of the client it may
-// be there or not; adding it again is safe, as its key keeps it from being there twice.
+// due, at least once, unless it is cancelled or replaced before. After an error of the client it
+// may be there or not; adding it again is safe, as its key keeps it from being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
