@@ -40,8 +40,9 @@ type outgoing struct {
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
-	here bool          // of a user
-	load *atomic.Int64 // which counts its size
+	here    bool          // of a user
+	bounded bool          // it is refused with ErrQueueFull
+	load    *atomic.Int64 // which counts its size
 }
 
 // An asking is a question: a script that is run for somebody.
@@ -115,8 +116,8 @@ func newLanes(h *Hub) []*lane {
 	return lanes
 }
 
-// add queues o. ErrQueueFull refuses messages, and users who come. All else is bounded by the
-// number of members and of users who have come, as what is void is swept out.
+// add queues o. Messages, users who come and claims are bounded by Config.MaxQueue; all else by the
+// number of members, of users who have come and of names, as what is void is swept out.
 func (l *lane) add(o *outgoing) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +125,7 @@ func (l *lane) add(o *outgoing) error {
 		return ErrClosed
 	}
 	load := &l.hub.masters.link(l.bucket).load
-	if (o.message() || o.here) && load.Load() > int64(l.hub.cfg.MaxQueue) {
+	if o.bounded && load.Load() > int64(l.hub.cfg.MaxQueue) {
 		return ErrQueueFull
 	}
 	if len(l.items) >= max(minSweep, l.sweepAt) {
