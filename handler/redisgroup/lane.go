@@ -104,7 +104,7 @@ type lane struct {
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
 	failure    error     // why something has to be sent again
-	load       bool      // scripts are sent whole, as Redis does not know them
+	whole      bool      // scripts are sent whole, as Redis does not know them
 }
 
 // newLanes makes one for each bucket.
@@ -334,7 +334,7 @@ func (once) NoRetry() bool { return true }
 // queueScript adds a call of a script to pipe.
 func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
-	if l.load {
+	if l.whole {
 		all = append(all, "eval", s.source, len(keys))
 	} else {
 		all = append(all, "evalsha", s.Hash(), len(keys))
@@ -351,7 +351,7 @@ func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script,
 // settle tells those who wait what the answers mean for them, and returns what has to be sent
 // again.
 func (l *lane) settle(all []*request) (again []*outgoing) {
-	l.load = false
+	l.whole = false
 	taken := -1 // the last message of a plain room that was
 	for i, r := range all {
 		if r.items[0].op == opPlain && r.cmd.Err() == nil {
@@ -388,7 +388,7 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 	l.failure = err
 	switch {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		l.load = true
+		l.whole = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		l.hub.keeper.renewNow()
 	case what != refused:
