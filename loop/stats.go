@@ -189,7 +189,7 @@ func (l *Loop) show() {
 	s[numMessages].Store(n[numMessages])
 	s[numBytesIn].Store(n[numBytesIn])
 	s[numBytesOut].Store(n[numBytesOut])
-	if l.rare || l.wheel.touched {
+	if l.rare || n[numTimers] != uint64(l.wheel.Len()) {
 		l.showRare()
 	}
 	if l.checks {
