@@ -39,7 +39,7 @@ type Loop struct {
 
 	// Time.
 	wall       func() time.Time // time.Now; tests set it
-	wheel      *wheel
+	wheel      *timing.Wheel
 	now        time.Duration // the clock when this turn began
 	nesting    int           // enters that have had no leave
 	advanced   time.Duration // the clock at the last advance
@@ -93,7 +93,7 @@ func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       &wheel{Wheel: timing.New(timing.Config{Tick: wheelTick})},
+		wheel:       timing.New(timing.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnBudget:  turnBudget,
 		published:   never,

@@ -54,9 +54,7 @@ func (l *Loop) leave() {
 		l.trimSoon()
 	}
 	l.show()
-	if l.wheel.touched {
-		l.publish()
-	}
+	l.publish()
 	if weight := l.meter.Sample(l.now); weight != 0 {
 		l.measure(weight)
 	}
@@ -177,7 +175,7 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 			return false
 		}
 		l.advanced, l.lateNoted = now, false
-		l.wheel.Take(now, timerBatch, l.take)
+		l.count.add(numFired, l.wheel.Take(now, timerBatch, l.take))
 		l.settle() // an expiry may have closed many
 		if now = l.clock(); now >= end {
 			break
@@ -305,17 +303,13 @@ func (l *Loop) park() bool {
 
 // publish tells the engine when the wheel has work next.
 func (l *Loop) publish() {
-	l.wheel.touched = false
 	when, ok := l.wheel.Next()
-	switch {
-	case !ok:
+	if !ok {
 		when = never
-	case when < l.now: // what was due did not fit into this turn
-		when = l.now
 	}
 	if when != l.published {
 		l.published = when
-		l.server.engine.TickAt(l.index, when)
+		l.server.engine.TickAt(l.index, max(when, l.now)) // now, if what was due did not fit into this turn
 	}
 }
 

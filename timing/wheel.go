@@ -285,7 +285,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 
 // run works on one timer after the other until none is due, or budget or take ends it.
 func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
-	for ; budget > 0; budget-- {
+	for budget > 0 {
 		level, tick := w.nextSlot()
 		if tick > target {
 			w.pos = target
@@ -293,15 +293,17 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 		}
 		assert(tick >= w.pos, "the hand goes back")
 		w.pos = tick
-		i := w.slots[slotAt(level, tick)].first
-		n := w.node(i)
-		switch {
-		case level > 0 || n.slot&extended != 0 && n.when > w.time(tick):
-			w.moveDown(i, n)
-		case n.round == w.round: // added by a callback of this Advance; so were all after it
-			return
-		case !w.fire(i, n, take):
-			return
+		for at := slotAt(level, tick); budget > 0 && w.slots[at].first != 0; budget-- {
+			i := w.slots[at].first
+			n := w.node(i)
+			switch {
+			case level > 0 || n.slot&extended != 0 && n.when > w.time(tick):
+				w.moveDown(i, n)
+			case n.round == w.round: // added by a callback of this Advance; so were all after it
+				return
+			case !w.fire(i, n, take):
+				return
+			}
 		}
 	}
 }
