@@ -22,9 +22,9 @@ import (
 // server's start, of a connection that has moved here.
 const notYet = time.Duration(math.MinInt64)
 
-// idle is what a connection has for its silences: stamps, and one timer for all of them, which is
-// due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it
-// looks at the stamps and moves itself. So a message costs a store, and a period costs one move.
+// idle is what a connection has for its silences: stamps, and one timer, which is due at the
+// earliest of their deadlines. When it is due it looks at the stamps and moves itself. So a message
+// costs a store, and a period costs one move.
 type idle struct {
 	opened    time.Duration
 	lastRead  time.Duration // or notYet
@@ -50,6 +50,9 @@ type watch struct {
 func (c *Conn) watched() *watch {
 	if c.idle.watch == nil {
 		c.idle.watch = &watch{looked: notYet, moved: notYet}
+		if c.isBlocked() { // since when is not known
+			c.idle.watch.moved = c.loop.clock()
+		}
 	}
 	return c.idle.watch
 }
@@ -151,9 +154,7 @@ func (c *Conn) refileIdle() {
 	if s.watch != nil && s.watch.frame.due != 0 {
 		due = min(due, s.watch.frame.due)
 	}
-	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is
-	// late.
-	due = max(due, c.loop.now)
+	due = max(due, c.loop.now) // one in the past does not mean that the loop is late
 	switch pending := w.Pending(s.timer); {
 	case due == never:
 		w.Stop(s.timer)
@@ -167,8 +168,7 @@ func (c *Conn) refileIdle() {
 	}
 }
 
-// checkIdle runs when the timer is due: what is due indeed fires, and the timer goes to the next
-// deadline.
+// checkIdle runs when the timer is due. What is due indeed fires.
 func (c *Conn) checkIdle() {
 	l := c.loop
 	l.current = c
@@ -200,9 +200,8 @@ func (c *Conn) checkIdle() {
 }
 
 // lookAtSocket stamps signs of life that the loop has not seen yet: bytes that came while it was
-// busy, or while the process was stopped; output that moved within the kernel. Input that we do not
-// decode yet counts alike, wherever it waits: that it does is not the peer's silence. If it is the
-// peer's doing, as it does not take output, it was alive when it took some.
+// busy or stopped, and output that moved within the kernel. Input that we do not decode yet counts
+// alike: that it waits is not the peer's silence. It is if the peer does not take its output.
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer
 	s := &c.idle
@@ -210,7 +209,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case c.out.box != nil && c.in.pauses&waitsForReader != 0:
+	case c.out.box != nil && c.in.pauses&waitsForReader != 0 && s.lastRead != notYet:
 		s.lastRead = max(s.lastRead, s.lastWrite, s.watch.moved)
 	case c.isHeard():
 		s.lastRead = now
@@ -228,10 +227,8 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// endWaits reports whether the peer has ended its output after input in the socket that is not
-// read, as reading is paused, and had done so at the last look already. Input that waits is no sign
-// of life then. An end that has been read waits for input that is here, and that is dealt with at
-// its own pace.
+// endWaits reports whether the peer has ended its output after input in the socket, as reading is
+// paused, and had done so at the last look already. Input that waits is no sign of life then.
 func (c *Conn) endWaits() bool {
 	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
 		return false
@@ -253,10 +250,9 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	w.looked, w.unsent = now, unsent
 }
 
-// isCutShort reports whether more might come: output waits, a request is being answered, or the
-// last output is younger than a quarter of the peer's silence. So an idle hook may ask the peer
-// whether it is there, at a half of the timeout or at its end. Nobody can reset a unix socket, or a
-// session.
+// isCutShort reports whether an eviction cuts something off: output waits, a request is being
+// answered, or the last output is younger than a quarter of the peer's silence. So an idle hook may
+// ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) isCutShort(now time.Duration) bool {
 	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
 		return false
@@ -319,7 +315,11 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		return Timer{}
 	}
 	w := c.watched()
-	c.stampWrites(k)
+	if (k == IdleWrite || k == IdleBoth) && !w.exact {
+		if w.exact = true; c.hasWritten() { // when is only roughly known
+			c.idle.lastWrite = c.loop.clock()
+		}
+	}
 	since := c.lastActivity(k)
 	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
 	w.hooks = append(w.hooks, h)
@@ -349,8 +349,7 @@ func (c *Conn) hookDue(h *idleHook) time.Duration {
 }
 
 // stalledLooks is how often, in the time of a hook of WriteStalled, the kernel is asked whether
-// output has moved: it does not tell when that was, so the hook may be late by that part of its
-// time.
+// output has moved. It does not tell when, so the hook may be late by that part of its time.
 const stalledLooks = 8
 
 // stalledLook returns when the kernel is to be asked next.
@@ -364,23 +363,8 @@ func (c *Conn) stalledLook() time.Duration {
 	return when
 }
 
-// stampWrites begins to note what a hook of kind k must know about output. What happened before is
-// only roughly known, or not at all.
-func (c *Conn) stampWrites(k Idle) {
-	w, now := c.watched(), c.loop.clock()
-	switch {
-	case k == WriteStalled && w.looked == notYet && c.isBlocked():
-		c.lookAtOutput(now)
-		w.moved = now
-	case (k == IdleWrite || k == IdleBoth) && !w.exact:
-		if w.exact = true; c.hasWritten() {
-			c.idle.lastWrite = now
-		}
-	}
-}
-
 // outputWaits notes that output waits for the socket. moves: it has just begun to wait, or the
-// socket has taken some of it. Some may have moved within the kernel as well.
+// socket has taken some of it.
 func (c *Conn) outputWaits(moves bool) {
 	w := c.idle.watch
 	if w == nil || c.isClosing() {
@@ -403,8 +387,8 @@ func (h *idleHook) reset(d, now time.Duration) {
 	}
 }
 
-// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from
-// now: who sends a ping at the first firing and gives up at the second must have waited that long.
+// fire runs the hook. If that is late, the next firing is a period from now: who sends a ping at the
+// first and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
 	from := h.next
@@ -434,8 +418,7 @@ func (h *idleHook) stop() bool {
 // frameGrace is how long the rest of a frame has that waits in the socket when the time is over.
 const frameGrace = 10 * time.Millisecond
 
-// A frameTime is how long a peer has for a frame that is not finished, or for a message that is
-// not: FrameTimeout knows no difference.
+// A frameTime is how long a peer has for a frame, or a message of several, that is not finished.
 type frameTime struct {
 	due      time.Duration // 0: nothing is unfinished, or it is not read
 	left     time.Duration // of the time, when reading was paused; 0: all
@@ -443,8 +426,7 @@ type frameTime struct {
 	decoded  bool          // some input was decoded since
 }
 
-// stopFrame has the time of a frame stand still while the rest is not read, which is not the peer's
-// fault.
+// stopFrame has the time of a frame stand still while the rest is not read.
 func (c *Conn) stopFrame() {
 	if w := c.idle.watch; w != nil && w.frame.due != 0 {
 		w.frame.left = max(1, w.frame.due-c.loop.now)
@@ -459,8 +441,8 @@ func (c *Conn) forgetFrame() {
 	}
 }
 
-// watchFrame notes, after input, whether a frame is unfinished, and since when. delivered: the
-// input ended a frame, so what is left over has just begun.
+// watchFrame notes whether a frame is unfinished, and since when. delivered: the input ended one,
+// so what is left over has just begun.
 func (c *Conn) watchFrame(unfinished, delivered bool) {
 	w := c.idle.watch
 	filed := w != nil && w.frame.due != 0
@@ -518,7 +500,7 @@ func (c *Conn) watchRecord() {
 }
 
 // checkFrame closes c if a frame has been unfinished for too long. Input that waits might be the
-// rest: it is decoded before. A peer that never ends its message has some always, so from then on
+// rest, so it is decoded before. A peer that never ends its message always has some, so for that
 // the loop has as much time as it was late.
 func (c *Conn) checkFrame(now time.Duration) {
 	w := c.idle.watch

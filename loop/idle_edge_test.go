@@ -263,3 +263,18 @@ func TestEvictionOfABlockedPeer(t *testing.T) {
 		}
 	})
 }
+
+// Output that a peer takes is not its first byte.
+func TestFirstByteTimeoutOfWhoOnlyReads(t *testing.T) {
+	srv := &loop.Server{FirstByteTimeout: 5 * time.Second, CloseTimeout: time.Second, Accept: with(func(c *loop.Conn) {
+		c.PauseRead()
+		c.AfterFunc(time.Second, func() { c.Send(make([]byte, 100)) })
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(10)
+		if wait(7 * time.Second); !errors.Is(p.Reason(), loop.ErrIdle) {
+			t.Errorf("ended with %v", p.Reason())
+		}
+	})
+}

@@ -97,28 +97,25 @@ func (s *sink) Closed(err error) {
 }
 
 const (
-	// inputBudget is how long one connection's input is decoded at a stretch when it comes, and
-	// laterBudget when it has had to wait: before that the loop looks at its sockets, so that it is
-	// as long as others wait, where input that comes may be one of many.
+	// inputBudget is how long one connection's input is decoded at a stretch when it comes, as it
+	// may be one of many. laterBudget is that of input that has had to wait.
 	inputBudget = 500 * time.Microsecond
 	laterBudget = time.Millisecond
 
-	// The clock is read after firstLook messages, and then after every nextLook. Long messages
-	// count for more: for one more with each longMessage bytes. A connection with a few small
-	// messages, as most have, costs no look.
+	// The clock is read after firstLook messages, and then after every nextLook. A long message
+	// counts for one more with each longMessage bytes.
 	firstLook, nextLook = 8, 16
 	longMessage         = 1 << 10
 
 	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
 	keptOpen = 16 << 10
 
-	// maxHeld is how much input a paused connection takes from a socket that cannot be paused,
-	// because descriptors have run out.
+	// maxHeld is how much input a paused connection takes from a socket that cannot be paused.
 	maxHeld = 1 << 20
 )
 
-// decode delivers the messages in data, which follows what was left over before, until end. What is
-// left then goes on in a turn of its own. A panic closes c.
+// decode delivers the messages in data, which follows what was kept before, until end. What is left
+// then has a turn of its own. A panic closes c.
 func (c *Conn) decode(data []byte, end time.Duration) {
 	if err := c.decodeUntil(data, end); err != nil {
 		c.loop.decoding, c.loop.rest = 0, nil
@@ -201,24 +198,20 @@ func (c *Conn) prefixedFrame(data []byte) int {
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
 	if c.asks != asksForFrames {
-		c.sendReply()
-		if c.asks == asksForDialer && err == nil {
+		if c.sendReply(); c.asks == asksForDialer && err == nil {
 			c.lookAtHandshake()
 		}
-		if !c.isOpen() {
-			return nil, nil, 0
-		}
 	}
-	if err != nil {
+	switch {
+	case !c.isOpen():
+	case err != nil:
 		c.undecodable(err)
-		return nil, nil, 0
-	}
-	if more || msg != nil {
-		steps = 1
-	} else if c.in.decoder.Buffered() > c.loop.server.MaxFrame {
+	case more || msg != nil:
+		return rest, msg, 1
+	case c.in.decoder.Buffered() > c.loop.server.MaxFrame:
 		c.limitFrame()
 	}
-	return rest, msg, steps
+	return nil, nil, 0
 }
 
 // limitFrame closes c if its codec waits for the end of a frame that is too long: see
@@ -288,11 +281,10 @@ func (w *waitingInput) GoOn() {
 	}
 }
 
-// hold keeps input that arrived while paused, and pauses the socket. That is not done before
-// something arrives, so that a short pause costs nothing. The decoder asks the codec how long the
-// frame is: that is user code.
+// hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
+// so that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
-	c.callHook(func() { c.in.decoder.Keep(p) })
+	c.callHook(func() { c.in.decoder.Keep(p) }) // it asks the codec how long the frame is
 	if c.in.pauses != queued || c.in.decoder.Buffered() > keptOpen {
 		c.stopReading()
 	}
@@ -347,8 +339,7 @@ func (c *Conn) HoldRead(on bool) {
 }
 
 // holdBack is called when more than Server.HoldBackAt bytes of output wait. Unless the socket takes
-// them now, no more input is decoded until half of that has gone: who asks faster than he reads has
-// his input wait, first here and then with him.
+// them now, no more input is decoded until half of that has gone.
 func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()

@@ -360,7 +360,7 @@ func (ln *listener) leave() {
 // total returns what counts all of the server that are like those of ln, and how many there may be.
 func (ln *listener) total() (open *atomic.Int64, most int) {
 	s := ln.server
-	if ln.isUDP() && !ln.dials {
+	if ln.isUDP() {
 		return &s.sessions, s.MaxSessions
 	}
 	return &s.open, s.MaxConns

@@ -173,11 +173,11 @@ func (c *Conn) stopJobs() {
 // drain closes c, or has it closed when it is not busy any more, and its jobs are done. A busy
 // connection is still read: what it is busy with may need that.
 func (c *Conn) drain() {
-	switch busy, jobs := c.isBusy(), c.hasJobs(); {
-	case !busy && !jobs || !c.isOpen():
+	if !c.isOpen() || !c.isBusy() && !c.hasJobs() {
 		c.beginClose(ErrServerClosed)
 		return
-	case !busy:
+	}
+	if !c.isBusy() {
 		c.pause(heldByJobs)
 	}
 	if c.at() == stateOpen {

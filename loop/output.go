@@ -33,8 +33,8 @@ const (
 // one write when that returns. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
-// socket. If not, the connection closes at once with ErrSlowConsumer, which Send returns, too. After
-// Close it returns ErrClosed. An error of the codec sends nothing, and closes nothing.
+// socket. If not, the connection closes at once with ErrSlowConsumer, which Send returns, too.
+// After Close it returns ErrClosed. An error of the codec sends nothing, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")

@@ -74,8 +74,8 @@ func (l *Loop) panicked(v any) *PanicError {
 	return err
 }
 
-// logPanic logs a panic, of those with one text one each second: what a peer can cause must not fill
-// the log. Any goroutine may call it.
+// logPanic logs a panic, of those with one text one each second: what a peer can cause must not
+// fill the log. Any goroutine may call it.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
 	text := fmt.Sprint(err.Value)
 	more, ok := l.server.panics.Pass(text, time.Now())

@@ -52,38 +52,28 @@ func (s *Server) prepare() error {
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
 		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
+	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
+	useful := raw(s.Codec)
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
 			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
 		}
 		ln, err := s.newListener(field, l)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if i > 0 && ln.isUDP() && !raw(l.Codec) {
+		case !ln.isUDP():
+			useful = useful || i == 0 || l.Codec == nil
+		case i > 0 && !raw(l.Codec):
 			return fmt.Errorf(uselessCodec, field)
 		}
 		s.listeners = append(s.listeners, ln)
 	}
-	return s.checkCodec()
-}
-
-// uselessCodec is the error of a codec at a UDP address.
-const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
-
-// checkCodec refuses a Server.Codec that is for nobody, as there are only UDP addresses, or others
-// with a Codec of their own.
-func (s *Server) checkCodec() error {
-	if raw(s.Codec) || !s.listeners[0].isUDP() {
-		return nil
+	if !useful {
+		return fmt.Errorf(uselessCodec, "Server")
 	}
-	for i, l := range s.Listeners {
-		if l.Codec == nil && !s.listeners[i+1].isUDP() {
-			return nil
-		}
-	}
-	return fmt.Errorf(uselessCodec, "Server")
+	return nil
 }
 
 // raw reports whether c adds nothing to what comes.

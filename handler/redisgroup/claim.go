@@ -225,12 +225,11 @@ func (k *keeper) wait(ctx context.Context, q *question) error {
 // Claim makes a name unique over all processes: a nickname, a job, a device that may be connected
 // once. It is owner's, a text of the caller's choice, until it is released, or the process has been
 // dead for Config.Lease. The same owner may claim it again, also from another process, which then
-// has it: so a client that lost its server gets its name back at once if owner is a secret of its
-// own. ErrTaken: it is another's. It asks Redis: never call it on a loop; see ClaimFor.
+// has it. ErrTaken: it is another's. It asks Redis: never call it on a loop; see ClaimFor.
 //
-// With another error owner has it no more than before: should Redis have granted it, and its answer
-// been lost, the Hub gives it back once Redis answers. After a loss of all that Redis had, Claim
-// waits for up to Config.Lease, as those who had names come first.
+// With another error owner has it no more than before: what Redis has granted all the same is given
+// back once it answers. After a loss of all that Redis had, Claim waits for up to Config.Lease, as
+// those who had names come first.
 //
 // A process that was cut off for longer than the lease may lose a name to another; that goes to
 // Config.OnError, as a *LostError with ErrTaken. See Token for what must not be done twice.
@@ -256,11 +255,9 @@ func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) er
 	return k.wait(ctx, q)
 }
 
-// Release gives back a name that owner has claimed in this process. ErrTaken: it has not, or it has
-// been claimed by another process since. It asks Redis, as Claim does. With another error it was
-// not given back yet: the Hub does that once Redis answers, unless it is claimed again before.
-//
-// What one owner has claimed twice in a process is released at once.
+// Release gives back a name that owner has claimed in this process, however often. ErrTaken: it has
+// not, or it has been claimed by another process since. It asks Redis, as Claim does. With another
+// error the Hub does that once Redis answers, unless the name is claimed again before.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	k := &h.keeper
 	k.mu.Lock()
@@ -281,8 +278,7 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 // Token returns the fencing token of the grant by which owner has a name in this process: larger
 // than that of each grant before, whoever had it. Give it along with what must not be done by two,
 // and have the other side refuse a smaller one than it has seen. false: owner has no such grant, or
-// it is not certain, as the process had no lease for so long that Redis may have given the name to
-// another. Any goroutine may call it; it does not wait.
+// Redis may have given the name to another, as the process had no lease. It does not wait.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := &h.keeper
 	k.mu.Lock()

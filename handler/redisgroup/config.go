@@ -35,9 +35,8 @@ type Config struct {
 	Prefix string
 
 	// OneOrder has the members of plain rooms in this process get a message when it comes back from
-	// Redis, in one order with those of other processes. If false, they get it at once, and a Redis
-	// that is slow or away concerns only other processes' members. Ordered rooms are in one order
-	// always.
+	// Redis, in one order with those of other processes. If false, they get it at once, and a slow
+	// Redis concerns only other processes' members. Ordered rooms are in one order always.
 	OneOrder bool
 
 	// Lazy has Open succeed although Redis is away: the Hub goes on trying.
@@ -47,8 +46,8 @@ type Config struct {
 	// more. 0 means DefaultHistory.
 	History int
 
-	// HistoryTime is how long an ordered room in which nothing happens is kept in Redis. A room
-	// with members is kept as long as they are there. 0 means DefaultHistoryTime.
+	// HistoryTime is how long an ordered room is kept in Redis in which nothing happens, and that
+	// has no members. 0 means DefaultHistoryTime.
 	HistoryTime time.Duration
 
 	// Linger is how long a process stays subscribed to a room after its last member there has left.
@@ -65,8 +64,7 @@ type Config struct {
 
 	// MaxQueue is how many bytes of messages may wait for one Redis server, those on their way
 	// included; then Broadcast returns ErrQueueFull, and Stats.Refused counts it. While so much
-	// waits, users who come and go again before Redis could be told are not told at all. 0 means
-	// DefaultMaxQueue.
+	// waits, users who come and go again are not told at all. 0 means DefaultMaxQueue.
 	MaxQueue int
 
 	// MaxMessage is how long a message may be, in bytes. 0 means DefaultMaxMessage.
@@ -76,25 +74,21 @@ type Config struct {
 	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
 	MaxReplay int
 
-	// Form returns what members get of an entry of an ordered room, or nil for nothing: this is
-	// where a message gets its Position, so that a client can ask for what follows it. It is called
-	// once per entry and process, and again for each who joins and gets it as the past
-	// (Entry.Replayed), or if the entry was read once more because something was missed before it.
-	// It runs on goroutines of the Hub, several at once, and on loops of those who join; no lock is
-	// held, so it may call the Hub; it must not block. What it returns is not copied: it must not
-	// be changed later. A panic is told to OnError, and members get nothing of the entry. nil means
-	// Entry.Data of messages, and nothing of the others.
+	// Form returns what members get of an entry of an ordered room, or nil for nothing: so a client
+	// can be told the Position. It is called once per entry and process, again if the entry is read
+	// again, and for each who joins and gets it as the past (Entry.Replayed). It runs on goroutines
+	// of the Hub, several at once, and on loops; no lock is held, so it may call the Hub; it must
+	// not block. What it returns must not be changed later. A panic is told to OnError, and members
+	// get nothing of the entry. nil means Entry.Data of messages, and nothing of the others.
 	Form func(e Entry) []byte
 
 	// OnGap is called for each member of an ordered room that has missed something, on its loop and
-	// in order with the messages. nil closes the connection with the *Gap, as a hole must not go
-	// unnoticed.
+	// in order with the messages. nil closes the connection with the *Gap.
 	OnGap func(c *loop.Conn, g *Gap)
 
 	// OnError is told of what was lost or went wrong and has no caller to return to, such as a
 	// *LostError or a *SubscribeError: at most a few times per second, on goroutines of the Hub and
-	// on loops. No lock is held that a method of the Hub takes: it may call those that do not wait,
-	// as it must not block. nil logs it.
+	// on loops. It may call methods of the Hub that do not wait, and must not block. nil logs it.
 	OnError func(err error)
 
 	// Logger is for what OnError is not told: connections lost and found. The zero Logger is

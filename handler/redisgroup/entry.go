@@ -2,7 +2,6 @@ package redisgroup
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -136,41 +135,14 @@ func parsePublished(room, payload string) (e Entry, ok bool) {
 	return parseEntry(room, id, text)
 }
 
-// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {e, entry}}.
-func parseEntries(room string, raw any) ([]Entry, error) {
-	list, _ := raw.([]any)
-	got := make([]Entry, 0, len(list))
-	for _, x := range list {
-		pair, _ := x.([]any)
-		if len(pair) != 2 {
-			return nil, errAnswer
-		}
-		id, _ := pair[0].(string)
-		fields, _ := pair[1].([]any)
-		if len(fields) != 2 {
-			return nil, errAnswer
-		}
-		text, _ := fields[1].(string)
-		e, ok := parseEntry(room, id, text)
+// parseEntries reads entries as scripts return them: id, entry, id, entry.
+func parseEntries(room string, texts []string) (got []Entry, err error) {
+	for pair := range slices.Chunk(texts, 2) {
+		e, ok := parseEntry(room, pair[0], pair[len(pair)-1])
 		if !ok {
 			return nil, errAnswer
 		}
 		got = append(got, e)
 	}
 	return got, nil
-}
-
-// parseRange reads what catchup.lua and history.lua return first: entries, and the position of the
-// last one of the stream.
-func parseRange(room string, raw []any, err error) (got []Entry, end Position, e error) {
-	if err != nil {
-		return nil, end, err
-	}
-	if len(raw) < 2 {
-		return nil, end, errAnswer
-	}
-	id, _ := raw[1].(string)
-	end, err = ParsePosition(id)
-	got, e = parseEntries(room, raw[0])
-	return got, end, errors.Join(err, e)
 }

@@ -20,32 +20,28 @@ const (
 // classify tells what an error means.
 func classify(err error) outcome {
 	var answered redis.Error
-	if errors.As(err, &answered) {
-		return classifyAnswer(answered.Error())
-	}
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" || errors.Is(err, errUnknown) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+	switch {
+	case errors.As(err, &answered):
+		switch errorCode(answered) {
+		case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS", "NOLEASE":
+			return later
+		case "STALE":
+			return unclear
+		}
+		return refused
+	case errors.Is(err, errUnknown), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.As(err, &op) && op.Op == "dial":
 		return later
 	}
 	return unclear
 }
 
-// classifyAnswer tells what an error means that Redis answered with.
-func classifyAnswer(text string) outcome {
-	switch errorCode(text) {
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS", "NOLEASE":
-		return later
-	case "STALE":
-		return unclear
-	}
-	return refused
-}
-
 // errorCode returns the first word of an error that Redis answered with. Redis 6 puts in front of
 // it where a script has met it: "ERR Error running script (call to f_...): @user_script:1:
 // @user_script: 1: -OOM ...".
-func errorCode(text string) string {
+func errorCode(err error) string {
+	text := err.Error()
 	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
 		if _, after, ok := strings.Cut(text[i:], ": -"); ok {
 			text = after
@@ -55,14 +51,14 @@ func errorCode(text string) string {
 	return word
 }
 
-// isMoved reports whether an error says that a bucket has gone elsewhere.
-func isMoved(err error) bool {
-	switch errorCode(err.Error()) {
-	case "MOVED", "ASK", "CLUSTERDOWN", "READONLY", "MASTERDOWN":
-		return true
-	}
-	return false
-}
-
 // isDenied reports whether Redis says that the user has no right to do that.
-func isDenied(err error) bool { return err != nil && errorCode(err.Error()) == "NOPERM" }
+func isDenied(err error) bool { return err != nil && errorCode(err) == "NOPERM" }
+
+// An answerError is an error that a script has met, and answered about one of several.
+type answerError string
+
+// Error implements error.
+func (e answerError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (answerError) RedisError() {}

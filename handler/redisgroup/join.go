@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -93,26 +94,28 @@ func (j *joining) command() (*script, []string, []any) {
 // answered takes the past. It is asked for again until that works, unless Redis denies it.
 func (j *joining) answered(cmd *redis.Cmd) error {
 	r := j.room
-	raw, err := cmd.Slice()
-	got, end, err := parseRange(r.name, raw, err)
-	if isDenied(err) {
+	texts, err := cmd.StringSlice()
+	switch {
+	case isDenied(err):
 		j.refuse(err)
 		return nil
+	case err != nil:
+		return err
+	case len(texts) < 3:
+		return errAnswer
 	}
+	end, err := ParsePosition(texts[0])
+	users, e := strconv.Atoi(texts[2])
+	if err != nil || e != nil || len(texts) < 3+users {
+		return errAnswer
+	}
+	a := Arrival{Who: texts[3 : 3+users : 3+users]}
+	got, err := parseEntries(r.name, texts[3+users:])
 	if err != nil {
 		return err
 	}
-	if len(raw) != 4 {
-		return errAnswer
-	}
-	a := Arrival{}
-	users, _ := raw[2].([]any)
-	for _, u := range users {
-		name, _ := u.(string)
-		a.Who = append(a.Who, name)
-	}
 	slices.Reverse(got)
-	got, a.Gap = j.missing(got, end, raw[3] == int64(1))
+	got, a.Gap = j.missing(got, end, texts[1] == "1")
 	var replay [][]byte
 	for _, e := range got {
 		replay = r.hub.replayed(replay, e)

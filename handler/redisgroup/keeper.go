@@ -65,7 +65,7 @@ func (k *keeper) run() {
 		wait, wake := min(h.cfg.Lease/3, expires+keepSlack), k.wake
 		if err == nil {
 			renewed = time.Now()
-			delays.reset()
+			delays = 0
 		} else {
 			wait, wake = min(delays.next(), h.cfg.Lease/6), nil // those who ask for it now wait, too
 			if time.Since(renewed) > h.cfg.Lease {

@@ -225,7 +225,7 @@ func (l *lane) run() {
 		if len(again) > 0 {
 			l.hub.pause(delays.next())
 		} else {
-			delays.reset()
+			delays = 0
 			if len(batch) > 1 {
 				time.Sleep(gather - time.Since(began))
 			}
@@ -297,7 +297,7 @@ func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 		s, keys, args := publishScript, []string(nil), []any(nil)
 		switch first.op {
 		case opPlain:
-			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish(), first.channel, first.data)
+			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish, first.channel, first.data)
 			_ = pipe.Process(ctx, once{r.cmd}) // it waits for Exec
 			continue
 		case opAsk:
@@ -379,12 +379,12 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 	what := classify(err)
 	l.failure = err
 	switch {
-	case errors.Is(err, errUnknown) || isMoved(err):
-		l.hub.masters.reload()
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		l.load = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		l.hub.keeper.renewNow()
+	case what != refused:
+		l.hub.masters.reload() // its bucket may have gone elsewhere
 	}
 	for _, o := range items {
 		o.unclear = o.unclear || what == unclear

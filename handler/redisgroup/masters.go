@@ -19,6 +19,7 @@ type masters struct {
 	hub     *Hub
 	client  redis.UniversalClient // the user's
 	cluster *redis.ClusterClient  // the same, if it is a cluster
+	publish string                // the command for publishing: in a cluster others would go to all masters
 	wake    chan struct{}         // has a token when the cluster has to be looked at
 
 	mu      sync.RWMutex
@@ -27,14 +28,14 @@ type masters struct {
 }
 
 func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
-	t := &masters{hub: h, client: client, links: make(map[*redis.Client]*link), wake: make(chan struct{}, 1)}
+	t := &masters{hub: h, client: client, publish: "PUBLISH", links: make(map[*redis.Client]*link), wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
 	case *redis.Client:
 		if db := c.Options().DB; db != 0 {
 			h.keys.database = strconv.Itoa(db)
 		}
 	case *redis.ClusterClient:
-		t.cluster = c
+		t.cluster, t.publish = c, "SPUBLISH"
 		h.keys.buckets = clusterBuckets
 	default:
 		return nil, fmt.Errorf("redisgroup: a client of type %T; want *redis.Client or *redis.ClusterClient", client)
@@ -71,32 +72,26 @@ func await(ctx context.Context, f func() error) error {
 	return err
 }
 
-// start looks whether Redis is there, and begins to work also if it is not.
+// start looks whether Redis is there, and will do, and begins to work also if it is not.
 func (t *masters) start(ctx context.Context) error {
-	err := await(ctx, func() error { return t.look(ctx) })
+	err := await(ctx, func() error {
+		if err := t.client.Ping(ctx).Err(); err != nil || t.cluster == nil {
+			return err
+		}
+		info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
+		if err == nil && (len(info) != 1 || info[0] == nil) {
+			err = errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+		}
+		return err
+	})
+	if err == nil {
+		err = await(ctx, func() error { t.warnOfEviction(ctx); return nil })
+	}
 	t.assign()
 	if t.cluster != nil {
 		t.hub.wg.Go(t.watch)
 	}
 	return err
-}
-
-// look asks Redis whether it is there, and whether it will do.
-func (t *masters) look(ctx context.Context) error {
-	if err := t.client.Ping(ctx).Err(); err != nil {
-		return err
-	}
-	if t.cluster != nil {
-		info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
-		if err != nil {
-			return err
-		}
-		if len(info) != 1 || info[0] == nil {
-			return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
-		}
-	}
-	t.warnOfEviction(ctx)
-	return nil
 }
 
 // assign gives each bucket to the link of the server that has it, and has all rooms compared with
@@ -199,33 +194,15 @@ func (t *masters) link(bucket int) *link {
 	return t.buckets[bucket]
 }
 
-// sharded reports whether messages go through sharded pub/sub. Elsewhere in a cluster each goes to
-// all masters.
-func (t *masters) sharded() bool { return t.cluster != nil }
-
-// publish is the command for publishing; it is in scripts, too.
-func (t *masters) publish() string {
-	if t.sharded() {
-		return "SPUBLISH"
-	}
-	return "PUBLISH"
-}
-
-// A backoff is how long to wait before the next try: longer each time, and spread.
-type backoff struct{ tries int }
-
-const (
-	minBackoff = 20 * time.Millisecond
-	maxBackoff = time.Second
-)
+// A backoff counts tries. next is how long to wait before the next one: longer each time, and
+// spread.
+type backoff int
 
 func (b *backoff) next() time.Duration {
-	d := min(maxBackoff, minBackoff<<min(b.tries, 10))
-	b.tries++
+	d := min(time.Second, 20*time.Millisecond<<min(*b, 10))
+	*b++
 	return d/2 + rand.N(d)
 }
-
-func (b *backoff) reset() { b.tries = 0 }
 
 // lookTime bounds the look at what servers do when their memory is full. It is for a warning only.
 const lookTime = 2 * time.Second

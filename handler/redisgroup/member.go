@@ -2,7 +2,8 @@ package redisgroup
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// A membership is what a connection is a member of, in one Hub. It belongs to the connection's loop.
+// A membership is what a connection is a member of, in one Hub. It belongs to the connection's
+// loop.
 type membership struct {
 	rooms    map[*room]*joining // nil for those it is in already
 	user     string             // whose the connection is, or ""

@@ -250,15 +250,22 @@ func (q *catchUp) command() (*script, []string, []any) {
 // answered has what Redis refuses asked again after a while, and all else that fails at once.
 func (q *catchUp) answered(cmd *redis.Cmd) error {
 	r := q.room
-	raw, err := cmd.Slice()
-	got, end, err := parseRange(r.name, raw, err)
-	if err != nil {
-		if classify(err) != refused {
-			return err
-		}
+	texts, err := cmd.StringSlice()
+	if err != nil && classify(err) == refused {
 		r.hub.report(&LostError{Room: r.name, Err: err})
 		r.hub.after(refusedWait, func() { _ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: q}) })
 		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(texts) == 0 {
+		return errAnswer
+	}
+	end, bad := ParsePosition(texts[0])
+	got, err := parseEntries(r.name, texts[1:])
+	if err = errors.Join(err, bad); err != nil {
+		return err
 	}
 	for i, e := range got {
 		if e.Position != q.from {

@@ -8,8 +8,8 @@ type presence struct {
 	told  bool // Redis may have the user as here
 }
 
-// change counts a user's connections in this process, one more or one less. Only the first and the last are told to
-// Redis, in order with what is published.
+// change counts a user's connections in this process, one more or one less. Only the first and the
+// last are told to Redis, in order with what is published.
 func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return

@@ -38,7 +38,7 @@ func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
 
 // streamArgs are the arguments of scripts that say how streams are written, see append.lua.
 func (h *Hub) streamArgs() []any {
-	return []any{h.masters.publish(), h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
+	return []any{h.masters.publish, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
 // publishArgs are those of publish.lua for a request. The number of the command is larger than that
@@ -68,7 +68,7 @@ func (l *lane) publishArgs(r *request) (keys []string, args []any) {
 				sign = "+"
 			}
 			keys = append(keys, k.members(o.place, r.node), k.users(o.place), k.tombstone(l.bucket, r.node), k.joined(l.bucket, r.node))
-			if !hub.masters.sharded() {
+			if hub.masters.cluster == nil {
 				keys = append(keys, k.nodes())
 			}
 			args = append(args, sign, o.data, from)
@@ -103,10 +103,8 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 		text, failed := strings.CutPrefix(answers[i], "!")
 		at, _ := ParsePosition(text)
 		switch {
-		case failed && classifyAnswer(text) == later:
-			again = l.retry(again, []*outgoing{o}, answerError(text))
 		case failed:
-			hub.abandon(o, answerError(text))
+			again = l.retry(again, []*outgoing{o}, answerError(text))
 		case text == "?":
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
@@ -124,12 +122,3 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 	}
 	return again, nil
 }
-
-// An answerError is an error that a script has met, and answered about one of several.
-type answerError string
-
-// Error implements error.
-func (e answerError) Error() string { return string(e) }
-
-// RedisError implements redis.Error.
-func (answerError) RedisError() {}

@@ -84,12 +84,12 @@ func (l *link) run() {
 			return
 		}
 		if time.Since(began) > steady {
-			delays.reset()
+			delays = 0
 		}
 		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
-		if delays.tries == 0 {
-			delays.tries++ // at once
+		if delays == 0 {
+			delays++ // at once
 		} else if !l.hub.pause(delays.next()) {
 			return
 		}
@@ -200,7 +200,7 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 	}
 	l.mu.Unlock()
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
-	if l.hub.masters.sharded() {
+	if l.hub.masters.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
 	}
 	on, off := l.differences(channels)

@@ -28,7 +28,7 @@ func TestTogether(t *testing.T) {
 
 // A message of a plain room that was not taken is not sent again if a later one was.
 func TestOvertaken(t *testing.T) {
-	l := &lane{hub: &Hub{}}
+	l := &lane{hub: &Hub{masters: &masters{}}}
 	sent := func(err error) *request {
 		cmd := redis.NewCmd(t.Context())
 		cmd.SetErr(err)

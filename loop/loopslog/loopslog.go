@@ -9,8 +9,8 @@
 //
 // Zerolog hands the fields of an event to nobody: its hooks see the level and the message, and all
 // that comes out of it is a line of JSON. So a line is encoded, and taken apart again by
-// encoding/json: some seven microseconds, for lines that are rare. A level that the handler does not
-// want costs neither: the handler is asked before the event is begun.
+// encoding/json: some seven microseconds, for lines that are rare. A level that the handler does
+// not want costs neither: the handler is asked before the event is begun.
 package loopslog
 
 import (

@@ -15,8 +15,8 @@ const (
 )
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
-// due, at least once, unless it is cancelled or replaced before. After an error of the client it may
-// be there or not; adding it again is safe, as its key keeps it from being there twice.
+// due, at least once, unless it is cancelled or replaced before. After an error of the client it
+// may be there or not; adding it again is safe, as its key keeps it from being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
@@ -112,16 +112,11 @@ func (q *Queue) restore(ctx context.Context) error {
 // again nor repeated. NotFound: there is nothing to cancel.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
-	switch {
-	case err != nil:
-		return NotFound, err
-	case v == "cancelled":
+	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]
+	if status == Cancelled {
 		q.count(func(s *Stats) { s.Cancelled++ })
-		return Cancelled, nil
-	case v == "running":
-		return Running, nil
 	}
-	return NotFound, nil
+	return status, err
 }
 
 // evalKey runs a script in the shard of a key.
@@ -151,15 +146,10 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 		return err
 	}
 	v, err := q.evalKey(ctx, "move", t.Key, "", t.Key, t.start(), 0)
-	switch {
-	case err != nil:
-		return err
-	case v == "running":
-		return wrap(ErrRunning, "%q", t.Key)
-	case v == "missing":
-		return wrap(ErrNotFound, "%q", t.Key)
+	if kind := map[any]error{"running": ErrRunning, "missing": ErrNotFound}[v]; kind != nil {
+		return wrap(kind, "%q", t.Key)
 	}
-	return nil
+	return err
 }
 
 // Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
@@ -171,6 +161,6 @@ func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {
-	_, errs := q.evalShards(ctx, "pause", paused)
-	return errors.Join(errs...)
+	_, err := q.evalShards(ctx, "pause", paused)
+	return err
 }

@@ -7,13 +7,11 @@ import (
 )
 
 // Posted returns a [Handler] that has f called by post, on an event loop: post is the Post method
-// of a loop.Loop, or anything that runs a function once, elsewhere, soon, or returns an error. The
-// task is acknowledged when f has returned.
+// of a loop.Loop, or anything else that runs a function soon, or returns an error. The task is
+// acknowledged when f has returned, which should be soon: for what takes longer, use [Told].
 //
-// f should return soon, as everything on a loop should; for what takes longer, use [Told] with a
-// message that carries done. If post fails, because the mailbox is full or the server ends, the
-// task is put off by a second, no attempt counted. If the context ends before f has begun, f will
-// not be called. A panic in f fails the attempt, and is then the loop's to deal with.
+// If post fails, the task is put off by a second, no attempt counted. If the context ends before f
+// has begun, f will not be called. A panic in f fails the attempt, and is then the loop's.
 func Posted(post func(f func()) error, f func(t Task) error) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		result := make(chan error, 1)
@@ -38,9 +36,8 @@ type Teller[M any] interface {
 }
 
 // Told returns a [Handler] that tells a task to something that lives on an event loop. to says
-// whom: an error of it fails the attempt. message makes the message, of which the receiver, when it
-// is dealt with, must call done, from any goroutine: with nil, or with why it failed. Further calls
-// of done are ignored.
+// whom; its error fails the attempt. message makes the message, whose receiver must call done, from
+// any goroutine: with nil, or with why it failed. Further calls of done are ignored.
 //
 //	rediswheel.Told(
 //		func(t rediswheel.Task) (rediswheel.Teller[func(*loop.Conn)], error) { return devices.find(t.Key) },
@@ -49,7 +46,7 @@ type Teller[M any] interface {
 //		})
 //
 // If Tell fails, the task is put off by a second, no attempt counted. A connection that closes
-// drops what it was told: the attempt fails at its timeout, so give such tasks a short one.
+// drops what it was told: give such tasks a short Timeout.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		teller, err := to(t)

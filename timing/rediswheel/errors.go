@@ -1,9 +1,9 @@
 package rediswheel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -31,11 +31,9 @@ var (
 	ErrStopping  = errors.New("rediswheel: the worker stops")
 )
 
-// Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying
-// again is in vain. A repeating task only loses this occurrence. A nil err gives nil.
-func Permanent(err error) error {
-	return judged(err, end{what: "dead"})
-}
+// Permanent is for a [Handler] to return: the task goes to the dead letters at once. A repeating
+// task only loses this occurrence. A nil err gives nil.
+func Permanent(err error) error { return judged(err, end{what: "dead"}) }
 
 // RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
 // says. It counts as an attempt. A nil err gives nil.
@@ -43,8 +41,8 @@ func RetryAfter(d time.Duration, err error) error {
 	return judged(err, end{what: "retry", at: -ceilDelay(d)})
 }
 
-// Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
-// the task is given to some worker again after d, and no attempt is counted.
+// Postpone is for a [Handler] to return that has not begun: the task is given to some worker again
+// after d, and no attempt is counted.
 func Postpone(d time.Duration, err error) error {
 	return &verdict{err, end{what: "release", at: -ceilDelay(d)}}
 }
@@ -80,10 +78,9 @@ type BatchError struct {
 	Errs []error // as many as there were tasks; nil where the task was added
 }
 
-// Error names the first and counts the others.
+// Error names the first.
 func (e *BatchError) Error() string {
-	failed := slices.DeleteFunc(slices.Clone(e.Errs), func(err error) bool { return err == nil })
-	return fmt.Sprintf("%d of %d tasks were not added; the first: %v", len(failed), len(e.Errs), failed[0])
+	return fmt.Sprintf("some of %d tasks were not added; the first: %v", len(e.Errs), cmp.Or(e.Errs...))
 }
 
 // Unwrap returns the errors, for errors.Is.

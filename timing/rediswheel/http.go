@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -36,20 +35,15 @@ import (
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
 // and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	// Timeout bounds one request, the answer included. 0 means 10 seconds.
-	Timeout time.Duration
-
-	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
-	// its connection is closed. 0 means 64 KiB.
-	MaxResponse int64
+	Timeout     time.Duration // of one request, the answer included; 0 means 10 seconds
+	MaxResponse int64         // bytes of an answer that are read; a longer one counts, too; 0 means 64 KiB
 
 	// PerHost is how many requests to one host are on their way at once, so that a slow host does
 	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
 	// means 16.
 	PerHost int
 
-	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
-	Secret string
+	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
 
 	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
 	// may add tasks could reach then. They are checked after names were resolved.
@@ -65,8 +59,7 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
-// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
-// permanent.
+// ErrPrivateAddress is why HTTPCallback does not connect to an address. It is permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
 // special are the networks of the IANA special-purpose address registries (RFC 6890) of November
@@ -178,9 +171,8 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 // webhookID names an occurrence of a task. A task that replaced another has another body or time,
 // and so another name.
 func webhookID(t *Task) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body)
-	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body))
+	return fmt.Sprintf("msg_%x", sum[:16])
 }
 
 // sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined
@@ -206,17 +198,12 @@ func judge(resp *http.Response) error {
 		return nil
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
 		if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
-			return RetryAfter(min(d, maxRetryAfter), err)
+			return RetryAfter(min(d, time.Hour), err)
 		}
 		return err
-	case code >= 300 && code < 400:
-		err = fmt.Errorf("%w, and redirects are not followed", err)
 	}
 	return Permanent(err)
 }
-
-// maxRetryAfter bounds what a host may ask for.
-const maxRetryAfter = time.Hour
 
 // retryAfter reads the header: seconds, or a date. What is not positive says nothing: all attempts
 // would be over in an instant.
@@ -224,6 +211,6 @@ func retryAfter(v string) time.Duration {
 	if at, err := http.ParseTime(v); err == nil {
 		return time.Until(at)
 	}
-	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than maxRetryAfter
+	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than an hour
 	return time.Duration(seconds) * time.Second
 }

@@ -24,14 +24,13 @@ const (
 	Dead                    // it was given up
 )
 
-var statuses = [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
-
 // String returns the status in words.
 func (s Status) String() string {
-	if s < 0 || int(s) >= len(statuses) {
+	names := [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
+	if s < 0 || int(s) >= len(names) {
 		return fmt.Sprintf("Status(%d)", int(s))
 	}
-	return statuses[s]
+	return names[s]
 }
 
 // Info is what there is to know about a task.
@@ -79,7 +78,7 @@ func info(key, where string, f []string) (Info, error) {
 
 // List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n
 // in the order of their due times, ends of their leases, or deaths. It looks at up to n tasks of
-// each shard: n is for people, not for millions, and at most 1,000.
+// each shard, and n is at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	place := map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}[where]
 	if place == "" {
@@ -127,8 +126,8 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 	return err
 }
 
-// Purge deletes the tasks that have been dead for at least as long as age says; 0 means all. It
-// returns how many it deleted, also if it fails on the way.
+// Purge deletes the tasks that have been dead for at least as long as age says. It returns how many
+// it deleted, also if it fails on the way.
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
 		for deleted := int64(maxBatch); deleted == maxBatch; {
@@ -143,12 +142,9 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 	return n, nil
 }
 
-// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if the task has not
-// been done, left nothing, or was done longer ago than Task.KeepResult says, or the client's.
+// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
+// or not any more, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
 	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, wrap(ErrNotFound, "%q has no result", key)

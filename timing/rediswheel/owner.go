@@ -2,7 +2,7 @@ package rediswheel
 
 import (
 	"context"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,15 +19,13 @@ import (
 //	KEY WORKER MS       who owns the shard, and for how long; - if nobody does
 //	KEY WORKER MS more  its owner has more to do than places
 func (w *worker) hear(message string) {
-	f := strings.Fields(message)
-	if len(f) < 3 {
-		return
-	}
-	i, ours := w.q.shards[f[0]]
+	var key, who, ms, more string
+	_, _ = fmt.Sscan(message, &key, &who, &ms, &more) // the last may be missing
+	i, ours := w.q.shards[key]
 	if !ours {
 		return
 	}
-	s, who, at := &w.shards[i], f[1], w.now()+millis(f[2])
+	s, at := &w.shards[i], w.now()+millis(ms)
 	mine := s.owner == w.id
 	switch {
 	case who == "*":
@@ -38,10 +36,11 @@ func (w *worker) hear(message string) {
 	case mine: // the message may be older than the worker's claim: Redis knows
 		w.look(i, w.now())
 	default:
-		s.owner, s.take, s.backlog = who, len(f) > 3, false
+		s.owner, s.take, s.backlog = who, more != "", false
 		s.renew = at + w.turn()
 		w.wheel.Stop(s.timer)
-		if w.look(i, s.renew); s.take {
+		w.look(i, s.renew)
+		if s.take {
 			w.look(i, w.now()+w.turn())
 		}
 	}
@@ -94,7 +93,7 @@ func (w *worker) leave() {
 // listen hears what is published on the queue's channel, until ctx ends. A connection without even
 // the news of a renewal is given up: an owner publishes one in every second refresh.
 func (w *worker) listen(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(jitter(100 * time.Millisecond)) {
 		sub := w.q.client.Subscribe(ctx, w.q.channel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
@@ -102,17 +101,14 @@ func (w *worker) listen(ctx context.Context) {
 			if err != nil {
 				break
 			}
-			if m, ok := v.(*redis.Message); ok {
-				w.post(func() { w.hear(m.Payload) })
-			} else { // it is subscribed: what was published before is lost
+			switch v := v.(type) {
+			case *redis.Message:
+				w.post(func() { w.hear(v.Payload) })
+			case *redis.Subscription: // what was published before is lost
 				w.post(w.lookAtAll)
 			}
 		}
 		stop()
 		_ = sub.Close()
-		select {
-		case <-ctx.Done():
-		case <-time.After(jitter(200 * time.Millisecond)):
-		}
 	}
 }

@@ -28,11 +28,8 @@ type Config struct {
 	// 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	// MaxBody bounds Task.Body. 0 means 64 KiB; 16 MiB is the most.
-	MaxBody int
-
-	// Concurrency is how many tasks one Run works on at once. 0 means 64.
-	Concurrency int
+	MaxBody     int // bytes of Task.Body at most; 0 means 64 KiB, and 16 MiB is the most
+	Concurrency int // tasks that one Run works on at once; 0 means 64
 
 	// Places, if not nil, bounds what runs at once in place of Concurrency: Runs of several queues
 	// share them, by their weights. A Weight of 0 means 1, and 1,000 is the most.
@@ -43,22 +40,16 @@ type Config struct {
 	// an equal part of it. 0 means no such bound.
 	Rate float64
 
-	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it
-	// while the handler runs. After a crash, another gets the task when the lease has run out and
-	// the shard has another owner: see Refresh. 0 means 15 seconds; a second is the least.
+	// Lease is how long a task stays with a worker that does not renew it while the handler runs:
+	// that has crashed. 0 means 15 seconds; a second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
 	// keeps its task and its place among Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
-	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means
-	// 16.
-	MaxAttempts int
-
-	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may
-	// be the reason. 0 means 16.
-	MaxDeliveries int
+	MaxAttempts   int // how often a task is tried before it is a dead letter; 0 means 16
+	MaxDeliveries int // how many workers may be lost with a task before it is one; 0 means 16
 
 	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
 	// [DefaultBackoff].
@@ -69,9 +60,7 @@ type Config struct {
 	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
-	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends
-	// theirs. 0 means 20 seconds.
-	StopTimeout time.Duration
+	StopTimeout time.Duration // how long Run, when it is to stop, waits for handlers; 0 means 20 seconds
 
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
 	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
@@ -79,14 +68,11 @@ type Config struct {
 	Repeating []Task
 
 	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, or has lost what it had (ErrLost), by a FLUSHALL
-	// or as it came back empty. Owners of shards find that out within Refresh. It is called on many
+	// keeps a worker from working: Redis is away, or came back empty (ErrLost). It is called on many
 	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	// Logger is told of panics of handlers, with their stacks, and of losses. The zero Logger is
-	// silent.
-	Logger zerolog.Logger
+	Logger zerolog.Logger // of panics of handlers, with their stacks, and of losses; zero is silent
 }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
@@ -98,6 +84,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff
+	}
+	if c.OnError == nil {
+		c.OnError = func(Task, error) {}
 	}
 	return cmp.Or(
 		setting("Shards", &c.Shards, 0, 0, 1024),
@@ -142,9 +131,8 @@ func (c *Config) checkRepeating() error {
 	return nil
 }
 
-// A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called
-// from any goroutine, but those with a context wait for Redis: not from a callback of an event
-// loop.
+// A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
+// goroutine. Those with a context wait for Redis: not for a callback of an event loop.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -213,8 +201,7 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-*
-// policy deletes only keys that expire; none of ours does.)
+// checkEviction refuses a Redis that would delete tasks when its memory is full.
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		info := c.InfoMap(ctx, "memory")

@@ -7,15 +7,10 @@ import (
 	"time"
 )
 
-// A record is what Redis has of a task besides its key and its state: the other fields as JSON, or
+// record encodes what Redis has of the task besides its key and its state: fields as JSON, or
 // nothing if there are none, a line feed, and the body.
-
-// record encodes the task.
 func (t *Task) record() ([]byte, error) {
-	rest := *t
-	rest.Key, rest.Delay, rest.At, rest.Body, rest.OnConflict = "", 0, time.Time{}, nil, Replace
-	rest.Due, rest.Occurred, rest.Attempt, rest.Delivery = time.Time{}, time.Time{}, 0, 0
-	fields, err := json.Marshal(rest)
+	fields, err := json.Marshal(t)
 	switch {
 	case err != nil:
 		return nil, wrap(ErrBadTask, "%q: %v", t.Key, err)
@@ -50,13 +45,8 @@ func (t *Task) readState(state string) (reason string) {
 	return f[5]
 }
 
-// maxReason is how much of a handler's error is kept with the task.
-const maxReason = 256
-
+// reason is what is kept with the task of a handler's error.
 func reason(err error) string {
-	s := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if len(s) > maxReason {
-		s = strings.ToValidUTF8(s[:maxReason], "") + "..."
-	}
-	return s
+	s := err.Error()
+	return strings.ToValidUTF8(s[:min(len(s), 256)], "\uFFFD")
 }

@@ -40,7 +40,6 @@ type call struct {
 	args   []any
 }
 
-// on makes a call to a shard.
 func (q *Queue) on(shard int, script string, args ...any) call {
 	return call{script, q.keys[shard], args}
 }
@@ -52,12 +51,13 @@ func (q *Queue) eval(ctx context.Context, c call) (any, error) {
 }
 
 // evalShards runs a script on all shards.
-func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]any, []error) {
+func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]any, error) {
 	calls := make([]call, len(q.keys))
 	for shard := range calls {
 		calls[shard] = q.on(shard, script, args...)
 	}
-	return q.evalAll(ctx, calls)
+	values, errs := q.evalAll(ctx, calls)
+	return values, errors.Join(errs...)
 }
 
 // evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
@@ -110,7 +110,6 @@ func list(v any) []string {
 	return out
 }
 
-// millis reads a number of milliseconds.
 func millis(s string) time.Duration { return time.Duration(toInt(s)) * time.Millisecond }
 
 func toInt(s string) int64 {

@@ -12,26 +12,6 @@ import (
 // cronParser reads five fields, as crontab has them: if both days are restricted, either is enough.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
-func (t *Task) checkRepeat() error {
-	switch {
-	case t.Every != 0 && (t.Every < time.Millisecond || t.Every > MaxDelay):
-		return wrap(ErrBadTask, "%q has Every %v: want 1ms to 100 years", t.Key, t.Every)
-	case t.Every > 0 && t.Cron != "":
-		return wrap(ErrBadTask, "%q has both Every and Cron", t.Key)
-	case t.Misfire < RunOnce || t.Misfire > Skip:
-		return wrap(ErrBadTask, "%q has Misfire %d", t.Key, t.Misfire)
-	case t.Zone != "" && t.Cron == "":
-		return wrap(ErrBadTask, "%q has a Zone, but no Cron that it would apply to", t.Key)
-	case t.repeats() && t.KeepResult > 0:
-		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
-	case t.Cron == "":
-		return nil
-	}
-	now := time.Now()
-	_, err := t.next(now, now)
-	return err
-}
-
 // next returns the first occurrence that is after now, given one that was.
 func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	if t.Every > 0 {

@@ -128,9 +128,7 @@ func (r *run) failed(err error) end {
 		return v.end
 	}
 	r.w.q.count(func(s *Stats) { s.Failed++ })
-	if cfg.OnError != nil {
-		cfg.OnError(r.task, err)
-	}
+	cfg.OnError(r.task, err)
 	over := v.end.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
 	switch {
 	case over && r.task.repeats(): // this occurrence is given up
@@ -143,9 +141,8 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// tell tells Redis how runs ended. What cannot be sent is tried again: the work was done, and only
-// Redis can say that the lease is lost. A run keeps its place until then: what is lost with this
-// worker is no more than its places.
+// tell tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
+// with this worker is no more than its places.
 func (w *worker) tell() {
 	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
 		if letter == 0 {
@@ -179,8 +176,8 @@ func (w *worker) extend() {
 	})
 }
 
-// askAbout has runs.lua do what becomes of runs, those of one shard together, maxBatch at most.
-// then gets the script's letter for each, or 0 if there is no answer.
+// askAbout has runs.lua end or extend runs, those of one shard together. then gets its letter for
+// each, or 0 if there is no answer.
 func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
@@ -216,9 +213,9 @@ const MaxResult = 64 << 10
 
 type resultKey struct{}
 
-// SetResult leaves a result of the task whose handler was given ctx. If the attempt ends with
-// success, [Queue.Result] returns it for as long as Task.KeepResult says. Calling it again replaces
-// the result, which is copied. It may be called from any goroutine while the handler runs.
+// SetResult leaves a copy of a result of the task whose handler was given ctx, in place of one
+// before. If the attempt ends with success, [Queue.Result] returns it for as long as
+// Task.KeepResult says. It may be called from any goroutine while the handler runs.
 //
 // Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
 func SetResult(ctx context.Context, result []byte) error {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Stats says what is in a [Queue], and what was done through it in this process. Counters start at
-// 0 and only grow.
+// Stats says what is in a [Queue], and what was done through it in this process.
 type Stats struct {
 	// In Redis; not of one instant, as each shard is asked for itself.
 	Scheduled int           // waiting for their time, Retrying and Overdue included
@@ -50,24 +49,23 @@ func (q *Queue) Local() Stats {
 	return q.counts
 }
 
-// count has f count what happened.
 func (q *Queue) count(f func(s *Stats)) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	f(&q.counts)
 }
 
-// Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now
-// on, at most 300.
+// Ahead returns the numbers, and how many tasks are due in each of the next n slices of time, at
+// most 300.
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
 	owners := make(map[string]bool)
-	values, errs := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
-	for shard, v := range values {
-		if errs[shard] != nil {
-			return s, nil, errs[shard]
-		}
+	values, err := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
+	if err != nil {
+		return s, nil, err
+	}
+	for _, v := range values {
 		f := list(v)
 		for i, n := range []*int{&s.Scheduled, &s.Overdue, &s.Running, &s.Retrying, &s.Dead} {
 			*n += int(toInt(f[i]))

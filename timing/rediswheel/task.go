@@ -38,14 +38,14 @@ const (
 )
 
 // A Task is something to be done later. Its key names it: there is never more than one task with a
-// key.
+// key. As JSON it is what does not change of it, without key and body.
 type Task struct {
-	Key   string        `json:",omitzero"` // any bytes but none, at most MaxKey
-	Delay time.Duration `json:",omitzero"` // from now, by Redis' clock; zero and less is now
-	At    time.Time     `json:",omitzero"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
-	Body  []byte        `json:",omitzero"` // for the handler; at most Config.MaxBody
+	Key   string        `json:"-"` // any bytes but none, at most MaxKey
+	Delay time.Duration `json:"-"` // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:"-"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        `json:"-"` // for the handler; at most Config.MaxBody
 
-	OnConflict  Policy        `json:",omitzero"`
+	OnConflict  Policy        `json:"-"`
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
 	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
@@ -68,10 +68,10 @@ type Task struct {
 	Header http.Header `json:",omitempty"`
 
 	// Set for handlers, and by Get, and not read when adding.
-	Due      time.Time `json:",omitzero"` // when this was to start: the attempt, not the occurrence
-	Occurred time.Time `json:",omitzero"` // when the first attempt of this occurrence was to start
-	Attempt  int       `json:",omitzero"` // 1 is the first
-	Delivery int       `json:",omitzero"` // of this attempt: above 1 after a worker was lost with it
+	Due      time.Time `json:"-"` // when this was to start: the attempt, not the occurrence
+	Occurred time.Time `json:"-"` // when the first attempt of this occurrence was to start
+	Attempt  int       `json:"-"` // 1 is the first
+	Delivery int       `json:"-"` // of this attempt: above 1 after a worker was lost with it
 }
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }
@@ -94,11 +94,26 @@ func (t *Task) check(maxBody int) error {
 		return wrap(ErrBadTask, "%q has MaxAttempts %d", t.Key, t.MaxAttempts)
 	case t.KeepResult < 0 || t.Timeout < 0:
 		return wrap(ErrBadTask, "%q has KeepResult %v and Timeout %v", t.Key, t.KeepResult, t.Timeout)
+	case t.Every != 0 && (t.Every < time.Millisecond || t.Every > MaxDelay):
+		return wrap(ErrBadTask, "%q has Every %v: want 1ms to 100 years", t.Key, t.Every)
+	case t.Every > 0 && t.Cron != "":
+		return wrap(ErrBadTask, "%q has both Every and Cron", t.Key)
+	case t.Misfire < RunOnce || t.Misfire > Skip:
+		return wrap(ErrBadTask, "%q has Misfire %d", t.Key, t.Misfire)
+	case t.Zone != "" && t.Cron == "":
+		return wrap(ErrBadTask, "%q has a Zone, but no Cron that it would apply to", t.Key)
+	case t.repeats() && t.KeepResult > 0:
+		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
 	}
-	if u, err := url.Parse(t.URL); err != nil || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	u, err := url.Parse(t.URL)
+	if err != nil || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return wrap(ErrBadTask, "the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
 	}
-	return t.checkRepeat()
+	if t.Cron != "" {
+		now := time.Now()
+		_, err = t.next(now, now)
+	}
+	return err
 }
 
 func checkKey(key string) error {
@@ -119,16 +134,10 @@ func (t *Task) start() int64 {
 	return ceilMilli(t.At)
 }
 
-// ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has
-// passed anyway.
-func ceilMilli(t time.Time) int64 {
-	ms := t.UnixMilli()
-	if t.Nanosecond()%int(time.Millisecond) > 0 {
-		ms++
-	}
-	return max(ms, 0)
-}
+// ceilMilli is the first millisecond since 1970 that is not before t.
+func ceilMilli(t time.Time) int64 { return max(t.Add(time.Millisecond-1).UnixMilli(), 0) }
 
+// ceilDelay is d in milliseconds, rounded up, or 0.
 func ceilDelay(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

@@ -17,10 +17,9 @@ import (
 // attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
 // is an error.
 //
-// The context ends at the timeout of the attempt, with the cause ErrLeaseLost when Redis says that
-// the task is not this worker's any more, and with the cause ErrStopping when Run has waited for
-// StopTimeout. A handler that returns an error then is not blamed: the task goes to another worker,
-// no attempt counted.
+// The context ends at the timeout of the attempt, or with the cause ErrLeaseLost when the task is
+// not this worker's any more, or with the cause ErrStopping after StopTimeout. With a cause, an
+// error is no failed attempt: the task goes to another worker.
 type Handler interface {
 	// Handle works on one task. What t refers to is the handler's to keep.
 	Handle(ctx context.Context, t Task) error
@@ -33,27 +32,18 @@ type HandlerFunc func(ctx context.Context, t Task) error
 func (f HandlerFunc) Handle(ctx context.Context, t Task) error { return f(ctx, t) }
 
 // DefaultBackoff waits about a second after the first attempt that failed, and twice as long after
-// each further one, up to ten minutes; the upper half of that at random, so that what failed
-// together is not tried together.
+// each further one, up to ten minutes; the upper half of that at random.
 func DefaultBackoff(attempt int) time.Duration {
-	return backoff(attempt-1, time.Second, 10*time.Minute)
-}
-
-// backoff is least after no failures, and doubles with each further one up to most, less up to half
-// of it at random.
-func backoff(failures int, least, most time.Duration) time.Duration {
-	d := min(least<<min(max(failures, 0), 20), most)
+	d := min(time.Second<<min(max(attempt-1, 0), 20), 10*time.Minute)
 	return d/2 + jitter(d/2+1)
 }
 
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
 const (
-	// pace is the time between two pipelines of a worker: few scripts for many tasks.
-	pace = 8 * time.Millisecond
-
-	// stopGrace is how long Run waits at last, for handlers whose context has ended and for Redis.
-	stopGrace = 5 * time.Second
+	pace      = 8 * time.Millisecond   // between two pipelines of a worker: few scripts for many tasks
+	pause     = 300 * time.Millisecond // after an error of Redis at least, and half of the most
+	stopGrace = 5 * time.Second        // at last, for handlers whose context has ended, and for Redis
 )
 
 // A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
@@ -73,7 +63,6 @@ type worker struct {
 	thens  []func(answer any) // what is done with their answers
 	asking int                // questions to Redis without an answer
 	next   time.Duration      // no pipeline before, unless half of the places wait for it
-	fails  int                // pipelines in a row that failed
 
 	shards   []shard
 	balanced bool          // the worker has taken its part of the shards
@@ -204,8 +193,6 @@ func (w *worker) send() {
 		return func() {
 			if err := cmp.Or(errs...); err != nil {
 				w.fail(err)
-			} else {
-				w.fails = 0
 			}
 			for i, then := range thens {
 				then(answers[i])
@@ -216,20 +203,16 @@ func (w *worker) send() {
 
 // fail reports what keeps the worker from working.
 func (w *worker) fail(err error) {
-	w.fails++
 	w.q.count(func(s *Stats) { s.Errors++ })
-	if w.q.cfg.OnError != nil {
-		w.q.cfg.OnError(Task{}, err)
-	}
+	w.q.cfg.OnError(Task{}, err)
 }
 
 // afterPause calls f when Redis may be back.
 func (w *worker) afterPause(f func()) {
-	w.wheel.At(w.now()+backoff(w.fails, 50*time.Millisecond, 2*time.Second), f)
+	w.wheel.At(w.now()+pause+jitter(pause), f)
 }
 
-// lost tells that Redis has lost some of the queue. Each owner of a shard finds that out for
-// itself, and what was lost at once is found within a refresh.
+// lost tells that Redis has lost a shard. Others that it lost at once are found within a refresh.
 func (w *worker) lost() {
 	if w.now() >= w.quiet {
 		err := wrap(ErrLost, "shards of the queue %q are empty that were not", w.q.cfg.Name)
@@ -242,9 +225,6 @@ func (w *worker) lost() {
 
 // restore has the tasks of Config.Repeating there. It tries until Redis has added them.
 func (w *worker) restore() {
-	if w.stopping {
-		return
-	}
 	w.do(func(ctx context.Context) func() {
 		err := w.q.restore(ctx)
 		return func() {

@@ -1,10 +1,10 @@
 -- Reads for one who joins. KEYS: stream, users. ARGV: id of the last entry that it has, or '';
 -- number of messages, if that is ''; bytes at most; PUBLISH or SPUBLISH, database, length of a stream, its time to live
 -- in ms. A stream without entries is begun.
--- Returns {entries from that id on, or the last messages, the newest first; id of the last entry of the stream;
--- users; 1 if the bytes did not suffice, and the oldest are missing}.
+-- Returns the id of the last entry of the stream; 1 if the bytes did not suffice, and the oldest are missing; the
+-- number of users, and them; and the entries from that id on, or the last messages, the newest first: id, entry, id, entry.
 local room = tonumber(ARGV[3])
-local got, cut, to, n = {}, 0, '+', 0
+local got, cut, to, n = {}, '0', '+', 0
 local want = ARGV[1] == '' and tonumber(ARGV[2]) or math.huge
 local from = ARGV[1] == '' and '-' or ARGV[1]
 local last
@@ -15,7 +15,7 @@ while n < want do
     local message = string.match(e[2][2], '^%S+ %S+ m\n') ~= nil
     if n < want and (message or ARGV[1] ~= '') then
       room = room - #e[2][2] - 32
-      if room < 0 then cut = 1; n = math.huge; break end
+      if room < 0 then cut = '1'; n = math.huge; break end
       got[#got + 1] = e
       n = n + 1
     end
@@ -23,4 +23,8 @@ while n < want do
   end
   if #page < 100 or n == math.huge then break end
 end
-return {got, last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), redis.call('HKEYS', KEYS[2]), cut}
+local users = redis.call('HKEYS', KEYS[2])
+local out = {last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), cut, tostring(#users)}
+for _, user in ipairs(users) do out[#out + 1] = user end
+for _, e in ipairs(got) do out[#out + 1], out[#out + 2] = e[1], e[2][2] end
+return out

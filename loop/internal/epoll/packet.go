@@ -21,21 +21,21 @@ type packets struct {
 	sink   engine.PacketSink
 	fd     int
 	place  int32 // in the poller
-	added  bool  // to it
 	closed bool
 }
 
-// add has the poller watch the socket. Then open returns the sink.
-func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
-	if p.loop.packets == nil {
-		p.loop.packets = netpackets.NewBatch()
+// watchPackets takes a socket, which has no sink yet. With an error it is still the caller's.
+func (l *eventLoop) watchPackets(sock *netpackets.Socket) (p *packets, err error) {
+	fd, err := sock.Detach()
+	if err != nil {
+		return nil, err
 	}
-	if p.place, err = p.loop.add(p.fd, unix.EPOLLIN, p); err != nil {
-		return err
+	if l.packets == nil {
+		l.packets = netpackets.NewBatch()
 	}
-	p.added = true
-	p.sink = open(p)
-	return nil
+	p = &packets{Socket: sock, loop: l, fd: fd}
+	p.place, err = l.add(fd, unix.EPOLLIN, p)
+	return p, err
 }
 
 // polled implements pollee: there is something to receive.
@@ -87,17 +87,14 @@ func (p *groupPort) Addr() net.Addr { return p.addr }
 // Serve implements engine.PacketPort.
 func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
-	sock := p.sockets[loop]
-	fd, err := sock.Detach()
-	if err != nil {
+	return engine.Call(l, func() error {
+		s, err := l.watchPackets(p.sockets[loop])
+		if err == nil {
+			p.sockets[loop] = nil // also if open ends the loop
+			s.sink = open(s)
+		}
 		return err
-	}
-	s := &packets{Socket: sock, loop: l, fd: fd}
-	err = engine.Call(l, func() error { return s.add(open) })
-	if s.added { // also if open has ended the loop
-		p.sockets[loop] = nil
-	}
-	return err
+	})
 }
 
 func (p *groupPort) Close() (err error) {
@@ -113,20 +110,15 @@ func (p *groupPort) Close() (err error) {
 // ConnectPacket implements engine.Engine.
 func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	l := e.loops[loop]
 	sock, own, err := netpackets.Connect(control, local, remote)
 	if err != nil {
 		return nil, own, err
 	}
-	fd, err := sock.Detach()
+	p, err := e.loops[loop].watchPackets(sock)
 	if err != nil {
 		_ = sock.Close()
 		return nil, own, err
 	}
-	p := &packets{Socket: sock, loop: l, fd: fd}
-	if err := p.add(func(engine.Packets) engine.PacketSink { return sink }); err != nil {
-		_ = sock.Close()
-		return nil, own, err
-	}
+	p.sink = sink
 	return p, own, nil
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
-// Set sets the options of a socket of a network. ReusePort and UserTimeout are not for unix sockets.
+// Set sets the options of a socket of a network. ReusePort and UserTimeout are not for unix
+// sockets.
 func (o Options) Set(network string, c syscall.RawConn) (err error) {
 	controlErr := c.Control(func(fd uintptr) { err = o.set(int(fd), network == "unix") })
 	return cmp.Or(err, controlErr)
