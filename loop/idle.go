@@ -387,8 +387,8 @@ func (h *idleHook) reset(d, now time.Duration) {
 	}
 }
 
-// fire runs the hook. If that is late, the next firing is a period from now: who sends a ping at the
-// first and gives up at the second must have waited that long.
+// fire runs the hook. If that is late, the next firing is a period from now: who sends a ping at
+// the first and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
 	from := h.next
