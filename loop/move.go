@@ -153,7 +153,7 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 // on from where they were. With an error nothing has happened to m.Net.
 func (m Mover) In(c *Moved) error {
 	s := m.Server
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return errors.New("loop: Mover.In needs a Server that was started")
 	}
 	for _, ln := range s.listeners {
