@@ -46,6 +46,7 @@ type Loop struct {
 	lateNoted  bool          // how late that was
 	turnBudget time.Duration // the constant; tests set it
 	published  time.Duration // what the engine was told last, or unknown
+	known      uint64        // Wheel.Changes then
 	state      atomic.Int32
 	timers     connTimers            // which timers of the wheel are a connection's
 	take       func(timing.Due) bool // the method fire, made once

@@ -54,7 +54,9 @@ func (l *Loop) leave() {
 		l.trimSoon()
 	}
 	l.show()
-	l.publish()
+	if l.wheel.Changes() != l.known {
+		l.publish()
+	}
 	if weight := l.meter.Sample(l.now); weight != 0 {
 		l.measure(weight)
 	}
@@ -303,6 +305,7 @@ func (l *Loop) park() bool {
 
 // publish tells the engine when the wheel has work next.
 func (l *Loop) publish() {
+	l.known = l.wheel.Changes()
 	when, ok := l.wheel.Next()
 	if !ok {
 		when = never

@@ -76,6 +76,7 @@ type Wheel struct {
 	late    map[uint32]uint64        // ticks of overdue nodes above level 0
 
 	advancing bool
+	changes   uint64
 	round     uint16 // counts the Advances that found something to do; never 0
 	counts    Stats
 }
@@ -228,6 +229,10 @@ func (w *Wheel) Now() time.Duration { return w.now }
 
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.counts.Pending }
+
+// Changes returns a number that grows when a timer goes into a slot or out of one. While it stays
+// the same, and Advance is not called, Next does as well.
+func (w *Wheel) Changes() uint64 { return w.changes }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
 // is pending. It is earlier only if the timer it was for has been stopped or moved away. While
@@ -395,6 +400,7 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 // older ones there come first. One that was extended has no order within its tick, and goes first:
 // what a callback adds that is due already ends the slot for this Advance.
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
+	w.changes++
 	level := max((bits.Len64((w.pos^tick)|slotMask)-1)/slotBits, w.moving>>slotBits)
 	assert(tick >= w.pos, "a timer before the hand")
 	at := slotAt(level, tick)
@@ -422,6 +428,7 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 
 // unlink takes a node out of its slot.
 func (w *Wheel) unlink(i uint32, n *node) {
+	w.changes++
 	at := int(n.slot & slotIndex)
 	s := &w.slots[at]
 	assert(!asserting || n.prev == 0 && s.first == i || w.node(n.prev).next == i, "a timer is not behind the one before it")
