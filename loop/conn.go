@@ -146,7 +146,7 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	if t == nil {
 		return tls.ConnectionState{}, false
 	}
-	return t.State(), true
+	return t.State()
 }
 
 // Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
@@ -350,11 +350,8 @@ func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
 func (c *Conn) rawSocket() engine.Socket {
-	switch s := c.sock.(type) {
-	case *tlsconn.Conn:
-		return s.Raw()
-	case *tlsStart:
-		return s.raw
+	if t, ok := c.sock.(*tlsconn.Conn); ok {
+		return t.Raw()
 	}
 	return c.sock
 }

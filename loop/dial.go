@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -71,9 +70,8 @@ type Dialer struct {
 	// http.ProxyFromEnvironment finds the one that the environment says.
 	Proxy *url.URL
 
-	// Control is called with each socket before it is bound and connects, as that of net.Dialer is.
-	// For TCP and unix it runs on a goroutine beside the loops; for udp it runs on the loop and
-	// must not wait. An error, or a panic, ends the attempt.
+	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
+	// on a goroutine beside the loops. An error, or a panic, ends the attempt.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -134,11 +132,7 @@ func (a *dialing) begin() {
 	a.stop = func(error) { cancel() }
 	l.server.newcomers.Go(func() {
 		defer cancel()
-		if a.isUDP() {
-			a.lookUp(ctx)
-		} else {
-			a.connect(ctx)
-		}
+		a.connect(ctx)
 	})
 }
 
@@ -207,23 +201,6 @@ func (l *Loop) Draining() bool {
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
-// localFor returns the address to bind a UDP socket to for remote. Zero means any.
-func (a *dialing) localFor(remote netip.AddrPort) netip.AddrPort {
-	from, ok := a.dialer.LocalAddr.(*net.UDPAddr)
-	if !ok || from == nil {
-		return netip.AddrPort{}
-	}
-	ip := from.AddrPort().Addr().Unmap()
-	switch {
-	case ip.IsValid() && !ip.IsUnspecified():
-	case remote.Addr().Is4():
-		ip = netip.IPv4Unspecified()
-	default:
-		ip = netip.IPv6Unspecified()
-	}
-	return netip.AddrPortFrom(ip, uint16(from.Port))
-}
-
 // wrap says what was tried, as package net does.
 func (a *dialing) wrap(err error, remote net.Addr) error {
 	return &net.OpError{Op: "dial", Net: a.network, Source: a.dialer.LocalAddr, Addr: remote, Err: err}
@@ -285,6 +262,12 @@ func (a *dialing) connect(ctx context.Context) {
 	nc, err := a.reach(ctx, net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()})
 	if err != nil {
 		failed(err)
+		return
+	}
+	if a.isUDP() {
+		if l.postUrgent(func() { a.openSession(nc) }) != nil {
+			_ = nc.Close()
+		}
 		return
 	}
 	var ip net.IP

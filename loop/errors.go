@@ -60,7 +60,6 @@ var (
 )
 
 var (
-	errTooEarly  = errors.New("more than 1 MiB of input before it could begin, and the socket cannot be paused")
 	errSpeaksTLS = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
 	errInputLost = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
 	errGoexited  = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")

@@ -492,6 +492,13 @@ func (c *Conn) hasPartialRecord() bool {
 	return ok && t.Partial()
 }
 
+// watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
+func (c *Conn) watchRecord() {
+	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
+	}
+}
+
 // checkFrame closes c if a frame has been unfinished for too long. Input that waits might be the
 // rest, so it is decoded before. A peer that never ends its message always has some, so for that
 // the loop has as much time as it was late.

@@ -96,13 +96,6 @@ func (s *sink) Closed(err error) {
 	c.loop.leave()
 }
 
-// Rested implements tlsconn.Rester: a record may have begun that is not whole.
-func (s *sink) Rested() {
-	if c := (*Conn)(s); c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
-		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
-	}
-}
-
 const (
 	// inputBudget is how long one connection's input is decoded at a stretch when it comes, as it
 	// may be one of many. laterBudget is that of input that has had to wait.

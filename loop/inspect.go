@@ -64,8 +64,7 @@ func (c *Conn) mustBeSound() {
 	c.require(!c.in.unread || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
 	c.require(c.idle.watch == nil || c.idle.watch.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
-	_, between := c.sock.(*tlsStart)
-	c.require(between == (c.tlsStart() != nil) && between == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
+	c.require((c.tlsStart() != nil) == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {
 		c.mustFlush()
 		return

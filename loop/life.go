@@ -98,7 +98,7 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 // rawSink returns what takes the input of c's socket, unless there is a layer of TLS between them.
 func (c *Conn) rawSink() engine.Sink {
 	if s := c.tlsStart(); s != nil {
-		return s
+		return s.tlsLayer
 	}
 	return (*sink)(c)
 }
@@ -423,7 +423,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 // lose.
 func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	l, end := c.loop, &c.extras.ending
-	handshaking := c.leaveTLS()
+	handshaking := c.leaveStart()
 	c.keepTLS()
 	sock, udp := c.sock, c.isUDP()
 	c.enter(stateClosed)

@@ -54,12 +54,14 @@ type listener struct {
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
 	net                   net.Listener
-	lastLocal, lastRemote net.IP            // of the last connection
-	packets               engine.PacketPort // in place of net, for UDP
-	control               engine.Control    // of that
-	dials                 bool              // what is made here is not accepted, but dialled
-	tls                   *tls.Config       // nil: plain
-	proxies               []netip.Prefix    // who sends PROXY headers
+	lastLocal, lastRemote net.IP         // of the last connection
+	packets               []net.Conn     // in place of net, for UDP: a socket for each loop
+	taken                 int            // of these, by their loops
+	local                 net.Addr       // of these
+	control               engine.Control // of these
+	dials                 bool           // what is made here is not accepted, but dialled
+	tls                   *tls.Config    // nil: plain
+	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
 	foreign               bool         // net is from outside
 	maxConns              int          // 0: no limit of its own
@@ -82,6 +84,9 @@ func (s *Server) listen(ctx context.Context) error {
 		}
 		if ln.isUDP() {
 			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: ln.control}, ln.network, ln.address, s.NumLoops)
+			if err == nil {
+				ln.local = ln.packets[0].LocalAddr()
+			}
 		} else {
 			ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
 			for began := time.Now(); s.inherited != nil && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < dyingFor; {
@@ -114,8 +119,8 @@ func (ln *listener) isUDP() bool { return strings.HasPrefix(ln.network, "udp") }
 
 // addr returns where ln listens.
 func (ln *listener) addr() net.Addr {
-	if ln.packets != nil {
-		return ln.packets.Addr()
+	if ln.local != nil {
+		return ln.local
 	}
 	return ln.net.Addr()
 }

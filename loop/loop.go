@@ -106,9 +106,6 @@ func newLoop(s *Server, index int) *Loop {
 		checks:      inspecting,
 	}
 	l.take = l.fire
-	if s.handshakers != nil {
-		l.tls = l.newTLSLoop()
-	}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	s.watchdog.Watch(&l.meter)

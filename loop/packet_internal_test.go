@@ -2,6 +2,7 @@ package loop
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -204,5 +205,42 @@ func testUDPLostIsCounted(t *testing.T) {
 		if n := r.Loop.count.load(); n[numMessages] != 2 || n[numLost] != 9 {
 			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n[numMessages], n[numLost])
 		}
+	}
+}
+
+// closed counts how often it was closed.
+type closed struct {
+	net.Conn
+	n int
+}
+
+func (c *closed) Close() error { c.n++; return nil }
+
+// A start that fails does not close a second time what a loop has taken: the number of the
+// descriptor may be another's by then.
+func TestUDPSocketsAreClosedOnce(t *testing.T) {
+	taken, left := new(closed), new(closed)
+	s := &Server{listeners: []*listener{{packets: []net.Conn{taken, left}, taken: 1}, {}}}
+	if s.closePackets(); taken.n != 0 || left.n != 1 {
+		t.Errorf("what was taken was closed %d times, the other one %d times", taken.n, left.n)
+	}
+}
+
+// Port 0 cannot be dialled: the kernel would take it, and refuse all that is sent.
+func TestUDPDialPortZero(t *testing.T) {
+	r := newRig(t, &Server{}, HandlerFunc(echoAll))
+	nc, err := net.Dial("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	a := &dialing{loop: r.Loop, address: "127.0.0.1:0", network: "udp", deadline: never, open: func(_ *Conn, err error) Handler {
+		failed = err
+		return nil
+	}}
+	a.openSession(nc)
+	var addr *net.AddrError
+	if !errors.As(failed, &addr) || nc.Close() == nil {
+		t.Errorf("got %v, or the socket is open", failed)
 	}
 }

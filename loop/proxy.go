@@ -157,6 +157,7 @@ func (a *arrival) proceed() (sink engine.Sink) {
 	cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
 	a.guarded = false // a header would be no TLS
 	a.tls = a.loop.newTLS(cfg, a.sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) { return a.open(t) }, a.failed)
+	a.tls.Start()
 	return a.tls
 }
 

@@ -68,7 +68,7 @@ type Server struct {
 	// protocol and the TLS handshake together. It is also for Conn.StartTLS.
 	HandshakeTimeout time.Duration `default:"10s"`
 
-	// MaxHandshakes is how many handshakes may wait for their clients after the ClientHello, where
+	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
 	// each takes 36 KB. For one more, the one that has waited longest is cut.
 	MaxHandshakes int `default:"1_024"`
 
@@ -231,16 +231,15 @@ type Server struct {
 	// which the process itself was stopped does not count.
 	BlockedAfter time.Duration `default:"100ms"`
 
-	listeners       []*listener
-	inherited       []Bound // by Mover
-	base            time.Time
-	engine          engine.Engine
-	loops           []*Loop
-	watchdog        *meter.Watchdog
-	jobs            jobs.Pool
-	handshakers     *tlsconn.Workers // nil without a listener for TLS
-	handshakersOnce sync.Once        // for Dialers
-	stage           atomic.Int32     // as below
+	listeners   []*listener
+	inherited   []Bound // by Mover
+	base        time.Time
+	engine      engine.Engine
+	loops       []*Loop
+	watchdog    *meter.Watchdog
+	jobs        jobs.Pool
+	handshakers *tlsconn.Workers
+	stage       atomic.Int32 // as below
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64

@@ -46,6 +46,7 @@ func (s *Server) prepare() error {
 		s.Logger = defaultLogger()
 	}
 	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
+	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
 		return nil // it only dials
 	}
@@ -68,9 +69,6 @@ func (s *Server) prepare() error {
 			return fmt.Errorf(uselessCodec, field)
 		}
 		s.listeners = append(s.listeners, ln)
-		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-		}
 	}
 	if !useful {
 		return fmt.Errorf(uselessCodec, "Server")

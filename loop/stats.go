@@ -197,10 +197,10 @@ func (l *Loop) show() {
 		l.count[numTimers].Store(uint64(l.wheel.Len()))
 	}
 	if l.tls != nil {
-		counts := l.tls.Counts()
+		counts := l.tls.Counts
 		l.count[numHandshakes].Store(counts.Done)
 		l.count[numHandshakesFailed].Store(counts.Failed)
-		l.count[numHandshakesPending].Store(uint64(l.tls.Handshakes()))
+		l.count[numHandshakesPending].Store(counts.Pending)
 	}
 	if l.checks {
 		l.check()

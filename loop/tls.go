@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -29,12 +27,11 @@ type tlsLayer struct {
 	failed func(error)
 }
 
-// newTLS puts TLS on a raw socket. When the handshake is done, opened returns the connection and
-// what takes its plaintext. A client's handshake begins with Start.
+// newTLS puts TLS on a raw socket. The handshake begins with Start. When it is done, opened returns
+// the connection and what takes its plaintext.
 func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsconn.Conn) (*Conn, engine.Sink),
 	failed func(error)) *tlsLayer {
 	if l.tls == nil {
-		l.server.needHandshakers()
 		l.tls = l.newTLSLoop()
 	}
 	t := &tlsLayer{loop: l, opened: opened, failed: failed}
@@ -45,12 +42,22 @@ func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsco
 // Opened implements tlsconn.Host.
 func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
 	t.conn, sink = t.opened(tc)
+	t.opened, t.failed = nil, nil // with all that they hold
 	return sink
 }
 
 // Failed implements tlsconn.Host.
 func (t *tlsLayer) Failed(err error) {
 	t.failed(err)
+}
+
+// Later implements tlsconn.Host.
+func (t *tlsLayer) Later() { t.loop.goOnSoon(t) }
+
+// GoOn implements waiting.
+func (t *tlsLayer) GoOn() {
+	t.Conn.GoOn()
+	t.conn.watchRecord()
 }
 
 // Readable implements engine.Sink. Records that are not whole are signs of life, too.
@@ -60,9 +67,7 @@ func (t *tlsLayer) Readable(p []byte) {
 		c.idle.lastRead = t.loop.now
 	}
 	t.Conn.Readable(p)
-	if c := t.conn; c != nil {
-		(*sink)(c).Rested()
-	}
+	t.conn.watchRecord()
 	t.loop.leave()
 }
 
@@ -82,44 +87,27 @@ func (t *tlsLayer) Closed(err error) {
 
 // isTLS reports whether c speaks TLS, or is about to.
 func (c *Conn) isTLS() bool {
-	switch c.sock.(type) {
-	case *tlsconn.Conn, *tlsStart:
-		return true
-	}
-	return false
-}
-
-// needHandshakers makes the workers, unless they are there.
-func (s *Server) needHandshakers() {
-	s.handshakersOnce.Do(func() {
-		if s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-		}
-	})
+	_, ok := c.sock.(*tlsconn.Conn)
+	return ok
 }
 
 // newTLSLoop returns what the TLS connections of l share.
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server
 	return tlsconn.NewLoop(tlsconn.LoopConfig{
-		Post: func(f func()) bool { return l.postUrgent(f) == nil },
-		After: func(d time.Duration, f func()) (stop func()) {
-			t := l.wheel.At(l.after(d), f)
-			return func() { l.wheel.Stop(t) }
-		},
-		Clock:     l.clock,
-		Later:     func(c *tlsconn.Conn) { l.goOnSoon(c) },
-		Linger:    func(sock engine.Socket, paused bool) { l.linger(sock, paused, nil) },
-		Pool:      &l.store.Pool,
-		Workers:   s.handshakers,
-		MaxParked: max(1, s.MaxHandshakes/s.NumLoops),
-		Panicked:  l.hookPanicked,
+		Post:       func(f func()) bool { return l.postUrgent(f) == nil },
+		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
+		Linger:     func(sock engine.Socket, paused bool) { l.linger(sock, paused, nil) },
+		Pool:       &l.store.Pool,
+		Workers:    s.handshakers,
+		MaxWaiting: max(1, s.MaxHandshakes/s.NumLoops),
+		Panicked:   l.hookPanicked,
 	})
 }
 
 // hookPanicked is panicked for a hook of a tls.Config, which may run beside the loop.
 func (l *Loop) hookPanicked(v any) error {
-	err := &PanicError{Value: v, Stack: debug.Stack()}
+	err := newPanicError(v)
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
 		l.count.add(numPanics, 1)
@@ -217,36 +205,19 @@ func (c *Conn) noHandshake() error {
 	if c.isBroken() {
 		return c.extras.broken
 	}
-	return startFailed(io.EOF)
+	return fmt.Errorf("TLS handshake: %w", io.ErrUnexpectedEOF)
 }
 
-// startFailed returns the reason of a handshake that ended with err before it had begun, in the
-// form of package tlsconn.
-func startFailed(err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("TLS handshake: %w", err)
-}
-
-// A tlsStart is a connection's way from plain text to TLS. The Conn sees it as a socket that takes
-// what was sent before StartTLS, and is full then until the handshake is done. To the raw socket it
-// is the Sink for as long as the handshake cannot begin.
+// A tlsStart is a connection's way from plain text to TLS. From StartTLS on the layer of TLS is
+// between the connection and its socket. It sends what waited then as it is, and is full until the
+// handshake is done.
 type tlsStart struct {
-	conn   *Conn
-	raw    engine.Socket
-	cfg    tlsconn.Config
-	done   func()       // the user's
-	before int          // bytes of the output that waits which are to go out as they are
-	early  []byte       // input that came before the handshake could begin
-	paused bool         // there is some, and the raw socket is not read
-	tls    *tlsLayer    // nil until the handshake begins
-	timer  timing.Timer // ends the handshake
-	ends   bool         // CloseWrite was called
-	over   bool         // the handshake has ended
+	*tlsLayer
+	done  func()       // the user's
+	timer timing.Timer // ends the handshake
 }
 
-// tlsStart returns what is between c and its socket from StartTLS on, until the handshake is done.
+// tlsStart returns how c goes from plain text to TLS, or nil.
 func (c *Conn) tlsStart() *tlsStart {
 	if c.extras == nil {
 		return nil
@@ -254,25 +225,30 @@ func (c *Conn) tlsStart() *tlsStart {
 	return c.extras.start
 }
 
-// beginTLS puts a tlsStart between c and its socket. The handshake itself begins when c's turn
+// beginTLS puts a layer of TLS between c and its socket. The handshake itself begins when c's turn
 // ends.
 func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
-	l := c.loop
-	s := &tlsStart{conn: c, raw: c.sock, cfg: cfg, done: done, before: c.pending()}
-	c.more().start, c.sock = s, s
+	l, raw := c.loop, c.sock
+	cfg.Plain, cfg.Sink = c.pending(), (*sink)(c)
+	s := &tlsStart{done: done}
+	s.tlsLayer = l.newTLS(cfg, raw, s.opened, s.failed)
+	s.conn = c
+	c.more().start, c.sock = s, s.Conn
+	if c.at() != stateOpening { // otherwise begin returns it
+		raw.Divert(s.tlsLayer)
+	}
 	c.pause(startingTLS)
 	c.forgetFrame()
-	if c.at() != stateOpening { // otherwise begin returns it
-		s.raw.Divert(s)
-	}
-	s.timer = l.wheel.At(l.after(l.server.HandshakeTimeout), s.late)
+	s.timer = l.wheel.At(l.after(l.server.HandshakeTimeout), func() {
+		s.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, l.server.HandshakeTimeout), false)
+	})
 	c.touch()
 }
 
 // dropInput drops what is left over, or gives it to the handshake, whose beginning it is.
 func (c *Conn) dropInput() {
-	if s := c.tlsStart(); s != nil {
-		s.early = append(s.early, c.in.decoder.LeftOver()...)
+	if s := c.tlsStart(); s != nil && c.in.decoder.Buffered() > 0 {
+		s.Conn.Readable(c.in.decoder.LeftOver())
 	}
 	c.in.decoder.Release()
 }
@@ -281,46 +257,25 @@ func (c *Conn) dropInput() {
 // message is in hand any more, so that what is left of the input belongs to the handshake.
 func (s *tlsStart) goOn() {
 	c := s.conn
-	if s.tls != nil || c.isClosed() {
+	if c.isClosed() {
 		return
 	}
 	c.dropInput()
-	end := c.isClosing() && (c.out.box == nil || c.extras.ending.discard) // nothing waits for the handshake
-	if s.before == 0 && !end {
-		s.begin()
-	}
-}
-
-func (s *tlsStart) begin() {
-	c := s.conn
-	s.tls = c.loop.newTLS(s.cfg, s.raw, s.opened, s.failed)
-	s.tls.conn = c
-	s.raw.Divert(s.tls)
-	if s.paused || c.in.unread {
-		s.raw.Resume()
+	if c.in.unread {
 		c.in.unread = false
+		s.Raw().Resume()
 	}
-	early := s.early
-	s.early = nil
-	if s.cfg.Client {
-		s.tls.Start()
-	}
-	if len(early) > 0 {
-		s.tls.Conn.Readable(early)
+	if !c.isClosing() || c.out.box != nil && !c.extras.ending.discard { // otherwise nothing waits for it
+		s.Start()
 	}
 }
 
 // opened is told that the handshake is done.
-func (s *tlsStart) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
+func (s *tlsStart) opened(*tlsconn.Conn) (*Conn, engine.Sink) {
 	c := s.conn
 	c.loop.wheel.Stop(s.timer)
-	s.over = true
-	c.extras.start, c.sock = nil, t
+	c.extras.start = nil
 	c.in.pauses &^= startingTLS
-	c.in.unread = false
-	if s.ends {
-		t.CloseWrite()
-	}
 	if b := c.out.box; b != nil {
 		b.Blocked = false // the end of the turn writes
 		c.touch()
@@ -331,118 +286,21 @@ func (s *tlsStart) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
 	return c, (*sink)(c)
 }
 
-// failed is told that there will be no TLS. The layer of TLS sees to the raw socket.
+// failed is told that there will be no TLS. Output that waits for the handshake is not worth
+// flushing. The layer of TLS sees to the raw socket.
 func (s *tlsStart) failed(err error) {
-	if !s.over {
-		s.over = true
-		s.fail(err)
+	if c := s.conn; !c.isClosed() {
+		c.abort(err)
+		c.touch() // it may have been flushing
 	}
 }
 
-// fail closes the connection. Output that waits for the handshake is not worth flushing.
-func (s *tlsStart) fail(err error) {
-	s.conn.abort(err)
-	s.conn.touch() // it may have been flushing
-}
-
-func (s *tlsStart) late() {
-	err := fmt.Errorf("%w after %v", ErrHandshakeTimeout, s.conn.loop.server.HandshakeTimeout)
-	if s.tls != nil {
-		s.tls.Abort(err, false)
-	} else {
-		s.fail(startFailed(err))
-	}
-}
-
-// leaveTLS is part of c's end. It reports whether a handshake has begun: if not, c is plain again.
-func (c *Conn) leaveTLS() (handshaking bool) {
+// leaveStart is part of c's end. It reports whether c is still on its way to TLS.
+func (c *Conn) leaveStart() bool {
 	s := c.tlsStart()
-	if s == nil {
-		return false
+	if s != nil {
+		c.loop.wheel.Stop(s.timer)
+		c.in.pauses &^= startingTLS
 	}
-	c.loop.wheel.Stop(s.timer)
-	c.in.pauses &^= startingTLS
-	if s.tls != nil || c.sock == nil {
-		return s.tls != nil
-	}
-	c.sock = s.raw
-	if s.paused {
-		c.in.unread = true
-	}
-	return false
-}
-
-// Readable implements engine.Sink.
-func (s *tlsStart) Readable(p []byte) {
-	l := s.conn.loop
-	l.enter()
-	s.conn.idle.lastRead = l.now
-	s.early = append(s.early, p...)
-	if s.paused = s.paused || s.raw.Pause() == nil; !s.paused && len(s.early) > maxHeld {
-		s.fail(startFailed(errTooEarly))
-	}
-	l.leave()
-}
-
-// Writable implements engine.Sink.
-func (s *tlsStart) Writable() { (*sink)(s.conn).Writable() }
-
-// Closed implements engine.Sink.
-func (s *tlsStart) Closed(err error) {
-	s.conn.loop.enter()
-	s.conn.loseSocket()
-	s.fail(startFailed(err))
-	s.conn.loop.leave()
-}
-
-// Write implements engine.Socket.
-func (s *tlsStart) Write(p []byte) (n int, err error) {
-	if s.before > 0 {
-		n, err = s.raw.Write(p[:min(len(p), s.before)])
-		s.before -= n
-	}
-	return n, err
-}
-
-// NotifyWritable implements engine.Socket. The end of the handshake is the call that it promises.
-func (s *tlsStart) NotifyWritable() bool { return s.before == 0 || s.raw.NotifyWritable() }
-
-// Pending implements engine.Socket.
-func (s *tlsStart) Pending() bool {
-	if s.tls != nil {
-		return s.tls.Pending()
-	}
-	return len(s.early) > 0 || s.raw.Pending()
-}
-
-// Unsent implements engine.Socket.
-func (s *tlsStart) Unsent() int {
-	if s.tls != nil {
-		return s.tls.Unsent()
-	}
-	return s.raw.Unsent()
-}
-
-// Pause implements engine.Socket: the handshake must be read, and what comes after it asks again.
-func (s *tlsStart) Pause() error { return nil }
-
-// Resume implements engine.Socket.
-func (s *tlsStart) Resume() {}
-
-// CloseWrite implements engine.Socket.
-func (s *tlsStart) CloseWrite() { s.ends = true }
-
-// Divert implements engine.Socket: there is nobody whose input it could be.
-func (s *tlsStart) Divert(engine.Sink) {}
-
-// Linger implements engine.Socket.
-func (s *tlsStart) Linger() bool { return false }
-
-// Close implements engine.Socket.
-func (s *tlsStart) Close(hard bool) {
-	if s.over {
-		return
-	}
-	s.over = true
-	s.tls.Abort(net.ErrClosed, hard)
+	return s != nil
 }

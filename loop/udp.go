@@ -1,15 +1,12 @@
 package loop
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -277,20 +274,12 @@ func (s *udpSession) Close(bool) {
 	delete(s.port.sessions, s.sessionKey)
 }
 
-// servePackets begins to receive, on all loops, for each listener of UDP.
+// servePackets has the loops receive, for each listener of UDP.
 func (s *Server) servePackets() error {
 	for _, ln := range s.listeners {
-		if ln.packets == nil {
-			continue
-		}
-		for _, l := range s.loops {
-			p := newPacketPort(l, ln, ln.packets.Addr())
-			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
-				p.to = to
-				l.ports = append(l.ports, p)
-				return p
-			})
-			if err != nil {
+		for i, nc := range ln.packets {
+			ln.taken++
+			if err := s.loops[i].servePackets(ln, nc); err != nil {
 				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
 			}
 		}
@@ -298,11 +287,33 @@ func (s *Server) servePackets() error {
 	return nil
 }
 
+// servePackets has the loop receive, and waits until it does.
+func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
+	result := make(chan error, 1)
+	err := l.postUrgent(func() {
+		p := newPacketPort(l, ln, ln.local)
+		var err error
+		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
+			l.ports = append(l.ports, p)
+		}
+		result <- err
+	})
+	if err != nil {
+		return errors.Join(err, nc.Close())
+	}
+	select {
+	case err = <-result:
+	case <-l.ended:
+		err = engine.ErrEnded
+	}
+	return err
+}
+
 // closePackets ends the UDP sockets that no loop has taken.
 func (s *Server) closePackets() {
 	for _, ln := range s.listeners {
-		if ln.packets != nil {
-			_ = ln.packets.Close()
+		for _, nc := range ln.packets[ln.taken:] {
+			_ = nc.Close()
 		}
 	}
 }
@@ -315,70 +326,22 @@ func (l *Loop) closePorts() {
 	l.ports = nil
 }
 
-// lookUp looks the name up, beside the loop, and goes on with its addresses on the loop.
-func (a *dialing) lookUp(ctx context.Context) {
-	remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
-	_ = a.loop.postUrgent(func() {
-		switch {
-		case !a.isWanted():
-		case err != nil:
-			a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-		default:
-			a.connectPackets(remotes)
-		}
-	})
-}
-
-// lookUp returns the addresses of a name, of a family: "4", "6", or "" for both. No host means this
-// machine.
-func lookUp(ctx context.Context, family, address string) (all []netip.AddrPort, err error) {
-	host, service, err := net.SplitHostPort(address)
+// openSession brings a session to life with a socket that is connected.
+func (a *dialing) openSession(nc net.Conn) {
+	l, remote := a.loop, nc.RemoteAddr()
+	if to, ok := remote.(*net.UDPAddr); ok && to.Port == 0 {
+		_ = nc.Close() // the kernel takes it, and would refuse all that is sent
+		a.fail(a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, remote))
+		return
+	}
+	p := &packetPort{loop: l, local: nc.LocalAddr()}
+	to, err := l.server.engine.ServePacket(l.index, nc, p)
 	if err != nil {
-		return nil, err
+		a.fail(a.wrap(err, remote))
+		return
 	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "udp"+family, service)
-	if err != nil {
-		return nil, err
-	}
-	if host == "" && family == "6" {
-		host = "::1"
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, cmp.Or(host, "127.0.0.1"))
-	for _, ip := range ips {
-		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
-	}
-	return all, err
-}
-
-// connectPackets opens a session with the first address for which that can be done: one of a family
-// that this machine, or the local address, does not have is passed over.
-func (a *dialing) connectPackets(remotes []netip.AddrPort) {
-	var first error
-	for _, remote := range remotes {
-		err := a.tryPackets(remote)
-		if err == nil {
-			return
-		}
-		first = cmp.Or(first, err)
-	}
-	a.fail(first)
-}
-
-// tryPackets opens the session.
-func (a *dialing) tryPackets(remote netip.AddrPort) error {
-	l := a.loop
-	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
-		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
-	}
-	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), a.localFor(remote), remote, p)
-	if err != nil {
-		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
-	}
-	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
-	p.only = &udpSession{port: p}
-	if c, _ := a.bringUp(p.only, p.local, net.UDPAddrFromAddrPort(remote)); c == nil {
+	p.to, p.only = to, &udpSession{port: p}
+	if c, _ := a.bringUp(p.only, p.local, remote); c == nil {
 		to.Close()
 	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +21,7 @@ import (
 type cutter struct {
 	mu   sync.Mutex
 	mode cut
+	cuts atomic.Int64 // how often
 }
 
 type cut string
@@ -67,6 +69,7 @@ func (c cutConn) Write(b []byte) (int, error) {
 func (c cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.cutter.is(cutAnswers) {
+		c.cutter.cuts.Add(1)
 		c.Conn.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
@@ -148,4 +151,21 @@ func cutting(t *testing.T, k *cutter, client redis.UniversalClient) redis.Univer
 	}
 	t.Cleanup(func() { client.Close() })
 	return client
+}
+
+// A message that was never sent, as the answer to what precedes the first one was lost, is tried
+// again.
+func TestAnswerLostBeforeTheFirstMessage(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		k := &cutter{}
+		n := startNode(t, cutting(t, k, connect()), settled())
+		sp := newSpeaker(t, n, "room", "s")
+		k.set(cutAnswers)
+		sp.say(1, 10)
+		eventually(t, "it failed", func() bool { return k.cuts.Load() > 0 })
+		k.set(cutNothing)
+		if taken := sp.settled(t); taken != 1 {
+			t.Errorf("it is not taken: %v", sp.unclear["s:1"])
+		}
+	})
 }

@@ -22,6 +22,8 @@ func classify(err error) outcome {
 	var answered redis.Error
 	var op *net.OpError
 	switch {
+	case errors.Is(err, errUnsent):
+		return later
 	case errors.As(err, &answered):
 		switch errorCode(answered) {
 		case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS", "NOLEASE":
@@ -30,8 +32,7 @@ func classify(err error) outcome {
 			return unclear
 		}
 		return refused
-	case errors.Is(err, errUnknown), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.As(err, &op) && op.Op == "dial":
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &op) && op.Op == "dial":
 		return later
 	}
 	return unclear

@@ -7,22 +7,24 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Messages that never come back, as the subscription was lost meanwhile, do not pile up.
+// Messages that never come back, as the subscription was lost meanwhile, do not pile up. What may
+// still be on its way is kept.
 func TestExceptsOfLostMessages(t *testing.T) {
-	r := &room{}
-	long, soon := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
-	for seq := range uint64(10 * maxExcepts) {
-		r.except(&outgoing{seq: seq, deadline: long}, loop.Ref{})
-	}
-	if n := len(r.excepts); n > maxExcepts {
-		t.Errorf("%d are kept", n)
-	}
-	for seq := range uint64(3 * maxExcepts) {
-		r.except(&outgoing{seq: 1<<32 + seq, deadline: soon}, loop.Ref{})
-	}
-	for seq := range uint64(3 * maxExcepts) {
-		if _, ok := r.excepts[1<<32+seq]; !ok {
-			t.Fatalf("number %d is forgotten, and still on its way", seq)
+	r := &room{hub: &Hub{cfg: Config{PublishTimeout: time.Hour}}}
+	const each = 100
+	for seq := range uint64(10 * each) {
+		if seq%each == 0 {
+			r.renewAt = time.Time{} // as if an hour had passed
 		}
+		r.except(seq, loop.Ref{})
+	}
+	if n := len(r.excepts[0]) + len(r.excepts[1]); n != 2*each {
+		t.Errorf("%d are kept, want those of two hours", n)
+	}
+	for seq := uint64(8 * each); seq < 10*each; seq++ {
+		r.unexcept(seq)
+	}
+	if n := len(r.excepts[0]) + len(r.excepts[1]); n != 0 {
+		t.Errorf("%d are kept that have come back", n)
 	}
 }

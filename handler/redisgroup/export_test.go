@@ -100,7 +100,7 @@ func ClaimsOf(h *Hub) string { return h.keys.claims() }
 func Excepts(h *Hub) (n int) {
 	for _, r := range h.all() {
 		r.mu.Lock()
-		n += len(r.excepts)
+		n += len(r.excepts[0]) + len(r.excepts[1])
 		r.mu.Unlock()
 	}
 	return n

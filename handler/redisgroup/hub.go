@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -128,8 +127,7 @@ func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
-		l.mu.Lock() // none begins to run any more
-		l.mu.Unlock()
+		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
 	_ = await(ctx, func() error { h.wg.Wait(); return nil })
@@ -333,22 +331,12 @@ type room struct {
 	forgotten atomic.Bool // another room may have its channel
 
 	mu      sync.Mutex
-	excepts map[uint64]excepted  // by message of ours: who does not get it
-	sweepAt int                  // how many of them are too many
-	users   map[string]*presence // by user, in ordered rooms
-	untold  bool                 // Redis will be told of them
+	excepts [2]map[uint64]loop.Ref // by message of ours: who does not get it when it comes back; the newer first
+	renewAt time.Time              // the older are forgotten then
+	users   map[string]*presence   // by user, in ordered rooms
+	untold  bool                   // Redis will be told of them
 	order   order
 }
-
-// An excepted does not get a message of ours when it comes back.
-type excepted struct {
-	ref   loop.Ref
-	until time.Time
-}
-
-// maxExcepts is from how many on it is looked whether they are still on their way: a message whose
-// subscription was lost meanwhile never comes back.
-const maxExcepts = 1024
 
 // publishExcept queues o, which ref does not get when it comes back to r.
 func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
@@ -359,26 +347,28 @@ func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	defer r.mu.Unlock()
 	err := h.publish(o)
 	if err == nil {
-		r.except(o, ref)
+		r.except(o.seq, ref)
 	}
 	return err
 }
 
-// except notes who does not get o. r.mu is held.
-func (r *room) except(o *outgoing, ref loop.Ref) {
-	if r.excepts == nil {
-		r.excepts = make(map[uint64]excepted)
+// except notes who does not get a message, for the time in which it may be published: one that is
+// lost, or whose subscription is, never comes back. r.mu is held.
+func (r *room) except(seq uint64, ref loop.Ref) {
+	if now := time.Now(); now.After(r.renewAt) {
+		r.excepts = [2]map[uint64]loop.Ref{make(map[uint64]loop.Ref), r.excepts[0]}
+		r.renewAt = now.Add(r.hub.cfg.PublishTimeout)
 	}
-	if now := time.Now(); len(r.excepts) >= max(maxExcepts, r.sweepAt) {
-		maps.DeleteFunc(r.excepts, func(_ uint64, e excepted) bool { return now.After(e.until) })
-		r.sweepAt = 2 * len(r.excepts)
-	}
-	r.excepts[o.seq] = excepted{ref, o.deadline}
+	r.excepts[0][seq] = ref
 }
 
 // unexcept returns who does not get a message, and forgets it. r.mu is held.
-func (r *room) unexcept(seq uint64) loop.Ref {
-	e := r.excepts[seq]
-	delete(r.excepts, seq)
-	return e.ref
+func (r *room) unexcept(seq uint64) (ref loop.Ref) {
+	for _, excepts := range r.excepts {
+		if except, ok := excepts[seq]; ok {
+			delete(excepts, seq)
+			ref = except
+		}
+	}
+	return ref
 }

@@ -2,7 +2,6 @@ package redisgroup
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -166,38 +165,28 @@ func (k *keeper) rejoin(dead string) {
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
 }
 
-// reapBuckets is for how many buckets one round trip looks for rooms of a dead node.
-const reapBuckets = 256
-
 // reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
 // can be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	for first := 0; first < h.keys.buckets; first += reapBuckets {
-		n := min(reapBuckets, h.keys.buckets-first)
-		pipe := h.masters.client.Pipeline()
-		rooms := make([]*redis.StringSliceCmd, n)
-		for i := range n {
-			pipe.Set(ctx, h.keys.tombstone(first+i, dead), 1, time.Hour)
-			rooms[i] = pipe.SMembers(ctx, h.keys.joined(first+i, dead))
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return err
-		}
-		for _, cmd := range rooms {
-			for _, room := range cmd.Val() {
-				if err := k.reapRoom(ctx, dead, room); err != nil {
-					return err
-				}
+	pipe := h.masters.client.Pipeline()
+	rooms := make([]*redis.StringSliceCmd, h.keys.buckets)
+	for bucket := range rooms {
+		pipe.Set(ctx, h.keys.tombstone(bucket, dead), 1, time.Hour)
+		rooms[bucket] = pipe.SMembers(ctx, h.keys.joined(bucket, dead))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for _, cmd := range rooms {
+		for _, room := range cmd.Val() {
+			if err := k.reapRoom(ctx, dead, room); err != nil {
+				return err
 			}
 		}
 	}
 	keys := []string{h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping()}
-	err := forgetScript.Run(ctx, h.masters.client, keys, dead).Err()
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	return err
+	return forgetScript.Run(ctx, h.masters.client, keys, dead).Err()
 }
 
 // reapUsers is how many users of a room one script removes.

@@ -174,8 +174,8 @@ func (l *lane) take() (batch []*outgoing) {
 	return batch
 }
 
-// landed is called when a batch is done with, but for what has to be sent again. It returns what
-// has waited for too long, and once the Hub is closed all that is left.
+// landed is called when a batch is done with, but for what has to be sent again. If that is
+// something it returns what has waited for too long, and once the Hub is closed all that is left.
 func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,6 +187,9 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	}
 	l.flight = 0
 	now, closed := time.Now(), l.hub.ctx.Err() != nil
+	if len(again) == 0 && !closed {
+		return nil
+	}
 	l.items = slices.DeleteFunc(append(again, l.items...), func(o *outgoing) bool {
 		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
 			return false
@@ -243,7 +246,9 @@ func (l *lane) giveUp(late []*outgoing) {
 		case l.hub.ctx.Err() != nil:
 			err = ErrClosed
 		}
-		err = fmt.Errorf("%w: %w", err, l.failure)
+		if l.failure != nil {
+			err = fmt.Errorf("%w: %w", err, l.failure)
+		}
 		if o.op == opAsk {
 			o.ask.refuse(err)
 		} else if o.message() {
@@ -278,18 +283,18 @@ func requests(batch []*outgoing) (all []*request) {
 }
 
 var (
-	errUnknown = errors.New("redisgroup: the server is not known")
-	errAnswer  = errors.New("redisgroup: an answer of Redis that was not expected")
+	errUnsent = errors.New("redisgroup: nothing was sent, as the server does not answer or is not known")
+	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
 // exchange sends a batch in one round trip. An error is about all of it.
 func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 	ctx, client := l.hub.ctx, l.hub.masters.link(l.bucket).client
 	if client == nil {
-		return nil, errUnknown
+		return nil, errUnsent
 	}
 	if err := l.introduce(client, batch); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	all, pipe := requests(batch), client.Pipeline()
 	for _, r := range all {
@@ -309,11 +314,13 @@ func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
 			r.cmd = l.queueScript(ctx, pipe, s, keys, args)
 		}
 	}
-	err := await(ctx, func() error {
+	if await(ctx, func() error {
 		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
 		return nil
-	})
-	return all, err
+	}) != nil {
+		return nil, ErrUncertain // the Hub is closed
+	}
+	return all, nil
 }
 
 // A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a

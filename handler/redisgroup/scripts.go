@@ -1,29 +1,13 @@
 package redisgroup
 
 import (
-	_ "embed"
+	"embed"
 
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed lua/append.lua
-	appendLua string
-	//go:embed lua/publish.lua
-	publishLua string
-	//go:embed lua/catchup.lua
-	catchUpLua string
-	//go:embed lua/history.lua
-	historyLua string
-	//go:embed lua/lease.lua
-	leaseLua string
-	//go:embed lua/reap.lua
-	reapLua string
-	//go:embed lua/claim.lua
-	claimLua string
-	//go:embed lua/forget.lua
-	forgetLua string
-)
+//go:embed lua/*.lua
+var luaFiles embed.FS
 
 // A script is a program that Redis runs. It is sent by its hash, and whole where that is not known.
 type script struct {
@@ -31,14 +15,25 @@ type script struct {
 	source string
 }
 
-func newScript(source string) *script { return &script{redis.NewScript(source), source} }
+// newScript returns the script in files of lua, one after the other.
+func newScript(files ...string) *script {
+	var source string
+	for _, file := range files {
+		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
+		if err != nil {
+			panic(err) // the program was built without it
+		}
+		source += string(text)
+	}
+	return &script{redis.NewScript(source), source}
+}
 
 var (
-	publishScript = newScript(appendLua + publishLua)
-	reapScript    = newScript(appendLua + reapLua)
-	catchUpScript = newScript(appendLua + catchUpLua)
-	historyScript = newScript(appendLua + historyLua)
-	leaseScript   = newScript(leaseLua)
-	claimScript   = newScript(claimLua)
-	forgetScript  = newScript(forgetLua)
+	publishScript = newScript("append", "publish")
+	reapScript    = newScript("append", "reap")
+	catchUpScript = newScript("append", "catchup")
+	historyScript = newScript("append", "history")
+	leaseScript   = newScript("lease")
+	claimScript   = newScript("claim")
+	forgetScript  = newScript("forget")
 )

@@ -294,8 +294,9 @@ func (l *link) answered(kind, channel string) error {
 		if s == nil {
 			return nil // it was asked for
 		}
+		r := s.room
 		l.mu.Unlock()
-		s.room.lostSubscription() // before it can be subscribed to anew
+		r.lostSubscription() // before it can be subscribed to anew
 		l.mu.Lock()
 		delete(l.have, channel)
 		l.hub.masters.reload()

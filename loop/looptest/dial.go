@@ -3,6 +3,7 @@ package looptest
 import (
 	"context"
 	"net"
+	"strings"
 	"syscall"
 )
 
@@ -65,6 +66,9 @@ func (b *Backend) Accept() *Peer {
 // Dial implements engine.Engine.
 func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	local := d.LocalAddr
+	if strings.HasPrefix(network, "udp") {
+		return dialUDP(local, network, address)
+	}
 	to := backendAddr{network, address}
 	m.mu.Lock()
 	b := m.backends[to]

@@ -144,15 +144,14 @@ func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n.backends[netip.MustParseAddrPort(address)] = &UDPBackend{answer: answer}
 }
 
-// memPort implements engine.PacketPort.
+// A memPort is a UDP address of the Server.
 type memPort struct {
-	memory *memory
-	addr   net.Addr
-	loops  []*memPackets
+	addr  net.Addr
+	loops []*memPackets
 }
 
 // ListenPacket implements engine.Engine.
-func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, address string, n int) (engine.PacketPort, error) {
+func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, address string, n int) ([]net.Conn, error) {
 	addr, err := net.ResolveUDPAddr(network, address)
 	if err != nil {
 		return nil, err
@@ -163,23 +162,13 @@ func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, ad
 	if addr.Port == 0 {
 		addr.Port = 50000 + len(d.ports)
 	}
-	p := &memPort{memory: m, addr: addr, loops: make([]*memPackets, n)}
+	p := &memPort{addr: addr, loops: make([]*memPackets, n)}
 	d.ports = append(d.ports, p)
-	return p, nil
-}
-
-func (p *memPort) Addr() net.Addr { return p.addr }
-
-func (p *memPort) Close() error { return nil }
-
-// Serve implements engine.PacketPort.
-func (p *memPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	s := &memPackets{memory: p.memory, loop: p.memory.At(loop)}
-	p.loops[loop] = s
-	return engine.Call(s.loop, func() error {
-		s.sink = open(s)
-		return nil
-	})
+	all := make([]net.Conn, n)
+	for i := range all {
+		all[i] = memUDP{local: addr, port: p}
+	}
+	return all, nil
 }
 
 // arrive brings a datagram to the loop of its peer.
@@ -205,13 +194,42 @@ func (s *memPackets) arrive(d engine.Datagram) {
 	})
 }
 
-// ConnectPacket implements engine.Engine.
-func (m *memory) ConnectPacket(loop int, _ engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	if !local.IsValid() {
-		local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
+// ServePacket implements engine.Engine.
+func (m *memory) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	u := nc.(memUDP)
+	s := &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: u.remote}
+	if u.port != nil {
+		u.port.loops[loop] = s
 	}
-	return &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: remote}, local, nil
+	return s, nil
+}
+
+// memUDP is a socket for ServePacket.
+type memUDP struct {
+	net.Conn // nil: what is not implemented here must not be called
+	local    net.Addr
+	port     *memPort       // that is bound to it
+	remote   netip.AddrPort // of one that was dialled
+}
+
+func (c memUDP) LocalAddr() net.Addr  { return c.local }
+func (c memUDP) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.remote) }
+func (c memUDP) Close() error         { return nil }
+
+// dialUDP is Dial for UDP. No host means this machine.
+func dialUDP(local net.Addr, network, address string) (net.Conn, error) {
+	to, err := net.ResolveUDPAddr(network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Err: err}
+	}
+	if to.IP == nil {
+		to.IP = net.IPv4(127, 0, 0, 1)
+	}
+	if local == nil {
+		local = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+	}
+	remote := to.AddrPort()
+	return memUDP{local: local, remote: netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())}, nil
 }
 
 func (s *memPackets) Send(p []byte, peer netip.AddrPort, _ netip.Addr) error {

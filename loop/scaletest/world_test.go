@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -274,10 +273,10 @@ func (w *world) Dial(context.Context, net.Dialer, string, string) (net.Conn, err
 	return nil, errNoDialing
 }
 
-func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, int) (engine.PacketPort, error) {
+func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, int) ([]net.Conn, error) {
 	return nil, errNoDialing
 }
 
-func (w *world) ConnectPacket(int, engine.Control, netip.AddrPort, netip.AddrPort, engine.PacketSink) (engine.Packets, netip.AddrPort, error) {
-	return nil, netip.AddrPort{}, errNoDialing
+func (w *world) ServePacket(int, net.Conn, engine.PacketSink) (engine.Packets, error) {
+	return nil, errNoDialing
 }

@@ -9,3 +9,4 @@ redis.call('DEL', KEYS[3])
 redis.call('HDEL', KEYS[4], ARGV[1])
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
+return 1

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math"
 	"net"
-	"net/netip"
 	"time"
 )
 
@@ -49,16 +48,16 @@ type Engine interface {
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
-	// is for Enroll.
+	// is for Enroll, or for ServePacket.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
-	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
-	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
+	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the system
+	// cannot share a port. It may be called before Start.
+	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error)
 
-	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address, and returns its
-	// own. control, which may be nil, is called meanwhile.
-	ConnectPacket(loop int, control Control, local, remote netip.AddrPort, sink PacketSink) (
-		Packets, netip.AddrPort, error)
+	// ServePacket gives a loop, on which it is called, a socket that ListenPacket or Dial has made.
+	// It is the engine's then, also with an error.
+	ServePacket(loop int, nc net.Conn, sink PacketSink) (Packets, error)
 
 	// Lost says, on the loop, that its goroutine is ending because a callback called
 	// runtime.Goexit: it will never answer again.

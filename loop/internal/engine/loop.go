@@ -13,21 +13,3 @@ type Loop interface {
 	// Ended returns a channel that is closed when the loop has ended.
 	Ended() <-chan struct{}
 }
-
-// Call runs f on a loop, and waits for it. ErrEnded: the loop ends, and f was not called, or has
-// ended it.
-func Call(l Loop, f func() error) error {
-	result := make(chan error, 1)
-	l.Execute(func() { result <- f() })
-	select {
-	case err := <-result:
-		return err
-	case <-l.Ended():
-	}
-	select {
-	case err := <-result:
-		return err
-	default:
-		return ErrEnded
-	}
-}

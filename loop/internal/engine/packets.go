@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"net"
 	"net/netip"
 	"syscall"
 )
@@ -9,21 +8,6 @@ import (
 // Control is called with a socket before it is bound, or connects, as that of net.ListenConfig and
 // net.Dialer is. nil: there is nothing to do.
 type Control = func(network, address string, c syscall.RawConn) error
-
-// A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
-// share it. Each peer of it stays on one loop.
-type PacketPort interface {
-	// Addr returns the address, with the real port.
-	Addr() net.Addr
-
-	// Serve begins to receive on a loop, where open is called before anything else, and waits until
-	// that has returned; so it is not for loops. The Packets are the loop's from then on, which has
-	// to close them. It must be called for all loops, one after the other.
-	Serve(loop int, open func(Packets) PacketSink) error
-
-	// Close ends a port that is not served yet on all loops. Any goroutine may call it.
-	Close() error
-}
 
 // A Datagram is one that came in.
 type Datagram struct {

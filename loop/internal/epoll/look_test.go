@@ -25,7 +25,7 @@ func TestAgainLooksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	port, boxes := servePackets(t, r, "udp", "127.0.0.1:0")
-	udp, err := net.Dial("udp", port.Addr().String())
+	udp, err := net.Dial("udp", port.String())
 	if err != nil {
 		t.Fatal(err)
 	}

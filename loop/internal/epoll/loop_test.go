@@ -7,6 +7,9 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
@@ -116,4 +119,54 @@ func (r *rig) dialled(t *testing.T) (*ear, net.Conn) {
 	peer := wait(t, accepted, "the peer")
 	t.Cleanup(func() { _ = peer.Close() })
 	return sink, peer
+}
+
+// told is a pollee that does something when it is told of an event.
+type told func()
+
+func (f told) polled(uint32) { f() }
+func (told) release()        {}
+
+// An event that was taken together with the one that has ended its socket reaches nobody, not even
+// what has begun to be watched meanwhile.
+func TestEventsOfWhatHasEnded(t *testing.T) {
+	l, err := newLoop(&Engine{host: newRig(t, 1)}, 0, time.Now())
+	defer l.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pipes [3][2]*os.File
+	for i := range pipes {
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		defer out.Close()
+		pipes[i] = [2]*os.File{in, out}
+	}
+	watch := func(i int, f func()) int32 {
+		place, err := l.add(int(pipes[i][0].Fd()), unix.EPOLLIN, told(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place
+	}
+	var places [2]int32
+	calls := 0
+	for i := range places {
+		places[i] = watch(i, func() { // both have an event: the first that hears of it ends both
+			calls++
+			l.remove(places[0], int(pipes[0][0].Fd()))
+			l.remove(places[1], int(pipes[1][0].Fd()))
+			watch(2, func() { t.Error("what is new was told of an event of what has ended") })
+		})
+		if _, err := pipes[i][1].Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.rounds(0)
+	if calls != 1 {
+		t.Errorf("%d events of two that end each other", calls)
+	}
 }

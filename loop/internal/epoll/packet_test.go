@@ -44,15 +44,16 @@ func newBox(loop int) *box {
 }
 
 // servePackets serves network on all loops.
-func servePackets(t *testing.T, r *rig, network, address string) (port engine.PacketPort, boxes []*box) {
+func servePackets(t *testing.T, r *rig, network, address string) (addr net.Addr, boxes []*box) {
 	t.Helper()
-	port, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, address, len(r.loops))
+	all, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, address, len(r.loops))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.loops {
+	addr = all[0].LocalAddr()
+	for i, nc := range all {
 		b := newBox(i)
-		err := port.Serve(i, func(to engine.Packets) engine.PacketSink { b.to = to; return b })
+		r.do(i, func() { b.to, err = r.ServePacket(i, nc, b) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,13 +64,13 @@ func servePackets(t *testing.T, r *rig, network, address string) (port engine.Pa
 			r.do(i, b.to.Close)
 		}
 	})
-	return port, boxes
+	return addr, boxes
 }
 
 func TestPacketsOfAllSizes(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
-		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
-		c, err := net.Dial("udp", port.Addr().String())
+		addr, _ := servePackets(t, r, "udp", "127.0.0.1:0")
+		c, err := net.Dial("udp", addr.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,10 +90,10 @@ func TestPacketsOfAllSizes(t *testing.T) {
 // some.
 func TestPacketsPeersStay(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
-		port, boxes := servePackets(t, r, "udp", "127.0.0.1:0")
+		addr, boxes := servePackets(t, r, "udp", "127.0.0.1:0")
 		var conns []net.Conn
 		for range 50 {
-			c, err := net.Dial("udp", port.Addr().String())
+			c, err := net.Dial("udp", addr.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,8 +134,8 @@ func TestPacketsPeersStay(t *testing.T) {
 
 func TestPacketsIPv6AndMapped(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		port, boxes := servePackets(t, r, "udp", "[::]:0")
-		_, number, _ := net.SplitHostPort(port.Addr().String())
+		addr, boxes := servePackets(t, r, "udp", "[::]:0")
+		_, number, _ := net.SplitHostPort(addr.String())
 		for _, host := range []string{"127.0.0.1", "::1"} {
 			c, err := net.Dial("udp", net.JoinHostPort(host, number))
 			if err != nil {
@@ -156,26 +157,29 @@ func TestPacketsIPv6AndMapped(t *testing.T) {
 
 func TestPacketPortInUse(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
-		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
+		addr, _ := servePackets(t, r, "udp", "127.0.0.1:0")
 		for _, network := range []string{"udp", "udp4"} {
-			if _, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, port.Addr().String(), 2); !errors.Is(err, syscall.EADDRINUSE) {
+			if _, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, addr.String(), 2); !errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("%s: a port in use gave %v", network, err)
 			}
 		}
 	})
 }
 
-func TestConnectPacket(t *testing.T) {
+func TestServePacket(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		peer, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		remote := peer.LocalAddr().(*net.UDPAddr).AddrPort()
+		nc, err := net.Dial("udp", peer.LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := newBox(0)
+		own := nc.LocalAddr()
 		var s engine.Packets
-		var own netip.AddrPort
-		r.do(0, func() { s, own, err = r.ConnectPacket(0, nil, netip.AddrPort{}, remote, b) })
+		r.do(0, func() { s, err = r.ServePacket(0, nc, b) })
 		if err != nil {
 			t.Fatal(err)
 		}

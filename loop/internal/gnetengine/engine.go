@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -233,14 +232,7 @@ func (l *eventLoop) end() {
 	})
 }
 
-// ListenPacket implements engine.Engine.
-func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, func(i int) engine.Loop { return e.loops[i] })
-}
-
-// ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.loops[loop], control, local, remote, sink)
+// ServePacket implements engine.Engine.
+func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Serve(e.loops[loop], nc, sink), nil
 }

@@ -9,9 +9,7 @@
 package netengine
 
 import (
-	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -68,14 +66,7 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// ListenPacket implements engine.Engine.
-func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, func(i int) engine.Loop { return e.At(i) })
-}
-
-// ConnectPacket implements engine.Engine.
-func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.At(loop), control, local, remote, sink)
+// ServePacket implements engine.Engine.
+func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Serve(e.At(loop), nc, sink), nil
 }

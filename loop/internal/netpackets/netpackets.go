@@ -6,68 +6,11 @@
 package netpackets
 
 import (
-	"context"
 	"errors"
 	"net"
-	"net/netip"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
-
-// port implements engine.PacketPort.
-type port struct {
-	loop    func(i int) engine.Loop
-	addr    net.Addr
-	sockets []*Socket // by loop; elsewhere than on Linux only the first has one
-}
-
-// Listen binds an address for n loops, each of which loop returns.
-func Listen(ctx context.Context, lc net.ListenConfig, network, address string, n int,
-	loop func(i int) engine.Loop) (engine.PacketPort, error) {
-	sockets, addr, err := Bind(ctx, lc, network, address, n)
-	if err != nil {
-		return nil, err
-	}
-	return &port{loop: loop, addr: addr, sockets: sockets}, nil
-}
-
-func (p *port) Addr() net.Addr { return p.addr }
-
-// Serve implements engine.PacketPort.
-func (p *port) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	if loop >= len(p.sockets) {
-		return nil
-	}
-	s := newPackets(p.loop(loop), p.sockets[loop], batches, batchSize)
-	err := engine.Call(s.loop, func() error {
-		s.sink = open(s)
-		return nil
-	})
-	if err == nil {
-		go s.read()
-	}
-	return err
-}
-
-func (p *port) Close() (err error) {
-	for _, s := range p.sockets {
-		err = errors.Join(err, s.Close())
-	}
-	return err
-}
-
-// Dial makes the Packets of a socket that speaks with one address. It may be called on the loop.
-func Dial(l engine.Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	sock, own, err := Connect(control, local, remote)
-	if err != nil {
-		return nil, own, err
-	}
-	s := newPackets(l, sock, 2, 1) // there may be many of these
-	s.sink = sink
-	go s.read()
-	return s, own, nil
-}
 
 // Packets implements engine.Packets. Its methods are for the loop, except for read.
 type Packets struct {
@@ -80,13 +23,18 @@ type Packets struct {
 	closed bool
 }
 
-// newPackets returns the Packets of a socket, which belongs to the loop from now on.
-func newPackets(l engine.Loop, sock *Socket, batches, size int) *Packets {
-	s := &Packets{Socket: sock, loop: l, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
+// Serve has a loop receive, on which it is called.
+func Serve(l engine.Loop, nc net.Conn, sink engine.PacketSink) *Packets {
+	sock, batches, size := SocketOf(nc), batches, batchSize
+	if sock.connected { // there may be many of these
+		batches, size = 2, 1
+	}
+	s := &Packets{Socket: sock, loop: l, sink: sink, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
 	s.take = s.received
 	for range batches {
 		s.free <- newBatch(size)
 	}
+	go s.read()
 	return s
 }
 

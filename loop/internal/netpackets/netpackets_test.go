@@ -36,24 +36,13 @@ func (queueLoop) Ended() <-chan struct{} { return nil }
 func newRig(t *testing.T) (*Packets, *collected, chan func(), net.Conn) {
 	t.Helper()
 	queue, sink := make(chan func(), 10_000), new(collected)
-	p, err := Listen(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1, func(int) engine.Loop { return queueLoop(queue) })
+	all, err := Bind(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s *Packets
-	served := make(chan error)
-	go func() {
-		served <- p.Serve(0, func(to engine.Packets) engine.PacketSink {
-			s = to.(*Packets)
-			return sink
-		})
-	}()
-	next(t, queue)()
-	if err := <-served; err != nil {
-		t.Fatal(err)
-	}
+	s := Serve(queueLoop(queue), all[0], sink)
 	t.Cleanup(s.Close)
-	peer, err := net.Dial("udp", p.Addr().String())
+	peer, err := net.Dial("udp", s.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,12 @@ import (
 
 // A port's socket has the room that it is to have, or as much as the system allows.
 func TestPortHasRoom(t *testing.T) {
-	all, _, err := Bind(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
+	all, err := Bind(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer all[0].Close()
-	fd, err := all[0].Detach()
+	fd, err := all[0].(*Socket).Detach()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func newBatch(n int) *Batch {
 // A Socket is a UDP socket that sends and receives in batches. One goroutine may receive, and one
 // may send, at the same time.
 type Socket struct {
-	conn      conn
+	conn
 	batches   batchConn // the same
 	connected bool      // it speaks with one address
 	tells     bool      // each datagram comes with the address that it was sent to
@@ -78,8 +78,15 @@ type Socket struct {
 	out       outBatch
 }
 
-// SyscallConn implements syscall.Conn.
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+// SocketOf returns the Socket of what Bind or net.Dialer has made.
+func SocketOf(nc net.Conn) *Socket {
+	if s, ok := nc.(*Socket); ok {
+		return s
+	}
+	s := &Socket{connected: true}
+	s.use(nc.(*net.UDPConn))
+	return s
+}
 
 // use makes c the socket.
 func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
@@ -87,8 +94,7 @@ func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
 // Bind binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
 // hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
 // all are bound before the first one is read.
-func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
-	all []*Socket, local net.Addr, err error) {
+func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) (all []net.Conn, err error) {
 	defer func() {
 		if err != nil {
 			for _, s := range all {
@@ -99,16 +105,16 @@ func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n i
 	for i := range min(n, maxSockets) {
 		s := &Socket{second: i > 0}
 		if err = s.listen(ctx, lc, network, address); err != nil {
-			return all, nil, err
+			return all, err
 		}
-		all, local = append(all, s), s.conn.LocalAddr()
+		all = append(all, s)
 		if err = s.afterBind(); err != nil {
-			return all, nil, err
+			return all, err
 		}
 		host, _, _ := net.SplitHostPort(address)
-		address = net.JoinHostPort(host, strconv.Itoa(local.(*net.UDPAddr).Port))
+		address = net.JoinHostPort(host, strconv.Itoa(s.LocalAddr().(*net.UDPAddr).Port))
 	}
-	return all, local, nil
+	return all, nil
 }
 
 // listen binds the socket by lc.
@@ -145,25 +151,6 @@ func hasManyLocal(address string) bool {
 		return ok && n.IP.Equal(bound.Addr().AsSlice())
 	})
 }
-
-// Connect makes a socket that speaks with one address, and returns its own. It does not wait.
-// control may be nil.
-func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
-	d := net.Dialer{Control: control}
-	if local.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(local)
-	}
-	c, err := d.Dial("udp", remote.String())
-	if err != nil {
-		return nil, own, bare(err)
-	}
-	s = &Socket{connected: true}
-	s.use(c.(*net.UDPConn))
-	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
-}
-
-// Close closes the socket. No other method may be called after it.
-func (s *Socket) Close() error { return s.conn.Close() }
 
 // Readable reports whether the kernel has datagrams, or an error.
 func (s *Socket) Readable() bool { return InKernel(s.conn) }

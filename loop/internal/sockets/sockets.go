@@ -5,6 +5,8 @@ import (
 	"context"
 	"net"
 	"syscall"
+
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // Network implements the part of engine.Engine that has nothing to do with loops.
@@ -13,6 +15,11 @@ type Network struct{}
 // Dial implements engine.Engine.
 func (Network) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)
+}
+
+// ListenPacket implements engine.Engine.
+func (Network) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error) {
+	return netpackets.Bind(ctx, lc, network, address, n)
 }
 
 // UnsentOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system

@@ -14,7 +14,7 @@ func (s *server) waits() {
 	s.rig.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Microsecond) {
 		yes := false
-		s.rig.do(func() { yes = s.conn.hs.parked != nil })
+		s.rig.do(func() { yes = s.conn.state == waiting })
 		if yes {
 			return
 		}
@@ -26,7 +26,7 @@ func (s *server) waits() {
 
 // However input, ends and aborts fall, a handshake ends, and all coroutines are idle then.
 func TestBesideTheLoop(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxParked = 20 })
+	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxWaiting = 20 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -38,8 +38,8 @@ func TestBesideTheLoop(t *testing.T) {
 	}
 	wg.Wait()
 	r.do(func() {
-		if n := r.loop.Handshakes(); n != 0 || r.loop.parked.Len() != 0 {
-			t.Errorf("%d handshakes are left, %d parked", n, r.loop.parked.Len())
+		if n := r.loop.Pending; n != 0 || r.loop.waiting.Len() != 0 {
+			t.Errorf("%d handshakes are left, %d wait", n, r.loop.waiting.Len())
 		}
 	})
 	r.loop.cfg.Workers.settled(t)
@@ -49,14 +49,12 @@ func TestBesideTheLoop(t *testing.T) {
 func (w *Workers) settled(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		w.mu.Lock()
-		running, stuck, queued := w.running, w.stuck, len(w.queue)
-		w.mu.Unlock()
-		if running == 0 && stuck == 0 && queued == 0 {
+		computing, slow := len(w.computing), len(w.slow)
+		if computing == 0 && slow == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d compute, %d are stuck, %d wait", running, stuck, queued)
+			t.Fatalf("%d compute, %d are slow", computing, slow)
 		}
 	}
 }

@@ -150,7 +150,8 @@ func meetOurs(t *testing.T, server, client *tls.Config) (what string) {
 		var state tls.ConnectionState
 		select {
 		case <-s.opened:
-			state, reason = s.conn.State(), nil
+			state, _ = s.conn.State()
+			reason = nil
 		default:
 		}
 		now := summary(state, reason, asked)

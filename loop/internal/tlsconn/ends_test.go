@@ -116,7 +116,7 @@ func TestPauseAnywhere(t *testing.T) {
 		if random.IntN(2) == 0 {
 			pauses++
 			_ = s.conn.Pause()
-			s.rig.loop.after(time.Millisecond, func() { s.conn.Resume() })
+			s.rig.after(time.Millisecond, func() { s.conn.Resume() })
 		}
 	}
 	for len(stream) > 0 {

@@ -1,9 +1,7 @@
 package tlsconn
 
 import (
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"net"
 	"strings"
@@ -11,31 +9,6 @@ import (
 	"testing"
 	"time"
 )
-
-type usersCache struct{ tls.ClientSessionCache }
-
-// All that may be the user's code counts as such: it may hang, and wire its goroutine to a thread.
-func TestForeign(t *testing.T) {
-	r := newRig(t, nil)
-	for name, change := range map[string]func(*tls.Config){
-		"KeyLogWriter": func(cfg *tls.Config) { cfg.KeyLogWriter = io.Discard },
-		"Rand":         func(cfg *tls.Config) { cfg.Rand = rand.Reader },
-		"Time":         func(cfg *tls.Config) { cfg.Time = time.Now },
-		"VerifyPeerCertificate": func(cfg *tls.Config) {
-			cfg.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { return nil }
-		},
-		"ClientSessionCache": func(cfg *tls.Config) { cfg.ClientSessionCache = usersCache{} },
-		"":                   func(cfg *tls.Config) { cfg.ClientSessionCache = tls.NewLRUClientSessionCache(2) },
-	} {
-		cfg := serverConfig()
-		change(cfg)
-		s := r.serve(cfg)
-		if got, want := s.conn.hs.foreign, name != ""; got != want {
-			t.Errorf("%q: foreign is %v", name, got)
-		}
-		r.do(func() { s.conn.Abort(net.ErrClosed, false) })
-	}
-}
 
 // hanging returns a config with a hook that waits for release, whatever becomes of its handshake.
 // It counts those that are in there.
@@ -66,8 +39,7 @@ func within(t *testing.T, what string, yes func() bool) {
 func TestSlowHooks(t *testing.T) {
 	r := newRig(t, func(cfg *LoopConfig) {
 		cfg.Workers = NewWorkers(1, 2)
-		after := cfg.After
-		cfg.After = func(d time.Duration, f func()) func() { return after(d/100, f) }
+		cfg.Workers.patience = 2 * time.Millisecond
 	})
 	var in atomic.Int32
 	release := make(chan struct{})
@@ -94,11 +66,6 @@ func TestSlowHooks(t *testing.T) {
 		}
 	}
 	r.loop.cfg.Workers.settled(t)
-	within(t, "a timer is left", func() bool {
-		var n int
-		r.do(func() { n = r.timers })
-		return n == 0
-	})
 }
 
 // A handshake has given back its turn when its loop hears of it, which may have it go on at once.
@@ -109,9 +76,7 @@ func TestTurnIsOverFirst(t *testing.T) {
 		post := cfg.Post
 		cfg.Workers = w
 		cfg.Post = func(f func()) bool {
-			w.mu.Lock()
-			early.Add(int32(w.running))
-			w.mu.Unlock()
+			early.Add(int32(len(w.computing)))
 			return post(f)
 		}
 	})

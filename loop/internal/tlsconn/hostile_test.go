@@ -61,7 +61,7 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
 	}
 	s.rig.do(func() {
-		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.Len() != 0 {
+		if l := s.rig.loop; l.Pending != 0 || l.waiting.Len() != 0 {
 			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
 		}
 	})
@@ -106,8 +106,7 @@ func TestGivenUpBeforeItBegins(t *testing.T) {
 func TestStuckHooks(t *testing.T) {
 	r := newRig(t, func(cfg *LoopConfig) {
 		cfg.Workers = NewWorkers(1, 2)
-		after := cfg.After
-		cfg.After = func(d time.Duration, f func()) func() { return after(d/100, f) }
+		cfg.Workers.patience = 2 * time.Millisecond
 	})
 	release := make(chan struct{})
 	var inHook atomic.Int32
@@ -131,11 +130,9 @@ func TestStuckHooks(t *testing.T) {
 		_ = s.end()
 	}
 	w := r.loop.cfg.Workers
-	w.mu.Lock()
-	if w.running != 1 || w.stuck != 2 {
-		t.Errorf("%d compute and %d are stuck, want 1 and 2", w.running, w.stuck)
+	if len(w.computing) != 1 || len(w.slow) != 2 {
+		t.Errorf("%d compute and %d are slow, want 1 and 2", len(w.computing), len(w.slow))
 	}
-	w.mu.Unlock()
 	close(release)
 	last := r.serve(serverConfig())
 	c, _ := last.dial(clientConfig(), 1<<20)
@@ -172,20 +169,20 @@ func TestSplitHello(t *testing.T) {
 		for _, behind := range []string{"", "more"} {
 			message := pattern(size)
 			b := append([]byte{typeHandshake, 3, 1, byte(size >> 8), byte(size)}, message...)
-			r := newRig(t, nil)
-			c := &Conn{loop: r.loop, in: append(append(r.loop.get(10), b...), behind...)}
-			n := c.splitHello(len(b))
+			c := &Conn{loop: newRig(t, nil).loop, in: append(b, behind...)}
+			c.splitHello()
+			rest := c.in
 			var got []byte
-			for rest := c.in[:n]; len(rest) > 0; {
-				k := recordSize(rest)
-				if k == 0 || k > len(rest) || k > readBuffer || rest[0] != typeHandshake || rest[2] != 1 {
+			for len(got) < size {
+				n := recordSize(rest)
+				if n == 0 || n > readBuffer || rest[0] != typeHandshake || rest[2] != 1 {
 					t.Fatalf("%d bytes: no record of ours: %x", size, rest[:min(5, len(rest))])
 				}
-				got = append(got, rest[headerSize:k]...)
-				rest = rest[k:]
+				got = append(got, rest[headerSize:n]...)
+				rest = rest[n:]
 			}
-			if !bytes.Equal(got, message) || string(c.in[n:]) != behind {
-				t.Errorf("%d bytes and %q: %d bytes and %q", size, behind, len(got), c.in[n:])
+			if !bytes.Equal(got, message) || string(rest) != behind {
+				t.Errorf("%d bytes and %q: %d bytes and %q", size, behind, len(got), rest)
 			}
 		}
 	}

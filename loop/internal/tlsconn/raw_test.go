@@ -110,7 +110,7 @@ func TestRecordsOfOneByte(t *testing.T) {
 	}
 	s.sock.feed(stream, 1<<20)
 	within(t, "not all has arrived", func() bool { return len(s.plain()) == len(want) })
-	if most := 1 + len(want)/looksAfter; s.plain() != string(want) || s.reads > most {
+	if most := 1 + len(want)/share; s.plain() != string(want) || s.reads > most {
 		t.Errorf("%d bytes in %d pieces, want %d in %d", len(s.got), s.reads, len(want), most)
 	}
 }

@@ -3,9 +3,18 @@ package tlsconn
 import (
 	"errors"
 	"io"
+	"math"
 )
 
 const (
+	// plainBuffer is how much plaintext is handed over at once.
+	plainBuffer = 4 * maxPlain
+
+	// share is how many records of one connection are decrypted at a stretch. Further ones wait for
+	// a turn after a look at the sockets: a peer that sends records of one byte would have the loop
+	// for 10 ms with each read.
+	share = 512
+
 	// A peer may send uselessBurst records without data (KeyUpdate, session tickets, empty ones),
 	// and one more for each uselessBytes of data. A KeyUpdate costs as much as 50 small messages,
 	// and crypto/tls only counts those in a row.
@@ -15,142 +24,129 @@ const (
 
 var errUseless = errors.New("tls: too many records without data (KeyUpdate?)")
 
-// receive decrypts p, which follows what waits in c.in.
+// receive is process for input that has just come. It is only kept as far as it must wait.
 func (c *Conn) receive(p []byte) {
-	c.loop.buffers()
-	if len(c.in) > 0 {
-		p = p[c.topUp(p):]
-		if wholeRecords(c.in) == 0 {
-			return
-		}
-		held := c.in
-		c.in = nil
-		rest := c.feed(held)
-		if c.state == open && (len(rest) > 0 || c.paused && len(p) > 0) {
-			c.in = append(append(c.loop.get(len(rest)+len(p)), rest...), p...)
-		}
-		c.loop.put(held)
-		if c.in != nil || c.state != open {
-			return
+	if len(c.in) > 0 || c.paused || c.queued {
+		c.hold(p)
+		c.process()
+		return
+	}
+	whole := wholeRecords(p)
+	unread := c.decryptShare(p[:whole])
+	if c.state == open && c.err == nil {
+		c.hold(p[whole-len(unread):])
+	}
+	c.tellEnd()
+}
+
+// process decrypts the whole records in c.in and hands over what was in them, until the sink
+// pauses, or the connection has had its share.
+func (c *Conn) process() {
+	if c.state == open && !c.paused && !c.queued {
+		records := c.take()
+		if unread := c.decryptShare(records); len(unread) > 0 {
+			c.giveBack(unread)
+		} else {
+			c.loop.cfg.Pool.Put(records) // nil is nothing
 		}
 	}
-	if rest := c.feed(p); len(rest) > 0 && c.state == open {
-		c.in = append(c.loop.get(len(rest)), rest...)
+	c.tellEnd()
+}
+
+// tellEnd tells the sink of the end, if all that came before it is dealt with.
+func (c *Conn) tellEnd() {
+	switch {
+	case c.state != open || c.queued || c.paused && !c.lost:
+	case c.err != nil:
+		c.inputEnded()
+	case c.rawEnd != nil:
+		c.cut()
 	}
 }
 
-// topUp moves from p to c.in what the last record there lacks, and returns how much that was.
-func (c *Conn) topUp(p []byte) (n int) {
-	for n < len(p) {
-		part := c.in[wholeRecords(c.in):]
-		if len(part) == 0 {
-			break
-		}
-		want := headerSize
-		if size := recordSize(part); size > 0 {
-			want = size
-		}
-		k := min(want-len(part), len(p)-n)
-		c.hold(p[n : n+k])
-		n += k
+// take takes the whole records from c.in.
+func (c *Conn) take() []byte {
+	b, n := c.in, wholeRecords(c.in)
+	if n == 0 {
+		return nil
 	}
-	return n
+	c.in = nil
+	c.hold(b[n:])
+	return b[:n]
 }
 
-// hold keeps p.
-func (c *Conn) hold(p []byte) { c.in = c.extend(c.in, p) }
-
-// extend appends p to b, which belongs to the pool, as what is returned does. nil is empty.
-func (c *Conn) extend(b, p []byte) []byte {
-	if b == nil {
-		b = c.loop.get(len(p))
-	}
-	if n := len(b) + len(p); n > cap(b) {
-		grown := append(c.loop.get(max(n, 2*cap(b))), b...)
-		c.loop.put(b)
-		b = grown
-	}
-	return append(b, p...)
+// giveBack puts records that crypto/tls has not read back to c.in.
+func (c *Conn) giveBack(unread []byte) {
+	rest := c.in
+	c.in = append(unread, rest...)
+	c.loop.cfg.Pool.Put(rest)
 }
 
-// feed decrypts the whole records in b and delivers what was in them. It returns what is left: less
-// than a record, or all after the one in which the sink has paused, or the share of the loop was
-// used up. If the connection is not open any more nothing is of use.
-func (c *Conn) feed(b []byte) (rest []byte) {
-	whole := wholeRecords(b)
-	c.cur = b[:whole]
-	s := c.loop.share()
-	for len(c.cur) > 0 && c.state == open && !c.paused && !c.resting {
-		n, err := c.decrypt(&s)
+// decryptShare decrypts records, and returns those that have to wait.
+func (c *Conn) decryptShare(records []byte) (unread []byte) {
+	c.cur = records
+	left := share
+	if c.rawEnd != nil { // it is the last time
+		left = math.MaxInt
+	}
+	for len(c.cur) > 0 && c.state == open && !c.paused && !c.queued && c.err == nil {
+		n, err := c.decrypt(&left)
+		c.err = err
 		if n > 0 {
 			c.sink.Readable(c.loop.plain[:n])
 		}
-		if err != nil && c.state == open {
-			c.cur = nil // nothing behind it counts
-			if c.paused {
-				c.err = err
-			} else {
-				c.inputEnded(err)
+		if left == 0 && len(c.cur) > 0 && c.state == open && !c.paused {
+			if left = share; c.stop() { // or descriptors have run out
+				c.later()
 			}
 		}
-		if s.over && len(c.cur) > 0 && c.state == open && !c.paused && !c.final {
-			c.yield()
-		}
 	}
-	rest = b[whole-len(c.cur):]
-	if c.err != nil {
-		rest = nil
+	unread = c.cur
+	if c.state != open || c.err != nil { // nothing behind it counts
+		unread = nil
+		c.release(&c.in)
 	}
-	c.cur = nil
-	if len(c.out) > 0 && c.state == open { // answers of crypto/tls' own
+	c.cur, c.record = nil, nil
+	if len(records) > 0 && c.state == open { // answers of crypto/tls' own
 		c.flush()
 	}
-	return rest
+	return unread
 }
 
-// decrypt fills the loop's buffer with plaintext, as far as it, the records and the share of the
-// loop go.
-func (c *Conn) decrypt(s *share) (n int, err error) {
-	defer c.rescue(&err)
-	for len(c.cur) > 0 && plainBuffer-n >= maxPlain && err == nil {
-		var k int
-		k, err = c.tls.Read(c.loop.plain[n:])
+// decrypt fills the loop's buffer with plaintext, as far as it, the records and the share go.
+func (c *Conn) decrypt(left *int) (n int, err error) {
+	defer c.loop.rescue(&err)
+	plain := c.loop.plain[:]
+	for len(c.cur) > 0 && len(plain)-n >= maxPlain && *left > 0 {
+		*left--
+		k, err := c.tls.Read(plain[n:])
 		n += k
 		if k > 0 {
 			c.owed = max(0, c.owed-uselessBytes-k)
 		}
-		if err == errNoRecord {
-			err = nil
+		if err != nil && err != errNoRecord {
+			return n, err
 		}
-		if c.owed > uselessBurst*uselessBytes && err == nil {
-			err = errUseless
-		}
-		if s.spend(c.loop) {
-			break
+		if c.owed > uselessBurst*uselessBytes {
+			return n, errUseless
 		}
 	}
-	return n, err
-}
-
-// rescue, deferred around calls of crypto/tls on the loop, makes an error of a panic: some of them
-// call what is the user's (ClientSessionCache.Put, Time, Rand).
-func (c *Conn) rescue(err *error) {
-	if v := recover(); v != nil {
-		*err = c.loop.cfg.Panicked(v)
-	}
+	return n, nil
 }
 
 // inputEnded passes on the end that crypto/tls has found: close_notify, or what is wrong.
-func (c *Conn) inputEnded(err error) {
-	if errors.Is(err, io.EOF) {
-		c.state = ended
+func (c *Conn) inputEnded() {
+	c.enter(ended)
+	if errors.Is(c.err, io.EOF) {
 		c.sink.Closed(io.EOF)
 		if !c.lingers {
 			c.Close(false)
 		}
 		return
 	}
-	c.state = ended // no callback any more
-	c.sink.Closed(err)
-	c.discard()
+	c.sink.Closed(c.err)
+	c.shut = true // an alert was the last word
+	if c.state != closed {
+		c.closeAfterAlert(false)
+	}
 }

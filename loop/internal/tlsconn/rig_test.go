@@ -22,22 +22,18 @@ type rig struct {
 	loop  *Loop
 	tasks chan func()
 	quit  chan struct{}
-
-	timers int // of the loop that are pending
 }
 
 func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := LoopConfig{
-		Post:      func(f func()) bool { r.tasks <- f; return true },
-		After:     r.after,
-		Clock:     func() time.Duration { return time.Since(begun) },
-		Pool:      new(framing.Pool),
-		Workers:   NewWorkers(2, 10),
-		MaxParked: 100,
-		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },
+		Post:       func(f func()) bool { r.tasks <- f; return true },
+		After:      r.after,
+		Pool:       new(framing.Pool),
+		Workers:    NewWorkers(2, 10),
+		MaxWaiting: 100,
+		Panicked:   func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}
-	cfg.Later = func(c *Conn) { r.tasks <- c.GoOn }
 	cfg.Linger = func(sock engine.Socket, paused bool) {
 		sock.Divert(lingering{sock})
 		sock.CloseWrite()
@@ -65,25 +61,7 @@ func (r *rig) run() {
 	}
 }
 
-func (r *rig) after(d time.Duration, f func()) (stop func()) {
-	r.timers++
-	over := false // both are the loop's
-	stop = func() {
-		if !over {
-			over = true
-			r.timers--
-		}
-	}
-	time.AfterFunc(d, func() {
-		r.tasks <- func() {
-			if !over {
-				stop()
-				f()
-			}
-		}
-	})
-	return stop
-}
+func (r *rig) after(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) }
 
 // do runs f on the loop and waits for it.
 func (r *rig) do(f func()) {
@@ -99,11 +77,10 @@ type server struct {
 	sock   *memSocket
 	answer func(s *server, p []byte) // what the sink does with input
 	linger bool                      // after the peer's end
+	later  func()                    // in place of a turn soon
 
-	got     []byte // plaintext
-	reads   int    // pieces in which it came
-	pieces  []int
-	rested  int
+	got     []byte     // plaintext
+	reads   int        // pieces in which it came
 	events  chan error // Failed, or Closed
 	opened  chan struct{}
 	pending []byte // plaintext that waits
@@ -119,6 +96,7 @@ func (r *rig) serve(cfg *tls.Config) *server {
 		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 		s.conn = New(r.loop, Config{TLS: cfg, Local: addr, Remote: addr}, s.sock, s)
 		s.sock.sink = s.conn
+		s.conn.Start()
 	})
 	return s
 }
@@ -126,10 +104,17 @@ func (r *rig) serve(cfg *tls.Config) *server {
 func (s *server) Opened(*Conn) engine.Sink { close(s.opened); return s }
 func (s *server) Failed(err error)         { s.events <- err }
 
+func (s *server) Later() {
+	if s.later != nil {
+		s.later()
+		return
+	}
+	s.rig.tasks <- s.conn.GoOn
+}
+
 func (s *server) Readable(p []byte) {
 	s.got = append(s.got, p...)
 	s.reads++
-	s.pieces = append(s.pieces, len(p))
 	if s.answer != nil {
 		s.answer(s, p)
 	}
@@ -160,7 +145,7 @@ func (s *server) push() {
 	}
 	s.pending = s.pending[n:]
 	if len(s.pending) > 0 && !s.conn.NotifyWritable() {
-		s.rig.loop.after(time.Millisecond, s.push)
+		s.rig.after(time.Millisecond, s.push)
 	}
 }
 

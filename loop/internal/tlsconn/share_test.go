@@ -4,33 +4,23 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"time"
 )
 
-var begun = time.Now()
-
-func (s *server) Rested() { s.rested++ }
-
 // resting returns a connection to which records of one byte have come, more than its share, with
-// the plaintext of all of them. Each look at the clock is half a share later; GoOn is called by
-// nobody.
+// the plaintext of all of them. GoOn is called by nobody.
 func resting(t *testing.T) (s *server, want []byte) {
 	t.Helper()
-	var now time.Duration
 	s, _, k := connectRaw(t, serverConfig())
-	s.rig.do(func() {
-		s.rig.loop.cfg.Clock = func() time.Duration { now += shareTime / 2; return now }
-		s.rig.loop.cfg.Later = func(*Conn) {}
-	})
-	want = pattern(5000)
+	s.rig.do(func() { s.later = func() {} })
+	want = pattern(20 * share)
 	var stream []byte
 	for _, b := range want {
 		stream = append(stream, k.record(typeApplication, []byte{b})...)
 	}
 	s.sock.feed(append(stream, k.record(typeApplication, nil)[:3]...), 1<<20)
 	s.rig.do(func() {
-		if n := len(s.got); n != 3*looksAfter || !s.sock.paused {
-			t.Errorf("%d bytes at first, want %d; paused: %v", n, 3*looksAfter, s.sock.paused)
+		if n := len(s.got); n != share || !s.sock.paused {
+			t.Errorf("%d bytes at first, want %d; paused: %v", n, share, s.sock.paused)
 		}
 		if s.conn.Partial() || !s.conn.Pending() {
 			t.Error("a record seems to be unfinished, or nothing to wait")
@@ -42,7 +32,7 @@ func resting(t *testing.T) (s *server, want []byte) {
 // turns calls GoOn until nobody waits, and returns how often that was.
 func turns(s *server) (n int) {
 	s.rig.do(func() {
-		for s.conn.resting {
+		for s.conn.queued {
 			s.conn.GoOn()
 			n++
 		}
@@ -57,7 +47,7 @@ func TestRestingGoesOn(t *testing.T) {
 		t.Errorf("%d bytes after %d turns", len(s.got), n)
 	}
 	s.rig.do(func() {
-		if s.sock.paused || !s.conn.Partial() || s.rested == 0 {
+		if s.sock.paused || !s.conn.Partial() {
 			t.Error("the socket is not read again, or the record not waited for")
 		}
 	})

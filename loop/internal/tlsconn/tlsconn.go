@@ -1,53 +1,67 @@
 // Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and who reads and
 // writes plaintext through an engine.Socket as well. It knows nothing of package loop.
 //
-// The protocol is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one that
-// does not:
+// The protocol is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets transport:
 //
-//   - A handshake has a goroutine, which runs in turns with the loop, as crypto/tls cannot go on
-//     with one that has failed for want of input. It begins when the whole ClientHello is there, is
-//     suspended where it would wait for the peer, and ends with the handshake. What costs it does
-//     beside the loop, a few at a time, and what comes of that it sends by itself.
-//   - After that, crypto/tls gets whole records only. That there are no more is a temporary
-//     net.Error, which it does not hold against the connection.
-//   - What it writes goes into a buffer of the loop, and leaves it in one write.
+//   - A handshake runs on a goroutine of its own, beside the loop, since crypto/tls cannot go on
+//     with one that has failed for want of input. The goroutine computes, or waits for input that
+//     the loop gives it. It tells the loop whenever it waits, and when the handshake has ended.
+//   - After that the loop calls crypto/tls, and gives it whole records only. That there are no more
+//     is a temporary net.Error, which crypto/tls does not hold against the connection.
+//   - What crypto/tls writes goes into a buffer, and from there to the socket in one write.
 //
-// So there is no goroutine per connection, and one buffer of plaintext and one of ciphertext per
-// loop.
+// So an open connection has no goroutine, and no buffers of ours while it is idle.
 package tlsconn
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// A Host is told how a connection begins. Its methods are called on the loop, one of them, once;
-// none after Conn.Close, and not within New.
+const (
+	// maxEarly is how much input may wait for the handshake before the socket is paused, and
+	// tooEarly how much if it cannot be paused, because descriptors have run out.
+	maxEarly = 64 << 10
+	tooEarly = 1 << 20
+
+	// minRetry is when a full socket is tried again whose engine cannot tell when it is writable.
+	minRetry = time.Millisecond
+)
+
+var (
+	errTooEarly  = errors.New("more than 1 MiB of input before it could begin, and the socket cannot be paused")
+	errNotPaused = errors.New("tls: the socket cannot be paused")
+)
+
+// A Host has a Conn. Its methods are called on the loop.
 type Host interface {
 	// Opened says that the handshake is done. The Sink takes the plaintext from now on; nil closes
 	// the connection, unless that was done already. The Conn is its Socket.
 	Opened(c *Conn) engine.Sink
 
-	// Failed says that there will be no connection, and why. Nothing of it may be used any more.
+	// Failed says that there will be no connection, and why. It is called in place of Opened.
+	// Nothing of the Conn may be used any more.
 	Failed(err error)
+
+	// Later has Conn.GoOn called in a turn that is to come, after a look at the sockets.
+	Later()
 }
 
-// A Rester is a Sink that wants to know more than Readable tells.
-type Rester interface {
-	// Rested says that input which was held back has been dealt with. It is called on the loop.
-	Rested()
-}
-
-// States of a Conn.
+// A state is a step in the life of a Conn. They come in this order; some are left out.
 type state uint8
 
 const (
-	handshaking state = iota
-	open
-	ended // the peer has sent close_notify; writing goes on if the sink asked for that
+	starting  state = iota // Start was not called
+	hello                  // a server waits for the first record of the ClientHello
+	computing              // the goroutine of the handshake computes, and what it has is its own
+	waiting                // it waits for the peer, and the loop may touch what it has
+	open                   // the handshake is done
+	ended                  // the peer's plaintext has ended; writing goes on if the sink asked for that
 	closed
 )
 
@@ -56,110 +70,121 @@ const (
 type Conn struct {
 	loop *Loop
 	sock engine.Socket
-	sink engine.Sink // nil until the handshake is done
-	host Host        // nil after it
-	tls  *tls.Conn
+	sink engine.Sink // may be nil until the handshake is done
+	host Host
+	tls  *tls.Conn  // nil until the handshake begins
 	hs   *handshake // nil after it
 
 	state     state
 	paused    bool // by the sink
-	resuming  bool // held input is about to be decrypted
-	resting   bool // it has had its share of the loop, and goes on soon
-	final     bool // the raw input has ended: what is left is decrypted at once
+	queued    bool // GoOn is about to be called
+	stopped   bool // the raw socket is not read
 	lingers   bool // the sink goes on writing after the peer's end
 	sinkWaits bool // for Writable
 	armed     bool // the raw socket has promised a call of Writable
-	sealing   bool // within seal: what crypto/tls writes goes to the loop's buffer
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended after out
 	lost      bool // the raw socket is gone
-	hard      bool // the peer is to be reset
-	eof       bool // the raw input has ended before all of it was dealt with, and the socket lingers
 
-	owed int   // bytes of data that would make up for the records without any
-	err  error // what crypto/tls says of the input, to be told after Resume
+	owed   int   // bytes of data that would make up for the records without any
+	err    error // what ends the plaintext, as crypto/tls says: it is told when the sink does not pause
+	rawEnd error // what ended the raw input, before all of it was dealt with
 
-	in   []byte // ciphertext that waits: for the rest of its record, for Resume, or for the coroutine
-	cur  []byte // ciphertext that crypto/tls is given
-	left int    // how much of cur belongs to the record it is at
+	in     []byte // ciphertext that waits: for the rest of its record, for GoOn, or for the handshake
+	cur    []byte // whole records that crypto/tls is given next
+	record []byte // what is left of the one that it reads
 
-	out  []byte // ciphertext that the raw socket has not taken
-	sent int    // how much of out it has
-
-	chunks []chunk // the plaintext in out
+	out   []byte // ciphertext that the raw socket has not taken
+	sent  int    // how much of out it has
+	plain int    // plaintext in out that Write has not counted
 
 	local, remote net.Addr
-}
-
-// A chunk is plaintext in Conn.out.
-type chunk struct {
-	end   int // where its ciphertext ends
-	plain int // bytes
 }
 
 // Config says what a Conn is.
 type Config struct {
 	TLS           *tls.Config
-	Client        bool     // the client's end
-	Local, Remote net.Addr // for the hooks in TLS
+	Client        bool        // the client's end
+	Local, Remote net.Addr    // for the hooks in TLS
+	Plain         int         // bytes of plain text that Write sends as they are before Start is called
+	Sink          engine.Sink // what is told that the socket takes more of those
 }
 
 // New makes the Conn of a raw socket. The socket's events go to its methods Readable, Writable and
-// Closed from now on. A client's handshake begins with Start.
+// Closed from now on. The handshake begins with Start.
 func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
-	c := &Conn{loop: l, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote}
-	c.hs = newHandshake(c, cfg)
-	l.handshakes[c] = struct{}{}
-	return c
+	l.Pending++
+	return &Conn{loop: l, sock: sock, sink: cfg.Sink, host: host, local: cfg.Local, remote: cfg.Remote,
+		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
 
-// State returns what the handshake has settled. It may be called from Host.Opened on, by any
-// goroutine.
-func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
+// enter is the only place where the state changes.
+func (c *Conn) enter(s state) {
+	was := c.state
+	c.state = s
+	if was < open && s >= open {
+		c.loop.Pending--
+	}
+	if was == waiting {
+		c.loop.waiting.Remove(c.hs.place)
+	}
+	if s == waiting {
+		c.hs.place = c.loop.waiting.PushBack(c)
+	}
+	if s == closed {
+		c.release(&c.in)
+		c.release(&c.out)
+	}
+}
+
+// State returns what the handshake has settled. False: it was not done.
+func (c *Conn) State() (tls.ConnectionState, bool) {
+	if c.hs != nil {
+		return tls.ConnectionState{}, false
+	}
+	return c.tls.ConnectionState(), true
+}
 
 // Partial reports whether a record has begun that is not whole.
-func (c *Conn) Partial() bool { return c.state == open && !c.paused && !c.resting && len(c.in) > 0 }
+func (c *Conn) Partial() bool {
+	return c.state == open && !c.paused && !c.queued && len(c.in) > 0
+}
 
 // Readable implements engine.Sink.
 func (c *Conn) Readable(p []byte) {
 	switch c.state {
-	case handshaking:
-		c.handshakeInput(p)
-	case open:
-		if c.paused || c.resting {
-			c.hold(p)
-		} else {
-			c.receive(p)
+	case starting, computing:
+		c.hold(p)
+		if len(c.in) > maxEarly && !c.stop() && len(c.in) > tooEarly {
+			c.fail(errTooEarly, true)
 		}
+	case hello, waiting:
+		c.hold(p)
+		c.tryToWork()
+	case open:
+		c.receive(p)
 	}
 }
 
 // Writable implements engine.Sink.
 func (c *Conn) Writable() {
 	c.armed = false
-	if c.state == closed {
-		return
-	}
-	if c.sinkWaits {
+	if c.sinkWaits && c.state != closed {
 		c.sinkWaits = false
 		c.sink.Writable() // writes, which sends what is in out first
 	}
-	if c.state != closed && !c.armed {
-		c.flush()
-	}
+	c.flush()
 }
 
 // Closed implements engine.Sink.
 func (c *Conn) Closed(err error) {
-	switch c.state {
-	case handshaking:
+	switch {
+	case c.state < open:
 		c.handshakeCut(err)
-	case open:
+	case c.state == open:
 		c.openCut(err)
-	case ended:
-		if c.lingers && err == io.EOF && c.sock.Linger() {
-			return
-		}
+	case c.state == ended && c.lingers && err == io.EOF && c.sock.Linger():
+	case c.state == ended:
 		c.lost = true
 		if c.sinkWaits { // nothing else tells it; writing fails
 			c.sinkWaits = false
@@ -168,39 +193,24 @@ func (c *Conn) Closed(err error) {
 	}
 }
 
-// openCut is told that the raw input of an open connection has ended. Plaintext that was held until
-// now comes before that: if the sink has paused, or does so within it, the end waits for Resume.
+// openCut is told that the raw input of an open connection has ended. What waits comes before that:
+// at once, or after Resume if the sink has paused and the socket lingers.
 func (c *Conn) openCut(err error) {
-	c.resting, c.final = false, true
-	if err == io.EOF && (c.paused || wholeRecords(c.in) > 0) && c.sock.Linger() {
-		c.eof = true
-	}
-	if !c.paused {
-		c.resumed()
-	}
-	switch {
-	case c.eof:
-	case c.state == open:
-		c.lost = true
-		c.cut(unexpected(err))
-	default:
-		c.Closed(err)
-	}
+	waits := c.paused || c.queued
+	c.rawEnd = err
+	c.lost = !waits || err != io.EOF || !c.sock.Linger()
+	c.queued = false
+	c.process()
 }
 
-// cut ends an open connection without a word, as the peer has.
-func (c *Conn) cut(err error) {
-	sock, gone := c.sock, c.lost
+// cut ends an open connection without a word, as the peer has. Somebody may have cut the stream, so
+// its end is never io.EOF.
+func (c *Conn) cut() {
+	c.close(false) // what was sent still arrives
 	c.lost = true
-	c.close()
-	if !gone {
-		sock.Close(false) // what was sent still arrives
-	}
-	c.sink.Closed(err)
+	c.sink.Closed(unexpected(c.rawEnd))
 }
 
-// unexpected returns the reason for an end without close_notify: somebody may have cut the stream,
-// so it is never io.EOF. crypto/tls says so only within a record.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -210,7 +220,8 @@ func unexpected(err error) error {
 
 // Pending implements engine.Socket.
 func (c *Conn) Pending() bool {
-	return c.state == open && wholeRecords(c.in) > 0 || !c.lost && !c.eof && c.sock.Pending()
+	waits := c.state == starting && len(c.in) > 0 || c.state == open && wholeRecords(c.in) > 0
+	return waits || !c.lost && c.rawEnd == nil && c.sock.Pending()
 }
 
 // Unsent implements engine.Socket.
@@ -221,56 +232,51 @@ func (c *Conn) Unsent() int {
 	return c.sock.Unsent()
 }
 
-// Pause implements engine.Socket.
+// Pause implements engine.Socket. A handshake must be read.
 func (c *Conn) Pause() error {
-	if c.state != open {
-		return nil
+	if c.state < open || c.state == open && !c.stop() {
+		return errNotPaused
 	}
-	if c.resting || c.eof { // so the socket is paused, or has no more
-		c.paused = true
-		return nil
-	}
-	err := c.sock.Pause()
-	c.paused = err == nil
-	return err
+	c.paused = c.state == open
+	return nil
 }
 
 // Resume implements engine.Socket.
 func (c *Conn) Resume() {
-	if !c.paused {
-		return
-	}
-	if c.paused = false; c.resting {
-		return
-	}
-	if !c.eof {
-		c.sock.Resume()
-	}
-	if (len(c.in) > 0 || c.err != nil || c.eof) && !c.resuming {
-		c.resuming = true
-		_ = c.loop.post(c.resumed)
+	if c.paused {
+		c.paused = false
+		c.later()
 	}
 }
 
-// resumed decrypts what was held.
-func (c *Conn) resumed() {
-	c.resuming = false
+// later has GoOn called.
+func (c *Conn) later() {
+	if !c.queued {
+		c.queued = true
+		c.host.Later()
+	}
+}
+
+// GoOn goes on with input that had to wait for Resume, or for its share of the loop.
+func (c *Conn) GoOn() {
+	c.queued = false
+	c.process()
 	c.goOnReading()
 }
 
+// stop has the raw socket not read, and reports whether that is so.
+func (c *Conn) stop() bool {
+	if !c.stopped && c.rawEnd == nil {
+		c.stopped = c.sock.Pause() == nil
+	}
+	return c.stopped || c.rawEnd != nil
+}
+
+// goOnReading ends stop, if nobody needs it any more.
 func (c *Conn) goOnReading() {
-	if c.state == open && !c.paused && !c.resting && len(c.in) > 0 {
-		c.receive(nil)
-	}
-	if c.state != open || c.paused || c.resting {
-		return
-	}
-	if c.err != nil {
-		c.inputEnded(c.err)
-	} else if c.eof {
-		c.cut(io.ErrUnexpectedEOF)
-	} else if r, ok := c.sink.(Rester); ok {
-		r.Rested()
+	if c.stopped && !c.paused && !c.queued && !c.lost && c.rawEnd == nil && c.state != closed {
+		c.stopped = false
+		c.sock.Resume()
 	}
 }
 
@@ -286,21 +292,21 @@ func (c *Conn) Linger() bool {
 	return c.lingers
 }
 
-// CloseWrite implements engine.Socket: close_notify, and after it the end of the raw stream.
+// CloseWrite implements engine.Socket: close_notify, and after it the end of the raw stream. In a
+// handshake that waits for its end.
 func (c *Conn) CloseWrite() {
-	if c.state == closed || c.lost {
-		return
-	}
-	c.sendCloseNotify()
 	c.finQueued = true
-	c.flush()
+	if c.state == open || c.state == ended {
+		c.sendCloseNotify()
+		c.flush()
+	}
 }
 
 func (c *Conn) sendCloseNotify() {
-	if !c.shut {
+	if !c.shut && !c.lost {
 		c.shut = true
 		var err error
-		defer c.rescue(&err)
+		defer c.loop.rescue(&err)
 		_ = c.tls.CloseWrite() // it writes to us, which does not fail
 	}
 }
@@ -308,47 +314,44 @@ func (c *Conn) sendCloseNotify() {
 // Close implements engine.Socket. If it is not hard the peer is told by close_notify that this is
 // the end.
 func (c *Conn) Close(hard bool) {
-	if c.state == closed {
-		return
-	}
-	if !hard && !c.lost && (c.state == open || c.state == ended) && len(c.chunks) == 0 {
-		c.sendCloseNotify()
-		_, _, _ = c.pushOut() // as far as it goes
-	}
-	sock, gone := c.sock, c.lost
-	c.close()
-	if !gone {
-		sock.Close(hard)
+	switch c.state {
+	case closed:
+	case open, ended:
+		if !hard && !c.lost && c.plain == 0 {
+			c.sendCloseNotify()
+			_, _ = c.pushOut() // as far as it goes
+		}
+		c.close(hard)
+	default:
+		c.Abort(net.ErrClosed, hard)
 	}
 }
 
-// close gives back what c holds. The raw socket is closed by the caller, if it is not gone.
-func (c *Conn) close() {
-	c.state = closed
-	c.release(&c.in)
-	c.release(&c.out)
-	c.cur, c.chunks, c.resting = nil, nil, false
+// close closes the raw socket, if it is not gone.
+func (c *Conn) close(hard bool) {
+	c.enter(closed)
+	if !c.lost {
+		c.sock.Close(hard)
+	}
 }
+
+// closeAfterAlert closes the raw socket so that the peer reads the last alert.
+func (c *Conn) closeAfterAlert(hard bool) {
+	c.flush()
+	if hard || c.lost || c.rawEnd != nil || len(c.out) > 0 {
+		c.close(hard)
+		return
+	}
+	c.enter(closed)
+	c.loop.cfg.Linger(c.sock, c.stopped)
+}
+
+// hold keeps input.
+func (c *Conn) hold(p []byte) { c.in = c.loop.extend(c.in, p) }
 
 func (c *Conn) release(b *[]byte) {
 	if *b != nil {
-		c.loop.put(*b)
+		c.loop.cfg.Pool.Put(*b)
 		*b = nil
 	}
-}
-
-// discard ends the connection after the last alert.
-func (c *Conn) discard() {
-	if c.state == closed || c.lost {
-		c.close()
-		return
-	}
-	if c.flush(); c.hard || c.lost || c.eof || len(c.out) > 0 {
-		c.shut = true // an alert was the last word
-		c.Close(c.hard)
-		return
-	}
-	sock, paused := c.sock, c.paused || c.resting
-	c.close()
-	c.loop.cfg.Linger(sock, paused)
 }

@@ -214,7 +214,7 @@ func TestAlertsAndReasons(t *testing.T) {
 		{"too long", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 10), "oversized"},
 		{"not a hello", "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "error decoding message"},
 		{"alert", "\x15\x03\x01\x00\x02\x02\x28", "handshake failure"},
-		{"huge hello", hugeHello(), "more than 64 KiB"},
+		{"huge hello", hugeHello(), "exceeds maximum"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRig(t, nil).serve(serverConfig())
@@ -224,7 +224,7 @@ func TestAlertsAndReasons(t *testing.T) {
 			}
 			s.sock.hangUp(io.EOF)
 			s.rig.do(func() {
-				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.Len() != 0 || s.rig.timers != 0 {
+				if s.rig.loop.Pending != 0 || s.rig.loop.waiting.Len() != 0 {
 					t.Error("something is left of it")
 				}
 			})
@@ -313,14 +313,14 @@ func TestAbortWhileAHookWaits(t *testing.T) {
 	client, _ := s.dial(clientConfig(), 1<<20)
 	go func() { _ = client.Handshake() }()
 	time.Sleep(time.Millisecond)
-	s.rig.do(func() { s.rig.loop.Abort(errors.New("enough")) })
+	s.rig.do(func() { s.conn.Abort(errors.New("enough"), false) })
 	if err := s.end(); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("failed with %v", err)
 	}
 }
 
 func TestOldestHandshakeIsCut(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxParked = 3 })
+	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxWaiting = 3 })
 	hello := clientHello(t)
 	var all []*server
 	for range 5 {
@@ -335,11 +335,13 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 		}
 	}
 	r.do(func() {
-		if n := r.loop.parked.Len(); n != 3 {
+		if n := r.loop.waiting.Len(); n != 3 {
 			t.Errorf("%d wait, want 3", n)
 		}
-		r.loop.Abort(io.EOF)
-		if n := r.loop.parked.Len(); n != 0 || r.loop.Handshakes() != 0 {
+		for _, s := range all {
+			s.conn.Abort(io.EOF, false)
+		}
+		if n := r.loop.waiting.Len(); n != 0 || r.loop.Pending != 0 {
 			t.Errorf("%d wait after Abort", n)
 		}
 	})

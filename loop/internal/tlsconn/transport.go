@@ -1,15 +1,75 @@
 package tlsconn
 
 import (
-	"errors"
 	"net"
 	"os"
 	"time"
 )
 
-// ErrTooManyHandshakes is the reason of a handshake that had waited longest when there were too
-// many.
-var ErrTooManyHandshakes = errors.New("too many handshakes wait for their clients, and this one longest")
+// Sizes and types of TLS records (RFC 8446, section 5; RFC 5246, section 6.2).
+const (
+	headerSize = 5
+	maxPlain   = 16384
+	maxCipher  = maxPlain + 2048 // of TLS 1.2; 1.3 adds 256 at most
+	maxRecord  = headerSize + maxCipher
+
+	majorVersion = 3 // of all that is called TLS
+
+	typeHandshake   = 22
+	typeApplication = 23
+)
+
+// recordSize returns the size of the record that b begins with, or 0 if b does not say.
+func recordSize(b []byte) int {
+	if len(b) < headerSize {
+		return 0
+	}
+	return headerSize + int(b[3])<<8 + int(b[4])
+}
+
+// wholeRecords returns the length of the whole records at the beginning of b. What crypto/tls
+// refuses for its header counts as one.
+func wholeRecords(b []byte) (n int) {
+	for {
+		switch size := recordSize(b[n:]); {
+		case size > maxRecord || size > 0 && b[n+1] != majorVersion:
+			return len(b)
+		case size == 0 || size > len(b)-n:
+			return n
+		default:
+			n += size
+		}
+	}
+}
+
+// A ClientHello is given to crypto/tls in small records, of which the first has firstPart bytes and
+// the others laterPart. crypto/tls keeps the buffer in which it reads records. Its size is that of
+// the first record and 512 bytes, so that it is readBuffer, in place of 2 KiB and more.
+const (
+	readBuffer = 1152
+	firstPart  = readBuffer - 512 - headerSize
+	laterPart  = readBuffer - headerSize
+)
+
+// splitHello cuts the first record of c.in into small ones. A handshake means the same wherever its
+// records are cut (RFC 8446, section 5.1).
+func (c *Conn) splitHello() {
+	b := c.in
+	n := recordSize(b)
+	if n <= headerSize+firstPart || n > len(b) || b[0] != typeHandshake {
+		return
+	}
+	out := c.loop.cfg.Pool.Get(len(b) + headerSize*(1+n/laterPart))
+	message := b[headerSize:n]
+	for part := firstPart; len(message) > 0; part = laterPart {
+		part = min(part, len(message))
+		out = append(out, b[0], b[1], b[2], byte(part>>8), byte(part))
+		out = append(out, message[:part]...)
+		message = message[part:]
+	}
+	c.in = append(out, b[n:]...)
+	c.loop.cfg.Pool.Put(b)
+}
 
 // transport is a Conn as the net.Conn that crypto/tls wants. Hooks see it as
 // tls.ClientHelloInfo.Conn: they may ask for the addresses, no more.
@@ -20,45 +80,34 @@ type transport Conn
 var errNoRecord = os.ErrDeadlineExceeded
 
 // Read gives crypto/tls of one record at a time, so that it never holds more input than that of the
-// record it deals with.
+// record it deals with. In a handshake it waits.
 func (t *transport) Read(b []byte) (int, error) {
 	c := (*Conn)(t)
-	for len(c.cur) == 0 {
+	for len(c.cur) == 0 && len(c.record) == 0 {
 		if c.hs == nil {
 			return 0, errNoRecord
 		}
-		if !c.hs.wait() {
+		if !c.next(c.hs) {
 			return 0, net.ErrClosed
 		}
 	}
-	if c.left == 0 {
-		c.left = recordSize(c.cur)
-		if c.left == 0 || c.left > len(c.cur) {
-			c.left = len(c.cur) // nothing that crypto/tls will go on with
-		}
+	if len(c.record) == 0 {
+		n := min(recordSize(c.cur), len(c.cur))
+		c.record, c.cur = c.cur[:n], c.cur[n:]
 		c.owed += uselessBytes // until data comes of it
 	}
-	part := c.left
-	if h := c.hs; h != nil && !h.fed {
-		h.fed = true
-		part = min(part, headerSize) // so that it makes its buffer for the rest of the record
-	}
-	n := copy(b, c.cur[:part])
-	c.cur = c.cur[n:]
-	c.left -= n
+	n := copy(b, c.record)
+	c.record = c.record[n:]
 	return n, nil
 }
 
 // Write takes ciphertext. It goes out when crypto/tls has returned.
 func (t *transport) Write(b []byte) (int, error) {
 	c := (*Conn)(t)
-	switch {
-	case c.hs != nil:
+	if c.hs != nil {
 		c.hs.out = append(c.hs.out, b...)
-	case c.sealing:
-		c.loop.sealed = append(c.loop.sealed, b...)
-	default:
-		c.queue(b)
+	} else {
+		c.out = c.loop.extend(c.out, b)
 	}
 	return len(b), nil
 }

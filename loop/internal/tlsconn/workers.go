@@ -1,93 +1,44 @@
 package tlsconn
 
-import "sync"
-
-// Workers bound how many handshakes compute at the same time, on their coroutines, beside the
-// loops. The others wait their turn, in the order in which they have come.
-//
-// One that has been at it for long waits for somebody in a hook of the user's, and computes
-// nothing: it is not to hold up the others. Of these there are some at most, too.
-type Workers struct {
-	max, maxStuck int
-
-	mu      sync.Mutex
-	running int
-	stuck   int
-	queue   []*handshake
-}
-
-// A turn is what a handshake has of Workers, whose mutex guards it.
-type turn uint8
-
-const (
-	noTurn turn = iota
-	queued
-	running
-	lasting // it was running when somebody looked
-	stuck   // and is not counted any more
+import (
+	"context"
+	"time"
 )
 
-// NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxStuck be
-// stuck.
-func NewWorkers(n, maxStuck int) *Workers { return &Workers{max: n, maxStuck: maxStuck} }
-
-// start has h go on, now or when others are done.
-func (w *Workers) start(h *handshake) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running == w.max {
-		h.turn = queued
-		w.queue = append(w.queue, h)
-		return
-	}
-	w.running++
-	h.goOn()
+// Workers bound how many handshakes compute at the same time, beside the loops. The others wait, in
+// the order in which they have come.
+//
+// One that has been at it for long waits for somebody in a hook of the user's, and computes
+// nothing: its place goes to another one. There may be some of these at most, too.
+type Workers struct {
+	computing chan struct{} // has an element for each
+	slow      chan struct{}
+	patience  time.Duration // after it a handshake counts as slow
 }
 
-// goOn has room to send to: it does not wait.
-func (h *handshake) goOn() {
-	h.turn = running
-	h.co.resume <- struct{}{}
+// NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxSlow be
+// slow.
+func NewWorkers(n, maxSlow int) *Workers {
+	return &Workers{make(chan struct{}, n), make(chan struct{}, maxSlow), 200 * time.Millisecond}
 }
 
-// done says that h does not compute any more. It comes before anybody else may have h go on.
-func (w *Workers) done(h *handshake) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	was := h.turn
-	h.turn = noTurn
-	if was == stuck {
-		w.stuck--
-	} else {
-		w.next()
+// begin waits until a handshake may compute, or its context ends. The function that it returns must
+// be called when it has computed.
+func (w *Workers) begin(ctx context.Context) (end func()) {
+	select {
+	case w.computing <- struct{}{}:
+	case <-ctx.Done():
+		return func() {}
 	}
-}
-
-// look looks at h now and then. One that it finds running twice is stuck, if there is room for
-// that. It reports whether to look again.
-func (w *Workers) look(h *handshake) (again bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case h.turn == running:
-		h.turn = lasting
-	case h.turn == lasting && w.stuck < w.maxStuck:
-		h.turn = stuck
-		w.stuck++
-		w.next()
+	timer := time.AfterFunc(w.patience, func() {
+		w.slow <- struct{}{} // waits if there are too many
+		<-w.computing
+	})
+	return func() {
+		if timer.Stop() {
+			<-w.computing
+		} else { // the function of the timer sees to the other one, now or soon
+			<-w.slow
+		}
 	}
-	return h.turn != noTurn && h.turn != stuck
-}
-
-// next gives the turn of one that does not compute any more to the next one.
-func (w *Workers) next() {
-	if len(w.queue) == 0 {
-		w.running--
-		w.queue = nil
-		return
-	}
-	h := w.queue[0]
-	w.queue[0] = nil
-	w.queue = w.queue[1:]
-	h.goOn()
 }

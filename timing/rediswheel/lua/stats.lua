@@ -2,9 +2,8 @@
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
 -- ARGV:   1 time in ms or '', 2 ms of a slice of time, 3 number of slices
 -- Answer: 1 waiting, 2 of these due, 3 running, 4 waiting to be tried again, 5 dead, 6 first due in
---         ms or '',
---         7 now in ms, 8 owner or '', 9 1 if paused, else 0; then for each slice from now on how
---         many are due in it
+--         ms or '', 7 now in ms, 8 owner or '', 9 1 if paused, else 0; then for each slice from now
+--         on how many are due in it
 local due, run, state, body, own, dead = unpack(KEYS)
 local t = redis.call('TIME')
 local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
