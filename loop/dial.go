@@ -70,9 +70,8 @@ type Dialer struct {
 	// http.ProxyFromEnvironment finds the one that the environment says.
 	Proxy *url.URL
 
-	// Control is called with each socket before it is bound and connects, as that of net.Dialer is.
-	// For TCP and unix it runs on a goroutine beside the loops; for udp it runs on the loop and
-	// must not wait. An error, or a panic, ends the attempt.
+	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
+	// on a goroutine beside the loops. An error, or a panic, ends the attempt.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
