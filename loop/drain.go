@@ -233,12 +233,8 @@ func (c *Conn) SetBusy(busy bool) {
 		return
 	}
 	c.more().busy = busy
-	if c.at() == stateFinishing && !busy {
-		_ = c.loop.postUrgent(func() {
-			if c.at() == stateFinishing && !c.isBusy() {
-				c.drain()
-			}
-		})
+	if c.at() == stateFinishing {
+		c.touch()
 	}
 }
 

@@ -284,7 +284,10 @@ func (c *Conn) endTurn() {
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.resumeHeldBack()
 	}
-	if c.isClosing() && !c.isClosed() {
+	switch s := c.at(); {
+	case s == stateFinishing:
+		c.drain() // which may not be busy any more
+	case s > stateFinishing && s != stateClosed:
 		c.flush()
 	}
 }
