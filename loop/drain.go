@@ -261,7 +261,7 @@ func (l *Loop) cutOverdue() {
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
-			c.cut()
+			c.giveUp()
 		} else if waits {
 			l.count.add(numCut, 1)
 		}

@@ -16,7 +16,7 @@ import (
 
 // States of a loop as the outside sees it.
 const (
-	loopIdle   = iota // a post must wake it
+	loopParked = iota // a post must wake it
 	loopQueued        // a turn is coming, or running
 )
 

@@ -50,7 +50,7 @@ func (t Timer) Reset(d time.Duration) bool {
 		if h.c == nil {
 			return false
 		}
-		checkIdle("Timer.Reset", d)
+		needIdleTime("Timer.Reset", d)
 		h.reset(d, t.l.clock())
 		h.c.refileIdle()
 		return true
