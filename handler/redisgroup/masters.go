@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -23,12 +22,11 @@ type masters struct {
 	wake    chan struct{}         // has a token when the cluster has to be looked at
 
 	mu      sync.RWMutex
-	links   map[*redis.Client]*link
 	buckets []*link
 }
 
 func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
-	t := &masters{hub: h, client: client, publish: "PUBLISH", links: make(map[*redis.Client]*link), wake: make(chan struct{}, 1)}
+	t := &masters{hub: h, client: client, publish: "PUBLISH", wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
 	case *redis.Client:
 		if db := c.Options().DB; db != 0 {
@@ -95,23 +93,31 @@ func (t *masters) start(ctx context.Context) error {
 }
 
 // assign gives each bucket to the link of the server that has it, and has all rooms compared with
-// their subscriptions: those of buckets that have moved are made anew there.
+// their subscriptions: those of buckets that have moved are made anew there. A cluster's client of
+// a server that was away for a while is another one when that comes back.
 func (t *masters) assign() {
-	now := make([]*link, len(t.buckets))
+	before, now := t.buckets, make([]*link, len(t.buckets)) // nobody else changes them
+	links := make(map[*redis.Client]*link)
+	for _, l := range before {
+		if l != nil {
+			links[l.client] = l
+		}
+	}
 	for b := range now {
-		now[b] = t.linkTo(t.master(b))
+		client := t.master(b)
+		if links[client] == nil {
+			links[client] = newLink(t.hub, client)
+		}
+		now[b] = links[client]
 	}
 	t.mu.Lock()
-	before := t.buckets
 	t.buckets = now
-	maps.DeleteFunc(t.links, func(_ *redis.Client, l *link) bool {
-		gone := !slices.Contains(now, l)
-		if gone {
+	t.mu.Unlock()
+	for _, l := range links {
+		if !slices.Contains(now, l) {
 			l.retire()
 		}
-		return gone
-	})
-	t.mu.Unlock()
+	}
 	for _, r := range t.hub.all() {
 		if old := before[r.bucket]; old != nil && old != now[r.bucket] {
 			r.lostSubscription()
@@ -119,24 +125,6 @@ func (t *masters) assign() {
 		}
 		now[r.bucket].touch(r.channel, true)
 	}
-}
-
-// linkTo returns the link to a server, and makes it if there is none. A client of the user's
-// cluster is closed when its server has been away for a while; one that comes back has another
-// client.
-func (t *masters) linkTo(client *redis.Client) *link {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.links[client]; l != nil {
-		return l
-	}
-	l := &link{hub: t.hub, client: client, wake: make(chan struct{}, 1)}
-	l.ctx, l.retire = context.WithCancel(t.hub.ctx)
-	t.links[client] = l
-	if client != nil {
-		t.hub.wg.Go(l.run)
-	}
-	return l
 }
 
 // master returns the client of the server that has a bucket; nil: it is not known. It asks nobody:
