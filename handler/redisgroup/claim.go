@@ -46,11 +46,8 @@ type question struct {
 	done      chan struct{} // closed when it is answered
 }
 
-// maxAsked is how many claims may be under way: each takes memory, and anybody may claim a name.
+// maxAsked is how many claims may be under way, which take memory; then there is ErrQueueFull.
 const maxAsked = 4096
-
-// errAway is why a name was not claimed as too many wait to be.
-var errAway = errors.New("redisgroup: Redis does not answer")
 
 // post asks Redis. k.mu is held.
 func (k *keeper) post(q question) (*question, error) {
@@ -242,7 +239,7 @@ func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) er
 	k.mu.Lock()
 	if k.asked >= maxAsked {
 		k.mu.Unlock()
-		return errAway
+		return ErrQueueFull
 	}
 	q, err := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, by: by})
 	k.mu.Unlock()

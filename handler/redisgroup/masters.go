@@ -192,30 +192,19 @@ func (b *backoff) next() time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// lookTime bounds the look at what servers do when their memory is full. It is for a warning only.
+// lookTime bounds the look at what Redis does when its memory is full. It is for a warning only.
 const lookTime = 2 * time.Second
 
-// warnOfEviction writes one line if a server may delete rooms when its memory is full. All policies
-// but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden,
-// or says nothing of it, there is nothing to say.
+// warnOfEviction writes one line if Redis may delete rooms when its memory is full; of a cluster it
+// asks one server. All policies but one may: streams expire, so the volatile-* ones take them as
+// well. Where INFO is forbidden, or says nothing of it, there is nothing to say.
 func (t *masters) warnOfEviction(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	var warned sync.Once
-	look := func(ctx context.Context, c *redis.Client) error {
-		info := c.InfoMap(ctx, "memory")
-		limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
-		if limit != "" && limit != "0" && policy != "noeviction" {
-			warned.Do(func() {
-				t.hub.cfg.Logger.Warn().Str("redis", c.Options().Addr).Str("policy", policy).
-					Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
-			})
-		}
-		return nil
-	}
-	if t.cluster != nil {
-		_ = t.cluster.ForEachMaster(ctx, look) // the error is that of finding them, which others tell of
-	} else {
-		_ = look(ctx, t.client.(*redis.Client))
+	info := t.client.InfoMap(ctx, "memory")
+	limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
+	if limit != "" && limit != "0" && policy != "noeviction" {
+		t.hub.cfg.Logger.Warn().Str("policy", policy).
+			Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
 	}
 }

@@ -22,8 +22,7 @@ import (
 // then, as with a lost subscription: nothing is taken until a ping was answered. One who joins and
 // had more elsewhere waits for a new generation, too.
 type order struct {
-	known      bool     // last is
-	last       Position // of what was delivered
+	last       Position // of what was delivered; zero while that is not known
 	phase      phase
 	generation int  // see above
 	asking     bool // what was missed
@@ -51,7 +50,7 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
-	case !o.known || o.phase == waiting:
+	case o.last.IsZero() || o.phase == waiting:
 	case e.Position.follows(o.last):
 		r.accept(e)
 	case e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
@@ -64,7 +63,7 @@ func (r *room) take(e Entry) {
 func (r *room) read() {
 	o := &r.order
 	o.phase, o.dirty = reading, true
-	if o.known && !o.asking {
+	if !o.last.IsZero() && !o.asking {
 		o.asking = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: &catchUp{room: r}}) == nil
 	}
 }
@@ -102,8 +101,8 @@ func (r *room) lostSubscription() {
 func (r *room) peeked(p Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o := &r.order; !o.known {
-		o.known, o.last, o.tailFrom = true, p, p
+	if o := &r.order; o.last.IsZero() {
+		o.last, o.tailFrom = p, p
 		if o.phase != waiting {
 			r.read()
 		}

@@ -55,7 +55,7 @@ type subscription struct {
 const (
 	probeEvery = 2 * time.Second
 	maxSilence = 4 * probeEvery  // a PubSub that nothing comes from for so long is discarded
-	steady     = 5 * time.Second // one that lived for so long is replaced at once
+	steady     = 5 * time.Second // after one that lived for so long the next wait is short again
 	// subscribeLimit is how many channels one command names.
 	subscribeLimit = 256
 	// batchPing is the ping after a batch. That which connects has no text.
@@ -93,11 +93,7 @@ func (l *link) run() {
 		}
 		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
-		if delays == 0 {
-			delays++ // at once
-		} else if !l.hub.pause(delays.next()) {
-			return
-		}
+		l.hub.pause(delays.next())
 	}
 }
 
@@ -249,20 +245,18 @@ func inBatches(ctx context.Context, channels map[int][]string, command func(cont
 // confirmed takes the answer to the ping of a batch: its subscriptions stand.
 func (l *link) confirmed() {
 	l.mu.Lock()
-	var stand []subscription
-	for _, s := range l.flight {
-		if l.have[s.room.channel] == s {
-			stand = append(stand, *s)
-		}
+	flight := l.flight
+	l.flight = nil
+	l.mu.Unlock()
+	for _, s := range flight { // nobody changes them while waiting is set
+		s.room.confirmed(s.generation)
 	}
-	l.flight, l.waiting = nil, false
+	l.mu.Lock()
+	l.waiting = false
 	if len(l.touched) > 0 {
 		signal(l.wake)
 	}
 	l.mu.Unlock()
-	for _, s := range stand {
-		s.room.confirmed(s.generation)
-	}
 }
 
 // answered takes the answer about a channel, or the news that its slot has moved away: then the
