@@ -253,7 +253,7 @@ func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) er
 // not, or it has been claimed by another process since. It asks Redis, as Claim does. With another
 // error the Hub does that once Redis answers, unless the name is claimed again before.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	ho := k.held[name]
 	if ho == nil || ho.owner != owner {
@@ -273,7 +273,7 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 // than that of each grant before. Who is given it refuses one that is smaller than another it has
 // seen. false: owner has no such grant, or the process may have had no lease meanwhile.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
@@ -303,7 +303,7 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
 // has it, too. It does not wait: Redis is told in the background.
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ho := k.held[name]; ho != nil && ho.owner == owner {

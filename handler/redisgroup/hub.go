@@ -28,7 +28,7 @@ type Hub struct {
 	node    string // this Hub, as a publisher
 	masters *masters
 	timers  *timing.Scheduler
-	keeper  keeper
+	keeper  *keeper
 	members *loop.Local[memberships]
 
 	publishing, asking []*lane // by bucket
@@ -67,7 +67,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
-	h.keeper.init(h)
+	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
 	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err

@@ -73,18 +73,21 @@ func await(ctx context.Context, f func() error) error {
 // start looks whether Redis is there, and will do, and begins to work also if it is not.
 func (t *masters) start(ctx context.Context) error {
 	err := await(ctx, func() error {
-		if err := t.client.Ping(ctx).Err(); err != nil || t.cluster == nil {
+		if err := t.client.Ping(ctx).Err(); err != nil {
 			return err
 		}
-		info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
-		if err == nil && (len(info) != 1 || info[0] == nil) {
-			err = errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+		if t.cluster != nil {
+			info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
+			if err != nil {
+				return err
+			}
+			if len(info) != 1 || info[0] == nil {
+				return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+			}
 		}
-		return err
+		t.warnOfEviction(ctx)
+		return nil
 	})
-	if err == nil {
-		err = await(ctx, func() error { t.warnOfEviction(ctx); return nil })
-	}
 	t.assign()
 	if t.cluster != nil {
 		t.hub.wg.Go(t.watch)
