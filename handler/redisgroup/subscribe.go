@@ -55,7 +55,7 @@ type subscription struct {
 const (
 	probeEvery = 2 * time.Second
 	maxSilence = 4 * probeEvery  // a PubSub that nothing comes from for so long is discarded
-	steady     = 5 * time.Second // after one that lived for so long the next wait is short again
+	steady     = 5 * time.Second // one that lived for so long is replaced at once
 	// subscribeLimit is how many channels one command names.
 	subscribeLimit = 256
 	// batchPing is the ping after a batch. That which connects has no text.
@@ -88,12 +88,13 @@ func (l *link) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > steady {
-			delays = 0
-		}
 		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
-		l.hub.pause(delays.next())
+		if time.Since(began) > steady {
+			delays = 0
+		} else {
+			l.hub.pause(delays.next())
+		}
 	}
 }
 
