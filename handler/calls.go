@@ -272,9 +272,8 @@ func (cs *Calls[A]) relax() {
 // is not taken for that of the next one, and counts against CallLimits.Max until then. A peer that
 // has lost an answer is not heard again in order: the connection is best closed.
 type Pipeline[A any] struct {
-	calls *Calls[A]
-	order []uint64 // the ids of calls whose answers are to come, from first on
-	first int
+	calls    *Calls[A] // whose ids are 1, 2, 3 and so on
+	answered uint64    // how many answers have come to them
 }
 
 // NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
@@ -289,31 +288,17 @@ func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error
 	if p.Unanswered() >= p.calls.max {
 		return 0, cmp.Or(p.calls.err, ErrTooManyCalls)
 	}
-	if id, err = p.calls.Begin(timeout, done); err != nil {
-		return 0, err
-	}
-	if len(p.order) == cap(p.order) && p.first >= len(p.order)/2 {
-		p.order, p.first = p.order[:copy(p.order, p.order[p.first:])], 0
-	}
-	p.order = append(p.order, id)
-	return id, nil
+	return p.calls.Begin(timeout, done)
 }
 
 // Answer ends the oldest call whose answer has not come. False: that call has ended already, or
 // none was under way.
 func (p *Pipeline[A]) Answer(answer A) bool {
-	var id uint64 // none has 0
-	if p.Unanswered() > 0 {
-		id = p.order[p.first]
-		p.first++
+	if p.Unanswered() == 0 {
+		return p.calls.Answer(0, answer) // which none has
 	}
-	if p.first == len(p.order) {
-		p.order, p.first = p.order[:0], 0
-		if cap(p.order) > p.calls.peak+keptCalls {
-			p.order = nil // of a burst whose memory calls have given back
-		}
-	}
-	return p.calls.Answer(id, answer)
+	p.answered++
+	return p.calls.Answer(p.answered, answer)
 }
 
 // Cancel ends a call without calling its done function, and reports whether it was under way. Its
@@ -321,7 +306,7 @@ func (p *Pipeline[A]) Answer(answer A) bool {
 func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
 
 // Unanswered returns how many answers are still to come, those of calls that have ended included.
-func (p *Pipeline[A]) Unanswered() int { return len(p.order) - p.first }
+func (p *Pipeline[A]) Unanswered() int { return int(p.calls.last - p.answered) }
 
 // Stats returns the numbers up to now.
 func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }

@@ -16,7 +16,7 @@ func CallBytes[A any](calls *Calls[A]) int {
 }
 
 // PipelineBytes is CallBytes of a Pipeline.
-func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*cap(p.order) }
+func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) }
 
 // Tracked returns how many memberships and actors this package keeps account of on l. It must be
 // called on l.

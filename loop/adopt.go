@@ -26,7 +26,7 @@ import (
 // a *tls.Conn the keys stay with crypto/tls, so a server that is to speak TLS has the plain
 // connection and as.TLS.
 func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return errors.New("loop: Server.Adopt needs a Server that was started")
 	}
 	ln, err := s.adopting(nc, as)
@@ -46,7 +46,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	a.loop = s.leastLoaded()
 	a.loop.load.Add(1)
 	err := ErrServerClosed
-	if !s.leaving.Load() || a.moved != nil && a.moved.back {
+	if !s.has(stageLeaving) || a.moved != nil && a.moved.back {
 		s.accepted.Add(1) // before Accept may run, which may look
 		if err = a.loop.postUrgent(func() { a.adopted(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended

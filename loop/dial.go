@@ -39,18 +39,15 @@ const defaultDialTimeout = 10 * time.Second
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well,
-	// a datagram is a message whatever it is.
-	//
-	// A codec that begins with a handshake (codec.Opener), such as
-	// websocket.Client, does that before the connection comes to life.
+	// Codec frames the messages. nil means codec.Raw. With udp a datagram is a message whatever it
+	// is. A codec that begins with a handshake (codec.Opener), such as websocket.Client, does that
+	// before the connection comes to life.
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
 	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
-	// possible. nil means plain. Its hooks run as those of Server.TLS do, but what crypto/tls calls
-	// when a connection is open it calls on the loop: ClientSessionCache.Put, Time. They must not
-	// wait for anything.
+	// possible. nil means plain. Its hooks run as those of Server.TLS do, but for those of an open
+	// connection, which run on the loop and must not wait: ClientSessionCache.Put, Time.
 	TLS *tls.Config
 
 	// Timeout is how long it may take until the connection stands: names resolved, TLS settled, and
@@ -67,16 +64,14 @@ type Dialer struct {
 	LocalAddr net.Addr
 
 	// Proxy has a proxy make the connection: "http://host:port" by CONNECT, "socks5://host:port" by
-	// SOCKS5; with a user and a password, if the URL has them. It is the proxy that resolves the
-	// name that is dialled, TLS is spoken with who has that name, and Timeout is for all of it.
-	// RemoteAddr is the proxy's. LocalAddr and Control are for the socket to the proxy. It may not
-	// be changed after Dial. nil means none; http.ProxyFromEnvironment finds the one that the
-	// environment says.
+	// SOCKS5; with a user and a password, if the URL has them. The proxy resolves the name that is
+	// dialled, and Timeout is for all of it. RemoteAddr is the proxy's. LocalAddr and Control are
+	// for the socket to the proxy. It may not be changed after Dial. nil means none;
+	// http.ProxyFromEnvironment finds the one that the environment says.
 	Proxy *url.URL
 
-	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
-	// to set options that are not here. It runs on a goroutine beside the loops. An error, or a
-	// panic, ends the attempt. nil means nothing is to be set.
+	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
+	// on a goroutine beside the loops. An error, or a panic, ends the attempt.
 	Control func(network, address string, c syscall.RawConn) error
 }
 

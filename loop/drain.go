@@ -60,7 +60,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 	if s.DrainDelay == 0 {
 		return nil
 	}
-	s.leaving.Store(true)
+	s.stage.Store(stageLeaving)
 	if !s.DrainAccept {
 		s.stopAccepting()
 	}
@@ -82,7 +82,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 
 // stopAccepting may be called again.
 func (s *Server) stopAccepting() {
-	s.leaving.Store(true)
+	s.stage.Store(stageLeaving)
 	select {
 	case <-s.draining:
 	default:
@@ -93,7 +93,7 @@ func (s *Server) stopAccepting() {
 
 // Draining reports whether the server is ending: from the end of Start's context on, DrainDelay
 // included. A health check should fail then. Any goroutine may call it.
-func (s *Server) Draining() bool { return s.leaving.Load() }
+func (s *Server) Draining() bool { return s.has(stageLeaving) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
@@ -183,7 +183,7 @@ func (s *Server) notEnded() (which string) {
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
 // number of goroutines may call it, after Start, but no loop's.
 func (s *Server) Shutdown(ctx context.Context) error {
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
 	}
 	s.cancel()
@@ -233,12 +233,8 @@ func (c *Conn) SetBusy(busy bool) {
 		return
 	}
 	c.more().busy = busy
-	if c.at() == stateFinishing && !busy {
-		_ = c.loop.postUrgent(func() {
-			if c.at() == stateFinishing && !c.isBusy() {
-				c.drain()
-			}
-		})
+	if c.at() == stateFinishing {
+		c.touch()
 	}
 }
 
@@ -265,7 +261,7 @@ func (l *Loop) cutOverdue() {
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
-			c.cut()
+			c.giveUp()
 		} else if waits {
 			l.count.add(numCut, 1)
 		}

@@ -306,7 +306,7 @@ type idleHook struct {
 // d of 0 or less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
-	checkIdle("Conn.OnIdle", d)
+	needIdleTime("Conn.OnIdle", d)
 	needFunc("Conn.OnIdle", f != nil)
 	if k > WriteStalled {
 		panic(fmt.Sprintf("loop: Conn.OnIdle with an unknown kind %d", k))
@@ -327,7 +327,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	return Timer{l: c.loop, hook: h}
 }
 
-func checkIdle(method string, d time.Duration) {
+func needIdleTime(method string, d time.Duration) {
 	if d <= 0 {
 		panic("loop: " + method + " with an idle time of " + d.String() + ": it must be positive")
 	}

@@ -46,8 +46,8 @@ var follows = [numStates][]state{
 
 func (c *Conn) at() state { return state(c.state.Load()) }
 
-// enter is the only place where the state changes.
-func (c *Conn) enter(s state) {
+// setState is the only place where the state changes.
+func (c *Conn) setState(s state) {
 	if inspecting {
 		c.loop.inspection.enters(c, s, follows[c.at()])
 	}
@@ -123,7 +123,7 @@ func (c *Conn) accept(ln *listener) (err error) {
 		c.extras.moved = nil
 	}
 	if c.handler != nil && c.at() == stateOpening {
-		c.enter(stateOpen)
+		c.setState(stateOpen)
 	}
 	l.returned = true
 	return nil
@@ -227,8 +227,8 @@ func (c *Conn) outlive(err error) {
 // isBroken reports whether c outlives its socket.
 func (c *Conn) isBroken() bool { return c.extras != nil && c.extras.broken != nil }
 
-// loseSocket is told that the engine has given the socket up. The end of the turn closes c; until
-// then nothing of the wheel may come, which a turn advances before that.
+// loseSocket is told that the engine has given the socket up. The end of the turn closes c. A turn
+// advances the wheel before its end, so c's timers there are stopped here.
 func (c *Conn) loseSocket() {
 	c.keepTLS()
 	c.sock = nil
@@ -248,7 +248,7 @@ type ending struct {
 	due     time.Duration // when that is over
 	away    time.Duration // Loop.Away when it began
 	unsent  int           // bytes that the peer had not taken then
-	over    bool          // it is
+	over    bool          // the timeout has passed
 }
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
@@ -283,7 +283,7 @@ func (c *Conn) beginClose(err error) {
 	if end.reason != ClosedByInput { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
-	c.enter(stateClosing)
+	c.setState(stateClosing)
 	c.stopTimers()
 	c.stopIdle()
 	c.stopJobs()
@@ -305,7 +305,7 @@ func (c *Conn) abort(err error) {
 func (c *Conn) flush() {
 	if c.at() == stateClosing {
 		c.sayLastWords()
-		c.enter(stateFlushing)
+		c.setState(stateFlushing)
 	}
 	l, end := c.loop, &c.extras.ending
 	if b := c.out.box; b != nil && !b.Blocked && !end.discard {
@@ -322,7 +322,7 @@ func (c *Conn) flush() {
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
 		c.release(end.resets && unsent == 0)
 	case end.over:
-		c.cut()
+		c.giveUp()
 	case !l.wheel.Pending(end.timer):
 		end.unsent = c.untaken()
 		c.waitForPeer(l.server.CloseTimeout)
@@ -341,13 +341,13 @@ func (c *Conn) waitForPeer(d time.Duration) {
 	end.timer = l.wheel.At(end.due, c.closeTimeout)
 }
 
-// closeTimeout is called when the time is over. The peer gets back what the server itself was away,
-// because a callback blocked its loop or the process was stopped. In the drain, which has a timeout
+// closeTimeout is called when the time is over. The time for which the server itself was away is
+// added: a callback blocked its loop, or the process was stopped. In the drain, which has a timeout
 // of its own, time begins anew whenever the peer has taken something.
 func (c *Conn) closeTimeout() {
 	l, end := c.loop, &c.extras.ending
 	n, now := c.untaken(), l.clock()
-	away := l.meter.Away() - end.away + max(now-end.due, now-l.now) // with the turn that runs
+	away := l.meter.Away() - end.away + max(now-end.due, now-l.now) // the present turn included
 	switch {
 	case l.draining && n < end.unsent:
 		end.unsent = n
@@ -374,7 +374,7 @@ func (c *Conn) sayLastWords() {
 	if c.sock == nil || c.isBroken() || end.discard || peerClosed || c.out.ended {
 		return
 	}
-	c.enter(stateSpeaking)
+	c.setState(stateSpeaking)
 	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer { // the user does not know c yet
 		c.callHook(func() { f(c, end.err) })
 	}
@@ -383,8 +383,8 @@ func (c *Conn) sayLastWords() {
 	}
 }
 
-// cut gives up flushing.
-func (c *Conn) cut() {
+// giveUp gives up flushing.
+func (c *Conn) giveUp() {
 	c.loop.count.add(numCut, 1)
 	c.release(true)
 }
@@ -419,14 +419,13 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	return rest
 }
 
-// releaseSocket closes c's socket, or has it linger, unless nothing was said that the peer could
-// lose.
+// releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
 func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	l, end := c.loop, &c.extras.ending
 	handshaking := c.leaveStart()
 	c.keepTLS()
 	sock, udp := c.sock, c.isUDP()
-	c.enter(stateClosed)
+	c.setState(stateClosed)
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {

@@ -16,7 +16,7 @@ import (
 
 // States of a loop as the outside sees it.
 const (
-	loopIdle   = iota // a post must wake it
+	loopParked = iota // a post must wake it
 	loopQueued        // a turn is coming, or running
 )
 
@@ -39,13 +39,14 @@ type Loop struct {
 
 	// Time.
 	wall       func() time.Time // time.Now; tests set it
-	wheel      *wheel
+	wheel      *timing.Wheel
 	now        time.Duration // the clock when this turn began
 	nesting    int           // enters that have had no leave
 	advanced   time.Duration // the clock at the last advance
 	lateNoted  bool          // how late that was
 	turnBudget time.Duration // the constant; tests set it
 	published  time.Duration // what the engine was told last, or unknown
+	known      uint64        // Wheel.Changes then
 	state      atomic.Int32
 	timers     connTimers            // which timers of the wheel are a connection's
 	take       func(timing.Due) bool // the method fire, made once
@@ -93,7 +94,7 @@ func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       &wheel{Wheel: timing.New(timing.Config{Tick: wheelTick})},
+		wheel:       timing.New(timing.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnBudget:  turnBudget,
 		published:   never,

@@ -78,9 +78,8 @@ func (m Mover) Bound() (all []Bound) {
 }
 
 // Inherit has Start take these listeners where a Server has their addresses, in place of new ones.
-// In from it sets those to nil that are the Server's from then on. It must be called before Start.
-// After it, with an empty list too, Start waits up to two seconds for an address that is in use: by
-// a process before that is being killed.
+// In from it sets those to nil that are the Server's from then on. It must be called before Start,
+// which then waits up to two seconds for an address that a process that is being killed still has.
 func (m Mover) Inherit(from []Bound) { m.Server.inherited = from }
 
 // Retire stops accepting, and leaves the addresses to the Server that has inherited them. It serves
@@ -154,7 +153,7 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 // on from where they were. With an error nothing has happened to m.Net.
 func (m Mover) In(c *Moved) error {
 	s := m.Server
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return errors.New("loop: Mover.In needs a Server that was started")
 	}
 	for _, ln := range s.listeners {

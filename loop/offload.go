@@ -181,7 +181,7 @@ func (c *Conn) drain() {
 		c.pause(heldByJobs)
 	}
 	if c.at() == stateOpen {
-		c.enter(stateFinishing)
+		c.setState(stateFinishing)
 	}
 }
 

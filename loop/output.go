@@ -43,7 +43,7 @@ func (c *Conn) Send(msg []byte) error {
 		return c.sendDatagram(msg)
 	}
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
-		if err := c.room(); err != nil {
+		if err := c.needRoom(); err != nil {
 			return err
 		}
 		b = c.out.box
@@ -84,7 +84,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 		return len(p), nil
 	}
-	if err := c.room(); err != nil {
+	if err := c.needRoom(); err != nil {
 		return 0, err
 	}
 	c.appended(append(c.space(len(p)), p...))
@@ -127,7 +127,7 @@ func (c *Conn) sendReply() {
 	}
 	c.appended(tail)
 	if before >= c.loop.maxOutbound && c.pending() > before {
-		_ = c.room()
+		_ = c.needRoom()
 	}
 }
 
@@ -139,8 +139,8 @@ func (c *Conn) mute() error {
 	return nil
 }
 
-// room returns why no more output is taken, if so.
-func (c *Conn) room() error {
+// needRoom returns why no more output is taken, if so. A slow consumer is cut here.
+func (c *Conn) needRoom() error {
 	if err := c.mute(); err != nil {
 		return err
 	}
@@ -380,5 +380,5 @@ func (c *Conn) Writable() bool {
 // appends nothing, and runs no hook of c.
 func (c *Conn) CheckWrite() error {
 	c.loop.owner.Check("Conn.CheckWrite")
-	return c.room()
+	return c.needRoom()
 }

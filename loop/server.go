@@ -239,9 +239,7 @@ type Server struct {
 	watchdog    *meter.Watchdog
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
-	started     atomic.Bool
-	looping     atomic.Bool // loops may be used
-	ready       atomic.Bool // Start has succeeded
+	stage       atomic.Int32 // as below
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
@@ -256,12 +254,21 @@ type Server struct {
 	cancel    func()         // ends the server
 	draining  chan struct{}  // closed when nothing is accepted any more
 	listening atomic.Int32   // listeners that accept
-	leaving   atomic.Bool    // DrainDelay, or the drain, has begun
 	failed    chan error     // why the engine ended unasked
 	done      chan struct{}  // closed when Wait may return
 	err       error          // what it returns
 	newcomers sync.WaitGroup // what accepts, and what is on its way to a loop
 }
+
+// The stages of a Server, each of which includes those before it.
+const (
+	stageStarting int32 = iota + 1 // Start was called
+	stageLooping                   // loops may be used
+	stageServing                   // Start has succeeded
+	stageLeaving                   // DrainDelay, or the drain, has begun
+)
+
+func (s *Server) has(stage int32) bool { return s.stage.Load() >= stage }
 
 // A Listener is one more address of a Server.
 type Listener struct {
@@ -298,7 +305,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
 	}
-	if !s.started.CompareAndSwap(false, true) {
+	if !s.stage.CompareAndSwap(0, stageStarting) {
 		return errors.New("loop: Server.Start was called before: a Server runs once")
 	}
 	if err := s.prepare(); err != nil {
@@ -322,7 +329,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
-	s.ready.Store(true)
+	s.stage.Store(stageServing)
 	for _, ln := range s.listeners {
 		if ln.net == nil {
 			continue
@@ -344,7 +351,7 @@ func (s *Server) Start(ctx context.Context) error {
 //
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
 	<-s.done
@@ -354,7 +361,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.ready.Load() || len(s.listeners) == 0 {
+	if !s.has(stageServing) || len(s.listeners) == 0 {
 		return nil
 	}
 	return s.listeners[0].addr()
@@ -363,7 +370,7 @@ func (s *Server) LocalAddr() net.Addr {
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
 // order; nil before Start.
 func (s *Server) Addrs() []net.Addr {
-	if !s.ready.Load() {
+	if !s.has(stageServing) {
 		return nil
 	}
 	var addrs []net.Addr
@@ -375,7 +382,7 @@ func (s *Server) Addrs() []net.Addr {
 
 // Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
 func (s *Server) Loops() []*Loop {
-	if !s.looping.Load() {
+	if !s.has(stageLooping) {
 		return nil
 	}
 	return slices.Clone(s.loops)

@@ -67,7 +67,7 @@ func (s *Server) startLoops() error {
 		}
 		return errors.Join(err, s.engine.Stop())
 	}
-	s.looping.Store(true)
+	s.stage.Store(stageLooping)
 	for _, l := range s.loops {
 		l.schedule()
 	}

@@ -192,9 +192,8 @@ func (c *counters) load() (n [numCounters]uint64) {
 // show publishes, at the end of a turn, what is not counted one by one.
 func (l *Loop) show() {
 	l.count[numMessages].Store(l.messages)
-	if l.wheel.touched {
-		l.count[numFired].Store(l.wheel.Stats().Fired)
-		l.count[numTimers].Store(uint64(l.wheel.Len()))
+	if timers := uint64(l.wheel.Len()); timers != l.count[numTimers].Load() {
+		l.count[numTimers].Store(timers)
 	}
 	if l.tls != nil {
 		counts := l.tls.Counts

@@ -50,7 +50,7 @@ func (t Timer) Reset(d time.Duration) bool {
 		if h.c == nil {
 			return false
 		}
-		checkIdle("Timer.Reset", d)
+		needIdleTime("Timer.Reset", d)
 		h.reset(d, t.l.clock())
 		h.c.refileIdle()
 		return true
@@ -200,43 +200,6 @@ func (l *Loop) after(d time.Duration) time.Duration {
 	return now + d
 }
 
-// wheel is a loop's timing wheel, which remembers that it was changed: a turn that did not, as
-// nearly all that handle messages, need not look at it.
-type wheel struct {
-	*timing.Wheel
-	touched bool
-}
-
-func (w *wheel) At(when time.Duration, f func()) timing.Timer {
-	w.touched = true
-	return w.Wheel.At(when, f)
-}
-
-func (w *wheel) Every(first, period time.Duration, f func()) timing.Timer {
-	w.touched = true
-	return w.Wheel.Every(first, period, f)
-}
-
-func (w *wheel) Stop(t timing.Timer) bool {
-	w.touched = true
-	return w.Wheel.Stop(t)
-}
-
-func (w *wheel) Reset(t timing.Timer, when time.Duration) bool {
-	w.touched = true
-	return w.Wheel.Reset(t, when)
-}
-
-func (w *wheel) Extend(t timing.Timer, when time.Duration) bool {
-	w.touched = true
-	return w.Wheel.Extend(t, when)
-}
-
-func (w *wheel) Take(now time.Duration, budget int, take func(timing.Due) bool) int {
-	w.touched = true
-	return w.Wheel.Take(now, budget, take)
-}
-
 // Keyed is a timing wheel of keys with values that a loop owns, a cache whose entries expire, say:
 // a [timing.Keyed] without a lock, on the loop's own wheel. Its methods must be called on the loop,
 // and so is the expire function. Make one with [NewKeyed], one for each loop with [NewLocal].
@@ -253,32 +216,26 @@ type Keyed[K comparable, V any] struct {
 // go.
 func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K, V])) *Keyed[K, V] {
 	l.owner.Check("NewKeyed")
-	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel.Wheel, expire)}
-}
-
-// touch is called before each change, which the loop must know of to set its next tick.
-func (k *Keyed[K, V]) touch(method string) {
-	k.l.owner.Check(method)
-	k.l.wheel.touched = true
+	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel, expire)}
 }
 
 // Set gives a key a value, which expires d from now. If the key has one, both its value and its
 // deadline are replaced. A d of 0 or less means at once, but not inline.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) {
-	k.touch("Keyed.Set")
+	k.l.owner.Check("Keyed.Set")
 	k.k.Set(key, value, k.l.after(d))
 }
 
 // Move has the entry of a key expire d from now and reports true; false if there is none.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
-	k.touch("Keyed.Move")
+	k.l.owner.Check("Keyed.Move")
 	return k.k.Move(key, k.l.after(d))
 }
 
 // Remove takes out the entry of a key and returns its value. True means that expire will not get
 // it.
 func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
-	k.touch("Keyed.Remove")
+	k.l.owner.Check("Keyed.Remove")
 	return k.k.Remove(key)
 }
 
@@ -298,6 +255,6 @@ func (k *Keyed[K, V]) Len() int {
 // Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
 // be nil, and may set entries, which stay. It returns how many there were.
 func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
-	k.touch("Keyed.Drain")
+	k.l.owner.Check("Keyed.Drain")
 	return k.k.Drain(f)
 }

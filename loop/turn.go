@@ -8,8 +8,8 @@ import (
 )
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
-// for input and output go from enter to leave, within a Sink. Those that were asked for, by a tick
-// or a post, are turn.
+// for input and output go from enter to leave, within a Sink. Those that a tick or a post asked for
+// are the function turn.
 
 const (
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without a tick.
@@ -54,7 +54,7 @@ func (l *Loop) leave() {
 		l.trimSoon()
 	}
 	l.show()
-	if l.wheel.touched {
+	if l.wheel.Changes() != l.known {
 		l.publish()
 	}
 	if weight := l.meter.Sample(l.now); weight != 0 {
@@ -66,9 +66,9 @@ func (l *Loop) leave() {
 // host makes a Server an engine.Host.
 type host Server
 
-// OnTick advances the loop's wheel. A loop whose turn is coming anyway advances it in that one.
+// OnTick advances the loop's wheel. If a turn is coming anyway, that one advances it.
 func (h *host) OnTick(i int) {
-	if l := h.loops[i]; l.state.CompareAndSwap(loopIdle, loopQueued) {
+	if l := h.loops[i]; l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.turn()
 	}
 }
@@ -112,7 +112,7 @@ func (l *Loop) turn() {
 		return
 	}
 	again := more || len(l.ready) != 0 || !l.park()
-	// After park: if this deadline is due at once, the tick finds the loop ready for a turn.
+	// After park: a tick that comes at once must find the loop parked, or it would do nothing.
 	l.publish()
 	l.leaveMeasured()
 	if again {
@@ -148,8 +148,8 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	return l.mail.Left() > 0
 }
 
-// runTasks runs tasks until so many are left, or one panics, or has more to do: that one comes next
-// again.
+// runTasks runs tasks until so many are left, or one panics or has more to do. One that has more to
+// do comes next again.
 func (l *Loop) runTasks(stop int) {
 	defer l.rescue(nil)
 	for l.mail.Left() > stop && !l.unfinished {
@@ -177,7 +177,7 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 			return false
 		}
 		l.advanced, l.lateNoted = now, false
-		l.wheel.Take(now, timerBatch, l.take)
+		l.count.add(numFired, l.wheel.Take(now, timerBatch, l.take))
 		l.settle() // an expiry may have closed many
 		if now = l.clock(); now >= end {
 			break
@@ -187,10 +187,9 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 	return ok && due <= now
 }
 
-// fire runs a timer that is due. One that does not repeat is over before that, as it is in the
-// wheel.
+// fire runs a timer that is due. One that does not repeat is untied before: it has left the wheel.
 func (l *Loop) fire(d timing.Due) (more bool) {
-	more = true // after a panic, too
+	more = true // go on with the batch, after a panic, too
 	defer l.rescue(nil)
 	if !l.lateNoted {
 		l.lateNoted = true
@@ -217,14 +216,14 @@ func (l *Loop) goOnSoon(w waiting) {
 
 // again makes sure that a turn comes after a look at the sockets. It is for the loop.
 func (l *Loop) again() {
-	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+	if l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.server.engine.Again(l.index)
 	}
 }
 
-// runReady goes on with connections whose input waits to be decoded, one share each, until the time
-// of one is over: connections that share the loop with a flood, or with twenty, wait for no longer
-// than that. It reports whether some are left.
+// runReady goes on with connections whose input waits to be decoded, one share each. All of them
+// together have the time of one share, however many there are, so others never wait for longer. It
+// reports whether some are left.
 func (l *Loop) runReady() (more bool) {
 	n := len(l.ready)
 	if n == 0 {
@@ -284,7 +283,10 @@ func (c *Conn) endTurn() {
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.resumeHeldBack()
 	}
-	if c.isClosing() && !c.isClosed() {
+	switch s := c.at(); {
+	case s == stateFinishing:
+		c.drain() // which may not be busy any more
+	case s > stateFinishing && s != stateClosed:
 		c.flush()
 	}
 }
@@ -292,30 +294,27 @@ func (c *Conn) endTurn() {
 // schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. An
 // engine that is ending refuses; the drain empties the mailbox then.
 func (l *Loop) schedule() {
-	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+	if l.state.CompareAndSwap(loopParked, loopQueued) {
 		_ = l.server.engine.Wake(l.index)
 	}
 }
 
 // park ends the loop's duty to look into its mailbox, unless there is something in it again.
 func (l *Loop) park() bool {
-	l.state.Store(loopIdle)
-	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
+	l.state.Store(loopParked)
+	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopParked, loopQueued)
 }
 
 // publish tells the engine when the wheel has work next.
 func (l *Loop) publish() {
-	l.wheel.touched = false
+	l.known = l.wheel.Changes()
 	when, ok := l.wheel.Next()
-	switch {
-	case !ok:
+	if !ok {
 		when = never
-	case when < l.now: // what was due did not fit into this turn
-		when = l.now
 	}
 	if when != l.published {
 		l.published = when
-		l.server.engine.TickAt(l.index, when)
+		l.server.engine.TickAt(l.index, max(when, l.now)) // now, if what was due did not fit into this turn
 	}
 }
 

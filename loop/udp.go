@@ -130,7 +130,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 // accept opens a session for the peer of a datagram, or refuses it.
 func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l, s := p.loop, p.loop.server
-	if l.draining || s.leaving.Load() && !s.DrainAccept {
+	if l.draining || s.has(stageLeaving) && !s.DrainAccept {
 		return nil
 	}
 	l.count.add(numSessions, 1)

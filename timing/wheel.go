@@ -76,6 +76,7 @@ type Wheel struct {
 	late    map[uint32]uint64        // ticks of overdue nodes above level 0
 
 	advancing bool
+	changes   uint64
 	round     uint16 // counts the Advances that found something to do; never 0
 	counts    Stats
 }
@@ -229,6 +230,10 @@ func (w *Wheel) Now() time.Duration { return w.now }
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.counts.Pending }
 
+// Changes returns a number that grows when a timer goes into a slot or out of one. While it stays
+// the same, and Advance is not called, Next does as well.
+func (w *Wheel) Changes() uint64 { return w.changes }
+
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
 // is pending. It is earlier only if the timer it was for has been stopped or moved away. While
 // something is due, it is not after the time last given to Advance.
@@ -285,7 +290,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 
 // run works on one timer after the other until none is due, or budget or take ends it.
 func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
-	for ; budget > 0; budget-- {
+	for budget > 0 {
 		level, tick := w.nextSlot()
 		if tick > target {
 			w.pos = target
@@ -293,15 +298,17 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 		}
 		assert(tick >= w.pos, "the hand goes back")
 		w.pos = tick
-		i := w.slots[slotAt(level, tick)].first
-		n := w.node(i)
-		switch {
-		case level > 0 || n.slot&extended != 0 && n.when > w.time(tick):
-			w.moveDown(i, n)
-		case n.round == w.round: // added by a callback of this Advance; so were all after it
-			return
-		case !w.fire(i, n, take):
-			return
+		for at := slotAt(level, tick); budget > 0 && w.slots[at].first != 0; budget-- {
+			i := w.slots[at].first
+			n := w.node(i)
+			switch {
+			case level > 0 || n.slot&extended != 0 && n.when > w.time(tick):
+				w.moveDown(i, n)
+			case n.round == w.round: // added by a callback of this Advance; so were all after it
+				return
+			case !w.fire(i, n, take):
+				return
+			}
 		}
 	}
 }
@@ -393,6 +400,7 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 // older ones there come first. One that was extended has no order within its tick, and goes first:
 // what a callback adds that is due already ends the slot for this Advance.
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
+	w.changes++
 	level := max((bits.Len64((w.pos^tick)|slotMask)-1)/slotBits, w.moving>>slotBits)
 	assert(tick >= w.pos, "a timer before the hand")
 	at := slotAt(level, tick)
@@ -420,6 +428,7 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 
 // unlink takes a node out of its slot.
 func (w *Wheel) unlink(i uint32, n *node) {
+	w.changes++
 	at := int(n.slot & slotIndex)
 	s := &w.slots[at]
 	assert(!asserting || n.prev == 0 && s.first == i || w.node(n.prev).next == i, "a timer is not behind the one before it")

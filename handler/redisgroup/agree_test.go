@@ -182,11 +182,13 @@ func (n *lateNet) pick(command []byte) (wait func(), err error) {
 	case len(n.what) > 0 && bytes.Contains(command, n.what):
 		n.what = nil
 		kept := n.kept
+		n.late.Add(1) // here, as tame waits for those that were picked before
 		return func() { <-kept }, errLate
 	case !n.wild || n.rng.IntN(4) > 0:
 		return nil, nil
 	}
 	d := time.Duration(1 + n.rng.IntN(int(250*time.Millisecond)))
+	n.late.Add(1)
 	return func() { time.Sleep(d) }, nil
 }
 
@@ -210,14 +212,15 @@ func (c *lateConn) Write(b []byte) (int, error) {
 		return c.Conn.Write(b)
 	}
 	b = append([]byte(nil), b...)
-	c.net.late.Go(func() {
+	go func() {
+		defer c.net.late.Done()
 		defer c.mu.Unlock() // Close waits for that, and what follows
 		wait()
 		_ = c.Conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, e := c.Conn.Write(b); e == nil && err != nil { // nobody else waits for the answer
 			_, _ = c.Conn.Read(make([]byte, 1024))
 		}
-	})
+	}()
 	return len(b), err
 }
 

@@ -46,9 +46,6 @@ type question struct {
 	done      chan struct{} // closed when it is answered
 }
 
-// maxAsked is how many claims may be under way, which take memory; then there is ErrQueueFull.
-const maxAsked = 4096
-
 // post asks Redis. k.mu is held.
 func (k *keeper) post(q question) (*question, error) {
 	q.keeper, q.done = k, make(chan struct{})
@@ -61,7 +58,8 @@ func (k *keeper) post(q question) (*question, error) {
 
 func (q *question) queue() error {
 	keys := &q.keeper.hub.keys
-	return q.keeper.hub.ask(&outgoing{place: place{bucket: keys.buckets}, op: opAsk, ask: q})
+	fresh := q.op == "claim" && !q.again // anybody may claim a name
+	return q.keeper.hub.ask(&outgoing{place: place{bucket: keys.buckets}, op: opAsk, ask: q, bounded: fresh})
 }
 
 func (q *question) void() bool { return false }
@@ -95,7 +93,11 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		q.token = value
 		return err
 	case redis.HasErrorPrefix(err, "LOST"):
-		k.hub.after(time.Duration(value)*time.Millisecond+keepSlack, func() { _ = q.queue() })
+		k.hub.after(time.Duration(value)*time.Millisecond+keepSlack, func() {
+			if err := q.queue(); err != nil {
+				q.refuse(err)
+			}
+		})
 		return nil
 	}
 	k.asked--
@@ -237,10 +239,6 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 // claim claims a name for by, or for as long as it is not released if by is nil.
 func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
-	if k.asked >= maxAsked {
-		k.mu.Unlock()
-		return ErrQueueFull
-	}
 	q, err := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, by: by})
 	k.mu.Unlock()
 	if err != nil {

@@ -56,7 +56,7 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	if err := h.checkMessage(data); err != nil {
 		return err
 	}
-	o := &outgoing{place: p, op: opPlain, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(data))}
+	o := &outgoing{place: p, op: opPlain, bounded: true, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(data))}
 	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	o.data = append(append(o.data, kind), h.node...)
 	o.data = append(binary.BigEndian.AppendUint64(o.data, o.seq), data...)

@@ -38,8 +38,9 @@ type outgoing struct {
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
-	here bool          // of a user
-	load *atomic.Int64 // which counts its size
+	here    bool          // of a user
+	bounded bool          // it is refused with ErrQueueFull
+	load    *atomic.Int64 // which counts its size
 }
 
 // An asking is a question: a script that is run for somebody.
@@ -101,7 +102,7 @@ type lane struct {
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
 	failure    error     // why something has to be sent again
-	load       bool      // scripts are sent whole, as Redis does not know them
+	whole      bool      // scripts are sent whole, as Redis does not know them
 }
 
 // newLanes makes one for each bucket.
@@ -113,8 +114,8 @@ func newLanes(h *Hub) []*lane {
 	return lanes
 }
 
-// add queues o. ErrQueueFull refuses messages, and users who come. All else is bounded by the
-// number of members and users, as what is void is swept out.
+// add queues o. Messages, users who come and claims are bounded by Config.MaxQueue; all else by the
+// number of members, of users who have come and of names, as what is void is swept out.
 func (l *lane) add(o *outgoing) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,7 @@ func (l *lane) add(o *outgoing) error {
 		return ErrClosed
 	}
 	load := &l.hub.masters.link(l.bucket).load
-	if (o.message() || o.here) && load.Load() > int64(l.hub.cfg.MaxQueue) {
+	if o.bounded && load.Load() > int64(l.hub.cfg.MaxQueue) {
 		return ErrQueueFull
 	}
 	if len(l.items) >= max(minSweep, l.sweepAt) {
@@ -331,7 +332,7 @@ func (once) NoRetry() bool { return true }
 // queueScript adds a call of a script to pipe.
 func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
-	if l.load {
+	if l.whole {
 		all = append(all, "eval", s.source, len(keys))
 	} else {
 		all = append(all, "evalsha", s.Hash(), len(keys))
@@ -348,7 +349,7 @@ func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script,
 // settle tells those who wait what the answers mean for them, and returns what has to be sent
 // again.
 func (l *lane) settle(all []*request) (again []*outgoing) {
-	l.load = false
+	l.whole = false
 	taken := -1 // the last message of a plain room that was
 	for i, r := range all {
 		if r.items[0].op == opPlain && r.cmd.Err() == nil {
@@ -385,7 +386,7 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 	l.failure = err
 	switch {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		l.load = true
+		l.whole = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		l.hub.keeper.renewNow()
 	case what != refused:

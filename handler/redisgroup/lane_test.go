@@ -46,7 +46,7 @@ func TestLaneLeavesNothing(t *testing.T) {
 func TestLaneCountsWhatIsOnItsWay(t *testing.T) {
 	l := stoppedLane(1 << 10)
 	fill := func() (n int) {
-		for l.add(&outgoing{data: make([]byte, 100)}) == nil {
+		for l.add(&outgoing{bounded: true, data: make([]byte, 100)}) == nil {
 			n++
 		}
 		return n
@@ -87,9 +87,9 @@ func TestLaneIsSwept(t *testing.T) {
 	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
-			{op: opPeek, room: gone}, {op: opAsk, ask: left}, {op: opUser, here: true, data: user},
+			{op: opPeek, room: gone}, {op: opAsk, ask: left}, {op: opUser, bounded: true, data: user},
 		} {
-			if err := l.add(o); err != nil && !o.here {
+			if err := l.add(o); err != nil && !o.bounded {
 				t.Fatal(err)
 			}
 		}

@@ -264,3 +264,22 @@ func TestRefusedPresenceIsToldAgain(t *testing.T) {
 	r.cli("config", "set", "maxmemory", "0")
 	who(t, two, "room", "stays")
 }
+
+// One who joins a room that has no entries while Redis is full joins it when Redis takes something.
+func TestJoinOfAnEmptyRoomInAFullRedis(t *testing.T) {
+	r := newRedis(t)
+	n := startNode(t, r.client(), settled())
+	r.cli("config", "set", "maxmemory", "1")
+	c := n.dial()
+	c.say("history room 0")
+	eventually(t, "Redis has refused it", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.errs) > 0
+	})
+	c.silent()
+	r.cli("config", "set", "maxmemory", "0")
+	c.until("gap=false")
+	c.say("osay room hello")
+	c.until("hello")
+}

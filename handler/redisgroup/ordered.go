@@ -59,7 +59,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	if err := h.checkMessage(msg); err != nil {
 		return err
 	}
-	out := &outgoing{place: o.at, op: opOrdered, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
+	out := &outgoing{place: o.at, op: opOrdered, bounded: true, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	return h.publishExcept(h.find(o.at.channel), out, except)
 }

@@ -41,7 +41,8 @@ func (r *room) tell(user string, p *presence) {
 		delete(r.users, user)
 		return
 	}
-	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user), here: p.conns > 0}
+	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user)}
+	o.here, o.bounded = p.conns > 0, p.conns > 0
 	if errors.Is(r.hub.publish(o), ErrQueueFull) {
 		r.tellLater()
 	} else {

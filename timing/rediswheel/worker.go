@@ -41,7 +41,7 @@ func DefaultBackoff(attempt int) time.Duration {
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
 const (
-	pace      = 8 * time.Millisecond   // between two pipelines of a worker: few scripts for many tasks
+	pace      = 5 * time.Millisecond   // between two pipelines of a worker: few scripts for many tasks
 	pause     = 300 * time.Millisecond // after an error of Redis at least, and half of the most
 	stopGrace = 5 * time.Second        // at last, for handlers whose context has ended, and for Redis
 )

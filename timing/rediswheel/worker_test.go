@@ -230,3 +230,33 @@ func TestDefaultBackoff(t *testing.T) {
 		}
 	}
 }
+
+// A shard with much to do does not keep a worker from the others.
+func TestShardsInTurn(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, Concurrency: 1})
+		var tasks []Task
+		for n := 0; len(tasks) < 110; n++ { // a hundred in the first shard, then ten in the second
+			if key := fmt.Sprint(n); q.shard(key) == len(tasks)/100 {
+				tasks = append(tasks, Task{Key: key})
+			}
+		}
+		must(t, q.AddBatch(ctx, tasks))
+		r := newRecorder()
+		r.fail = func(Task) error {
+			time.Sleep(time.Second)
+			return nil
+		}
+		stop := start(t, q, r)
+		time.Sleep(60 * time.Second)
+		must(t, stop())
+		second := 0
+		for _, task := range r.got() {
+			second += q.shard(task.Key)
+		}
+		if second != 10 {
+			t.Errorf("of the first %d runs, %d are of the second shard", len(r.got()), second)
+		}
+	})
+}

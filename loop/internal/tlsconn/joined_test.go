@@ -49,3 +49,39 @@ func TestWriteToAFullSocket(t *testing.T) {
 		<-allowed
 	}
 }
+
+// Plaintext is not written before the last byte of its ciphertext is.
+func TestLastByteCountsLast(t *testing.T) {
+	s := newRig(t, nil).serve(serverConfig())
+	client, _ := s.dial(clientConfig(), 1<<20)
+	if err := client.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.opened
+	want := pattern(500)
+	for missing := 1; missing < 40; missing++ {
+		s.sock.allow(1 << 20)
+		s.rig.do(func() {
+			if n, err := s.conn.Write(want); n != len(want) || err != nil {
+				t.Errorf("%d bytes written, %v", n, err)
+			}
+		})
+		size := len(want) + 22 // of TLS 1.3: header, type and tag
+		s.sock.allow(size - missing)
+		n := 0
+		s.rig.do(func() { n, _ = s.conn.Write(want) })
+		if n >= len(want) || n < len(want)-missing {
+			t.Errorf("%d of %d bytes count, and %d of the ciphertext are missing", n, len(want), missing)
+		}
+		s.sock.allow(missing)
+		s.rig.do(func() {
+			if k, err := s.conn.Write(want[n:]); n+k != len(want) || err != nil {
+				t.Errorf("%d and %d of %d bytes count, %v", n, k, len(want), err)
+			}
+		})
+		got := make([]byte, 2*len(want))
+		if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, append(bytes.Clone(want), want...)) {
+			t.Fatalf("not what was sent, or %v", err)
+		}
+	}
+}
