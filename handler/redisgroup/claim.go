@@ -29,8 +29,8 @@ type claimant struct {
 	gone bool // guarded by the keeper's mu
 }
 
-// A question is a call of claim.lua, on the lane of the nodes: so the answers to all that were
-// asked before are known when the next one's is. The keeper's mu guards it.
+// A question is a call of claim.lua, on the lane of the nodes: answers come in the order of
+// questions. The keeper's mu guards it.
 type question struct {
 	keeper          *keeper
 	op, name, owner string
@@ -62,8 +62,7 @@ func (q *question) queue() error {
 	return q.keeper.hub.ask(&outgoing{place: place{bucket: keys.buckets}, op: opAsk, ask: q, bounded: fresh})
 }
 
-func (q *question) void() bool  { return false }
-func (q *question) weight() int { return 1 }
+func (q *question) void() bool { return false }
 
 func (q *question) command() (*script, []string, []any) {
 	k := q.keeper
@@ -75,8 +74,8 @@ func (q *question) command() (*script, []string, []any) {
 		[]any{q.op, q.node, q.name, q.owner, q.token, q.again}
 }
 
-// answered takes the answer to q. A node without a lease asks again when it has one, one who knows
-// an old token with the new one, and who claims after a loss when that is over.
+// answered takes the answer to q, or has it asked again: when there is a lease, with the newer
+// token, or when the loss is over.
 func (q *question) answered(cmd *redis.Cmd) error {
 	k := q.keeper
 	k.mu.Lock()
@@ -165,9 +164,8 @@ func (k *keeper) endUnclaimed(name string, ho *hold) {
 	}
 }
 
-// compare makes Redis and this process agree on names: what Redis has and the process has not is
-// given back, and what the process has and Redis has not is claimed again. cmd lists name and
-// value, as claim.lua has it. k.mu is held.
+// compare makes Redis and this process agree on names: what only Redis has is given back, and what
+// only the process has is claimed again. cmd lists names and values, see claim.lua. k.mu is held.
 func (k *keeper) compare(q *question, cmd *redis.Cmd) error {
 	listed, err := cmd.StringSlice()
 	if err != nil || q.node != k.nameLocked() || len(listed)%2 != 0 {
@@ -221,14 +219,13 @@ func (k *keeper) wait(ctx context.Context, q *question) error {
 	}
 }
 
-// Claim makes a name unique over all processes: a nickname, a job, a device that may be connected
-// once. It is owner's, a text of the caller's choice, until it is released, or the process has been
-// dead for Config.Lease. The same owner may claim it again, also from another process, which then
-// has it. ErrTaken: it is another's. It asks Redis: never call it on a loop; see ClaimFor.
+// Claim makes a name unique over all processes. It is owner's, a text of the caller's choice, until
+// it is released, or the process has been dead for Config.Lease. The same owner may claim it again,
+// also from another process, which then has it. ErrTaken: it is another's. It asks Redis: never
+// call it on a loop; see ClaimFor.
 //
 // With another error owner has it no more than before: what Redis has granted all the same is given
-// back once it answers. After a loss of all that Redis had, Claim waits for up to Config.Lease, as
-// those who had names come first.
+// back. After a loss of all that Redis had, Claim waits for up to Config.Lease.
 //
 // A process that was cut off for longer than the lease may lose a name to another; that goes to
 // Config.OnError, as a *LostError with ErrTaken. See Token for what must not be done twice.
@@ -254,7 +251,7 @@ func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) er
 // not, or it has been claimed by another process since. It asks Redis, as Claim does. With another
 // error the Hub does that once Redis answers, unless the name is claimed again before.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	ho := k.held[name]
 	if ho == nil || ho.owner != owner {
@@ -271,11 +268,10 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 }
 
 // Token returns the fencing token of the grant by which owner has a name in this process: larger
-// than that of each grant before, whoever had it. Give it along with what must not be done by two,
-// and have the other side refuse a smaller one than it has seen. false: owner has no such grant, or
-// Redis may have given the name to another, as the process had no lease. It does not wait.
+// than that of each grant before. Who is given it refuses one that is smaller than another it has
+// seen. false: owner has no such grant, or the process may have had no lease meanwhile.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
@@ -285,11 +281,11 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	return ho.token, true
 }
 
-// ClaimFor claims a name for a connection, as Claim does, and gives it back when c has closed, or
-// ReleaseFor is called: the name is owner's until the last of its connections here has gone. then
-// is called on c's loop with Claim's error, and once more with ErrTaken should the process lose the
-// name later; not at all once c has closed. ClaimFor must be called on c's loop. It returns an
-// error of loop.Offload or a *SizeError, and then is not called. A nil then panics.
+// ClaimFor claims a name for a connection, as Claim does. It is owner's until the last of its
+// connections here has closed, or has called ReleaseFor. then is called on c's loop with Claim's
+// error, and once more with ErrTaken should the process lose the name later; not at all once c has
+// closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
+// *SizeError, without calling then. A nil then panics.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
 		panic("redisgroup: ClaimFor with a nil func")
@@ -305,7 +301,7 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
 // has it, too. It does not wait: Redis is told in the background.
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ho := k.held[name]; ho != nil && ho.owner == owner {

@@ -30,13 +30,12 @@ const MaxName = 256
 
 // Config is what a Hub is opened with. The zero Config is of use.
 type Config struct {
-	// Prefix begins all keys and channels in Redis. Hubs with the same Prefix on the same Redis are
-	// one. It must not contain braces. "" means DefaultPrefix.
+	// Prefix begins all keys and channels in Redis, and must not contain braces. "" means
+	// DefaultPrefix.
 	Prefix string
 
-	// OneOrder has the members of plain rooms in this process get a message when it comes back from
-	// Redis, in one order with those of other processes. If false, they get it at once, and a slow
-	// Redis concerns only other processes' members. Ordered rooms are in one order always.
+	// OneOrder has members of plain rooms in this process get a message when it comes back from
+	// Redis, in one order with those of other processes. If false, they get it at once.
 	OneOrder bool
 
 	// Lazy has Open succeed although Redis is away: the Hub goes on trying.
@@ -46,8 +45,8 @@ type Config struct {
 	// more. 0 means DefaultHistory.
 	History int
 
-	// HistoryTime is how long an ordered room is kept in Redis in which nothing happens, and that
-	// has no members. 0 means DefaultHistoryTime.
+	// HistoryTime is how long an ordered room without members and messages is kept in Redis. 0 means
+	// DefaultHistoryTime.
 	HistoryTime time.Duration
 
 	// Linger is how long a process stays subscribed to a room after its last member there has left.
@@ -74,25 +73,23 @@ type Config struct {
 	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
 	MaxReplay int
 
-	// Form returns what members get of an entry of an ordered room, or nil for nothing: so a client
-	// can be told the Position. It is called once per entry and process, again if the entry is read
-	// again, and for each who joins and gets it as the past (Entry.Replayed). It runs on goroutines
-	// of the Hub, several at once, and on loops; no lock is held, so it may call the Hub; it must
-	// not block. What it returns must not be changed later. A panic is told to OnError, and members
-	// get nothing of the entry. nil means Entry.Data of messages, and nothing of the others.
+	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is called
+	// once per entry and process, again if the entry is read again, and for each who joins and gets
+	// it as the past (Entry.Replayed). It runs on goroutines of the Hub, several at once, and on
+	// loops. It may call the Hub, and must not block. What it returns must not be changed later. A
+	// panic goes to OnError. nil means Entry.Data of messages, and nothing of the others.
 	Form func(e Entry) []byte
 
 	// OnGap is called for each member of an ordered room that has missed something, on its loop and
 	// in order with the messages. nil closes the connection with the *Gap.
 	OnGap func(c *loop.Conn, g *Gap)
 
-	// OnError is told of what was lost or went wrong and has no caller to return to, such as a
-	// *LostError or a *SubscribeError: at most a few times per second, on goroutines of the Hub and
-	// on loops. It may call methods of the Hub that do not wait, and must not block. nil logs it.
+	// OnError is told of what has no caller to return to, such as a *LostError or a
+	// *SubscribeError: at most a few times per second, on goroutines of the Hub and on loops. It may
+	// call methods of the Hub that do not wait, and must not block. nil logs it.
 	OnError func(err error)
 
-	// Logger is for what OnError is not told: connections lost and found. The zero Logger is
-	// silent.
+	// Logger is for what OnError is not told. The zero Logger is silent.
 	Logger zerolog.Logger
 }
 

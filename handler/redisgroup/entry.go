@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1;
-// 0 is before the first. A room begins a new epoch when numbers may have been lost: Redis was
-// restarted or another took its place, or the room was deleted. Positions of one room are ordered.
-// The zero Position is before everything.
+// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
+// A new epoch begins when numbers may have been lost: Redis was restarted or another took its
+// place, or the room was deleted. The zero Position is before everything.
 type Position struct{ Epoch, Number uint64 }
 
 // String returns the position as ParsePosition reads it, which is also its id in Redis.
@@ -41,8 +40,7 @@ func ParsePosition(s string) (p Position, err error) {
 	return p, nil
 }
 
-// follows reports whether p is the next entry after q, with nothing between. What follows the zero
-// Position is not known: a stream that a room has looked at has a first entry.
+// follows reports whether p is the next entry after q, with nothing between.
 func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Number == q.Number+1
 }
@@ -72,9 +70,8 @@ type Entry struct {
 
 	msg []byte // what members get of it: Config.Form's answer
 
-	server string // that wrote it
-	node   string // who published it
-	seq    uint64
+	node string // who published it
+	seq  uint64
 }
 
 // kept is what e takes of Config.MaxReplay while it waits for those who join.
@@ -92,8 +89,7 @@ func (e *Entry) change(who []string) []string {
 	return who
 }
 
-// A Gap says that entries of an ordered room are missing: Redis does not have them any more, or
-// lost them.
+// A Gap says that entries of an ordered room are missing.
 type Gap struct {
 	Room     string
 	From, To Position // what is missing is after From and before To, as far as that is known
@@ -117,7 +113,7 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 		return e, false
 	}
 	node, seq, _ := strings.Cut(f[1], ":")
-	e.Room, e.server, e.node, e.Kind = room, f[0], node, Kind(f[2][0])
+	e.Room, e.node, e.Kind = room, node, Kind(f[2][0])
 	if e.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
 		return e, false
 	}

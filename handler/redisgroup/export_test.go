@@ -87,7 +87,7 @@ func Claimed(h *Hub, name string) string {
 
 // Unsettled reports whether h has questions about names under way, or does not know what Redis has.
 func Unsettled(h *Hub) bool {
-	k := &h.keeper
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.dirty || k.asked > 0

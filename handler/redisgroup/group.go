@@ -9,12 +9,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A Group is a plain room: connections of all processes that get the same messages, with the face
-// of handler.Group. Nothing of it is kept in Redis; a process that has lost its connection misses
-// what is said meanwhile. Use Ordered where that matters.
+// A Group is a plain room: connections of all processes that get the same messages. Nothing of it
+// is kept in Redis; a process that has lost its connection misses what is said meanwhile.
 //
-// Members in this process get a message at once, or in one order with all others if Config.OneOrder
-// is set. Messages of one process arrive in their order everywhere.
+// Members in this process get a message at once, unless Config.OneOrder is set. Messages of one
+// process arrive in their order everywhere.
 type Group struct{ handle }
 
 // Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too,

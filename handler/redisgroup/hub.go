@@ -21,15 +21,14 @@ import (
 const nodeLen = 12
 
 // A Hub connects this process with all others that have one with the same Config.Prefix on the same
-// Redis. A process needs one. All its methods may be called from any goroutine, those of loops
-// included, and none waits for Redis but those that take a context.
+// Redis. Any goroutine may call its methods. Only those that take a context wait for Redis.
 type Hub struct {
 	cfg     Config
 	keys    keys
 	node    string // this Hub, as a publisher
 	masters *masters
 	timers  *timing.Scheduler
-	keeper  keeper
+	keeper  *keeper
 	members *loop.Local[memberships]
 
 	publishing, asking []*lane // by bucket
@@ -51,13 +50,13 @@ type Hub struct {
 	wg      sync.WaitGroup
 }
 
-// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
-// made for. The Hub uses the client as it is, with its options and hooks; of a cluster it uses the
-// clients of the masters, which get theirs by OnNewNode. The client must not be closed before the
-// Hub. It needs Redis 6.2 or Valkey; a cluster needs Redis 7.
+// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster. The Hub uses the
+// client as it is; of a cluster it uses the clients of the masters, which get their hooks by
+// OnNewNode. The client must not be closed before the Hub. It needs Redis 6.2 or Valkey; a cluster
+// needs Redis 7.
 //
 // Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a
-// Redis that would throw rooms away when its memory is full, as far as INFO tells.
+// Redis that would throw rooms away when its memory is full.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -68,7 +67,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
-	h.keeper.init(h)
+	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
 	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err
@@ -96,9 +95,8 @@ func (h *Hub) pause(d time.Duration) bool {
 }
 
 // Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
-// as long as ctx allows. What could not be published by then is lost with ErrClosed, or with
-// ErrUncertain; who is joining is told ErrClosed. Members stay members of nothing: their
-// connections are left alone. Closing again does nothing.
+// as long as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told
+// ErrClosed. Connections are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -163,8 +161,8 @@ func (h *Hub) queued() (n int) {
 // after calls f after d, unless the Hub has ended by then.
 func (h *Hub) after(d time.Duration, f func()) { _, _ = h.timers.AfterFunc(d, f) }
 
-// Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many
-// may be made as one likes. A name of no bytes or more than MaxName is a *SizeError.
+// Group returns the plain room of that name: a handle, which costs nothing in Redis. A name of no
+// bytes or more than MaxName is a *SizeError.
 func (h *Hub) Group(name string) (*Group, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
@@ -172,8 +170,8 @@ func (h *Hub) Group(name string) (*Group, error) {
 	return &Group{handle{h, h.keys.place(plainRoom, name)}}, nil
 }
 
-// Ordered returns the ordered room of that name, which has nothing to do with a plain one of the
-// same name. It is a handle, as Group's. A name of no bytes or more than MaxName is a *SizeError.
+// Ordered returns the ordered room of that name, which has nothing to do with the plain one of that
+// name. It is a handle, with errors as Group's.
 func (h *Hub) Ordered(name string) (*Ordered, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err

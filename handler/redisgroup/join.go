@@ -79,8 +79,7 @@ func (r *room) readFor(j *joining) {
 	}
 }
 
-func (j *joining) void() bool  { return j.gone.Load() }
-func (j *joining) weight() int { return maxBatch / 64 }
+func (j *joining) void() bool { return j.gone.Load() }
 
 func (j *joining) command() (*script, []string, []any) {
 	since, h := "", j.room.hub

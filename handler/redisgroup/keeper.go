@@ -28,10 +28,6 @@ type keeper struct {
 	newest uint64           // the newest token that was seen
 }
 
-func (k *keeper) init(h *Hub) {
-	k.hub, k.wake, k.held = h, make(chan struct{}, 1), make(map[string]*hold)
-}
-
 // name is that of this node in this incarnation.
 func (k *keeper) name() string {
 	k.mu.Lock()

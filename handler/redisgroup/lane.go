@@ -34,9 +34,7 @@ type outgoing struct {
 	ask      asking                      // of a question
 	deadline time.Time                   // zero: it is tried for ever
 
-	server  string // of an ordered message: what its room knows of the stream, see order
-	next    string
-	unclear bool   // an earlier attempt may have been taken
+	unclear bool   // of an ordered message: an earlier attempt may have been taken
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
@@ -51,7 +49,6 @@ type asking interface {
 	answered(cmd *redis.Cmd) error                   // an error has it asked again
 	refuse(err error)                                // there will be no answer
 	void() bool                                      // nobody waits for the answer
-	weight() int                                     // of maxBatch, as answers are in memory together
 }
 
 // size is what o takes of Config.MaxQueue.
@@ -78,6 +75,7 @@ func (o *outgoing) charge(load *atomic.Int64) {
 
 const (
 	maxBatch      = 512
+	askWeight     = 8 // of a question, in maxBatch: answers are in memory together
 	maxBatchBytes = 1 << 20
 	// minSweep is how much must wait in a lane before what is void is swept out.
 	minSweep = 32
@@ -86,9 +84,9 @@ const (
 	gather = 2 * time.Millisecond
 )
 
-// A lane carries to Redis what one bucket has to publish, or to ask, in its order: what gathers
-// while a batch is under way is the next one. It has a goroutine while something waits. What has to
-// be sent again is sent before all else.
+// A lane carries to Redis what one bucket has to publish, or to ask, in its order. What gathers
+// while a batch is under way is the next one, after what has to be sent again. It has a goroutine
+// while something waits.
 type lane struct {
 	hub    *Hub
 	bucket int
@@ -159,10 +157,10 @@ func (l *lane) take() (batch []*outgoing) {
 	l.sweep()
 	n, weight, size := 0, 0, int64(0)
 	for ; n < len(l.items) && weight < maxBatch && size < maxBatchBytes; n++ {
-		weight++
 		if o := l.items[n]; o.op == opAsk {
-			weight += o.ask.weight() - 1
+			weight += askWeight
 		} else {
+			weight++
 			size += o.size()
 		}
 	}
@@ -175,8 +173,8 @@ func (l *lane) take() (batch []*outgoing) {
 	return batch
 }
 
-// landed is called when a batch is done with, but for what has to be sent again. If that is
-// something it returns what has waited for too long, and once the Hub is closed all that is left.
+// landed is called when a batch is done with, but for what has to be sent again. It returns what
+// has waited for too long, and once the Hub is closed all that is left.
 func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

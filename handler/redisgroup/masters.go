@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -23,12 +22,11 @@ type masters struct {
 	wake    chan struct{}         // has a token when the cluster has to be looked at
 
 	mu      sync.RWMutex
-	links   map[*redis.Client]*link
 	buckets []*link
 }
 
 func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
-	t := &masters{hub: h, client: client, publish: "PUBLISH", links: make(map[*redis.Client]*link), wake: make(chan struct{}, 1)}
+	t := &masters{hub: h, client: client, publish: "PUBLISH", wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
 	case *redis.Client:
 		if db := c.Options().DB; db != 0 {
@@ -75,18 +73,21 @@ func await(ctx context.Context, f func() error) error {
 // start looks whether Redis is there, and will do, and begins to work also if it is not.
 func (t *masters) start(ctx context.Context) error {
 	err := await(ctx, func() error {
-		if err := t.client.Ping(ctx).Err(); err != nil || t.cluster == nil {
+		if err := t.client.Ping(ctx).Err(); err != nil {
 			return err
 		}
-		info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
-		if err == nil && (len(info) != 1 || info[0] == nil) {
-			err = errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+		if t.cluster != nil {
+			info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
+			if err != nil {
+				return err
+			}
+			if len(info) != 1 || info[0] == nil {
+				return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+			}
 		}
-		return err
+		t.warnOfEviction(ctx)
+		return nil
 	})
-	if err == nil {
-		err = await(ctx, func() error { t.warnOfEviction(ctx); return nil })
-	}
 	t.assign()
 	if t.cluster != nil {
 		t.hub.wg.Go(t.watch)
@@ -95,23 +96,31 @@ func (t *masters) start(ctx context.Context) error {
 }
 
 // assign gives each bucket to the link of the server that has it, and has all rooms compared with
-// their subscriptions: those of buckets that have moved are made anew there.
+// their subscriptions: those of buckets that have moved are made anew there. A cluster's client of
+// a server that was away for a while is another one when that comes back.
 func (t *masters) assign() {
-	now := make([]*link, len(t.buckets))
+	before, now := t.buckets, make([]*link, len(t.buckets)) // nobody else changes them
+	links := make(map[*redis.Client]*link)
+	for _, l := range before {
+		if l != nil {
+			links[l.client] = l
+		}
+	}
 	for b := range now {
-		now[b] = t.linkTo(t.master(b))
+		client := t.master(b)
+		if links[client] == nil {
+			links[client] = newLink(t.hub, client)
+		}
+		now[b] = links[client]
 	}
 	t.mu.Lock()
-	before := t.buckets
 	t.buckets = now
-	maps.DeleteFunc(t.links, func(_ *redis.Client, l *link) bool {
-		gone := !slices.Contains(now, l)
-		if gone {
+	t.mu.Unlock()
+	for _, l := range links {
+		if !slices.Contains(now, l) {
 			l.retire()
 		}
-		return gone
-	})
-	t.mu.Unlock()
+	}
 	for _, r := range t.hub.all() {
 		if old := before[r.bucket]; old != nil && old != now[r.bucket] {
 			r.lostSubscription()
@@ -119,24 +128,6 @@ func (t *masters) assign() {
 		}
 		now[r.bucket].touch(r.channel, true)
 	}
-}
-
-// linkTo returns the link to a server, and makes it if there is none. A client of the user's
-// cluster is closed when its server has been away for a while; one that comes back has another
-// client.
-func (t *masters) linkTo(client *redis.Client) *link {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.links[client]; l != nil {
-		return l
-	}
-	l := &link{hub: t.hub, client: client, wake: make(chan struct{}, 1)}
-	l.ctx, l.retire = context.WithCancel(t.hub.ctx)
-	t.links[client] = l
-	if client != nil {
-		t.hub.wg.Go(l.run)
-	}
-	return l
 }
 
 // master returns the client of the server that has a bucket; nil: it is not known. It asks nobody:
@@ -204,30 +195,19 @@ func (b *backoff) next() time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// lookTime bounds the look at what servers do when their memory is full. It is for a warning only.
+// lookTime bounds the look at what Redis does when its memory is full. It is for a warning only.
 const lookTime = 2 * time.Second
 
-// warnOfEviction writes one line if a server may delete rooms when its memory is full. All policies
-// but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden,
-// or says nothing of it, there is nothing to say.
+// warnOfEviction writes one line if Redis may delete rooms when its memory is full; of a cluster it
+// asks one server. All policies but one may: streams expire, so the volatile-* ones take them as
+// well. Where INFO is forbidden, or says nothing of it, there is nothing to say.
 func (t *masters) warnOfEviction(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	var warned sync.Once
-	look := func(ctx context.Context, c *redis.Client) error {
-		info := c.InfoMap(ctx, "memory")
-		limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
-		if limit != "" && limit != "0" && policy != "noeviction" {
-			warned.Do(func() {
-				t.hub.cfg.Logger.Warn().Str("redis", c.Options().Addr).Str("policy", policy).
-					Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
-			})
-		}
-		return nil
-	}
-	if t.cluster != nil {
-		_ = t.cluster.ForEachMaster(ctx, look) // the error is that of finding them, which others tell of
-	} else {
-		_ = look(ctx, t.client.(*redis.Client))
+	info := t.client.InfoMap(ctx, "memory")
+	limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
+	if limit != "" && limit != "0" && policy != "noeviction" {
+		t.hub.cfg.Logger.Warn().Str("policy", policy).
+			Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
 	}
 }

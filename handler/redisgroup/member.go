@@ -48,8 +48,7 @@ func (g *handle) Name() string { return g.at.name }
 // must be called on c's loop; Accept may call it, too. On a closed Hub it reports false.
 //
 // The subscription is made in the background. In a plain room c misses what other processes say
-// before that stands; in an ordered one it gets what follows the entry that the process has come
-// to.
+// before; in an ordered one it gets what follows the entry that the process has come to.
 func (g *handle) Join(c *loop.Conn) bool {
 	m, r := g.enter(c)
 	if r == nil {
@@ -61,8 +60,7 @@ func (g *handle) Join(c *loop.Conn) bool {
 	return true
 }
 
-// enter holds the room for c. It returns nil if c is a member already, is joining, or is closed, or
-// the Hub is.
+// enter holds the room for c. nil: c is a member or is joining already, or it or the Hub is closed.
 func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 	m := g.hub.join(c)
 	if m == nil {

@@ -3,8 +3,6 @@ package redisgroup
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,21 +13,16 @@ import (
 // An order is where an ordered room stands in this process. The room's lock guards it, and is held
 // while a broadcast is posted: so local members see the order of the stream.
 //
-// The room is subscribed first, and then reads all that follows the last entry it has, that one
+// The room is subscribed first, and then reads what follows the last entry it has, that one
 // included: if it comes back, nothing is missing. From then on the next number is delivered, an
 // older one dropped, and at anything else the room reads again.
 //
-// A stream may go back: Redis was restarted with an old file, or the room was deleted. What was
-// published before that may still wait in the connection, and would follow where the stream stands
-// now, though it was delivered. So once it is seen that the stream has gone back, a new generation
-// begins, as with a lost subscription: nothing is taken until a ping was answered, and what comes
-// after that was published after it. One who joins may have had more elsewhere than the room had
-// here; it waits for a new generation, too.
+// A stream may go back, as Redis was restarted with an old file, or the room was deleted. What was
+// published before may still wait in the connection, and seem to follow. So a new generation begins
+// then, as with a lost subscription: nothing is taken until a ping was answered. One who joins and
+// had more elsewhere waits for a new generation, too.
 type order struct {
-	known      bool     // last is
-	last       Position // of what was delivered
-	server     string   // that wrote the last entry; "" if that is not known
-	next       string   // the id with which Redis gives the next one its number
+	last       Position // of what was delivered; zero while that is not known
 	phase      phase
 	generation int  // see above
 	asking     bool // what was missed
@@ -57,7 +50,7 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
-	case !o.known || o.phase == waiting:
+	case o.last.IsZero() || o.phase == waiting:
 	case e.Position.follows(o.last):
 		r.accept(e)
 	case e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
@@ -70,7 +63,7 @@ func (r *room) take(e Entry) {
 func (r *room) read() {
 	o := &r.order
 	o.phase, o.dirty = reading, true
-	if o.known && !o.asking {
+	if !o.last.IsZero() && !o.asking {
 		o.asking = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: &catchUp{room: r}}) == nil
 	}
 }
@@ -108,8 +101,8 @@ func (r *room) lostSubscription() {
 func (r *room) peeked(p Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o := &r.order; !o.known {
-		o.known, o.last, o.tailFrom = true, p, p
+	if o := &r.order; o.last.IsZero() {
+		o.last, o.tailFrom = p, p
 		if o.phase != waiting {
 			r.read()
 		}
@@ -121,9 +114,6 @@ func (r *room) accept(e Entry) {
 	o := &r.order
 	if e.Position.Epoch != o.last.Epoch {
 		r.reassert()
-	}
-	if o.server != e.server || o.last.Epoch != e.Position.Epoch {
-		o.server, o.next = strings.Clone(e.server), strconv.FormatUint(e.Position.Epoch, 10)+"-*"
 	}
 	o.last = e.Position
 	var except loop.Ref
@@ -139,8 +129,7 @@ func (r *room) accept(e Entry) {
 	}
 }
 
-// deliver broadcasts here. A loop that takes nothing more leaves a hole, which is told once it
-// does. r.mu is held.
+// deliver broadcasts here. A loop whose mailbox is full is told of a hole later. r.mu is held.
 func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
 	for _, l := range fullLoops(r.local.BroadcastExcept(except, msg)) {
 		r.hub.count(&r.hub.stats.Gaps)
@@ -231,7 +220,6 @@ const (
 )
 
 func (q *catchUp) void() bool   { return q.room.forgotten.Load() }
-func (q *catchUp) weight() int  { return 1 }
 func (q *catchUp) refuse(error) {}
 
 func (q *catchUp) command() (*script, []string, []any) {
@@ -290,9 +278,8 @@ func (q *catchUp) answered(cmd *redis.Cmd) error {
 	return nil
 }
 
-// resume delivers what the room has missed, of what was read: that begins with the last entry that
-// the room had then, if that is still there. If something is missing it tells of a gap. r.mu is
-// held.
+// resume delivers what the room has missed of what was read, which begins with the last entry that
+// the room had. If that is not there it may tell of a gap. r.mu is held.
 func (r *room) resume(got []Entry, end Position) {
 	o := &r.order
 	if len(got) == 0 {

@@ -7,21 +7,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Ordered is a room in which each member sees all messages of all processes in one order,
-// numbered and without holes: the numbers are those of a Redis stream, which is also the room's
-// history. A process that lost its connection to Redis catches up; if it cannot, as the stream was
-// trimmed or Redis has lost it, members are told by Config.OnGap.
-//
-// Members of this process get a message when it comes back from Redis. Nothing is delivered twice.
+// An Ordered is a room in which each member sees all messages of all processes once and in one
+// order, numbered as in a Redis stream, which is also the room's history. A process that lost its
+// connection to Redis catches up; where it cannot, members are told by Config.OnGap.
 //
 // The users of its members (see Hub.Bind) are the room's presence: who is here, in all processes.
 type Ordered struct{ handle }
 
-// JoinFrom makes c a member with something of the past. That takes a while, as it is read from
-// Redis; then, in one turn of c's loop, c is a member, then is called, and c is sent the past in
-// the form that Config.Form gives it, and then what follows: each entry once, none left out, unless
-// Arrival.Gap says so. Messages of c that come meanwhile find that Has is false: a handler that
-// they must not find so calls PauseRead before, and ResumeRead in then.
+// JoinFrom makes c a member with something of the past, which is read from Redis. Then, in one turn
+// of c's loop, c is a member, then is called, and c is sent the past by Config.Form, and what
+// follows: each entry once, none left out, unless Arrival.Gap says so. Has is false until then: a
+// handler that must find it true calls PauseRead before, and ResumeRead in then.
 //
 // It must be called on c's loop, and reports false, without calling then, if c is a member already,
 // is joining, or is closed, or the Hub is. Leave ends the joining, too. A nil then panics.
@@ -40,8 +36,7 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 }
 
 // Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
-// not wait. Messages of one process keep their order. While Redis is away they are tried again, for
-// Config.PublishTimeout.
+// not wait. Messages of one process keep their order.
 //
 // nil means that it is on its way. ErrQueueFull, ErrClosed or a *SizeError: it was not published.
 // What is lost later goes to Config.OnError.
@@ -54,8 +49,7 @@ func (o *Ordered) BroadcastExcept(except loop.Ref, msg []byte) error {
 
 // BroadcastThen is Broadcast with an answer: done gets the message's position, or why it has none:
 // ErrTimeout, ErrUncertain, ErrClosed, or what Redis said. It is called once, on a goroutine of the
-// Hub, and must not block; use loop.Ref.Tell in it. It is not called if BroadcastThen returns an
-// error.
+// Hub, and must not block; not at all if BroadcastThen returns an error.
 func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) error {
 	return o.publish(loop.Ref{}, msg, done)
 }
@@ -67,13 +61,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	}
 	out := &outgoing{place: o.at, op: opOrdered, bounded: true, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	r := h.find(o.at.channel)
-	if r != nil {
-		r.mu.Lock()
-		out.server, out.next = r.order.server, r.order.next
-		r.mu.Unlock()
-	}
-	return h.publishExcept(r, out, except)
+	return h.publishExcept(h.find(o.at.channel), out, except)
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on

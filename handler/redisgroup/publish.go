@@ -61,7 +61,7 @@ func (l *lane) publishArgs(r *request) (keys []string, args []any) {
 		case o.op == opPeek:
 			args = append(args, "p", "", "")
 		case o.op == opOrdered:
-			args = append(args, "m", l.known(o, again == 1), fmt.Appendf(nil, "%s %s m\n%s", l.server, from, o.data))
+			args = append(args, "m", l.sentBefore(o), fmt.Appendf(nil, "%s %s m\n%s", l.server, from, o.data))
 		default:
 			sign := "-"
 			if o.here {
@@ -77,17 +77,14 @@ func (l *lane) publishArgs(r *request) (keys []string, args []any) {
 	return keys, args
 }
 
-// known is what publish.lua is told that this node knows of the stream of a message, or of what has
-// become of the message before.
-func (l *lane) known(o *outgoing, again bool) string {
+// sentBefore returns to which server a message that may have been taken was sent first, and in
+// which command, as publish.lua has it.
+func (l *lane) sentBefore(o *outgoing) string {
 	if o.unclear {
 		return o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
 	}
 	o.sentTo, o.sentIn = l.server, l.number
-	if again || o.server != l.server {
-		return ""
-	}
-	return o.next
+	return ""
 }
 
 // settlePublished tells those who wait what publish.lua says, and adds to again what has to be sent

@@ -45,5 +45,5 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 func (r *room) live() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.order.known && r.order.phase == live
+	return !r.order.last.IsZero() && r.order.phase == live
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,11 +16,11 @@ import (
 // A link is what a Hub has of one Redis server: how much waits for it, and the subscriptions of the
 // rooms in its buckets, on one redis.PubSub.
 //
-// It compares what is wanted, the rooms of the Hub, with what it has asked for, channel by channel
-// as they are touched, and asks Redis for the difference in batches. A ping follows each batch. Its
-// answer confirms it: all that was published before has come. Whatever fails on a PubSub, it is
-// discarded, and all rooms are subscribed to again on the next one. go-redis itself would do that
-// in one command, which a cluster refuses, and without a word.
+// It compares the rooms of the Hub with what it has asked for, channel by channel as they are
+// touched, and asks Redis for the difference. A ping follows each batch: once it is answered, all
+// that was published before has come. Whatever fails on a PubSub, it is discarded, and all rooms
+// are subscribed to again on the next one: go-redis would do that in one command, which a cluster
+// refuses.
 type link struct {
 	hub    *Hub
 	client *redis.Client // nil: the server is not known, and nothing is sent
@@ -28,14 +28,21 @@ type link struct {
 	ctx    context.Context
 	retire context.CancelFunc // it has no bucket any more
 	wake   chan struct{}      // has a token while there may be something to ask for
-	heard  atomic.Bool        // something came since the last look
 
 	mu      sync.Mutex               // taken last
 	have    map[string]*subscription // by channel: what was asked for; nil without a PubSub
 	touched map[string]struct{}      // channels that have to be compared
 	flight  []*subscription          // that the answer to the last ping is about
 	waiting bool                     // for that answer
-	pings   int
+}
+
+func newLink(h *Hub, client *redis.Client) *link {
+	l := &link{hub: h, client: client, wake: make(chan struct{}, 1)}
+	l.ctx, l.retire = context.WithCancel(h.ctx)
+	if client != nil {
+		h.wg.Go(l.run)
+	}
+	return l
 }
 
 // A subscription is what Redis was asked for.
@@ -47,17 +54,15 @@ type subscription struct {
 
 const (
 	probeEvery = 2 * time.Second
-	maxSilent  = 3               // probes without any answer, and the PubSub is discarded
-	steady     = 5 * time.Second // a PubSub that lived for so long is replaced at once
-	// subscribeLimit is how many channels one command names, and batchLimit how many one batch.
+	maxSilence = 4 * probeEvery  // a PubSub that nothing comes from for so long is discarded
+	steady     = 5 * time.Second // one that lived for so long is replaced at once
+	// subscribeLimit is how many channels one command names.
 	subscribeLimit = 256
-	batchLimit     = 16 * subscribeLimit
+	// batchPing is the ping after a batch. That which connects has no text.
+	batchPing = "batch"
 )
 
-var (
-	errSilent      = errors.New("redisgroup: the connection is silent in spite of pings")
-	errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
-)
+var errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
 
 // touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
 // next one begins with all rooms.
@@ -83,15 +88,12 @@ func (l *link) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > steady {
-			delays = 0
-		}
 		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
-		if delays == 0 {
-			delays++ // at once
-		} else if !l.hub.pause(delays.next()) {
-			return
+		if time.Since(began) > steady {
+			delays = 0
+		} else {
+			l.hub.pause(delays.next())
 		}
 	}
 }
@@ -122,21 +124,14 @@ func (l *link) session() (err error) {
 	}()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
-	for silent := 0; err == nil; {
+	for err == nil {
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-l.wake:
 			err = l.ask(ctx, sub, false)
 		case <-probe.C:
-			if silent++; l.heard.Swap(false) {
-				silent = 0
-			}
-			if silent > maxSilent {
-				err = errSilent
-			} else {
-				err = l.ask(ctx, sub, true)
-			}
+			err = l.ask(ctx, sub, true)
 		}
 	}
 	return err
@@ -157,21 +152,22 @@ func (l *link) end(err error) {
 	}
 }
 
-// runPubSubLoop takes what comes, until the connection fails.
+// runPubSubLoop takes what comes, until the connection fails, or is silent in spite of pings.
 func (l *link) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
 	for {
-		v, err := sub.Receive(ctx)
+		v, err := sub.ReceiveTimeout(ctx, maxSilence)
 		if err != nil {
 			return err
 		}
-		l.heard.Store(true)
 		switch v := v.(type) {
 		case *redis.Message:
 			l.hub.receive(v.Channel, v.Payload)
 		case *redis.Subscription:
 			err = l.answered(v.Kind, v.Channel)
 		case *redis.Pong:
-			l.confirmed(v.Payload)
+			if v.Payload == batchPing {
+				l.confirmed()
+			}
 		}
 		if err != nil {
 			return err
@@ -187,17 +183,9 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 		l.mu.Unlock()
 		return nil
 	}
-	l.pings++
 	l.waiting = true
-	ping := strconv.Itoa(l.pings)
-	var channels []string
-	for channel := range l.touched {
-		if len(channels) == batchLimit {
-			break
-		}
-		delete(l.touched, channel)
-		channels = append(channels, channel)
-	}
+	channels := slices.Collect(maps.Keys(l.touched))
+	l.touched = make(map[string]struct{})
 	l.mu.Unlock()
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
 	if l.hub.masters.cluster != nil {
@@ -210,7 +198,7 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 	if err := inBatches(ctx, on, subscribe); err != nil {
 		return err
 	}
-	return sub.Ping(ctx, ping)
+	return sub.Ping(ctx, batchPing)
 }
 
 // differences returns which of channels are to be subscribed to, and which not any more, by bucket.
@@ -255,27 +243,21 @@ func inBatches(ctx context.Context, channels map[int][]string, command func(cont
 	return nil
 }
 
-// confirmed takes the answer to a ping: the subscriptions of its batch stand.
-func (l *link) confirmed(ping string) {
+// confirmed takes the answer to the ping of a batch: its subscriptions stand.
+func (l *link) confirmed() {
 	l.mu.Lock()
-	if ping != strconv.Itoa(l.pings) {
-		l.mu.Unlock()
-		return
+	flight := l.flight
+	l.flight = nil
+	l.mu.Unlock()
+	for _, s := range flight { // nobody changes them while waiting is set
+		s.room.confirmed(s.generation)
 	}
-	var stand []subscription
-	for _, s := range l.flight {
-		if l.have[s.room.channel] == s {
-			stand = append(stand, *s)
-		}
-	}
-	l.flight, l.waiting = nil, false
+	l.mu.Lock()
+	l.waiting = false
 	if len(l.touched) > 0 {
 		signal(l.wake)
 	}
 	l.mu.Unlock()
-	for _, s := range stand {
-		s.room.confirmed(s.generation)
-	}
 }
 
 // answered takes the answer about a channel, or the news that its slot has moved away: then the
@@ -304,10 +286,10 @@ func (l *link) answered(kind, channel string) error {
 	return nil
 }
 
-// A SubscribeError says that the Redis user has no right to subscribe to a room, or to a user's own
+// A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
 // messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
 // Redis does not say which of several rooms it refuses: all of one server that were not subscribed
-// to yet are told, and are tried again until Redis allows them.
+// to yet are told, and tried again.
 type SubscribeError struct {
 	Room string // or the user's name
 	Err  error  // what Redis said

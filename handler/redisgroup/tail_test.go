@@ -13,7 +13,7 @@ func TestTailEndsAtAGap(t *testing.T) {
 	before, behind := Position{1, 8}, Position{2, 4}
 	j := new(joining)
 	j.gone.Store(true)
-	o.known, o.last, o.joins = true, Position{1, 7}, map[*joining]struct{}{j: {}}
+	o.last, o.joins = Position{1, 7}, map[*joining]struct{}{j: {}}
 	r.accept(Entry{Position: before, Kind: Message})
 	if tail, ok := o.after(before); !ok || len(tail) != 0 {
 		t.Fatalf("after %v: %v, %v", before, tail, ok)

@@ -3,9 +3,8 @@ package redisgroup
 import "github.com/loopwheel/loopwheel/loop"
 
 // Bind says that c is a user's: it gets what is sent to the user, and the user is present in the
-// ordered rooms that c is a member of. A user may have any number of connections, on any machine.
-// Binding c to another user moves it, in its rooms, too; "" ends it. It must be called on c's loop,
-// and ends by itself when c closes.
+// ordered rooms that c is a member of. Binding c to another user moves it, in its rooms, too; ""
+// ends it. It must be called on c's loop, and ends by itself when c closes.
 //
 // The errors are ErrClosed, of the Hub, loop.ErrClosed, and a *SizeError.
 func (h *Hub) Bind(c *loop.Conn, user string) error {
@@ -49,9 +48,8 @@ func (h *Hub) User(c *loop.Conn) string {
 	return ""
 }
 
-// Send sends msg to all connections of a user, on all machines. Any goroutine may call it, and it
-// does not wait. It is as Group.Broadcast in all else: a user who is not connected anywhere does
-// not get it.
+// Send sends msg to all connections of a user, on all machines, as Group.Broadcast does: a user who
+// is not connected does not get it.
 func (h *Hub) Send(user string, msg []byte) error {
 	if err := checkName("user name", user); err != nil {
 		return err

@@ -6,9 +6,8 @@
 -- ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH, database,
 -- length of a stream, its time to live in ms, the server's identity as the node knows it, the node, for how long
 -- the receipt is kept in ms; then three of each item:
--- m, what the publisher knows, and the entry with that identity. That is "epoch-*", if the stream's
--- last entry is of that epoch and identity, or ''; but of a message that may have been taken, to which server
--- and in which command it was sent first, as "identity number".
+-- m, '' and the entry with that identity; instead of '', of a message that may have been taken, to which
+-- server and in which command it was sent first, as "identity number".
 -- + or -, a user, and who says so (node:seq). It may be said again without effect.
 -- p and two of nothing, for where the room stands. A stream without entries is begun.
 -- Returns for each item its id, or OK or DEAD of a user, or '!' and an error, or '?' if it cannot be known
@@ -29,29 +28,7 @@ local again = ARGV[2] == '1'
 
 local me, command, database, max, ttl, theirs, node = identity(), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local at, seen, failed = {}, {}, {}
-local keys, args, try, sub, byte = KEYS, ARGV, redis.pcall, string.sub, string.byte
-
--- continue adds an entry to the epoch that the publisher knows, without looking at the stream, and
--- publishes it. nil: it is not the stream's epoch any more.
-local function continue(key, epoch, entry)
-  local id = try('XADD', key, 'MAXLEN', '~', max, epoch, 'e', entry)
-  if type(id) ~= 'string' then return nil end
-  if byte(id, -1) == 48 then -- a 0
-    local tail = sub(id, -2)
-    if tail == '-0' then -- the stream was deleted: numbers are lost, and count from 1
-      redis.call('XDEL', key, id)
-      at[key] = {epoch = math.max(now(), tonumber(string.match(id, '^%d+')) + 1), n = 0}
-      return nil
-    end
-    if tail == '00' then redis.call('PEXPIRE', key, ttl) end
-  end
-  local heard = try(command, database .. key, id .. ' ' .. entry)
-  if type(heard) == 'table' then
-    failed[key] = '!' .. heard.err
-    return failed[key]
-  end
-  return id
-end
+local keys, args = KEYS, ARGV
 
 -- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil.
 local function earlier(key, known, entry)
@@ -100,14 +77,11 @@ local function change(key, user, from, op, members, users, tombstone, rooms, lea
 end
 act['+'], act['-'] = change, change
 
-local out, continues, k, many = {}, not again and theirs == me, 2, command == 'PUBLISH' and 6 or 5
+local out, k, many = {}, 2, command == 'PUBLISH' and 6 or 5
 for i = 10, #args, 3 do
   local op, key, done = args[i], keys[k], nil
   if op ~= 'p' then -- what follows one that failed must not overtake it
     done = full or op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or failed[key]
-  end
-  if not done and op == 'm' and continues and args[i + 1] ~= '' and not at[key] then
-    done = continue(key, args[i + 1], args[i + 2])
   end
   if not done then
     local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2], keys[k + 3], keys[k + 4], many == 6 and keys[k + 5])
