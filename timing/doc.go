@@ -7,17 +7,14 @@
 // Everyone else wants a [Scheduler], for functions, or a [Keyed], for keys with values. They may be
 // used from any goroutine. They read the clock, and have a goroutine while something is due.
 //
-// # Time
-//
 // All times are offsets on the owner's clock, which starts at 0 and should be monotonic. The wheel
 // cuts time into ticks of Config.Tick. A deadline is rounded up to a tick, so a callback never runs
 // early, and runs late by less than one tick plus whatever the owner takes to call Advance.
 //
 // A deadline that is not after the time last given to Advance, zero and negative ones included, has
 // passed: its callback runs in the next Advance, never inline. A clock that steps back is ignored.
-// Nothing overflows: a deadline of math.MaxInt64 is 292 years away, and as good as never. An
-// Advance that is told that time runs all that is pending, and ends what is periodic.
+// Nothing overflows: a deadline of math.MaxInt64 is 292 years away, and as good as never.
 //
-// The wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987).
-// docs/wheel.md explains it, and wheel.go is the whole of it.
+// The wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987),
+// explained by docs/wheel.md.
 package timing

@@ -53,8 +53,7 @@ const (
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
 // and do not allocate once the wheel has grown to its largest size; [Wheel.Drain] gives the memory
-// back. A timer takes 32 bytes, and its handle 12, which are the caller's. An empty wheel takes
-// half a KB, one with a timer an hour away 7 KB.
+// back. A timer takes 32 bytes, and its handle 12, which are the caller's.
 type Wheel struct {
 	id   uint32
 	tick uint64        // Config.Tick, in ns
@@ -230,8 +229,7 @@ func (w *Wheel) Now() time.Duration { return w.now }
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.counts.Pending }
 
-// Changes returns a number that grows when a timer goes into a slot or out of one. While it stays
-// the same, and Advance is not called, Next does as well.
+// Changes returns a number that grows whenever Next may have changed, but by Advance.
 func (w *Wheel) Changes() uint64 { return w.changes }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
@@ -315,9 +313,8 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 
 // nextSlot returns the slot to work on next, by its level and first tick, or math.MaxUint64.
 //
-// A timer's level is the highest digit in which its tick differs from the hand's. So all timers of
-// a level are due before any of the levels above, and within a level the lower slots come first. A
-// slot that is moving is the exception: it was the first, and some of its timers are below already.
+// All timers of a level are due before any of the levels above. A slot that is moving is the
+// exception: it was the first, and some of its timers are below already.
 func (w *Wheel) nextSlot() (level int, tick uint64) {
 	if w.moving > 0 {
 		return w.moving >> slotBits, w.pos
