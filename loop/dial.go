@@ -80,8 +80,8 @@ type Dialer struct {
 // connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
 // reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. What the network
-// or a handshake says is a *net.OpError, with os.ErrDeadlineExceeded after Timeout.
+// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. Errors of the
+// network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
 // ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) say nothing of who was
 // dialled. Other errors say what is wrong with addr or the Dialer. To return nil from open refuses
 // the connection: it is closed, and OnClose is not called.

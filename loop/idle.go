@@ -168,7 +168,7 @@ func (c *Conn) refileIdle() {
 	}
 }
 
-// checkIdle runs when the timer is due. What is due indeed fires.
+// checkIdle runs when the timer is due. It fires what is due indeed.
 func (c *Conn) checkIdle() {
 	l := c.loop
 	l.current = c

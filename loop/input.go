@@ -10,8 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
-// This file is the input of a connection. What the engine reads is decoded at once. When reading is
-// paused, or the connection has had its share of the loop, the rest is kept:
+// This file is the input of a connection. Bytes that the engine reads are decoded at once. When
+// reading is paused, or the connection has had its share of the loop, the rest is kept:
 //
 //	Readable ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
@@ -114,8 +114,8 @@ const (
 	maxHeld = 1 << 20
 )
 
-// decode delivers the messages in data, which follows what was kept before, until end. What is left
-// then has a turn of its own. A panic closes c.
+// decode delivers the messages in data, which follows what was kept before, until end. The rest has
+// a turn of its own. A panic closes c.
 func (c *Conn) decode(data []byte, end time.Duration) {
 	if err := c.decodeUntil(data, end); err != nil {
 		c.loop.decoding, c.loop.rest = 0, nil

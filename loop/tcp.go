@@ -28,8 +28,8 @@ type TCPOptions struct {
 	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
 	Delay bool
 
-	// Backlog is how many connections may wait to be accepted. What is larger than the system's
-	// largest (on Linux net.core.somaxconn) is cut to that.
+	// Backlog is how many connections may wait to be accepted. The system cuts it to its
+	// largest (on Linux net.core.somaxconn).
 	Backlog int `zero:"the system's largest"`
 
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
@@ -43,9 +43,9 @@ type TCPOptions struct {
 	// one that ends are lost.
 	ReusePort bool
 
-	// Control is called with the listening socket before it is bound, as that of net.ListenConfig is:
-	// for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes after
-	// these, and holds for unix sockets, too. nil: nothing is to be set.
+	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
+	// is: for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes
+	// after these, and holds for unix sockets, too. nil: nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 

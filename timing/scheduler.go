@@ -115,7 +115,7 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 }
 
 // At calls f once, at t, which is turned into a delay now: the call does not follow a wall clock
-// that is set, or a machine that sleeps. Who has to follow, as cron, plans a minute ahead at most.
+// that is set, or a machine that sleeps. A program such as cron plans a minute ahead at most.
 func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }

@@ -166,7 +166,7 @@ func (w *Wheel) add(when time.Duration, f func()) Timer {
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a
-// periodic one inside its own callback included. What the callback refers to is free at once.
+// periodic one inside its own callback included. The callback's memory is free at once.
 func (w *Wheel) Stop(t Timer) bool {
 	n := w.find(t)
 	if n == nil {
@@ -251,7 +251,7 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 
 // Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
 // touches at most budget timers, each callback and each step of a timer to another slot counting
-// one; budget <= 0 means no limit. What is left stays pending. A jump of any length costs what is
+// one; budget <= 0 means no limit. The rest stays pending. A jump of any length costs what is
 // due, not the ticks passed over. A time earlier than one told before counts as that one.
 //
 // A callback may call any method but Advance and Take, which panic. Timers it stops do not run,

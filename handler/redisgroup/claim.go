@@ -268,8 +268,9 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 }
 
 // Token returns the fencing token of the grant by which owner has a name in this process: larger
-// than that of each grant before. Who is given it refuses one that is smaller than another it has
-// seen. false: owner has no such grant, or the process may have had no lease meanwhile.
+// than that of each grant before. A job that is given tokens refuses one that is smaller than
+// another it has seen. false: owner has no such grant, or the process may have had no lease
+// meanwhile.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := h.keeper
 	k.mu.Lock()

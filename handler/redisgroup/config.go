@@ -45,8 +45,8 @@ type Config struct {
 	// more. 0 means DefaultHistory.
 	History int
 
-	// HistoryTime is how long an ordered room without members and messages is kept in Redis. 0 means
-	// DefaultHistoryTime.
+	// HistoryTime is how long an ordered room without members and messages is kept in Redis. 0
+	// means DefaultHistoryTime.
 	HistoryTime time.Duration
 
 	// Linger is how long a process stays subscribed to a room after its last member there has left.
@@ -73,11 +73,11 @@ type Config struct {
 	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
 	MaxReplay int
 
-	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is called
-	// once per entry and process, again if the entry is read again, and for each who joins and gets
-	// it as the past (Entry.Replayed). It runs on goroutines of the Hub, several at once, and on
-	// loops. It may call the Hub, and must not block. What it returns must not be changed later. A
-	// panic goes to OnError. nil means Entry.Data of messages, and nothing of the others.
+	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
+	// called once per entry and process, again if the entry is read again, and for each who joins
+	// and gets it as the past (Entry.Replayed). It runs on goroutines of the Hub, several at once,
+	// and on loops. It may call the Hub, and must not block. Its result must not be changed later.
+	// A panic goes to OnError. nil means Entry.Data of messages, and nothing of the others.
 	Form func(e Entry) []byte
 
 	// OnGap is called for each member of an ordered room that has missed something, on its loop and
@@ -85,8 +85,8 @@ type Config struct {
 	OnGap func(c *loop.Conn, g *Gap)
 
 	// OnError is told of what has no caller to return to, such as a *LostError or a
-	// *SubscribeError: at most a few times per second, on goroutines of the Hub and on loops. It may
-	// call methods of the Hub that do not wait, and must not block. nil logs it.
+	// *SubscribeError: at most a few times per second, on goroutines of the Hub and on loops. It
+	// may call methods of the Hub that do not wait, and must not block. nil logs it.
 	OnError func(err error)
 
 	// Logger is for what OnError is not told. The zero Logger is silent.

@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Messages that never come back, as the subscription was lost meanwhile, do not pile up. What may
-// still be on its way is kept.
+// Messages that never come back, as the subscription was lost meanwhile, do not pile up. Those that
+// may still be on their way are kept.
 func TestExceptsOfLostMessages(t *testing.T) {
 	r := &room{hub: &Hub{cfg: Config{PublishTimeout: time.Hour}}}
 	const each = 100

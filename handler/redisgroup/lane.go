@@ -84,8 +84,8 @@ const (
 	gather = 2 * time.Millisecond
 )
 
-// A lane carries to Redis what one bucket has to publish, or to ask, in its order. What gathers
-// while a batch is under way is the next one, after what has to be sent again. It has a goroutine
+// A lane carries to Redis what one bucket has to publish, or to ask, in its order. The next batch
+// is all that gathers while one is under way, after what has to be sent again. It has a goroutine
 // while something waits.
 type lane struct {
 	hub    *Hub
@@ -350,11 +350,11 @@ func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script,
 // again.
 func (l *lane) settle(all []*request) (again []*outgoing) {
 	l.whole = false
-	taken := -1 // the last message of a plain room that was
-	for i, r := range all {
-		if r.items[0].op == opPlain && r.cmd.Err() == nil {
-			taken = i
-		}
+	overtaken := func(i int) bool { // by a later message of its plain room, which Redis has taken
+		return slices.ContainsFunc(all[i+1:], func(r *request) bool {
+			o := r.items[0]
+			return o.op == opPlain && o.channel == all[i].items[0].channel && r.cmd.Err() == nil
+		})
 	}
 	for i, r := range all {
 		if r.cmd == nil {
@@ -367,7 +367,7 @@ func (l *lane) settle(all []*request) (again []*outgoing) {
 			err = first.ask.answered(r.cmd)
 		case first.op == opPlain && err == nil:
 			l.hub.count(&l.hub.stats.Published)
-		case first.op == opPlain && i < taken: // sent again it would come after a later one
+		case first.op == opPlain && overtaken(i): // sent again it would come after a later one
 			l.hub.abandon(first, err)
 			continue
 		case err == nil:
@@ -406,8 +406,8 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 // refusedWait is when something is tried again that Redis has refused.
 const refusedWait = time.Second
 
-// abandon gives up what Redis has not taken, and says so. What is no message of somebody's is tried
-// again after a while: until a peek is answered its room takes nothing.
+// abandon gives up what Redis has not taken, and says so. Peeks and news of
+// users are tried again after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
 	if o.message() {
 		h.count(&h.stats.Lost)

@@ -24,7 +24,7 @@ func (l *lane) takeAll() []*outgoing {
 	return batch
 }
 
-// What a lane has kept back comes with the next batch, and nothing is left.
+// Outgoings that a lane has kept back come with the next batch, and nothing is left.
 func TestLaneLeavesNothing(t *testing.T) {
 	l := stoppedLane(1 << 20)
 	for range maxBatch + 1 {

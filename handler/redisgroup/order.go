@@ -17,8 +17,8 @@ import (
 // included: if it comes back, nothing is missing. From then on the next number is delivered, an
 // older one dropped, and at anything else the room reads again.
 //
-// A stream may go back, as Redis was restarted with an old file, or the room was deleted. What was
-// published before may still wait in the connection, and seem to follow. So a new generation begins
+// A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
+// from before may still wait in the connection, and seem to follow. So a new generation begins
 // then, as with a lost subscription: nothing is taken until a ping was answered. One who joins and
 // had more elsewhere waits for a new generation, too.
 type order struct {

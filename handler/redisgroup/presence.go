@@ -69,8 +69,8 @@ func (r *room) tellLater() {
 	})
 }
 
-// reassert tells Redis of all users: it may have lost that. What it knows is no event. r.mu is
-// held.
+// reassert tells Redis of all users: it may have lost that. Users that it knows are no event. r.mu
+// is held.
 func (r *room) reassert() {
 	for user, p := range r.users {
 		r.tell(user, p)

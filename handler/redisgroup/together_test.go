@@ -10,7 +10,7 @@ import (
 
 func item(o op, channel string) *outgoing { return &outgoing{op: o, place: place{channel: channel}} }
 
-// What is told of ordered rooms is one command, in its order. Each message of a plain room has its
+// News of ordered rooms is one command, in its order. Each message of a plain room has its
 // own.
 func TestTogether(t *testing.T) {
 	var got []string
@@ -26,19 +26,19 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// A message of a plain room that was not taken is not sent again if a later one was.
+// A message of a plain room that was not taken is not sent again if a later one of its room was.
 func TestOvertaken(t *testing.T) {
 	l := &lane{hub: &Hub{masters: &masters{}}}
-	sent := func(err error) *request {
+	sent := func(channel string, err error) *request {
 		cmd := redis.NewCmd(t.Context())
 		cmd.SetErr(err)
-		return &request{items: []*outgoing{item(opPlain, "a")}, cmd: cmd}
+		return &request{items: []*outgoing{item(opPlain, channel)}, cmd: cmd}
 	}
 	busy := answerError("BUSY")
-	all := []*request{sent(busy), sent(busy), sent(nil), sent(busy), sent(busy)}
+	all := []*request{sent("a", busy), sent("b", busy), sent("a", busy), sent("a", nil), sent("a", busy), sent("c", nil)}
 	again := l.settle(all)
-	if len(again) != 2 || again[0] != all[3].items[0] || again[1] != all[4].items[0] {
-		t.Errorf("%d are sent again, want the last 2", len(again))
+	if len(again) != 2 || again[0] != all[1].items[0] || again[1] != all[4].items[0] {
+		t.Errorf("%d are sent again, want that of b and the last of a", len(again))
 	}
 	if lost := l.hub.stats.Lost; lost != 2 || !errors.Is(l.failure, busy) {
 		t.Errorf("%d are lost, want 2; it failed with %v", lost, l.failure)

@@ -205,8 +205,8 @@ func judge(resp *http.Response) error {
 	return Permanent(err)
 }
 
-// retryAfter reads the header: seconds, or a date. What is not positive says nothing: all attempts
-// would be over in an instant.
+// retryAfter reads the header: seconds, or a date. A time that is not positive is ignored: all
+// attempts would be over in an instant.
 func retryAfter(v string) time.Duration {
 	if at, err := http.ParseTime(v); err == nil {
 		return time.Until(at)

@@ -51,7 +51,7 @@ func (s *share) leave() {
 func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
 // take takes up to n places: of those that are free, all but those that others want who have less
-// than their right. Who gets fewer than n is hungry until the next call.
+// than their right. A share that gets fewer than n is hungry until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -61,7 +61,8 @@ func next(t *testing.T, queue chan func()) func() {
 	}
 }
 
-// What came while the loop was busy is seen before the loop takes it, wherever it waits.
+// Datagrams that came while the loop was busy are seen before the loop takes them, wherever they
+// wait.
 func TestWhatWaitsIsPending(t *testing.T) {
 	s, sink, queue, peer := newRig(t)
 	if s.Pending() {

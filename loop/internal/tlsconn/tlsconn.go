@@ -193,8 +193,8 @@ func (c *Conn) Closed(err error) {
 	}
 }
 
-// openCut is told that the raw input of an open connection has ended. What waits comes before that:
-// at once, or after Resume if the sink has paused and the socket lingers.
+// openCut is told that the raw input of an open connection has ended. Input that waits comes before
+// that: at once, or after Resume if the sink has paused and the socket lingers.
 func (c *Conn) openCut(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err

@@ -27,8 +27,8 @@ func recordSize(b []byte) int {
 	return headerSize + int(b[3])<<8 + int(b[4])
 }
 
-// wholeRecords returns the length of the whole records at the beginning of b. What crypto/tls
-// refuses for its header counts as one.
+// wholeRecords returns the length of the whole records at the beginning of b. A record
+// that crypto/tls refuses for its header counts as whole.
 func wholeRecords(b []byte) (n int) {
 	for {
 		switch size := recordSize(b[n:]); {

@@ -25,7 +25,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// seal encrypts p and writes it. What the socket does not take waits in out.
+// seal encrypts p and writes it. Ciphertext that the socket does not take waits in out.
 func (c *Conn) seal(p []byte) (n int, err error) {
 	defer c.loop.rescue(&err)
 	if c.out == nil {
