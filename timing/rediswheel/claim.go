@@ -69,7 +69,7 @@ func (w *worker) claim() {
 // claimShard asks for up to n tasks, for which there are places.
 func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
-	token := rand.Text()
+	token, until := rand.Text(), w.now()+cfg.Lease
 	c := w.q.on(i, "claim", "", w.id, s.take && n > 0, token, n, maxBatchBytes, cfg.Lease.Milliseconds(),
 		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
 	w.wheel.Stop(s.timer)
@@ -79,7 +79,7 @@ func (w *worker) claimShard(i, n int) {
 		s.busy = false
 		got := 0
 		if rows, ok := answer.([]any); ok {
-			got = w.claimed(i, token, n, rows)
+			got = w.claimed(i, run{w: w, shard: i, token: token, until: until}, n, rows)
 		} else {
 			w.afterPause(func() { s.ready = true })
 		}
@@ -91,9 +91,9 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
-// claimed takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was
-// told to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
-func (w *worker) claimed(i int, token string, most int, answer []any) int {
+// claimed takes claim.lua's answer. It starts what was claimed, each task as a run like this one, or
+// gives it back, and plans when to look at the shard again. It returns how many tasks were claimed.
+func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
 	if len(f) == 3 { // another owns it
@@ -113,9 +113,10 @@ func (w *worker) claimed(i int, token string, most int, answer []any) int {
 		}
 	})
 	for k, id := range ids {
-		task := Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
-		task.readState(states[k])
-		w.begin(&run{w: w, shard: i, task: task, token: token, offset: redisNow - now}, records[k])
+		r := like
+		r.task, r.offset = Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}, redisNow-now
+		r.task.readState(states[k])
+		w.begin(&r, records[k])
 	}
 	s.owner, s.renew = w.id, now+w.q.cfg.Refresh
 	if s.backlog = f[3] == "1" && len(ids) == most; s.backlog {

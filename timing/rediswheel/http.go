@@ -94,7 +94,8 @@ func (h *HTTPCallback) init() {
 			dialer.Control = refusePrivate
 		}
 		transport = &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxIdleConns: 256,
-			MaxIdleConnsPerHost: h.PerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: h.Timeout}
+			MaxIdleConnsPerHost: h.PerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: h.Timeout,
+			MaxResponseHeaderBytes: 64 << 10}
 	}
 	h.client = &http.Client{Transport: transport, Timeout: h.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -9,7 +9,8 @@ import "sync"
 type Places struct {
 	lock   sync.Mutex
 	total  int
-	weight int // of all shares
+	weight int     // of all shares
+	turn   float64 // of the share that took places last
 	shares map[*share]struct{}
 }
 
@@ -26,6 +27,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
+	turn   float64       // those with a lower one come first; places that are taken put it off
 	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
@@ -51,18 +53,30 @@ func (s *share) leave() {
 func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
 // take takes up to n places: of those that are free, all but those that others want who have less
-// than their right. A share that gets fewer than n is hungry until the next call.
+// than their right. Of its own right, it takes all but what others want whose turn is before. A
+// share that gets fewer than n is hungry until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	free, wanted := s.total, 0
+	if !s.hungry { // it has not waited
+		s.turn = max(s.turn, s.Places.turn)
+	}
+	free, wanted, before := s.total, 0, 0
 	for o := range s.shares {
 		free -= o.used
 		if o != s && o.hungry {
-			wanted += max(o.right()-o.used, 0)
+			wants := max(o.right()-o.used, 0)
+			wanted += wants
+			if o.turn < s.turn {
+				before += wants
+			}
 		}
 	}
-	got := min(n, max(free-wanted, min(free, s.right()-s.used), 0))
+	got := min(n, max(free-wanted, min(free-before, s.right()-s.used), 0))
+	if got > 0 {
+		s.Places.turn = max(s.Places.turn, s.turn)
+	}
+	s.turn += float64(got) / float64(s.own)
 	s.used, s.hungry = s.used+got, got < n
 	return got
 }

@@ -157,7 +157,11 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, wrap(ErrConfig, "a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
-	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints", shards: make(map[string]int)}
+	prefix := cfg.Name + ":"
+	if c, ok := client.(*redis.Client); ok && c.Options().DB != 0 { // all databases share channels
+		prefix += fmt.Sprintf("@%d:", c.Options().DB)
+	}
+	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
 	if err := q.checkEviction(ctx); err != nil {
 		return nil, err
 	}
@@ -166,7 +170,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	for i := range shards {
-		keys := shardKeys(cfg.Name, shardTag(i, shards))
+		keys := shardKeys(cfg.Name, prefix, shardTag(i, shards))
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}

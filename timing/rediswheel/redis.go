@@ -1,6 +1,7 @@
 package rediswheel
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -69,11 +70,14 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	for i, c := range calls {
 		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
 		v, err := cmds[i].Result()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
+			err = cmp.Or(failed, errNoAnswer)
 		}
 		values[i], errs[i] = v, explain(c.script, err)
 		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a
@@ -84,6 +88,8 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	}
 	return values, errs
 }
+
+var errNoAnswer = errors.New("a hook of the client has not sent it to Redis")
 
 // explain makes an error of Redis one of ours.
 func explain(op string, err error) error {

@@ -8,10 +8,11 @@ const numSlots = 16384
 // ownKey is the place of the hash that says who owns a shard among its keys.
 const ownKey = 4
 
-// shardKeys are the names of a shard's keys, in the order in which scripts have them.
-func shardKeys(name, tag string) []string {
-	prefix := name + ":{" + tag + "}:"
-	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}
+// shardKeys are the names of a shard's keys, in the order in which scripts have them. The prefix of
+// own is that of the channel, too.
+func shardKeys(name, prefix, tag string) []string {
+	p := name + ":{" + tag + "}:"
+	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
 }
 
 // shardTag returns the tag of shard i of n: the smallest number that is a key of that shard. A

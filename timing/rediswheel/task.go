@@ -3,7 +3,9 @@ package rediswheel
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // What is taken at most.
@@ -105,8 +107,13 @@ func (t *Task) check(maxBody int) error {
 	case t.repeats() && t.KeepResult > 0:
 		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
 	}
+	for name, values := range t.Header {
+		if !utf8.ValidString(name + strings.Join(values, "")) {
+			return wrap(ErrBadTask, "the header %q of %q is not UTF-8", name, t.Key)
+		}
+	}
 	u, err := url.Parse(t.URL)
-	if err != nil || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if err != nil || !utf8.ValidString(t.URL) || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return wrap(ErrBadTask, "the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
 	}
 	if t.Cron != "" {
@@ -135,7 +142,9 @@ func (t *Task) start() int64 {
 }
 
 // ceilMilli is the first millisecond since 1970 that is not before t.
-func ceilMilli(t time.Time) int64 { return max(t.Add(time.Millisecond-1).UnixMilli(), 0) }
+func ceilMilli(t time.Time) int64 {
+	return latest(t.Add(time.Millisecond-1), time.UnixMilli(0)).UnixMilli()
+}
 
 // ceilDelay is d in milliseconds, rounded up, or 0.
 func ceilDelay(d time.Duration) int64 {

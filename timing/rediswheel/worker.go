@@ -96,7 +96,9 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
 	cancel()
-	w.sides.Wait()
+	if w.now() < w.giveUp { // else Redis does not answer: what the client does ends with its timeouts
+		w.sides.Wait()
+	}
 	w.places.leave()
 	q.count(func(s *Stats) { s.InFlight -= len(w.runs) })
 	if w.running > 0 {
