@@ -153,9 +153,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 		}
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	if host := req.Header.Get("Host"); host != "" {
-		req.Host = host
-	}
+	req.Host = cmp.Or(req.Header.Get("Host"), req.Host)
 	id, at := webhookID(t), strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", at)

@@ -27,7 +27,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
-	turn   float64       // those with a lower one come first; places that are taken put it off
+	turn   float64       // those with a lower one come first; runs put it off
 	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
@@ -42,7 +42,7 @@ func (p *Places) join(weight int) *share {
 
 // leave gives all places back, also those of tasks of whose end Redis was not told.
 func (s *share) leave() {
-	s.giveBack(s.used)
+	s.giveBack(s.used, 0)
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	delete(s.shares, s)
@@ -64,8 +64,7 @@ func (s *share) take(n int) int {
 	free, wanted, before := s.total, 0, 0
 	for o := range s.shares {
 		free -= o.used
-		if o != s && o.hungry {
-			wants := max(o.right()-o.used, 0)
+		if wants := o.right() - o.used; o != s && o.hungry && wants > 0 {
 			wanted += wants
 			if o.turn < s.turn {
 				before += wants
@@ -76,15 +75,15 @@ func (s *share) take(n int) int {
 	if got > 0 {
 		s.Places.turn = max(s.Places.turn, s.turn)
 	}
-	s.turn += float64(got) / float64(s.own)
 	s.used, s.hungry = s.used+got, got < n
 	return got
 }
 
-func (s *share) giveBack(n int) {
+// giveBack gives n places back, in some of which tasks have run.
+func (s *share) giveBack(n, runs int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.used -= n
+	s.used, s.turn = s.used-n, s.turn+float64(runs)/float64(s.own)
 	for o := range s.shares {
 		if o != s && o.hungry && n > 0 {
 			select {

@@ -1,13 +1,10 @@
 package rediswheel
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -23,13 +20,10 @@ var scripts = loadScripts()
 
 func loadScripts() map[string]*redis.Script {
 	all := make(map[string]*redis.Script)
-	names, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is good
-	for _, name := range names {
-		text, err := luaFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		all[strings.TrimSuffix(path.Base(name), ".lua")] = redis.NewScript(string(text))
+	files, _ := luaFiles.ReadDir("lua") // what is embedded can be read
+	for _, f := range files {
+		text, _ := luaFiles.ReadFile("lua/" + f.Name())
+		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
 	}
 	return all
 }
@@ -77,7 +71,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
 		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
-			err = cmp.Or(failed, errNoAnswer)
+			err = failed
 		}
 		values[i], errs[i] = v, explain(c.script, err)
 		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a
@@ -88,8 +82,6 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	}
 	return values, errs
 }
-
-var errNoAnswer = errors.New("a hook of the client has not sent it to Redis")
 
 // explain makes an error of Redis one of ours.
 func explain(op string, err error) error {

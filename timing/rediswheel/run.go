@@ -93,8 +93,7 @@ func (r *run) do(ctx context.Context, record string) end {
 	case err == nil:
 		return end{what: "done", achieved: true}
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
-		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: t.Due.UnixMilli()}
+		err = &verdict{err, end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
 }
@@ -152,7 +151,7 @@ func (w *worker) tell() {
 			return
 		}
 		delete(w.runs, r)
-		w.places.giveBack(1)
+		w.places.giveBack(1, 1)
 		w.q.count(func(s *Stats) {
 			s.InFlight--
 			switch {
@@ -172,12 +171,13 @@ func (w *worker) tell() {
 // worker may have the task.
 func (w *worker) extend() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
-	for r := range w.runs {
+	ask := func(r *run) end {
 		if now >= r.until {
 			r.cancel(ErrLeaseLost)
 		}
+		return longer
 	}
-	w.askAbout(slices.Collect(maps.Keys(w.runs)), func(*run) end { return longer }, func(r *run, letter byte) {
+	w.askAbout(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, letter byte) {
 		switch letter {
 		case 'h':
 			r.until = now + w.q.cfg.Lease
