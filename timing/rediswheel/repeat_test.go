@@ -149,3 +149,47 @@ func TestRepeatFails(t *testing.T) {
 		}
 	})
 }
+
+// A chain, as docs/delays.md has it: a handler adds the next task before it returns nil. If it runs
+// again, as its worker was lost or it failed after that, the next one still runs once. Who is
+// cancelled while it runs still has its next.
+func TestChain(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, OnError: func(Task, error) {}})
+		r := newRecorder()
+		r.fail = func(task Task) error {
+			if task.Key == "last" {
+				return nil
+			}
+			must(t, q.Add(ctx, Task{Key: "last", Delay: 10 * time.Second, OnConflict: Ignore}))
+			time.Sleep(time.Second)
+			if task.Key == "fails" && task.Attempt == 1 {
+				return errors.New("after the next was added")
+			}
+			return nil
+		}
+		stop := start(t, q, r)
+		for _, first := range []string{"done", "fails", "cancelled"} {
+			before := len(r.got())
+			must(t, q.Add(ctx, Task{Key: first}))
+			time.Sleep(500 * time.Millisecond)
+			if first == "cancelled" {
+				if st, err := q.Cancel(ctx, first); st != Running || err != nil {
+					t.Error(st, err)
+				}
+			}
+			time.Sleep(time.Minute)
+			last := 0
+			for _, task := range r.got()[before:] {
+				if task.Key == "last" {
+					last++
+				}
+			}
+			if last != 1 {
+				t.Errorf("%s: the next ran %d times", first, last)
+			}
+		}
+		must(t, stop())
+	})
+}
