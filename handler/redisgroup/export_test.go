@@ -87,10 +87,9 @@ func Claimed(h *Hub, name string) string {
 
 // Unsettled reports whether h has questions about names under way, or does not know what Redis has.
 func Unsettled(h *Hub) bool {
-	k := h.keeper
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.dirty || k.asked > 0
+	h.keeper.mu.Lock() // so nothing is asked or answered meanwhile
+	defer h.keeper.mu.Unlock()
+	return h.keeper.dirty || h.asking[h.keys.buckets].len() > 0
 }
 
 // ClaimsOf returns the key of all names that are claimed.

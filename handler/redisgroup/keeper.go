@@ -24,7 +24,6 @@ type keeper struct {
 
 	held   map[string]*hold // names that are ours
 	dirty  bool             // Redis may have other names than we do
-	asked  int              // questions under way
 	newest uint64           // the newest token that was seen
 }
 
@@ -36,6 +35,9 @@ func (k *keeper) name() string {
 }
 
 func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
+
+// sure reports whether there was a lease ever since a term began. k.mu is held.
+func (k *keeper) sure(term int) bool { return term == k.term && time.Now().Before(k.until) }
 
 // renewNow renews the lease at once.
 func (k *keeper) renewNow() { signal(k.wake) }
@@ -82,9 +84,6 @@ func (k *keeper) touch(ctx context.Context) error {
 		if r.kind == orderedRoom {
 			pipe.PExpire(ctx, r.key, k.hub.cfg.HistoryTime)
 		}
-	}
-	if pipe.Len() == 0 {
-		return nil
 	}
 	_, err := pipe.Exec(ctx)
 	return err
@@ -140,8 +139,8 @@ func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
 	}
 	k.until = began.Add(k.hub.cfg.Lease)
 	if k.dirty || names != len(k.held) {
-		_, err := k.post(question{op: "list"})
-		k.dirty = err != nil
+		k.dirty = false
+		k.post(question{op: "list"})
 	}
 	return untold
 }
