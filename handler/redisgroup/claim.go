@@ -1,6 +1,7 @@
 package redisgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -181,14 +182,11 @@ func (k *keeper) compare(term int, cmd *redis.Cmd) {
 
 // wait returns the answer to a question, or that ctx has ended before.
 func (k *keeper) wait(ctx context.Context, q *question) error {
-	var ended error
 	select {
 	case err := <-q.done:
 		return err
 	case <-ctx.Done():
-		ended = ctx.Err()
 	case <-k.hub.ctx.Done():
-		ended = ErrClosed
 	}
 	k.mu.Lock() // an answer that comes from now on finds that nobody waits
 	defer k.mu.Unlock()
@@ -196,7 +194,7 @@ func (k *keeper) wait(ctx context.Context, q *question) error {
 	case err := <-q.done:
 		return err
 	default:
-		return ended
+		return cmp.Or(ctx.Err(), ErrClosed)
 	}
 }
 
@@ -301,11 +299,11 @@ func (k *keeper) tellLost(name string, ho *hold) {
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := answer(ctx, func() (string, error) { return h.masters.client.HGet(ctx, h.keys.claims(), name).Result() })
-	if errors.Is(err, redis.Nil) {
-		return "", false, nil
-	}
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil
+	}
+	if errors.Is(err, redis.Nil) {
+		err = nil
 	}
 	return "", false, err
 }

@@ -42,7 +42,7 @@ if holder and whose == owner and tonumber(has) > token then return redis.error_r
 local wait = tonumber(redis.call('GET', KEYS[6]) or 0) - math.floor(us / 1000)
 if op == 'claim' and not holder and wait > 0 then return redis.error_reply(string.format('LOST %.0f', wait)) end
 local last = tonumber(redis.call('GET', KEYS[5]) or 0)
-local next = string.format('%.0f', math.max(us, last + 1))
+local next = string.format('%.0f', math.max(us, last + 1, token + 1))
 redis.call('SET', KEYS[5], next)
 redis.call('HSET', KEYS[1], name, node .. ' ' .. next .. ' ' .. owner)
 redis.call('SADD', KEYS[3], name)

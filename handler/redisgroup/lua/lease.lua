@@ -13,7 +13,7 @@ local marked = redis.call('SET', KEYS[4], '1', 'NX')
 if marked and ARGV[5] == '1' then
   redis.call('SET', KEYS[5], string.format('%.0f', now + lease), 'PX', lease)
 end
-if ARGV[3] == '1' and not redis.call('ZSCORE', KEYS[1], node) then
+if ARGV[3] == '1' and not redis.call('ZSCORE', KEYS[1], node) or redis.call('ZSCORE', KEYS[2], node) then
   alive = 0
   redis.call('ZADD', KEYS[2], string.format('%.0f', now), node) -- what was written in its name goes
 else
