@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided: few enough
-// that rooms share subscription commands and scripts, and enough for a hundred masters.
-const clusterBuckets = 1024
+// clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided, each with a
+// connection for its subscriptions: enough for some tens of masters.
+const clusterBuckets = 64
 
 // A channelKind tells apart rooms that have the same name.
 type channelKind byte
