@@ -126,8 +126,8 @@ func (l *lane) add(o *outgoing) error {
 	return nil
 }
 
-// full reports whether Config.MaxQueue is used up. A server that is away does not use up the share of
-// other buckets. l.mu is held.
+// full reports whether Config.MaxQueue is used up. A server that is away does not use up the share
+// of other buckets. l.mu is held.
 func (l *lane) full() bool {
 	limit := int64(l.hub.cfg.MaxQueue)
 	return l.hub.load.Load() > limit && l.load > limit/int64(l.hub.keys.buckets+1)

@@ -23,12 +23,14 @@ func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
 	m := &masters{hub: h, client: client, publish: "PUBLISH"}
 	switch c := client.(type) {
 	case *redis.Client:
+		database := ""
 		if db := c.Options().DB; db != 0 {
-			h.keys.database = strconv.Itoa(db)
+			database = strconv.Itoa(db)
 		}
+		h.keys = newKeys(h.cfg.Prefix, database, 1)
 	case *redis.ClusterClient:
 		m.cluster, m.publish = c, "SPUBLISH"
-		h.keys.buckets = clusterBuckets
+		h.keys = newKeys(h.cfg.Prefix, "", clusterBuckets)
 	default:
 		return nil, fmt.Errorf("redisgroup: a client of type %T; want *redis.Client or *redis.ClusterClient", client)
 	}
@@ -41,7 +43,7 @@ func (m *masters) master(bucket int) (*redis.Client, error) {
 		return m.client.(*redis.Client), nil
 	}
 	ctx := m.hub.ctx
-	return answer(ctx, func() (*redis.Client, error) { return m.cluster.MasterForKey(ctx, m.hub.keys.tag(bucket)) })
+	return answer(ctx, func() (*redis.Client, error) { return m.cluster.MasterForKey(ctx, m.hub.keys.tags[bucket]) })
 }
 
 // reload has the cluster's client ask who has which slots. It does not wait.
