@@ -191,7 +191,9 @@ func (h *Hub) hold(p place) *room {
 	if r == nil {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
-		if p.kind == orderedRoom {
+		if p.kind != orderedRoom {
+			r.local.Keep = h.cfg.Keep
+		} else {
 			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
 		h.links[r.bucket].touch(r.channel, true)
