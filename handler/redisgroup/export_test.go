@@ -116,8 +116,8 @@ func Joining(h *Hub) (n int) {
 	return n
 }
 
-// SlotMoved has Redis end the subscription of a plain room unasked, as a cluster does that moves its
-// slot away.
+// SlotMoved has Redis end the subscription of a plain room unasked, as a cluster does that moves
+// its slot away.
 func SlotMoved(ctx context.Context, h *Hub, room string) error {
 	p := h.keys.place(plainRoom, room)
 	l := h.links[p.bucket]
