@@ -73,6 +73,11 @@ type Config struct {
 	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
 	MaxReplay int
 
+	// Keep is how many messages of a plain room wait for a slow member, as handler.Group.Keep. The
+	// oldest give way to later ones. 0: Server.MaxOutbound closes who is slow. So it does in ordered
+	// rooms, whose members catch up when they come back.
+	Keep int
+
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
 	// called once per entry and process, again if the entry is read again, and for each who joins
 	// and gets it as the past (Entry.Replayed). It runs on goroutines of the Hub, several at once,
@@ -109,6 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 		fill("History", &c.History, DefaultHistory, 1, math.MaxInt32),
 		fill("MaxQueue", &c.MaxQueue, DefaultMaxQueue, 1, math.MaxInt32),
 		fill("MaxMessage", &c.MaxMessage, DefaultMaxMessage, 1, math.MaxInt32),
+		fill("Keep", &c.Keep, 0, 0, math.MaxInt32),
 		fill("MaxReplay", &c.MaxReplay, DefaultMaxReplay, 1, math.MaxInt32),
 	)
 	if c.Form == nil {

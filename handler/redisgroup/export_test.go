@@ -115,18 +115,22 @@ func Joining(h *Hub) (n int) {
 	return n
 }
 
-// SlotMoved does what a cluster does that moves the slot of a plain room away.
-func SlotMoved(h *Hub, room string) {
+// SlotMoved has Redis end the subscription of a plain room unasked, as a cluster does that moves
+// its slot away.
+func SlotMoved(ctx context.Context, h *Hub, room string) error {
 	p := h.keys.place(plainRoom, room)
-	_ = h.masters.link(p.bucket).answered("sunsubscribe", p.channel)
+	l := h.links[p.bucket]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.masters.cluster != nil {
+		return l.sub.SUnsubscribe(ctx, p.channel)
+	}
+	return l.sub.Unsubscribe(ctx, p.channel)
 }
-
-// MovedFor is for how long a room whose slot has moved is not subscribed to again.
-const MovedFor = reloadWait
 
 // Subscriptions returns how many channels are subscribed to, or may have to be.
 func Subscriptions(h *Hub) (n int) {
-	for l := range links(h) {
+	for _, l := range h.links {
 		l.mu.Lock()
 		n += len(l.have)
 		for channel := range l.touched {
@@ -137,14 +141,6 @@ func Subscriptions(h *Hub) (n int) {
 		l.mu.Unlock()
 	}
 	return n
-}
-
-func links(h *Hub) map[*link]struct{} {
-	all := make(map[*link]struct{})
-	for b := range h.keys.buckets {
-		all[h.masters.link(b)] = struct{}{}
-	}
-	return all
 }
 
 // Timers returns how much h has to do later.

@@ -31,7 +31,9 @@ type Hub struct {
 	keeper  *keeper
 	members *loop.Local[memberships]
 
-	publishing, asking []*lane // by bucket
+	publishing, asking []*lane      // by bucket
+	links              []*link      // by bucket
+	load               atomic.Int64 // bytes that wait for Redis
 
 	seq atomic.Uint64 // of what was published
 
@@ -63,23 +65,22 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
-	h.keys = keys{prefix: cfg.Prefix, buckets: 1}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
 	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err
 	}
-	h.publishing, h.asking = newLanes(h), newLanes(h)
-	if err := h.masters.start(ctx); err != nil {
+	if err := h.masters.check(ctx); err != nil {
 		if !cfg.Lazy {
-			h.stop(ctx)
+			h.cancel()
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
+	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
+	h.publishing, h.asking, h.links = newLanes(h), newLanes(h), newLinks(h)
 	h.wg.Go(h.keeper.run)
 	return h, nil
 }
@@ -190,10 +191,12 @@ func (h *Hub) hold(p place) *room {
 	if r == nil {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
-		if p.kind == orderedRoom {
+		if p.kind != orderedRoom {
+			r.local.Keep = h.cfg.Keep
+		} else {
 			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.masters.link(r.bucket).touch(r.channel, true)
+		h.links[r.bucket].touch(r.channel, true)
 	}
 	r.holders++
 	return r
@@ -220,7 +223,7 @@ func (h *Hub) forget(r *room, releases int) {
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.masters.link(r.bucket).touch(r.channel, false)
+	h.links[r.bucket].touch(r.channel, false)
 }
 
 // find returns the room with that channel, or nil.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,9 +37,8 @@ type outgoing struct {
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
-	here    bool          // of a user
-	bounded bool          // it is refused with ErrQueueFull
-	load    *atomic.Int64 // which counts its size
+	here    bool // of a user
+	bounded bool // it is refused with ErrQueueFull
 }
 
 // An asking is a question: a script that is run for somebody.
@@ -63,16 +61,6 @@ func (o *outgoing) size() int64 {
 // message reports whether somebody has said o, who is told if it cannot be queued.
 func (o *outgoing) message() bool { return o.op <= opOrdered }
 
-// charge counts o's size in load; nil is nowhere.
-func (o *outgoing) charge(load *atomic.Int64) {
-	if o.load != nil {
-		o.load.Add(-o.size())
-	}
-	if o.load = load; load != nil {
-		load.Add(o.size())
-	}
-}
-
 const (
 	maxBatch      = 512
 	askWeight     = 8 // of a question, in maxBatch: answers are in memory together
@@ -92,6 +80,7 @@ type lane struct {
 	bucket int
 
 	mu      sync.Mutex
+	load    int64 // bytes of the lane that wait, or are under way
 	items   []*outgoing
 	sweepAt int // how many may wait until what is void is swept out
 	flight  int // how many are under way
@@ -122,14 +111,13 @@ func (l *lane) add(o *outgoing) error {
 	if l.hub.ctx.Err() != nil {
 		return ErrClosed
 	}
-	load := &l.hub.masters.link(l.bucket).load
-	if o.bounded && load.Load() > int64(l.hub.cfg.MaxQueue) {
+	if o.bounded && l.full() {
 		return ErrQueueFull
 	}
 	if len(l.items) >= max(minSweep, l.sweepAt) {
 		l.sweep()
 	}
-	o.charge(load)
+	l.charge(o.size())
 	l.items = append(l.items, o)
 	if !l.running {
 		l.running = true
@@ -138,12 +126,25 @@ func (l *lane) add(o *outgoing) error {
 	return nil
 }
 
+// full reports whether Config.MaxQueue is used up. A server that is away does not use up the share
+// of other buckets. l.mu is held.
+func (l *lane) full() bool {
+	limit := int64(l.hub.cfg.MaxQueue)
+	return l.hub.load.Load() > limit && l.load > limit/int64(l.hub.keys.buckets+1)
+}
+
+// charge counts bytes that wait. l.mu is held.
+func (l *lane) charge(n int64) {
+	l.load += n
+	l.hub.load.Add(n)
+}
+
 // sweep drops what is void. l.mu is held.
 func (l *lane) sweep() {
 	l.items = slices.DeleteFunc(l.items, func(o *outgoing) bool {
 		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
 		if void {
-			o.charge(nil)
+			l.charge(-o.size())
 		}
 		return void
 	})
@@ -179,10 +180,10 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range batch {
-		o.charge(nil)
+		l.charge(-o.size())
 	}
 	for _, o := range again {
-		o.charge(&l.hub.masters.link(l.bucket).load)
+		l.charge(o.size())
 	}
 	l.flight = 0
 	now, closed := time.Now(), l.hub.ctx.Err() != nil
@@ -193,7 +194,7 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
 			return false
 		}
-		o.charge(nil)
+		l.charge(-o.size())
 		late = append(late, o)
 		return true
 	})
@@ -288,9 +289,10 @@ var (
 
 // exchange sends a batch in one round trip. An error is about all of it.
 func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
-	ctx, client := l.hub.ctx, l.hub.masters.link(l.bucket).client
-	if client == nil {
-		return nil, errUnsent
+	ctx := l.hub.ctx
+	client, err := l.hub.masters.master(l.bucket)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if err := l.introduce(client, batch); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsent, err)

@@ -9,13 +9,12 @@ import (
 // A stoppedLane is a lane that does not run by itself.
 func stoppedLane(limit int) *lane {
 	h := &Hub{cfg: Config{MaxQueue: limit}, ctx: context.Background()}
-	h.masters = &masters{buckets: []*link{{}}}
 	l := newLanes(h)[0]
 	l.running = true
 	return l
 }
 
-func (l *lane) size() int64 { return l.hub.masters.link(0).load.Load() }
+func (l *lane) size() int64 { return l.hub.load.Load() }
 
 // takeAll takes a batch, and is done with it.
 func (l *lane) takeAll() []*outgoing {

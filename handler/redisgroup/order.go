@@ -81,7 +81,7 @@ func (r *room) confirmed(generation int) {
 func (r *room) renew() {
 	r.order.generation++
 	r.order.phase = waiting
-	r.hub.masters.link(r.bucket).touch(r.channel, true)
+	r.hub.links[r.bucket].touch(r.channel, true)
 }
 
 func (r *room) generation() int {

@@ -7,42 +7,38 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is what a Hub has of one Redis server: how much waits for it, and the subscriptions of the
-// rooms in its buckets, on one redis.PubSub.
+// A link keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
 //
 // It compares the rooms of the Hub with what it has asked for, channel by channel as they are
 // touched, and asks Redis for the difference. A ping follows each batch: once it is answered, all
 // that was published before has come. Whatever fails on a PubSub, it is discarded, and all rooms
-// are subscribed to again on the next one: go-redis would do that in one command, which a cluster
-// refuses.
+// are subscribed to again on the next one, by the server that has the bucket then.
 type link struct {
 	hub    *Hub
-	client *redis.Client // nil: the server is not known, and nothing is sent
-	load   atomic.Int64  // bytes that wait for it
-	ctx    context.Context
-	retire context.CancelFunc // it has no bucket any more
-	wake   chan struct{}      // has a token while there may be something to ask for
+	bucket int
+	wake   chan struct{} // has a token while there may be something to ask for
 
 	mu      sync.Mutex               // taken last
-	have    map[string]*subscription // by channel: what was asked for; nil without a PubSub
+	sub     *redis.PubSub            // nil: there is none, or it has failed
+	have    map[string]*subscription // by channel: what was asked for
 	touched map[string]struct{}      // channels that have to be compared
 	flight  []*subscription          // that the answer to the last ping is about
 	waiting bool                     // for that answer
 }
 
-func newLink(h *Hub, client *redis.Client) *link {
-	l := &link{hub: h, client: client, wake: make(chan struct{}, 1)}
-	l.ctx, l.retire = context.WithCancel(h.ctx)
-	if client != nil {
-		h.wg.Go(l.run)
+// newLinks makes one for each bucket.
+func newLinks(h *Hub) []*link {
+	links := make([]*link, h.keys.buckets)
+	for bucket := range links {
+		links[bucket] = &link{hub: h, bucket: bucket, wake: make(chan struct{}, 1)}
+		h.wg.Go(links[bucket].run)
 	}
-	return l
+	return links
 }
 
 // A subscription is what Redis was asked for.
@@ -62,7 +58,10 @@ const (
 	batchPing = "batch"
 )
 
-var errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
+var (
+	errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
+	errMoved       = errors.New("redisgroup: another server has these rooms now")
+)
 
 // touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
 // next one begins with all rooms.
@@ -70,29 +69,37 @@ func (l *link) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.have == nil:
+	case l.sub == nil:
 	case !wanted && l.have[channel] == nil:
 		delete(l.touched, channel)
+		return
 	default:
 		l.touched[channel] = struct{}{}
-		signal(l.wake)
 	}
+	signal(l.wake)
 }
 
-// run keeps a PubSub until the Hub ends, or the link is retired.
+// run keeps a PubSub from the first room on until the Hub ends.
 func (l *link) run() {
+	select {
+	case <-l.hub.ctx.Done():
+	case <-l.wake:
+	}
 	var delays backoff
-	for l.ctx.Err() == nil {
+	for l.hub.ctx.Err() == nil {
 		began := time.Now()
 		err := l.session()
-		if l.ctx.Err() != nil {
+		if l.hub.ctx.Err() != nil {
 			return
 		}
-		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
 		if time.Since(began) > steady {
 			delays = 0
-		} else {
+		}
+		if delays == 0 {
+			l.hub.cfg.Logger.Warn().Err(err).Int("bucket", l.bucket).Msg("redisgroup: subscriptions lost; connecting again")
+		}
+		if time.Since(began) < steady {
 			l.hub.pause(delays.next())
 		}
 	}
@@ -100,28 +107,32 @@ func (l *link) run() {
 
 // session is the life of one PubSub.
 func (l *link) session() (err error) {
-	ctx, fail := context.WithCancelCause(l.ctx)
-	sub := l.client.Subscribe(ctx)
-	if err := sub.Ping(ctx); err != nil { // which connects
+	client, err := l.hub.masters.master(l.bucket)
+	if err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(l.hub.ctx)
+	sub := client.Subscribe(ctx)
+	var receiving sync.WaitGroup
+	defer func() {
 		fail(err)
-		_ = sub.Close()
+		_ = sub.Close() // which ends receive
+		receiving.Wait()
+		l.end(err)
+	}()
+	if err := sub.Ping(ctx); err != nil { // which connects
 		return err
 	}
 	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
-	l.have, l.touched, l.waiting = make(map[string]*subscription), make(map[string]struct{}), false
+	l.sub, l.have, l.touched, l.waiting = sub, make(map[string]*subscription), make(map[string]struct{}), false
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
-		l.touch(r.channel, true)
+		if r.bucket == l.bucket {
+			l.touch(r.channel, true)
+		}
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() { fail(l.runPubSubLoop(ctx, sub)) })
-	defer func() {
-		fail(err)
-		_ = sub.Close() // which ends runPubSubLoop
-		reading.Wait()
-		l.end(err)
-	}()
+	receiving.Go(func() { fail(l.receive(ctx, sub)) })
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	for err == nil {
@@ -131,6 +142,9 @@ func (l *link) session() (err error) {
 		case <-l.wake:
 			err = l.ask(ctx, sub, false)
 		case <-probe.C:
+			if now, unknown := l.hub.masters.master(l.bucket); unknown == nil && now != client {
+				return errMoved
+			}
 			err = l.ask(ctx, sub, true)
 		}
 	}
@@ -142,7 +156,7 @@ func (l *link) session() (err error) {
 func (l *link) end(err error) {
 	l.mu.Lock()
 	have := l.have
-	l.have, l.touched, l.flight = nil, nil, nil
+	l.sub, l.have, l.touched, l.flight = nil, nil, nil, nil
 	l.mu.Unlock()
 	for _, s := range have {
 		s.room.lostSubscription()
@@ -152,8 +166,8 @@ func (l *link) end(err error) {
 	}
 }
 
-// runPubSubLoop takes what comes, until the connection fails, or is silent in spite of pings.
-func (l *link) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
+// receive takes what comes, until the connection fails, or is silent in spite of pings.
+func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 	for {
 		v, err := sub.ReceiveTimeout(ctx, maxSilence)
 		if err != nil {
@@ -201,14 +215,10 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 	return sub.Ping(ctx, batchPing)
 }
 
-// differences returns which of channels are to be subscribed to, and which not any more, by bucket.
-func (l *link) differences(channels []string) (on, off map[int][]string) {
-	on, off = make(map[int][]string), make(map[int][]string)
+// differences returns which of channels are to be subscribed to, and which not any more.
+func (l *link) differences(channels []string) (on, off []string) {
 	for _, channel := range channels {
 		r, generation := l.hub.find(channel), 0
-		if r != nil && l.hub.masters.link(r.bucket) != l {
-			r = nil
-		}
 		if r != nil {
 			generation = r.generation()
 		}
@@ -217,14 +227,14 @@ func (l *link) differences(channels []string) (on, off map[int][]string) {
 		switch {
 		case r != nil:
 			if s == nil {
-				on[r.bucket] = append(on[r.bucket], channel)
+				on = append(on, channel)
 				s = &subscription{}
 				l.have[channel] = s
 			}
 			s.room, s.generation = r, generation
 			l.flight = append(l.flight, s)
 		case s != nil:
-			off[s.room.bucket] = append(off[s.room.bucket], channel)
+			off = append(off, channel)
 			delete(l.have, channel)
 		}
 		l.mu.Unlock()
@@ -232,12 +242,10 @@ func (l *link) differences(channels []string) (on, off map[int][]string) {
 	return on, off
 }
 
-func inBatches(ctx context.Context, channels map[int][]string, command func(context.Context, ...string) error) error {
-	for _, list := range channels { // of one bucket: those of a command must be of one slot
-		for some := range slices.Chunk(list, subscribeLimit) {
-			if err := command(ctx, some...); err != nil {
-				return err
-			}
+func inBatches(ctx context.Context, channels []string, command func(context.Context, ...string) error) error {
+	for some := range slices.Chunk(channels, subscribeLimit) {
+		if err := command(ctx, some...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -260,36 +268,28 @@ func (l *link) confirmed() {
 	l.mu.Unlock()
 }
 
-// answered takes the answer about a channel, or the news that its slot has moved away: then the
-// room is subscribed to where it is when that is known.
+// answered takes the answer about a channel, or the news that its slot, which is that of the whole
+// bucket, has moved away.
 func (l *link) answered(kind, channel string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.have[channel]
-	switch kind {
-	case "subscribe", "ssubscribe":
+	switch {
+	case kind == "subscribe" || kind == "ssubscribe":
 		if s == nil || s.stood {
 			return errReconnected
 		}
 		s.stood = true
-	case "unsubscribe", "sunsubscribe":
-		if s == nil {
-			return nil // it was asked for
-		}
-		r := s.room
-		l.mu.Unlock()
-		r.lostSubscription() // before it can be subscribed to anew
-		l.mu.Lock()
-		delete(l.have, channel)
-		l.hub.masters.reload()
+	case s != nil: // nobody has asked for it
+		return errMoved
 	}
 	return nil
 }
 
 // A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
 // messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
-// Redis does not say which of several rooms it refuses: all of one server that were not subscribed
-// to yet are told, and tried again.
+// Redis does not say which of several rooms it refuses: all that were not subscribed to yet are
+// told, of a cluster those of one bucket, and tried again.
 type SubscribeError struct {
 	Room string // or the user's name
 	Err  error  // what Redis said

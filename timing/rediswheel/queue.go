@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/slots"
 )
 
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
@@ -144,6 +146,15 @@ type Queue struct {
 	counts Stats // what this process has counted
 }
 
+// ownKey is the place of the hash that says who owns a shard among its keys.
+const ownKey = 4
+
+// shardKeys are the names of a shard's keys, in the order in which scripts have them.
+func shardKeys(name, tag string) []string {
+	prefix := name + ":{" + tag + "}:"
+	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}
+}
+
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
 // caller's, who closes it when no Run is left. It may be one to a single server, to a master that
 // Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
@@ -166,7 +177,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	for i := range shards {
-		keys := shardKeys(cfg.Name, shardTag(i, shards))
+		keys := shardKeys(cfg.Name, slots.Tag("", i, shards))
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
@@ -221,4 +232,4 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 }
 
 // shard returns where a key is.
-func (q *Queue) shard(key string) int { return shardOf(key, len(q.keys)) }
+func (q *Queue) shard(key string) int { return slots.Part(key, len(q.keys)) }
