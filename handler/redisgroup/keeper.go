@@ -137,7 +137,7 @@ func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
 		k.term++
 		k.dirty = true
 	}
-	k.until = began.Add(k.hub.cfg.Lease)
+	k.until = began.Add(k.hub.cfg.Lease - time.Millisecond) // Redis counts whole ones
 	if k.dirty || names != len(k.held) {
 		k.dirty = false
 		k.post(question{op: "list"})

@@ -3,7 +3,9 @@ package redisgroup
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,5 +70,51 @@ func TestReleaseWhileClaimedAgain(t *testing.T) {
 		} else if time.Now().After(deadline) {
 			t.Fatalf("it is %q's, %v", owner, err)
 		}
+	}
+}
+
+// A heldConn keeps what comes from Redis back while a lock is held.
+type heldConn struct {
+	net.Conn
+	lock *sync.RWMutex
+}
+
+func (c heldConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+	return n, err
+}
+
+// A grant that is heard of when the lease has run out since, as the process was stopped, is asked
+// for again: the name may be another's.
+func TestGrantAfterTheLease(t *testing.T) {
+	m, lock := miniredis.RunT(t), new(sync.RWMutex)
+	client := redis.NewClient(&redis.Options{
+		Addr: m.Addr(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return heldConn{c, lock}, err
+		},
+		ReadTimeout: time.Minute,
+	})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	if err := h.Claim(t.Context(), "first", "me"); err != nil { // which has Redis know the script
+		t.Fatal(err)
+	}
+	lock.Lock()
+	claimed := make(chan error, 1)
+	go func() { claimed <- h.Claim(t.Context(), "my-name", "me") }()
+	soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "my-name") != "" })
+	other := openOn(t, m, redis.Options{})
+	soon(t, "another claims it", func() bool { return other.Claim(t.Context(), "my-name", "other") == nil })
+	lock.Unlock()
+	if err := <-claimed; !errors.Is(err, ErrTaken) {
+		t.Errorf("it was told %v, and another has the name", err)
 	}
 }

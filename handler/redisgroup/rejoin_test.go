@@ -53,6 +53,7 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 		wait("the name is claimed again", named)
 	}
 }
+
 // A node whose first lease was not answered, and has run out, gets no other under the name that is
 // being reaped: its names would be freed with that.
 func TestNoLeaseWhileReaped(t *testing.T) {
