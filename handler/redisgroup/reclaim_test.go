@@ -86,10 +86,10 @@ func (c heldConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A grant that is heard of when the lease has run out since, as the process was stopped, is asked
-// for again: the name may be another's.
-func TestGrantAfterTheLease(t *testing.T) {
-	m, lock := miniredis.RunT(t), new(sync.RWMutex)
+// openHeld opens a Hub to which Redis says nothing while lock is held.
+func openHeld(t *testing.T, cfg Config) (h *Hub, m *miniredis.Miniredis, lock *sync.RWMutex) {
+	t.Helper()
+	m, lock = miniredis.RunT(t), new(sync.RWMutex)
 	client := redis.NewClient(&redis.Options{
 		Addr: m.Addr(),
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -98,23 +98,60 @@ func TestGrantAfterTheLease(t *testing.T) {
 		},
 		ReadTimeout: time.Minute,
 	})
-	defer client.Close()
-	h, err := Open(t.Context(), client, Config{Lease: time.Second})
+	t.Cleanup(func() { client.Close() })
+	h, err := Open(t.Context(), client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer Die(h)
+	t.Cleanup(func() { Die(h) })
+	return h, m, lock
+}
+
+// A grant that is heard of when the lease has run out since, as the process was stopped, is asked
+// for again: the name may be another's.
+func TestGrantAfterTheLease(t *testing.T) {
+	h, m, lock := openHeld(t, Config{Lease: time.Second})
 	if err := h.Claim(t.Context(), "first", "me"); err != nil { // which has Redis know the script
 		t.Fatal(err)
 	}
 	lock.Lock()
 	claimed := make(chan error, 1)
-	go func() { claimed <- h.Claim(t.Context(), "my-name", "me") }()
-	soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "my-name") != "" })
+	go func() { claimed <- h.Claim(t.Context(), "name", "me") }()
+	soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "name") != "" })
 	other := openOn(t, m, redis.Options{})
-	soon(t, "another claims it", func() bool { return other.Claim(t.Context(), "my-name", "other") == nil })
+	soon(t, "another claims it", func() bool { return other.Claim(t.Context(), "name", "other") == nil })
 	lock.Unlock()
 	if err := <-claimed; !errors.Is(err, ErrTaken) {
 		t.Errorf("it was told %v, and another has the name", err)
+	}
+}
+
+// What is granted to one who does not wait any more is given back, unless its owner had it before.
+func TestGrantThatNobodyWaitsFor(t *testing.T) {
+	h, m, lock := openHeld(t, Config{})
+	for _, name := range []string{"had", "gone"} {
+		if err := h.Claim(t.Context(), name, "me"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"had", "new", "gone"} {
+		lock.Lock()
+		before := m.HGet(h.keys.claims(), name)
+		ctx, cancel := context.WithCancel(t.Context())
+		claimed := make(chan error, 1)
+		go func() { claimed <- h.Claim(ctx, name, "me") }()
+		soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), name) != before })
+		cancel()
+		if err := <-claimed; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: it was told %v", name, err)
+		}
+		if name == "gone" {
+			_ = h.Release(ctx, name, "me")
+		}
+		lock.Unlock()
+		soon(t, "all is answered", func() bool { return !Unsettled(h) })
+		if has := m.HGet(h.keys.claims(), name) != ""; has != (name == "had") || has != (Claimed(h, name) != "") {
+			t.Errorf("%s is claimed: %v, by the process: %q", name, has, Claimed(h, name))
+		}
 	}
 }
