@@ -102,7 +102,6 @@ func (q *question) answered(cmd *redis.Cmd) error {
 	case err != nil:
 		k.dirty = true
 		k.renewNow()
-		k.hub.masters.reload() // the names may have gone to another server
 	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
 		k.dirty = true
 		return errNoLease
