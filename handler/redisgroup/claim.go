@@ -68,9 +68,9 @@ func (q *question) command() (*script, []string, []any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q.term = k.term
-	keys, node := &k.hub.keys, k.nameLocked()
-	return claimScript, []string{keys.claims(), keys.nodes(), keys.claimed(node), keys.counts(), keys.token(), keys.loss()},
-		[]any{q.op, node, q.name, q.owner, q.token}
+	all, node := &k.hub.keys, k.nameLocked()
+	keys := []string{all.claims(), all.nodes(), all.claimed(node), all.counts(), all.token(), all.loss()}
+	return claimScript, keys, []any{q.op, node, q.name, q.owner, q.token}
 }
 
 func (q *question) refuse(err error) { q.done <- err }
