@@ -68,9 +68,10 @@ func (q *question) command() (*script, []string, []any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q.term = k.term
-	all, node := &k.hub.keys, k.nameLocked()
-	keys := []string{all.claims(), all.nodes(), all.claimed(node), all.counts(), all.token(), all.loss()}
-	return claimScript, keys, []any{q.op, node, q.name, q.owner, q.token}
+	keys, node := &k.hub.keys, k.nameLocked()
+	return claimScript, []string{
+		keys.claims(), keys.nodes(), keys.claimed(node), keys.counts(), keys.token(), keys.loss(),
+	}, []any{q.op, node, q.name, q.owner, q.token}
 }
 
 func (q *question) refuse(err error) { q.done <- err }
@@ -268,7 +269,9 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	}
 	by := &claimant{c.Ref(), then}
 	c.AfterClose(func(error) { h.keeper.leave(name, owner, by.ref) })
-	return loop.Offload(c, func(ctx context.Context) error { return h.keeper.claim(ctx, name, owner, by) }, then)
+	return loop.Offload(c, func(ctx context.Context) error {
+		return h.keeper.claim(ctx, name, owner, by)
+	}, then)
 }
 
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
@@ -298,7 +301,9 @@ func (k *keeper) tellLost(name string, ho *hold) {
 
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
-	held, err := answer(ctx, func() (string, error) { return h.masters.client.HGet(ctx, h.keys.claims(), name).Result() })
+	held, err := answer(ctx, func() (string, error) {
+		return h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
+	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil
 	}
