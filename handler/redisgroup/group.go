@@ -62,7 +62,7 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	o.data = append(binary.BigEndian.AppendUint64(o.data, o.seq), data...)
 	r := h.find(p.channel)
 	if r != nil && h.cfg.OneOrder {
-		return h.publishExcept(r, o, except)
+		return h.publishExcept(o, except)
 	}
 	err := h.publish(o)
 	if r != nil {
@@ -82,9 +82,7 @@ func (r *room) takePlain(payload []byte) {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		r.mu.Lock()
-		except = r.unexcept(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
-		r.mu.Unlock()
+		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

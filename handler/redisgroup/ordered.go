@@ -61,7 +61,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	}
 	out := &outgoing{place: o.at, op: opOrdered, bounded: true, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	return h.publishExcept(h.find(o.at.channel), out, except)
+	return h.publishExcept(out, except)
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on

@@ -1,11 +1,21 @@
 package redisgroup
 
-import "errors"
+import (
+	"errors"
+	"sync"
+)
 
-// A presence is a user's in an ordered room. It is kept until Redis knows that the user is gone.
+// A presence is a user's in an ordered room.
 type presence struct {
 	conns int  // the user's, in this process
-	told  bool // Redis may have the user as here
+	here  bool // what was queued for Redis last
+	later bool // Redis is told after a while, if it has to be then
+}
+
+// presences are those of a Hub.
+type presences struct {
+	mu  sync.Mutex                      // taken after a room's
+	all map[string]map[string]*presence // by channel, and user
 }
 
 // change counts a user's connections in this process, one more or one less. Only the first and the
@@ -14,96 +24,83 @@ func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.presenceOf(user)
-	if p.conns += n; p.conns == 0 || p.conns == n {
-		r.tell(user, p)
-	}
+	r.hub.present.mu.Lock()
+	defer r.hub.present.mu.Unlock()
+	p := r.hub.presence(r.place, user)
+	p.conns += n
+	r.hub.tell(r.place, user, p)
 }
 
-// presenceOf returns a user's. r.mu is held.
-func (r *room) presenceOf(user string) *presence {
-	p := r.users[user]
-	if p == nil {
-		if r.users == nil {
-			r.users = make(map[string]*presence)
+// presence returns a user's. h.present.mu is held until tell has been called.
+func (h *Hub) presence(at place, user string) *presence {
+	users := h.present.all[at.channel]
+	if users == nil {
+		users = make(map[string]*presence)
+		h.present.all[at.channel] = users
+	}
+	if users[user] == nil {
+		users[user] = &presence{}
+	}
+	return users[user]
+}
+
+// tell queues for Redis whether a user is here, if that is news. Who is gone is queued only after
+// one who has come, and so is bounded by Config.MaxQueue, too. h.present.mu is held.
+func (h *Hub) tell(at place, user string, p *presence) {
+	if here := p.conns > 0; here != p.here {
+		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user), here: here, bounded: here}
+		if errors.Is(h.publish(o), ErrQueueFull) {
+			h.tellLater(at, user, p)
+			return
 		}
-		p = &presence{}
-		r.users[user] = p
+		p.here = here
 	}
-	return p
-}
-
-// tell has Redis told whether a user is here; if too much waits, after a while. r.mu is held.
-func (r *room) tell(user string, p *presence) {
-	if p.conns == 0 && !p.told {
-		delete(r.users, user)
+	if p.conns > 0 || p.later {
 		return
 	}
-	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user)}
-	o.here, o.bounded = p.conns > 0, p.conns > 0
-	if errors.Is(r.hub.publish(o), ErrQueueFull) {
-		r.tellLater()
-	} else {
-		p.told = true
+	delete(h.present.all[at.channel], user)
+	if len(h.present.all[at.channel]) == 0 {
+		delete(h.present.all, at.channel)
 	}
 }
 
-// tellLater has Redis told after a while who is here and who is not. r.mu is held.
-func (r *room) tellLater() {
-	if r.untold {
+// tellLater calls tell after a while. h.present.mu is held.
+func (h *Hub) tellLater(at place, user string, p *presence) {
+	if p.later {
 		return
 	}
-	r.untold = true
-	held := r.hub.hold(r.place)
-	if held == nil { // the Hub is closed
-		return
-	}
-	r.hub.after(refusedWait, func() {
-		r.mu.Lock()
-		r.untold = false
-		r.reassert()
-		r.mu.Unlock()
-		r.hub.release(held)
+	p.later = true
+	h.after(refusedWait, func() {
+		h.present.mu.Lock()
+		defer h.present.mu.Unlock()
+		p.later = false
+		h.tell(at, user, p)
 	})
 }
 
-// reassert tells Redis of all users: it may have lost that. Users that it knows are no event. r.mu
-// is held.
-func (r *room) reassert() {
-	for user, p := range r.users {
-		r.tell(user, p)
-	}
-}
-
-// told is called when Redis has taken that a user is here, or gone.
-func (h *Hub) told(o *outgoing) {
-	if r := h.find(o.channel); r != nil && !o.here {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if p := r.users[string(o.data)]; p != nil && p.conns == 0 {
-			delete(r.users, string(o.data))
-		}
-	}
-}
-
-// untold is called when Redis has refused that.
+// untold is called when Redis has refused what o tells of a user.
 func (h *Hub) untold(o *outgoing) {
-	if r := h.hold(o.place); r != nil {
-		r.mu.Lock()
-		r.presenceOf(string(o.data)).told = true
-		r.tellLater()
-		r.mu.Unlock()
-		h.release(r)
+	h.present.mu.Lock()
+	defer h.present.mu.Unlock()
+	p := h.presence(o.place, string(o.data))
+	p.here = !o.here
+	h.tellLater(o.place, string(o.data), p)
+}
+
+// reassert tells Redis of all users in a room: it may have lost that. Users that it knows are no
+// event.
+func (h *Hub) reassert(at place) {
+	h.present.mu.Lock()
+	defer h.present.mu.Unlock()
+	for user, p := range h.present.all[at.channel] {
+		p.here = p.conns == 0 // whatever was told is told again
+		h.tell(at, user, p)
 	}
 }
 
 // reassertAll does it for all rooms.
 func (h *Hub) reassertAll() {
 	for _, r := range h.all() {
-		r.mu.Lock()
-		r.reassert()
-		r.mu.Unlock()
+		h.reassert(r.place)
 	}
 }

@@ -106,8 +106,6 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
 			hub.keeper.rejoin(r.node)
-		case o.op == opUser:
-			hub.told(o)
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:
