@@ -201,23 +201,19 @@ func (h *Hub) hold(p place) *room {
 	return r
 }
 
-// release gives back what hold returned.
+// release gives back what hold returned. A room that nobody has held since is dropped then.
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders--; r.holders > 0 || h.closed {
-		return
+	if r.holders--; r.holders == 0 && !h.closed {
+		_ = h.timers.Set("forget "+r.channel, h.cfg.Linger, func() { h.forget(r) })
 	}
-	r.releases++
-	releases := r.releases
-	h.after(h.cfg.Linger, func() { h.forget(r, releases) })
 }
 
-// forget drops a room that had no members since.
-func (h *Hub) forget(r *room, releases int) {
+func (h *Hub) forget(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.releases != releases || h.closed {
+	if r.holders > 0 || h.rooms[r.channel] != r || h.closed {
 		return
 	}
 	delete(h.rooms, r.channel)
@@ -324,9 +320,8 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local    handler.Group
-	holders  int // members, and those who are joining; guarded by hub.mu
-	releases int // how often the last of them has gone; guarded by hub.mu
+	local   handler.Group
+	holders int // members, and those who are joining; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 

@@ -50,8 +50,6 @@ type joinState int
 
 const (
 	joinReading joinState = iota // the past is read
-	joinStale                    // the past is read again when the room is live, as members were told a gap
-	joinBehind                   // the room has to look again: it was heard of more than Redis has
 	joinRead                     // the room has to come as far
 	joinFired                    // it joins on its loop, or is told that it cannot
 )
@@ -107,8 +105,8 @@ func (j *joining) answered(cmd *redis.Cmd) error {
 	j.arrive = Arrival{Position: p.end, Who: p.who}
 	j.past, j.arrive.Gap = j.missing(p)
 	j.state = joinRead
-	if p.end.Compare(j.from.Since) < 0 || p.end.Compare(j.at) < 0 {
-		j.state = joinBehind
+	if p.end.Compare(j.from.Since) < 0 || p.end.Compare(j.at) < 0 { // the stream has gone back
+		r.renew()
 	}
 	r.checkJoins()
 	return nil
@@ -207,19 +205,10 @@ func (r *room) checkJoins() {
 	if o.phase != live {
 		return
 	}
-	look := false
 	for j := range o.joins {
-		switch {
-		case j.state == joinStale:
-			r.readFor(j)
-		case j.state == joinBehind:
-			j.state, look = joinRead, true
-		case j.state == joinRead && o.last.Compare(j.arrive.Position) >= 0:
+		if j.state == joinRead && o.last.Compare(j.arrive.Position) >= 0 {
 			r.fire(j)
 		}
-	}
-	if look {
-		r.renew()
 	}
 }
 

@@ -18,14 +18,13 @@ import (
 // older one dropped, and at anything else the room reads again.
 //
 // A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
-// from before may still wait in the connection, and seem to follow. So a new generation begins
-// then, as with a lost subscription: nothing is taken until a ping was answered. It begins, too,
+// from before may still wait in the connection, and seem to follow. So the room waits then, as it
+// does when the subscription was lost: nothing is taken until a ping was answered. It does so, too,
 // when one who joins had more elsewhere.
 type order struct {
-	last       Position // of what was delivered; zero while that is not known
-	phase      phase
-	generation int  // see above
-	asking     bool // what was missed: an answer will come
+	last   Position // of what was delivered; zero while that is not known
+	phase  phase
+	asking bool // what was missed: an answer will come
 
 	joins     map[*joining]struct{}
 	tail      []Entry // what was delivered since the first of them
@@ -68,33 +67,25 @@ func (r *room) read() {
 	}
 }
 
-// confirmed is called when the room's subscription stands in that generation.
-func (r *room) confirmed(generation int) {
+// confirmed is called when a ping was answered, and so the subscription stands.
+func (r *room) confirmed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kind == orderedRoom && r.order.phase == waiting && generation == r.order.generation {
-		r.read() // else the one that is wanted is on its way
+	if r.kind == orderedRoom && r.order.phase == waiting && !r.hub.links[r.bucket].isTouched(r.channel) {
+		r.read() // else the next ping has been asked for
 	}
 }
 
-// renew begins a new generation. r.mu is held.
+// renew has the room wait for the answer to another ping. r.mu is held.
 func (r *room) renew() {
-	r.order.generation++
 	r.order.phase = waiting
 	r.hub.links[r.bucket].touch(r.channel, true)
-}
-
-func (r *room) generation() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.order.generation
 }
 
 func (r *room) lostSubscription() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.generation++
-	r.order.phase = waiting
+	r.renew()
 }
 
 // peeked is told where the stream stood before anything that was published since the room was held.
@@ -191,14 +182,13 @@ func (h *Hub) form(e Entry) (msg []byte) {
 }
 
 // gap tells all members that something is missing. Who is joining reads again. r.mu is held.
-func (r *room) gap(to Position, why string) {
-	o := &r.order
+func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
-	r.each(r.tellGap(&Gap{Room: r.name, From: o.last, To: to, Why: why}))
-	o.cut(to)
-	for j := range o.joins {
+	r.each(r.tellGap(g))
+	r.order.cut(g.To)
+	for j := range r.order.joins {
 		if j.state != joinReading && j.arrive.Err == nil {
-			j.state = joinStale
+			r.readFor(j)
 		}
 	}
 	r.hub.reassert(r.place)
@@ -263,19 +253,19 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 // that the room had. If that is not there it may tell of a gap. r.mu is held.
 func (r *room) resume(p past) {
 	o := &r.order
+	g := &Gap{Room: r.name, From: o.last, To: p.end, Why: "Redis has lost them, or the room was deleted"}
 	if len(p.entries) == 0 {
-		r.gap(p.end, "Redis has lost them, or the room was deleted")
 		o.last = p.end
 		r.renew()
+		r.gap(g)
 		return
 	}
-	first := p.entries[0].Position
-	if first.Compare(o.last) > 0 && !first.follows(o.last) {
-		why := "Redis has trimmed them"
-		if first.Epoch != o.last.Epoch {
-			why = "Redis has lost them, or the room was deleted"
+	g.To = p.entries[0].Position
+	if g.To.Compare(o.last) > 0 && !g.To.follows(o.last) {
+		if g.To.Epoch == o.last.Epoch {
+			g.Why = "Redis has trimmed them"
 		}
-		r.gap(first, why)
+		r.gap(g)
 	}
 	for _, e := range p.entries {
 		if e.Position.Compare(o.last) > 0 {

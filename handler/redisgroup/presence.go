@@ -2,14 +2,14 @@ package redisgroup
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 )
 
 // A presence is a user's in an ordered room.
 type presence struct {
 	conns int  // the user's, in this process
-	here  bool // what was queued for Redis last
-	later bool // Redis is told after a while, if it has to be then
+	here  bool // what was queued for Redis last, and not refused
 }
 
 // presences are those of a Hub.
@@ -24,11 +24,11 @@ func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return
 	}
-	r.hub.present.mu.Lock()
-	defer r.hub.present.mu.Unlock()
-	p := r.hub.presence(r.place, user)
-	p.conns += n
-	r.hub.tell(r.place, user, p)
+	h := r.hub
+	h.present.mu.Lock()
+	defer h.present.mu.Unlock()
+	h.presence(r.place, user).conns += n
+	h.tell(r.place, user)
 }
 
 // presence returns a user's. h.present.mu is held until tell has been called.
@@ -44,37 +44,31 @@ func (h *Hub) presence(at place, user string) *presence {
 	return users[user]
 }
 
-// tell queues for Redis whether a user is here, if that is news. Who is gone is queued only after
-// one who has come, and so is bounded by Config.MaxQueue, too. h.present.mu is held.
-func (h *Hub) tell(at place, user string, p *presence) {
+// tell queues for Redis whether a user is here, if that is news. Who is gone is only queued behind
+// one who has come, and so bounded by Config.MaxQueue, too. h.present.mu is held.
+func (h *Hub) tell(at place, user string) {
+	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {
 		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user), here: here, bounded: here}
 		if errors.Is(h.publish(o), ErrQueueFull) {
-			h.tellLater(at, user, p)
-			return
+			h.tellLater(at, user)
+		} else {
+			p.here = here
 		}
-		p.here = here
 	}
-	if p.conns > 0 || p.later {
-		return
-	}
-	delete(h.present.all[at.channel], user)
-	if len(h.present.all[at.channel]) == 0 {
-		delete(h.present.all, at.channel)
+	if p.conns == 0 && !p.here {
+		if delete(h.present.all[at.channel], user); len(h.present.all[at.channel]) == 0 {
+			delete(h.present.all, at.channel)
+		}
 	}
 }
 
 // tellLater calls tell after a while. h.present.mu is held.
-func (h *Hub) tellLater(at place, user string, p *presence) {
-	if p.later {
-		return
-	}
-	p.later = true
-	h.after(refusedWait, func() {
+func (h *Hub) tellLater(at place, user string) {
+	_ = h.timers.Set(fmt.Sprintf("tell %q %q", at.channel, user), refusedWait, func() {
 		h.present.mu.Lock()
 		defer h.present.mu.Unlock()
-		p.later = false
-		h.tell(at, user, p)
+		h.tell(at, user)
 	})
 }
 
@@ -82,9 +76,8 @@ func (h *Hub) tellLater(at place, user string, p *presence) {
 func (h *Hub) untold(o *outgoing) {
 	h.present.mu.Lock()
 	defer h.present.mu.Unlock()
-	p := h.presence(o.place, string(o.data))
-	p.here = !o.here
-	h.tellLater(o.place, string(o.data), p)
+	h.presence(o.place, string(o.data)).here = !o.here
+	h.tellLater(o.place, string(o.data))
 }
 
 // reassert tells Redis of all users in a room: it may have lost that. Users that it knows are no
@@ -94,7 +87,7 @@ func (h *Hub) reassert(at place) {
 	defer h.present.mu.Unlock()
 	for user, p := range h.present.all[at.channel] {
 		p.here = p.conns == 0 // whatever was told is told again
-		h.tell(at, user, p)
+		h.tell(at, user)
 	}
 }
 
