@@ -97,13 +97,10 @@ func Unsettled(h *Hub) bool {
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
-func Excepts(h *Hub) (n int) {
-	for _, r := range h.all() {
-		r.mu.Lock()
-		n += len(r.excepts[0]) + len(r.excepts[1])
-		r.mu.Unlock()
-	}
-	return n
+func Excepts(h *Hub) int {
+	h.excepts.mu.Lock()
+	defer h.excepts.mu.Unlock()
+	return len(h.excepts.all)
 }
 
 // Joining returns how many connections are joining ordered rooms.

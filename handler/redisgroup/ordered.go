@@ -55,13 +55,12 @@ func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) er
 }
 
 func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error)) error {
-	h := o.hub
-	if err := h.checkMessage(msg); err != nil {
+	out, err := o.hub.message(o.at, opOrdered, 0, msg)
+	if err != nil {
 		return err
 	}
-	out := &outgoing{place: o.at, op: opOrdered, bounded: true, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
-	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	return h.publishExcept(h.find(o.at.channel), out, except)
+	out.done = done
+	return o.hub.publishExcept(out, except)
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on

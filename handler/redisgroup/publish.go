@@ -109,8 +109,6 @@ func (l *lane) settlePublished(again, items []*outgoing) []*outgoing {
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
 			hub.keeper.rejoin(l.node)
-		case o.op == opUser:
-			hub.told(o)
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:

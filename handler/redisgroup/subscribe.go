@@ -43,9 +43,8 @@ func newLinks(h *Hub) []*link {
 
 // A subscription is what Redis was asked for.
 type subscription struct {
-	room       *room
-	generation int  // of the room, as of the last ping
-	stood      bool // Redis has answered
+	room  *room
+	stood bool // Redis has answered
 }
 
 const (
@@ -77,6 +76,13 @@ func (l *link) touch(channel string, wanted bool) {
 		l.touched[channel] = struct{}{}
 	}
 	signal(l.wake)
+}
+
+func (l *link) isTouched(channel string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, touched := l.touched[channel]
+	return touched
 }
 
 // run keeps a PubSub from the first room on until the Hub ends.
@@ -218,10 +224,7 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
 // differences returns which of channels are to be subscribed to, and which not any more.
 func (l *link) differences(channels []string) (on, off []string) {
 	for _, channel := range channels {
-		r, generation := l.hub.find(channel), 0
-		if r != nil {
-			generation = r.generation()
-		}
+		r := l.hub.find(channel)
 		l.mu.Lock()
 		s := l.have[channel]
 		switch {
@@ -231,7 +234,7 @@ func (l *link) differences(channels []string) (on, off []string) {
 				s = &subscription{}
 				l.have[channel] = s
 			}
-			s.room, s.generation = r, generation
+			s.room = r
 			l.flight = append(l.flight, s)
 		case s != nil:
 			off = append(off, channel)
@@ -258,7 +261,7 @@ func (l *link) confirmed() {
 	l.flight = nil
 	l.mu.Unlock()
 	for _, s := range flight { // nobody changes them while waiting is set
-		s.room.confirmed(s.generation)
+		s.room.confirmed()
 	}
 	l.mu.Lock()
 	l.waiting = false
