@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // An op says what an outgoing is.
@@ -297,7 +299,7 @@ func (l *lane) exchange(batch []*outgoing) error {
 			o.cmd = cmd
 		}
 	}
-	if await(ctx, func() error {
+	if onredis.Await(ctx, func() error {
 		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
 		return nil
 	}) != nil {

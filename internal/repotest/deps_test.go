@@ -31,8 +31,8 @@ var floors = map[string][]string{
 	"codec/resp":                     {"codec"},
 	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
 	"internal/defaults":              {},
-	"internal/slots":                 {},
-	"timing/rediswheel":              {"timing", "internal/slots", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"internal/onredis":               {redisModule},
+	"timing/rediswheel":              {"timing", "internal/onredis", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
@@ -47,7 +47,7 @@ var floors = map[string][]string{
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
 	"handler":                         {"codec", "loop", "timing", zerologModule},
-	"handler/redisgroup":              {"handler", "internal/defaults", "internal/slots", "loop", "timing", redisModule, zerologModule},
+	"handler/redisgroup":              {"handler", "internal/defaults", "internal/onredis", "loop", "timing", redisModule, zerologModule},
 	"handler/redisgroup/groupmetrics": {"handler/redisgroup", "github.com/prometheus/client_golang/..."}, // a leaf
 	"loop/loopmetrics":                {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/loopslog":                   {zerologModule},
