@@ -18,9 +18,9 @@ import (
 // older one dropped, and at anything else the room reads again.
 //
 // A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
-// from before may still wait in the connection, and seem to follow. So the room waits then, as it
-// does when the subscription was lost: nothing is taken until Redis has answered that it is subscribed
-// to once more. It does so, too, when one who joins had more elsewhere.
+// from before may still wait in the connection, and seem to follow. So the room is subscribed to
+// once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
+// it is, too, when one who joins had more elsewhere.
 type order struct {
 	last   Position // of what was delivered; zero while that is not known
 	phase  phase
