@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -82,10 +83,15 @@ func (q *question) answered(cmd *redis.Cmd) error {
 	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err, value := cmd.Err(), uint64(0)
-	if err != nil {
+	err, value, listed := cmd.Err(), uint64(0), []string(nil)
+	switch {
+	case err != nil:
 		_, text, _ := strings.Cut(err.Error(), " ")
 		value, _ = strconv.ParseUint(text, 10, 64)
+	case q.op == "list":
+		listed, err = cmd.StringSlice()
+	default:
+		value, err = cmd.Uint64()
 	}
 	switch stale := redis.HasErrorPrefix(err, "STALE"); {
 	case redis.HasErrorPrefix(err, "NOLEASE"):
@@ -107,9 +113,8 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		k.dirty = true
 		return errNoLease
 	case q.op == "list":
-		k.compare(q.term, cmd)
+		k.compare(q.term, listed)
 	default:
-		value, err = cmd.Uint64()
 		if q.op != "release" {
 			k.settle(q, value)
 		}
@@ -157,13 +162,12 @@ func (k *keeper) giveBack(name string, ho *hold) *question {
 }
 
 // compare makes Redis and this process agree on names: what only Redis has is given back, and what
-// only the process has is claimed again. cmd lists what Redis had in a term of the keeper. k.mu is
+// only the process has is claimed again. listed is what Redis had in a term of the keeper. k.mu is
 // held.
-func (k *keeper) compare(term int, cmd *redis.Cmd) {
+func (k *keeper) compare(term int, listed []string) {
 	if term != k.term { // there will be another list
 		return
 	}
-	listed, _ := cmd.StringSlice()
 	there := make(map[string]bool)
 	for entry := range slices.Chunk(listed, 3) {
 		name, owner := entry[0], entry[2]
@@ -301,7 +305,7 @@ func (k *keeper) tellLost(name string, ho *hold) {
 
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
-	held, err := answer(ctx, func() (string, error) {
+	held, err := onredis.Answer(ctx, func() (string, error) {
 		return h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
 	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {

@@ -96,13 +96,10 @@ func Unsettled(h *Hub) bool {
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
-func Excepts(h *Hub) (n int) {
-	for _, r := range h.all() {
-		r.mu.Lock()
-		n += len(r.excepts[0]) + len(r.excepts[1])
-		r.mu.Unlock()
-	}
-	return n
+func Excepts(h *Hub) int {
+	h.excepts.mu.Lock()
+	defer h.excepts.mu.Unlock()
+	return len(h.excepts.all)
 }
 
 // Joining returns how many connections are joining ordered rooms.
@@ -132,9 +129,9 @@ func SlotMoved(ctx context.Context, h *Hub, room string) error {
 func Subscriptions(h *Hub) (n int) {
 	for _, l := range h.links {
 		l.mu.Lock()
-		n += len(l.have)
+		n += len(l.asked)
 		for channel := range l.touched {
-			if l.have[channel] == nil {
+			if l.asked[channel] == nil {
 				n++
 			}
 		}

@@ -39,32 +39,34 @@ const (
 // plainHead is the length of what precedes the data of a plain message: its kind, node and number.
 const plainHead = 1 + nodeLen + 8
 
-// checkMessage returns why data cannot be published.
-func (h *Hub) checkMessage(data []byte) error {
+// message returns what publishes data behind head bytes, which are still to be written.
+func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) {
 	if len(data) > h.cfg.MaxMessage {
-		return &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
+		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
 	if h.isClosed() {
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	return nil
+	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1), deadline: time.Now().Add(h.cfg.PublishTimeout)}
+	o.data = append(make([]byte, head, head+len(data)), data...)
+	return o, nil
 }
 
 // sayPlain publishes a plain message. Members of this process get it at once, unless
 // Config.OneOrder is set.
 func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
-	if err := h.checkMessage(data); err != nil {
+	o, err := h.message(p, opPlain, plainHead, data)
+	if err != nil {
 		return err
 	}
-	o := &outgoing{place: p, op: opPlain, bounded: true, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(data))}
-	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	o.data = append(append(o.data, kind), h.node...)
-	o.data = append(binary.BigEndian.AppendUint64(o.data, o.seq), data...)
+	o.data[0] = kind
+	copy(o.data[1:], h.node)
+	binary.BigEndian.PutUint64(o.data[1+nodeLen:], o.seq)
 	r := h.find(p.channel)
 	if r != nil && h.cfg.OneOrder {
-		return h.publishExcept(r, o, except)
+		return h.publishExcept(o, except)
 	}
-	err := h.publish(o)
+	err = h.publish(o)
 	if r != nil {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}
@@ -76,15 +78,12 @@ func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return
 	}
-	own := string(payload[1:1+nodeLen]) == r.hub.node
 	var except loop.Ref
-	if own {
+	if string(payload[1:1+nodeLen]) == r.hub.node {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		r.mu.Lock()
-		except = r.unexcept(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
-		r.mu.Unlock()
+		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

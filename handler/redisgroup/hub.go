@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -35,7 +36,9 @@ type Hub struct {
 	links              []*link      // by bucket
 	load               atomic.Int64 // bytes that wait for Redis
 
-	seq atomic.Uint64 // of what was published
+	seq     atomic.Uint64 // of what was published
+	excepts excepts
+	present presences
 
 	statsMu     sync.Mutex
 	stats       Stats
@@ -65,6 +68,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
+	h.excepts.all, h.present.all = make(map[uint64]except), make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
@@ -109,7 +113,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	for h.queued() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	err := await(ctx, func() error { return h.keeper.resign(ctx) })
+	err := onredis.Await(ctx, func() error { return h.keeper.resign(ctx) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -129,13 +133,9 @@ func (h *Hub) stop(ctx context.Context) {
 		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
-	_ = await(ctx, func() error { h.wg.Wait(); return nil })
+	_ = onredis.Await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
-		r.mu.Lock()
-		for j := range r.order.joins {
-			r.refuse(j, ErrClosed)
-		}
-		r.mu.Unlock()
+		r.refuseAll(ErrClosed)
 	}
 }
 
@@ -202,23 +202,19 @@ func (h *Hub) hold(p place) *room {
 	return r
 }
 
-// release gives back what hold returned.
+// release gives back what hold returned. A room that nobody has held since is dropped then.
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders--; r.holders > 0 || h.closed {
-		return
+	if r.holders--; r.holders == 0 && !h.closed {
+		_ = h.timers.Set("forget "+r.channel, h.cfg.Linger, func() { h.forget(r) })
 	}
-	r.releases++
-	releases := r.releases
-	h.after(h.cfg.Linger, func() { h.forget(r, releases) })
 }
 
-// forget drops a room that had no members since.
-func (h *Hub) forget(r *room, releases int) {
+func (h *Hub) forget(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.releases != releases || h.closed {
+	if r.holders > 0 || h.rooms[r.channel] != r || h.closed {
 		return
 	}
 	delete(h.rooms, r.channel)
@@ -325,51 +321,11 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local    handler.Group
-	holders  int // members, and those who are joining; guarded by hub.mu
-	releases int // how often the last of them has gone; guarded by hub.mu
+	local   handler.Group
+	holders int // members, and those who are joining; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 
-	mu      sync.Mutex
-	excepts [2]map[uint64]loop.Ref // by message of ours: who does not get it when it comes back; the newer first
-	renewAt time.Time              // the older are forgotten then
-	users   map[string]*presence   // by user, in ordered rooms
-	untold  bool                   // Redis will be told of them
-	order   order
-}
-
-// publishExcept queues o, which ref does not get when it comes back to r.
-func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
-	if r == nil || ref == (loop.Ref{}) {
-		return h.publish(o)
-	}
-	r.mu.Lock() // until ref is noted, nobody takes what comes back
-	defer r.mu.Unlock()
-	err := h.publish(o)
-	if err == nil {
-		r.except(o.seq, ref)
-	}
-	return err
-}
-
-// except notes who does not get a message, for the time in which it may be published: one that is
-// lost, or whose subscription is, never comes back. r.mu is held.
-func (r *room) except(seq uint64, ref loop.Ref) {
-	if now := time.Now(); now.After(r.renewAt) {
-		r.excepts = [2]map[uint64]loop.Ref{make(map[uint64]loop.Ref), r.excepts[0]}
-		r.renewAt = now.Add(r.hub.cfg.PublishTimeout)
-	}
-	r.excepts[0][seq] = ref
-}
-
-// unexcept returns who does not get a message, and forgets it. r.mu is held.
-func (r *room) unexcept(seq uint64) (ref loop.Ref) {
-	for _, excepts := range r.excepts {
-		if except, ok := excepts[seq]; ok {
-			delete(excepts, seq)
-			ref = except
-		}
-	}
-	return ref
+	mu    sync.Mutex
+	order order
 }

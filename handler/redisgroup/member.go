@@ -5,9 +5,8 @@ import "github.com/loopwheel/loopwheel/loop"
 // A membership is what a connection is a member of, in one Hub. It belongs to the connection's
 // loop.
 type membership struct {
-	rooms    map[*room]*joining // nil for those it is in already
-	user     string             // whose the connection is, or ""
-	userRoom *room              // of the user's own messages
+	rooms map[*room]*joining // nil for those it is in already; the user's own messages are one
+	user  string             // whose the connection is, or ""
 }
 
 // A memberships is, on a loop, what its connections are members of.
@@ -29,9 +28,6 @@ func (h *Hub) leaveAll(c *loop.Conn) {
 	delete(all, c)
 	for r, j := range m.rooms {
 		r.leave(c, m, j)
-	}
-	if m.userRoom != nil {
-		m.userRoom.leave(c, m, nil)
 	}
 }
 
