@@ -83,24 +83,19 @@ func (q *question) answered(cmd *redis.Cmd) error {
 	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err, value, listed := cmd.Err(), uint64(0), []string(nil)
-	switch {
-	case err != nil:
-		_, text, _ := strings.Cut(err.Error(), " ")
-		value, _ = strconv.ParseUint(text, 10, 64)
-	case q.op == "list":
+	value, err := cmd.Uint64()
+	var listed []string
+	if q.op == "list" {
 		listed, err = cmd.StringSlice()
-	default:
-		value, err = cmd.Uint64()
 	}
 	switch stale := redis.HasErrorPrefix(err, "STALE"); {
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		return err
 	case stale && q.op == "claim":
-		q.token = value
+		q.token = number(err)
 		return err
 	case redis.HasErrorPrefix(err, "LOST"):
-		k.hub.after(time.Duration(value)*time.Millisecond+keepSlack, q.queue)
+		k.hub.after(time.Duration(number(err))*time.Millisecond+keepSlack, q.queue)
 		return nil
 	case stale: // its owner has claimed it in another process since
 		if ho := k.held[q.name]; ho != nil && ho.token == q.token {
@@ -124,6 +119,13 @@ func (q *question) answered(cmd *redis.Cmd) error {
 	}
 	q.done <- err
 	return nil
+}
+
+// number returns the number after the code of an error.
+func number(err error) uint64 {
+	_, text, _ := strings.Cut(err.Error(), " ")
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
 }
 
 // settle notes what a claim was granted: 0, if the name is another's. k.mu is held.
