@@ -43,9 +43,6 @@ type question struct {
 	done chan error      // gets the answer
 }
 
-// errNoLease has a claim asked again whose answer comes after the lease may have run out.
-const errNoLease answerError = "NOLEASE since it was asked"
-
 // post has Redis asked. k.mu is held.
 func (k *keeper) post(q question) *question {
 	q.keeper, q.done = k, make(chan error, 1)
@@ -78,7 +75,7 @@ func (q *question) command() (*script, []string, []any) {
 func (q *question) refuse(err error) { q.done <- err }
 
 // answered takes the answer to q, or has it asked again: when there is a lease, with the newer
-// token, or when the loss is over. Where there is no answer, a list will tell what Redis has.
+// token, or when the loss is over. Without an answer a list will tell what Redis has.
 func (q *question) answered(cmd *redis.Cmd) error {
 	k := q.keeper
 	k.mu.Lock()
@@ -106,7 +103,7 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		k.renewNow()
 	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
 		k.dirty = true
-		return errNoLease
+		return answerError("NOLEASE since it was asked")
 	case q.op == "list":
 		k.compare(q.term, listed)
 	default:
