@@ -117,6 +117,9 @@ func (c Config) withDefaults() (Config, error) {
 		fill("Keep", &c.Keep, 0, 0, math.MaxInt32),
 		fill("MaxReplay", &c.MaxReplay, DefaultMaxReplay, 1, math.MaxInt32),
 	)
+	if c.OnGap == nil {
+		c.OnGap = func(conn *loop.Conn, g *Gap) { conn.CloseWithError(g) }
+	}
 	if c.Form == nil {
 		c.Form = func(e Entry) []byte {
 			if e.Kind != Message {

@@ -126,10 +126,10 @@ func (r *room) deliver(e Entry, except loop.Ref) {
 	err := r.local.BroadcastExcept(except, e.msg)
 	if errors.Is(err, loop.ErrMailboxFull) {
 		r.hub.count(&r.hub.stats.Gaps)
-		from, to := e.Position, e.Position
-		from.Number--
-		to.Number++
-		r.insist(err, r.tellGap(&Gap{Room: r.name, From: from, To: to, Why: "the loop's mailbox was full"}))
+		g := &Gap{Room: r.name, From: e.Position, To: e.Position, Why: "the loop's mailbox was full"}
+		g.From.Number--
+		g.To.Number++
+		r.insist(err, func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	}
 }
 
@@ -157,17 +157,6 @@ func (r *room) insist(err error, f func(c *loop.Conn)) {
 	}
 }
 
-// tellGap returns what tells a member of a gap.
-func (r *room) tellGap(g *Gap) func(c *loop.Conn) {
-	return func(c *loop.Conn) {
-		if r.hub.cfg.OnGap != nil {
-			r.hub.cfg.OnGap(c, g)
-		} else {
-			c.CloseWithError(g)
-		}
-	}
-}
-
 // form is Config.Form, which is user code: no lock is held.
 func (h *Hub) form(e Entry) (msg []byte) {
 	if e.Kind == begun {
@@ -184,7 +173,7 @@ func (h *Hub) form(e Entry) (msg []byte) {
 // gap tells all members that something is missing. Who is joining reads again. r.mu is held.
 func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
-	r.each(r.tellGap(g))
+	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	r.order.cut(g.To)
 	for j := range r.order.joins {
 		if j.state != joinReading && j.arrive.Err == nil {
