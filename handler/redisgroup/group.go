@@ -51,7 +51,8 @@ func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) 
 	if closed {
 		return nil, ErrClosed
 	}
-	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1), deadline: time.Now().Add(h.cfg.PublishTimeout)}
+	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
+	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	o.data = append(make([]byte, head, head+len(data)), data...)
 	return o, nil
 }
@@ -90,8 +91,9 @@ func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
 		return h.publish(o)
 	}
 	seq, timeout := o.seq, h.cfg.PublishTimeout
+	timeout = max(timeout, 2*timeout) // which may be more than there is
 	h.exceptsMu.Lock()
-	forget, _ := h.timers.AfterFunc(max(timeout, 2*timeout), func() { h.excepted(seq) }) // twice may be too large
+	forget, _ := h.timers.AfterFunc(timeout, func() { h.excepted(seq) })
 	h.excepts[seq] = except{ref, forget}
 	h.exceptsMu.Unlock()
 	err := h.publish(o)

@@ -62,8 +62,8 @@ func (r *room) read() {
 	o := &r.order
 	o.phase = behind
 	if !o.last.IsZero() && !o.asking {
-		o.asking = true
-		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}}) // fails once the Hub is closed
+		o.asking = true // also if that fails, as the Hub is closed then
+		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
 	}
 }
 
@@ -71,8 +71,9 @@ func (r *room) read() {
 func (r *room) confirmed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kind == orderedRoom && r.order.phase == waiting && !r.hub.links[r.bucket].isTouched(r.channel) {
-		r.read() // else the next ping has been asked for
+	again := r.hub.links[r.bucket].isTouched(r.channel) // another ping will be sent
+	if r.kind == orderedRoom && r.order.phase == waiting && !again {
+		r.read()
 	}
 }
 
@@ -126,7 +127,7 @@ func (r *room) deliver(e Entry, except loop.Ref) {
 	err := r.local.BroadcastExcept(except, e.msg)
 	if errors.Is(err, loop.ErrMailboxFull) {
 		r.hub.count(&r.hub.stats.Gaps)
-		g := &Gap{Room: r.name, From: e.Position, To: e.Position, Why: "the loop's mailbox was full"}
+		g := &Gap{r.name, e.Position, e.Position, "the loop's mailbox was full"}
 		g.From.Number--
 		g.To.Number++
 		r.insist(err, func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
@@ -205,7 +206,8 @@ func (q catchUp) command() (*script, []string, []any) {
 		return nil, nil, nil
 	}
 	o.phase = reading
-	return catchUpScript, []string{r.key}, append([]any{o.last.String(), maxMissed, maxMissedBytes}, r.hub.streamArgs()...)
+	args := []any{o.last.String(), maxMissed, maxMissedBytes}
+	return catchUpScript, []string{r.key}, append(args, r.hub.streamArgs()...)
 }
 
 // answered has what Redis refuses asked again after a while, and all else that fails at once.
@@ -242,7 +244,7 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 // that the room had. If that is not there it may tell of a gap. r.mu is held.
 func (r *room) resume(p past) {
 	o := &r.order
-	g := &Gap{Room: r.name, From: o.last, To: p.end, Why: "Redis has lost them, or the room was deleted"}
+	g := &Gap{r.name, o.last, p.end, "Redis has lost them, or the room was deleted"}
 	if len(p.entries) == 0 {
 		o.last = p.end
 		r.renew()

@@ -42,7 +42,8 @@ func (h *Hub) presence(at place, user string) *presence {
 func (h *Hub) tell(at place, user string) {
 	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {
-		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user), here: here, bounded: here}
+		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user)}
+		o.here, o.bounded = here, here
 		if errors.Is(h.publish(o), ErrQueueFull) {
 			h.tellLater(at, user)
 		} else {
