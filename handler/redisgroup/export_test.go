@@ -130,9 +130,9 @@ func SlotMoved(ctx context.Context, h *Hub, room string) error {
 func Subscriptions(h *Hub) (n int) {
 	for _, l := range h.links {
 		l.mu.Lock()
-		n += len(l.have)
+		n += len(l.asked)
 		for channel := range l.touched {
-			if l.have[channel] == nil {
+			if l.asked[channel] == nil {
 				n++
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -117,7 +118,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	for h.queued() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	err := await(ctx, func() error { return h.keeper.resign(ctx) })
+	err := onredis.Await(ctx, func() error { return h.keeper.resign(ctx) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -137,7 +138,7 @@ func (h *Hub) stop(ctx context.Context) {
 		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
-	_ = await(ctx, func() error { h.wg.Wait(); return nil })
+	_ = onredis.Await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
 		r.refuseAll(ErrClosed)
 	}

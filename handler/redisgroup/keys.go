@@ -1,6 +1,6 @@
 package redisgroup
 
-import "github.com/loopwheel/loopwheel/internal/slots"
+import "github.com/loopwheel/loopwheel/internal/onredis"
 
 // clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided, each with a
 // connection for its subscriptions: enough for some tens of masters.
@@ -34,14 +34,14 @@ type keys struct {
 func newKeys(prefix, database string, buckets int) keys {
 	k := keys{database: database, buckets: buckets}
 	for bucket := range buckets {
-		k.tags = append(k.tags, "{"+slots.Tag(prefix+":", bucket, buckets)+"}")
+		k.tags = append(k.tags, "{"+onredis.Tag(prefix+":", bucket, buckets)+"}")
 	}
 	k.tags = append(k.tags, "{"+prefix+":nodes}")
 	return k
 }
 
 func (k keys) place(kind channelKind, name string) place {
-	bucket := slots.Part(name, k.buckets)
+	bucket := onredis.Part(name, k.buckets)
 	key := k.tags[bucket] + string(kind) + ":" + name
 	return place{kind, name, bucket, key, k.database + key}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // An op says what an outgoing is.
@@ -297,7 +299,7 @@ func (l *lane) exchange(batch []*outgoing) error {
 			o.cmd = cmd
 		}
 	}
-	if await(ctx, func() error {
+	if onredis.Await(ctx, func() error {
 		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
 		return nil
 	}) != nil {
@@ -340,6 +342,9 @@ func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
 			continue
 		}
 		err := o.cmd.Err()
+		if err == nil && o.cmd.Val() == nil {
+			err = errAnswer // a hook of the client has kept it from Redis
+		}
 		switch {
 		case o.op != opPlain && o.op != opAsk:
 			ordered = append(ordered, o)
@@ -396,8 +401,8 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 // refusedWait is when something is tried again that Redis has refused.
 const refusedWait = time.Second
 
-// abandon gives up what Redis has not taken, and says so. Peeks and news of
-// users are tried again after a while: until a peek is answered its room takes nothing.
+// abandon gives up what Redis has not taken, and says so. Peeks and news of users are tried again
+// after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
 	if o.message() {
 		h.count(&h.stats.Lost)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // masters knows which Redis server has which bucket.
@@ -43,7 +45,7 @@ func (m *masters) master(bucket int) (*redis.Client, error) {
 		return m.client.(*redis.Client), nil
 	}
 	ctx := m.hub.ctx
-	return answer(ctx, func() (*redis.Client, error) { return m.cluster.MasterForKey(ctx, m.hub.keys.tags[bucket]) })
+	return onredis.Answer(ctx, func() (*redis.Client, error) { return m.cluster.MasterForKey(ctx, m.hub.keys.tags[bucket]) })
 }
 
 // reload has the cluster's client ask who has which slots. It does not wait.
@@ -53,37 +55,9 @@ func (m *masters) reload() {
 	}
 }
 
-// answer returns what f does, or ctx's error when that ends before. go-redis itself waits for as
-// long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
-// is lost.
-func answer[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
-}
-
-// await is answer for what only has an error.
-func await(ctx context.Context, f func() error) error {
-	_, err := answer(ctx, func() (any, error) { return nil, f() })
-	return err
-}
-
 // check returns why Redis will not do, or is not there.
 func (m *masters) check(ctx context.Context) error {
-	return await(ctx, func() error {
+	return onredis.Await(ctx, func() error {
 		if err := m.client.Ping(ctx).Err(); err != nil {
 			return err
 		}
@@ -124,13 +98,11 @@ const lookTime = 2 * time.Second
 
 // warnOfEviction writes one line if Redis may delete rooms when its memory is full; of a cluster it
 // asks one server. All policies but one may: streams expire, so the volatile-* ones take them as
-// well. Where INFO is forbidden, or says nothing of it, there is nothing to say.
+// well.
 func (m *masters) warnOfEviction(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	info := m.client.InfoMap(ctx, "memory")
-	limit, policy := info.Item("Memory", "maxmemory"), info.Item("Memory", "maxmemory_policy")
-	if limit != "" && limit != "0" && policy != "noeviction" {
+	if policy, _ := onredis.Evicts(ctx, m.client); policy != "" {
 		m.hub.cfg.Logger.Warn().Str("policy", policy).
 			Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
 	}

@@ -18,9 +18,9 @@ import (
 // older one dropped, and at anything else the room reads again.
 //
 // A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
-// from before may still wait in the connection, and seem to follow. So the room waits then, as it
-// does when the subscription was lost: nothing is taken until a ping was answered. It does so, too,
-// when one who joins had more elsewhere.
+// from before may still wait in the connection, and seem to follow. So the room is subscribed to
+// once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
+// it is, too, when one who joins had more elsewhere.
 type order struct {
 	last   Position // of what was delivered; zero while that is not known
 	phase  phase
@@ -67,17 +67,14 @@ func (r *room) read() {
 	}
 }
 
-// confirmed is called when a ping was answered, and so the subscription stands.
+// confirmed is called when the subscription stands. r.mu is held.
 func (r *room) confirmed() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	again := r.hub.links[r.bucket].isTouched(r.channel) // another ping will be sent
-	if r.kind == orderedRoom && r.order.phase == waiting && !again {
+	if r.kind == orderedRoom && r.order.phase == waiting {
 		r.read()
 	}
 }
 
-// renew has the room wait for the answer to another ping. r.mu is held.
+// renew has the room subscribed to once more, and wait for that. r.mu is held.
 func (r *room) renew() {
 	r.order.phase = waiting
 	r.hub.links[r.bucket].touch(r.channel, true)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // receiptTime is how long a receipt is kept, see publish.lua.
@@ -23,7 +25,7 @@ func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
 		return nil
 	}
 	keys, args := l.publishArgs(nil)
-	answers, err := answer(l.hub.ctx, func() ([]string, error) {
+	answers, err := onredis.Answer(l.hub.ctx, func() ([]string, error) {
 		return publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
 	})
 	if err == nil && len(answers) == 1 {
@@ -41,8 +43,8 @@ func (h *Hub) streamArgs() []any {
 	return []any{h.masters.publish, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
-// publishArgs are those of publish.lua for what is to be told. The number of the command is larger than that
-// of any before, also of those that this one repeats.
+// publishArgs are those of publish.lua for what is to be told. The number of the command is larger
+// than that of any before, also of those that this one repeats.
 func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
 	hub, k := l.hub, &l.hub.keys
 	l.node = hub.keeper.name()

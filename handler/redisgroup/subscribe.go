@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,20 +14,19 @@ import (
 // A link keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
 //
 // It compares the rooms of the Hub with what it has asked for, channel by channel as they are
-// touched, and asks Redis for the difference. A ping follows each batch: once it is answered, all
-// that was published before has come. Whatever fails on a PubSub, it is discarded, and all rooms
-// are subscribed to again on the next one, by the server that has the bucket then.
+// touched, and asks Redis for the difference. An answer about a channel comes after all that was
+// published there before. So a room that wants to know that nothing old is on its way subscribes
+// once more. Whatever fails on a PubSub, it is discarded, and all rooms are subscribed to again on
+// the next one, by the server that has the bucket then.
 type link struct {
 	hub    *Hub
 	bucket int
 	wake   chan struct{} // has a token while there may be something to ask for
 
-	mu      sync.Mutex               // taken last
+	mu      sync.Mutex               // taken after a room's
 	sub     *redis.PubSub            // nil: there is none, or it has failed
-	have    map[string]*subscription // by channel: what was asked for
+	asked   map[string]*subscription // by channel
 	touched map[string]struct{}      // channels that have to be compared
-	flight  []*subscription          // that the answer to the last ping is about
-	waiting bool                     // for that answer
 }
 
 // newLinks makes one for each bucket.
@@ -43,8 +41,8 @@ func newLinks(h *Hub) []*link {
 
 // A subscription is what Redis was asked for.
 type subscription struct {
-	room  *room
-	stood bool // Redis has answered
+	on      bool // or off
+	answers int  // that are still to come
 }
 
 const (
@@ -53,36 +51,27 @@ const (
 	steady     = 5 * time.Second // one that lived for so long is replaced at once
 	// subscribeLimit is how many channels one command names.
 	subscribeLimit = 256
-	// batchPing is the ping after a batch. That which connects has no text.
-	batchPing = "batch"
 )
 
 var (
-	errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
-	errMoved       = errors.New("redisgroup: another server has these rooms now")
+	errUnasked = errors.New("redisgroup: go-redis has connected again by itself, or Redis has ended a subscription")
+	errMoved   = errors.New("redisgroup: another server has these rooms now")
 )
 
-// touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
-// next one begins with all rooms.
+// touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
+// Without a PubSub there is no need: the next one begins with all rooms.
 func (l *link) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.sub == nil:
-	case !wanted && l.have[channel] == nil:
+	case !wanted && l.asked[channel] == nil:
 		delete(l.touched, channel)
 		return
 	default:
 		l.touched[channel] = struct{}{}
 	}
 	signal(l.wake)
-}
-
-func (l *link) isTouched(channel string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, touched := l.touched[channel]
-	return touched
 }
 
 // run keeps a PubSub from the first room on until the Hub ends.
@@ -131,7 +120,7 @@ func (l *link) session() (err error) {
 	}
 	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
-	l.sub, l.have, l.touched, l.waiting = sub, make(map[string]*subscription), make(map[string]struct{}), false
+	l.sub, l.asked, l.touched = sub, make(map[string]*subscription), make(map[string]struct{})
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
 		if r.bucket == l.bucket {
@@ -146,12 +135,12 @@ func (l *link) session() (err error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-l.wake:
-			err = l.ask(ctx, sub, false)
+			err = l.ask(ctx, sub)
 		case <-probe.C:
 			if now, unknown := l.hub.masters.master(l.bucket); unknown == nil && now != client {
 				return errMoved
 			}
-			err = l.ask(ctx, sub, true)
+			err = sub.Ping(ctx)
 		}
 	}
 	return err
@@ -161,13 +150,15 @@ func (l *link) session() (err error) {
 // if it has denied them.
 func (l *link) end(err error) {
 	l.mu.Lock()
-	have := l.have
-	l.sub, l.have, l.touched, l.flight = nil, nil, nil, nil
+	asked := l.asked
+	l.sub, l.asked, l.touched = nil, nil, nil
 	l.mu.Unlock()
-	for _, s := range have {
-		s.room.lostSubscription()
-		if !s.stood && isDenied(err) {
-			s.room.deny(err)
+	for channel, s := range asked {
+		if r := l.hub.find(channel); r != nil {
+			r.lostSubscription()
+			if s.answers > 0 && isDenied(err) {
+				r.deny(err)
+			}
 		}
 	}
 }
@@ -183,62 +174,49 @@ func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 		case *redis.Message:
 			l.hub.receive(v.Channel, v.Payload)
 		case *redis.Subscription:
-			err = l.answered(v.Kind, v.Channel)
-		case *redis.Pong:
-			if v.Payload == batchPing {
-				l.confirmed()
+			if !l.answered(v.Channel) {
+				return errUnasked
 			}
-		}
-		if err != nil {
-			return err
 		}
 	}
 }
 
-// ask asks Redis for what channels need that were touched, unless the last batch was not answered
-// yet. If there are none it sends a ping if probe is set.
-func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
-	l.mu.Lock()
-	if l.waiting || len(l.touched) == 0 && !probe {
-		l.mu.Unlock()
-		return nil
-	}
-	l.waiting = true
-	channels := slices.Collect(maps.Keys(l.touched))
-	l.touched = make(map[string]struct{})
-	l.mu.Unlock()
+// ask asks Redis for what channels need that were touched.
+func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
 	if l.hub.masters.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
 	}
-	on, off := l.differences(channels)
+	on, off := l.differences()
 	if err := inBatches(ctx, off, unsubscribe); err != nil {
 		return err
 	}
-	if err := inBatches(ctx, on, subscribe); err != nil {
-		return err
-	}
-	return sub.Ping(ctx, batchPing)
+	return inBatches(ctx, on, subscribe)
 }
 
-// differences returns which of channels are to be subscribed to, and which not any more.
-func (l *link) differences(channels []string) (on, off []string) {
-	for _, channel := range channels {
-		r := l.hub.find(channel)
+// differences returns which channels are to be subscribed to, and which not any more.
+func (l *link) differences() (on, off []string) {
+	l.mu.Lock()
+	touched := l.touched
+	l.touched = make(map[string]struct{})
+	l.mu.Unlock()
+	for channel := range touched {
+		wanted := l.hub.find(channel) != nil // what changes later is touched again
 		l.mu.Lock()
-		s := l.have[channel]
+		s := l.asked[channel]
+		if s == nil {
+			s = &subscription{}
+		}
 		switch {
-		case r != nil:
-			if s == nil {
-				on = append(on, channel)
-				s = &subscription{}
-				l.have[channel] = s
-			}
-			s.room = r
-			l.flight = append(l.flight, s)
-		case s != nil:
+		case wanted:
+			on = append(on, channel)
+		case s.on:
 			off = append(off, channel)
-			delete(l.have, channel)
+		}
+		if wanted || s.on {
+			s.on = wanted
+			s.answers++
+			l.asked[channel] = s
 		}
 		l.mu.Unlock()
 	}
@@ -254,39 +232,30 @@ func inBatches(ctx context.Context, channels []string, command func(context.Cont
 	return nil
 }
 
-// confirmed takes the answer to the ping of a batch: its subscriptions stand.
-func (l *link) confirmed() {
-	l.mu.Lock()
-	flight := l.flight
-	l.flight = nil
-	l.mu.Unlock()
-	for _, s := range flight { // nobody changes them while waiting is set
-		s.room.confirmed()
+// answered takes an answer about a channel, and reports whether it was to come. After the last one
+// the subscription stands, or is gone.
+func (l *link) answered(channel string) bool {
+	r := l.hub.find(channel)
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 	}
-	l.mu.Lock()
-	l.waiting = false
-	if len(l.touched) > 0 {
-		signal(l.wake)
-	}
-	l.mu.Unlock()
-}
-
-// answered takes the answer about a channel, or the news that its slot, which is that of the whole
-// bucket, has moved away.
-func (l *link) answered(kind, channel string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.have[channel]
-	switch {
-	case kind == "subscribe" || kind == "ssubscribe":
-		if s == nil || s.stood {
-			return errReconnected
-		}
-		s.stood = true
-	case s != nil: // nobody has asked for it
-		return errMoved
+	s := l.asked[channel]
+	if s == nil || s.answers == 0 {
+		return false
 	}
-	return nil
+	s.answers--
+	_, again := l.touched[channel]
+	switch {
+	case s.answers > 0 || again: // there is more to come
+	case !s.on:
+		delete(l.asked, channel)
+	case r != nil:
+		r.confirmed()
+	}
+	return true
 }
 
 // A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own

@@ -65,6 +65,7 @@ func TestOvertaken(t *testing.T) {
 		o := item(opPlain, channel)
 		o.cmd = redis.NewCmd(t.Context())
 		o.cmd.SetErr(err)
+		o.cmd.SetVal(int64(1))
 		return o
 	}
 	busy := answerError("BUSY")

@@ -30,12 +30,13 @@ var floors = map[string][]string{
 	// Floor 1: codecs and delays that need more.
 	"codec/resp":                     {"codec"},
 	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
-	"internal/slots":                 {},
-	"timing/rediswheel":              {"timing", "internal/slots", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"internal/defaults":              {},
+	"internal/onredis":               {redisModule},
+	"timing/rediswheel":              {"timing", "internal/onredis", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "internal/defaults", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/...":        {"codec", "timing", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/taskloop":   {"loop/internal/engine"},
@@ -46,7 +47,7 @@ var floors = map[string][]string{
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
 	"handler":                         {"codec", "loop", "timing", zerologModule},
-	"handler/redisgroup":              {"handler", "internal/slots", "loop", "timing", redisModule, zerologModule},
+	"handler/redisgroup":              {"handler", "internal/defaults", "internal/onredis", "loop", "timing", redisModule, zerologModule},
 	"handler/redisgroup/groupmetrics": {"handler/redisgroup", "github.com/prometheus/client_golang/..."}, // a leaf
 	"loop/loopmetrics":                {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/loopslog":                   {zerologModule},

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/internal/slots"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
@@ -177,7 +177,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	for i := range shards {
-		keys := shardKeys(cfg.Name, slots.Tag("", i, shards))
+		keys := shardKeys(cfg.Name, onredis.Tag("", i, shards))
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
@@ -215,15 +215,14 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 // checkEviction refuses a Redis that would delete tasks when its memory is full.
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
-		info := c.InfoMap(ctx, "memory")
-		if refused := redis.Error(nil); errors.As(info.Err(), &refused) {
-			return nil // the section is not known, or not for us to see
-		}
-		policy := info.Item("Memory", "maxmemory_policy")
-		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
+		policy, err := onredis.Evicts(ctx, c)
+		if strings.HasPrefix(policy, "allkeys-") {
 			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
-		return explain("open", info.Err())
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return nil // the section is not known, or not for us to see
+		}
+		return explain("open", err)
 	}
 	if cluster, ok := q.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
@@ -232,4 +231,4 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 }
 
 // shard returns where a key is.
-func (q *Queue) shard(key string) int { return slots.Part(key, len(q.keys)) }
+func (q *Queue) shard(key string) int { return onredis.Part(key, len(q.keys)) }
