@@ -98,9 +98,9 @@ func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
 func Excepts(h *Hub) int {
-	h.excepts.mu.Lock()
-	defer h.excepts.mu.Unlock()
-	return len(h.excepts.all)
+	h.exceptsMu.Lock()
+	defer h.exceptsMu.Unlock()
+	return len(h.excepts)
 }
 
 // Joining returns how many connections are joining ordered rooms.

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,9 +38,12 @@ type Hub struct {
 	links              []*link      // by bucket
 	load               atomic.Int64 // bytes that wait for Redis
 
-	seq     atomic.Uint64 // of what was published
-	excepts excepts
-	present presences
+	seq atomic.Uint64 // of what was published
+
+	exceptsMu sync.Mutex
+	excepts   map[uint64]except               // by the number of the message
+	presentMu sync.Mutex                      // taken after a room's
+	present   map[string]map[string]*presence // by channel and user
 
 	statsMu     sync.Mutex
 	stats       Stats
@@ -68,7 +73,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
-	h.excepts.all, h.present.all = make(map[uint64]except), make(map[string]map[string]*presence)
+	h.excepts, h.present = make(map[uint64]except), make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
@@ -233,17 +238,7 @@ func (h *Hub) find(channel string) *room {
 func (h *Hub) all() []*room {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	all := make([]*room, 0, len(h.rooms))
-	for _, r := range h.rooms {
-		all = append(all, r)
-	}
-	return all
-}
-
-func (h *Hub) isClosed() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.closed
+	return slices.Collect(maps.Values(h.rooms))
 }
 
 // receive takes what came from Redis.
@@ -252,7 +247,8 @@ func (h *Hub) receive(channel, payload string) {
 	switch r := h.find(channel); {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
-		if e, ok := parsePublished(r.name, payload); ok {
+		id, text, _ := strings.Cut(payload, " ") // see append.lua
+		if e, ok := parseEntry(r.name, id, text); ok {
 			e.msg = h.form(e)
 			r.take(e)
 		}
