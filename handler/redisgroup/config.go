@@ -92,6 +92,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Prefix = cmp.Or(c.Prefix, "loopwheel"); strings.ContainsAny(c.Prefix, "{}") {
 		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)
 	}
+	if c.OnGap == nil {
+		c.OnGap = func(conn *loop.Conn, g *Gap) { conn.CloseWithError(g) }
+	}
 	if c.Form == nil {
 		c.Form = func(e Entry) []byte {
 			if e.Kind != Message {

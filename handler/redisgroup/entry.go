@@ -124,12 +124,6 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 	return e, true
 }
 
-// parsePublished reads what append.lua publishes: an entry after its id.
-func parsePublished(room, payload string) (e Entry, ok bool) {
-	id, text, _ := strings.Cut(payload, " ")
-	return parseEntry(room, id, text)
-}
-
 // A past is what catchup.lua and history.lua have read of a room.
 type past struct {
 	end     Position // of the stream

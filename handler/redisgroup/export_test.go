@@ -8,7 +8,12 @@ import (
 )
 
 // Die ends h as a crash would: nothing is given up.
-func Die(h *Hub) { h.stop(context.Background()) }
+func Die(h *Hub) {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.stop(context.Background())
+}
 
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
@@ -97,9 +102,9 @@ func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
 func Excepts(h *Hub) int {
-	h.excepts.mu.Lock()
-	defer h.excepts.mu.Unlock()
-	return len(h.excepts.all)
+	h.exceptsMu.Lock()
+	defer h.exceptsMu.Unlock()
+	return len(h.excepts)
 }
 
 // Joining returns how many connections are joining ordered rooms.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Group is a plain room: connections of all processes that get the same messages. Nothing of it
@@ -44,10 +45,14 @@ func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) 
 	if len(data) > h.cfg.MaxMessage {
 		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
-	if h.isClosed() {
+	h.mu.RLock()
+	closed := h.closed
+	h.mu.RUnlock()
+	if closed {
 		return nil, ErrClosed
 	}
-	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1), deadline: time.Now().Add(h.cfg.PublishTimeout)}
+	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
+	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	o.data = append(make([]byte, head, head+len(data)), data...)
 	return o, nil
 }
@@ -71,6 +76,41 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}
 	return err
+}
+
+// An except is who does not get a message of this process when that comes back from Redis.
+type except struct {
+	ref    loop.Ref
+	forget timing.Job // as a message that is lost, or whose subscription is, never comes back
+}
+
+// publishExcept queues o, which ref does not get when it comes back. That is forgotten when o may
+// have been tried for all of Config.PublishTimeout, and been under way for as long.
+func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
+	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
+		return h.publish(o)
+	}
+	seq, timeout := o.seq, h.cfg.PublishTimeout
+	timeout = max(timeout, 2*timeout) // which may be more than there is
+	h.exceptsMu.Lock()
+	forget, _ := h.timers.AfterFunc(timeout, func() { h.excepted(seq) })
+	h.excepts[seq] = except{ref, forget}
+	h.exceptsMu.Unlock()
+	err := h.publish(o)
+	if err != nil {
+		h.excepted(seq)
+	}
+	return err
+}
+
+// excepted returns who does not get a message, and forgets it.
+func (h *Hub) excepted(seq uint64) loop.Ref {
+	h.exceptsMu.Lock()
+	defer h.exceptsMu.Unlock()
+	e := h.excepts[seq]
+	e.forget.Stop()
+	delete(h.excepts, seq)
+	return e.ref
 }
 
 // takePlain delivers what came from Redis.

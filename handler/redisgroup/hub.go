@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/onredis"
@@ -36,14 +39,16 @@ type Hub struct {
 	links              []*link      // by bucket
 	load               atomic.Int64 // bytes that wait for Redis
 
-	seq     atomic.Uint64 // of what was published
-	excepts excepts
-	present presences
+	seq atomic.Uint64 // of what was published
 
-	statsMu     sync.Mutex
-	stats       Stats
-	errors      int // that were told or dropped since errorsSince
-	errorsSince time.Time
+	exceptsMu sync.Mutex
+	excepts   map[uint64]except               // by the number of the message
+	presentMu sync.Mutex                      // taken after a room's
+	present   map[string]map[string]*presence // by channel and user
+
+	statsMu sync.Mutex
+	stats   Stats
+	told    *zerolog.BurstSampler // which errors are told
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
@@ -68,7 +73,8 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
-	h.excepts.all, h.present.all = make(map[uint64]except), make(map[string]map[string]*presence)
+	h.told = &zerolog.BurstSampler{Burst: 5, Period: time.Second}
+	h.excepts, h.present = make(map[uint64]except), make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
@@ -89,13 +95,11 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	return h, nil
 }
 
-// pause waits, and reports false if the Hub was closed meanwhile.
-func (h *Hub) pause(d time.Duration) bool {
+// pause waits, unless the Hub is closed.
+func (h *Hub) pause(d time.Duration) {
 	select {
 	case <-h.ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
 }
 
@@ -124,9 +128,6 @@ func (h *Hub) Close(ctx context.Context) error {
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
 // ctx ends: it returns when the client's timeouts let it, and does nothing more.
 func (h *Hub) stop(ctx context.Context) {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
 	h.cancel()
 	h.timers.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
@@ -233,17 +234,7 @@ func (h *Hub) find(channel string) *room {
 func (h *Hub) all() []*room {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	all := make([]*room, 0, len(h.rooms))
-	for _, r := range h.rooms {
-		all = append(all, r)
-	}
-	return all
-}
-
-func (h *Hub) isClosed() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.closed
+	return slices.Collect(maps.Values(h.rooms))
 }
 
 // receive takes what came from Redis.
@@ -252,7 +243,8 @@ func (h *Hub) receive(channel, payload string) {
 	switch r := h.find(channel); {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
-		if e, ok := parsePublished(r.name, payload); ok {
+		id, text, _ := strings.Cut(payload, " ") // see append.lua
+		if e, ok := parseEntry(r.name, id, text); ok {
 			e.msg = h.form(e)
 			r.take(e)
 		}
@@ -293,23 +285,10 @@ func (h *Hub) count(field *uint64) {
 	h.statsMu.Unlock()
 }
 
-// errorsPerSecond is how many errors are told at most.
-const errorsPerSecond = 5
-
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	h.statsMu.Lock()
-	if now := time.Now(); now.Sub(h.errorsSince) > time.Second {
-		h.errorsSince, h.errors = now, 0
-	}
-	h.errors++
-	many := h.errors > errorsPerSecond
-	h.statsMu.Unlock()
 	switch {
-	case many:
+	case err == nil, errors.Is(err, context.Canceled), !h.told.Sample(zerolog.WarnLevel):
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:

@@ -83,7 +83,8 @@ func (j *joining) command() (*script, []string, []any) {
 		since = j.from.Since.String()
 	}
 	keys := []string{j.room.key, h.keys.users(j.room.place)}
-	return historyScript, keys, append([]any{since, j.from.History, h.cfg.MaxReplay}, h.streamArgs()...)
+	args := []any{since, j.from.History, h.cfg.MaxReplay}
+	return historyScript, keys, append(args, h.streamArgs()...)
 }
 
 // answered takes the past. It is asked for again until that works, unless Redis denies it.

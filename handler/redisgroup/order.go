@@ -62,8 +62,8 @@ func (r *room) read() {
 	o := &r.order
 	o.phase = behind
 	if !o.last.IsZero() && !o.asking {
-		o.asking = true
-		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}}) // fails once the Hub is closed
+		o.asking = true // also if that fails, as the Hub is closed then
+		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
 	}
 }
 
@@ -124,10 +124,10 @@ func (r *room) deliver(e Entry, except loop.Ref) {
 	err := r.local.BroadcastExcept(except, e.msg)
 	if errors.Is(err, loop.ErrMailboxFull) {
 		r.hub.count(&r.hub.stats.Gaps)
-		from, to := e.Position, e.Position
-		from.Number--
-		to.Number++
-		r.insist(err, r.tellGap(&Gap{Room: r.name, From: from, To: to, Why: "the loop's mailbox was full"}))
+		g := &Gap{r.name, e.Position, e.Position, "the loop's mailbox was full"}
+		g.From.Number--
+		g.To.Number++
+		r.insist(err, func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	}
 }
 
@@ -155,17 +155,6 @@ func (r *room) insist(err error, f func(c *loop.Conn)) {
 	}
 }
 
-// tellGap returns what tells a member of a gap.
-func (r *room) tellGap(g *Gap) func(c *loop.Conn) {
-	return func(c *loop.Conn) {
-		if r.hub.cfg.OnGap != nil {
-			r.hub.cfg.OnGap(c, g)
-		} else {
-			c.CloseWithError(g)
-		}
-	}
-}
-
 // form is Config.Form, which is user code: no lock is held.
 func (h *Hub) form(e Entry) (msg []byte) {
 	if e.Kind == begun {
@@ -182,7 +171,7 @@ func (h *Hub) form(e Entry) (msg []byte) {
 // gap tells all members that something is missing. Who is joining reads again. r.mu is held.
 func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
-	r.each(r.tellGap(g))
+	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	r.order.cut(g.To)
 	for j := range r.order.joins {
 		if j.state != joinReading && j.arrive.Err == nil {
@@ -214,7 +203,8 @@ func (q catchUp) command() (*script, []string, []any) {
 		return nil, nil, nil
 	}
 	o.phase = reading
-	return catchUpScript, []string{r.key}, append([]any{o.last.String(), maxMissed, maxMissedBytes}, r.hub.streamArgs()...)
+	args := []any{o.last.String(), maxMissed, maxMissedBytes}
+	return catchUpScript, []string{r.key}, append(args, r.hub.streamArgs()...)
 }
 
 // answered has what Redis refuses asked again after a while, and all else that fails at once.
@@ -251,7 +241,7 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 // that the room had. If that is not there it may tell of a gap. r.mu is held.
 func (r *room) resume(p past) {
 	o := &r.order
-	g := &Gap{Room: r.name, From: o.last, To: p.end, Why: "Redis has lost them, or the room was deleted"}
+	g := &Gap{r.name, o.last, p.end, "Redis has lost them, or the room was deleted"}
 	if len(p.entries) == 0 {
 		o.last = p.end
 		r.renew()

@@ -3,19 +3,12 @@ package redisgroup
 import (
 	"errors"
 	"fmt"
-	"sync"
 )
 
 // A presence is a user's in an ordered room.
 type presence struct {
 	conns int  // the user's, in this process
 	here  bool // what was queued for Redis last, and not refused
-}
-
-// presences are those of a Hub.
-type presences struct {
-	mu  sync.Mutex                      // taken after a room's
-	all map[string]map[string]*presence // by channel, and user
 }
 
 // change counts a user's connections in this process, one more or one less. Only the first and the
@@ -25,18 +18,18 @@ func (r *room) change(user string, n int) {
 		return
 	}
 	h := r.hub
-	h.present.mu.Lock()
-	defer h.present.mu.Unlock()
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
 	h.presence(r.place, user).conns += n
 	h.tell(r.place, user)
 }
 
-// presence returns a user's. h.present.mu is held until tell has been called.
+// presence returns a user's. h.presentMu is held until tell has been called.
 func (h *Hub) presence(at place, user string) *presence {
-	users := h.present.all[at.channel]
+	users := h.present[at.channel]
 	if users == nil {
 		users = make(map[string]*presence)
-		h.present.all[at.channel] = users
+		h.present[at.channel] = users
 	}
 	if users[user] == nil {
 		users[user] = &presence{}
@@ -45,11 +38,12 @@ func (h *Hub) presence(at place, user string) *presence {
 }
 
 // tell queues for Redis whether a user is here, if that is news. Who is gone is only queued behind
-// one who has come, and so bounded by Config.MaxQueue, too. h.present.mu is held.
+// one who has come, and so bounded by Config.MaxQueue, too. h.presentMu is held.
 func (h *Hub) tell(at place, user string) {
 	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {
-		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user), here: here, bounded: here}
+		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user)}
+		o.here, o.bounded = here, here
 		if errors.Is(h.publish(o), ErrQueueFull) {
 			h.tellLater(at, user)
 		} else {
@@ -57,25 +51,25 @@ func (h *Hub) tell(at place, user string) {
 		}
 	}
 	if p.conns == 0 && !p.here {
-		if delete(h.present.all[at.channel], user); len(h.present.all[at.channel]) == 0 {
-			delete(h.present.all, at.channel)
+		if delete(h.present[at.channel], user); len(h.present[at.channel]) == 0 {
+			delete(h.present, at.channel)
 		}
 	}
 }
 
-// tellLater calls tell after a while. h.present.mu is held.
+// tellLater calls tell after a while. h.presentMu is held.
 func (h *Hub) tellLater(at place, user string) {
 	_ = h.timers.Set(fmt.Sprintf("tell %q %q", at.channel, user), refusedWait, func() {
-		h.present.mu.Lock()
-		defer h.present.mu.Unlock()
+		h.presentMu.Lock()
+		defer h.presentMu.Unlock()
 		h.tell(at, user)
 	})
 }
 
 // untold is called when Redis has refused what o tells of a user.
 func (h *Hub) untold(o *outgoing) {
-	h.present.mu.Lock()
-	defer h.present.mu.Unlock()
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
 	h.presence(o.place, string(o.data)).here = !o.here
 	h.tellLater(o.place, string(o.data))
 }
@@ -83,9 +77,9 @@ func (h *Hub) untold(o *outgoing) {
 // reassert tells Redis of all users in a room: it may have lost that. Users that it knows are no
 // event.
 func (h *Hub) reassert(at place) {
-	h.present.mu.Lock()
-	defer h.present.mu.Unlock()
-	for user, p := range h.present.all[at.channel] {
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
+	for user, p := range h.present[at.channel] {
 		p.here = p.conns == 0 // whatever was told is told again
 		h.tell(at, user)
 	}
