@@ -77,16 +77,20 @@ func TestLanePutsBack(t *testing.T) {
 	}
 }
 
-// Clients that come, go, join and leave while Redis is away leave nothing behind.
+// Clients that come, go, join, claim and leave while Redis is away leave nothing behind.
 func TestLaneIsSwept(t *testing.T) {
 	l := stoppedLane(1 << 10)
 	gone, left := &room{}, &joining{}
 	gone.forgotten.Store(true)
 	left.gone.Store(true)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	claim := &question{op: "claim", ctx: ended}
 	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
 			{op: opPeek, room: gone}, {op: opAsk, ask: left}, {op: opUser, bounded: true, data: user},
+			{op: opAsk, ask: claim},
 		} {
 			if err := l.add(o); err != nil && !o.bounded {
 				t.Fatal(err)
