@@ -8,7 +8,12 @@ import (
 )
 
 // Die ends h as a crash would: nothing is given up.
-func Die(h *Hub) { h.stop(context.Background()) }
+func Die(h *Hub) {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.stop(context.Background())
+}
 
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {

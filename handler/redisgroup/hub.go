@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/onredis"
@@ -45,10 +46,9 @@ type Hub struct {
 	presentMu sync.Mutex                      // taken after a room's
 	present   map[string]map[string]*presence // by channel and user
 
-	statsMu     sync.Mutex
-	stats       Stats
-	errors      int // that were told or dropped since errorsSince
-	errorsSince time.Time
+	statsMu sync.Mutex
+	stats   Stats
+	told    *zerolog.BurstSampler // which errors are told
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
@@ -73,6 +73,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
+	h.told = &zerolog.BurstSampler{Burst: 5, Period: time.Second}
 	h.excepts, h.present = make(map[uint64]except), make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
@@ -94,13 +95,11 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	return h, nil
 }
 
-// pause waits, and reports false if the Hub was closed meanwhile.
-func (h *Hub) pause(d time.Duration) bool {
+// pause waits, unless the Hub is closed.
+func (h *Hub) pause(d time.Duration) {
 	select {
 	case <-h.ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
 }
 
@@ -129,9 +128,6 @@ func (h *Hub) Close(ctx context.Context) error {
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
 // ctx ends: it returns when the client's timeouts let it, and does nothing more.
 func (h *Hub) stop(ctx context.Context) {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
 	h.cancel()
 	h.timers.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
@@ -289,23 +285,10 @@ func (h *Hub) count(field *uint64) {
 	h.statsMu.Unlock()
 }
 
-// errorsPerSecond is how many errors are told at most.
-const errorsPerSecond = 5
-
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	h.statsMu.Lock()
-	if now := time.Now(); now.Sub(h.errorsSince) > time.Second {
-		h.errorsSince, h.errors = now, 0
-	}
-	h.errors++
-	many := h.errors > errorsPerSecond
-	h.statsMu.Unlock()
 	switch {
-	case many:
+	case err == nil, errors.Is(err, context.Canceled), !h.told.Sample(zerolog.WarnLevel):
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
