@@ -59,8 +59,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// A socket that has ended in both directions while it was paused, and is resumed, hears what came and
-// then one end. Its loop has time for others, although the sink lets it linger.
+// A socket that has ended in both directions while it was paused hears, when it is resumed, what
+// came and then one end. Its loop has time for others, although the sink lets it linger.
 func TestPausedSocketEndsOnce(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		e := &lingerer{ear: newEar()}
