@@ -87,16 +87,13 @@ func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	n = min(n, 1000)
 	var rows [][]string
 	for shard := range q.keys {
-		for skip := 0; skip < n; skip += maxBatch {
-			v, err := q.eval(ctx, q.on(shard, "list", place, skip, min(n-skip, maxBatch)))
+		for skip, got := 0, 1; skip < n && got > 0; skip += got {
+			v, err := q.eval(ctx, q.on(shard, "list", place, skip, min(n-skip, maxBatch), maxBatchBytes))
 			if err != nil {
 				return nil, err
 			}
 			f := list(v)
-			rows = slices.AppendSeq(rows, slices.Chunk(f, 4))
-			if len(f) < 4*maxBatch {
-				break
-			}
+			rows, got = slices.AppendSeq(rows, slices.Chunk(f, 4)), len(f)/4
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b []string) int { return cmp.Compare(toInt(a[1]), toInt(b[1])) })

@@ -36,7 +36,7 @@ func (w *worker) hear(message string) {
 	case mine: // the message may be older than the worker's claim: Redis knows
 		w.look(i, w.now())
 	default:
-		s.owner, s.take, s.backlog = who, more != "", false
+		s.owner, s.take, s.ready = who, more != "", false
 		s.renew = at + w.turn()
 		w.wheel.Stop(s.timer)
 		w.look(i, s.renew)

@@ -9,7 +9,8 @@ import "sync"
 type Places struct {
 	lock   sync.Mutex
 	total  int
-	weight int // of all shares
+	weight int     // of all shares
+	turn   float64 // of the share that took places last
 	shares map[*share]struct{}
 }
 
@@ -26,6 +27,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
+	turn   float64       // those with a lower one come first; runs put it off
 	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
@@ -40,7 +42,7 @@ func (p *Places) join(weight int) *share {
 
 // leave gives all places back, also those of tasks of whose end Redis was not told.
 func (s *share) leave() {
-	s.giveBack(s.used)
+	s.giveBack(s.used, 0)
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	delete(s.shares, s)
@@ -51,26 +53,37 @@ func (s *share) leave() {
 func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
 // take takes up to n places: of those that are free, all but those that others want who have less
-// than their right. A share that gets fewer than n is hungry until the next call.
+// than their right. Of its own right, it takes all but what others want whose turn is before. A
+// share that gets fewer than n is hungry until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	free, wanted := s.total, 0
+	if !s.hungry { // it has not waited
+		s.turn = max(s.turn, s.Places.turn)
+	}
+	free, wanted, before := s.total, 0, 0
 	for o := range s.shares {
 		free -= o.used
-		if o != s && o.hungry {
-			wanted += max(o.right()-o.used, 0)
+		if wants := o.right() - o.used; o != s && o.hungry && wants > 0 {
+			wanted += wants
+			if o.turn < s.turn {
+				before += wants
+			}
 		}
 	}
-	got := min(n, max(free-wanted, min(free, s.right()-s.used), 0))
+	got := min(n, max(free-wanted, min(free-before, s.right()-s.used), 0))
+	if got > 0 {
+		s.Places.turn = max(s.Places.turn, s.turn)
+	}
 	s.used, s.hungry = s.used+got, got < n
 	return got
 }
 
-func (s *share) giveBack(n int) {
+// giveBack gives n places back, in some of which tasks have run.
+func (s *share) giveBack(n, runs int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.used -= n
+	s.used, s.turn = s.used-n, s.turn+float64(runs)/float64(s.own)
 	for o := range s.shares {
 		if o != s && o.hungry && n > 0 {
 			select {

@@ -5,8 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -22,13 +20,10 @@ var scripts = loadScripts()
 
 func loadScripts() map[string]*redis.Script {
 	all := make(map[string]*redis.Script)
-	names, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is good
-	for _, name := range names {
-		text, err := luaFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		all[strings.TrimSuffix(path.Base(name), ".lua")] = redis.NewScript(string(text))
+	files, _ := luaFiles.ReadDir("lua") // what is embedded can be read
+	for _, f := range files {
+		text, _ := luaFiles.ReadFile("lua/" + f.Name())
+		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
 	}
 	return all
 }
@@ -69,11 +64,14 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	for i, c := range calls {
 		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
 		v, err := cmds[i].Result()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
+			err = failed
 		}
 		values[i], errs[i] = v, explain(c.script, err)
 		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a

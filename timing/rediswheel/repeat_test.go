@@ -84,6 +84,29 @@ func TestEvery(t *testing.T) {
 	})
 }
 
+// A period that is not of whole milliseconds is rounded up to them; then it does not drift, either.
+// A beginning may be any time ago.
+func TestEveryRounded(t *testing.T) {
+	third := Task{Key: "k", Every: time.Second / 3}
+	first := time.UnixMilli(1_760_000_000_000)
+	last := first
+	for range 1000 {
+		next, err := third.next(last, last)
+		must(t, err)
+		last = time.UnixMilli(ceilMilli(next)) // as Redis has it
+	}
+	missed, err := third.next(first, last.Add(-1))
+	must(t, err)
+	if d := last.Sub(first); d != 1000*334*time.Millisecond || !missed.Equal(last) {
+		t.Errorf("1,000 periods are %v, or %v if they were missed", d, missed.Sub(first))
+	}
+	daily, now := Task{Key: "k", Every: 24 * time.Hour}, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	next, err := daily.next(time.Date(1, 1, 1, 3, 0, 0, 0, time.UTC), now)
+	if want := time.Date(2026, 3, 11, 3, 0, 0, 0, time.UTC); err != nil || !next.Equal(want) {
+		t.Errorf("daily since the year 1: %v, %v; want %v", next, err, want)
+	}
+}
+
 // Occurrences that were missed run once, or not at all.
 func TestMisfire(t *testing.T) {
 	virtually(t, func(t *testing.T) {
