@@ -9,9 +9,7 @@ import (
 
 // Die ends h as a crash would: nothing is given up.
 func Die(h *Hub) {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
+	h.closed.Store(true)
 	h.stop(context.Background())
 }
 

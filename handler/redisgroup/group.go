@@ -45,10 +45,7 @@ func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) 
 	if len(data) > h.cfg.MaxMessage {
 		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
-	h.mu.RLock()
-	closed := h.closed
-	h.mu.RUnlock()
-	if closed {
+	if h.closed.Load() {
 		return nil, ErrClosed
 	}
 	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}

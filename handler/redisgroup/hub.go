@@ -52,7 +52,7 @@ type Hub struct {
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
-	closed bool
+	closed atomic.Bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -107,13 +107,9 @@ func (h *Hub) pause(d time.Duration) {
 // as long as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told
 // ErrClosed. Connections are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
+	if h.closed.Swap(true) {
 		return nil
 	}
-	h.closed = true
-	h.mu.Unlock()
 	for h.queued() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
@@ -185,7 +181,7 @@ func (h *Hub) Ordered(name string) (*Ordered, error) {
 func (h *Hub) hold(p place) *room {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed.Load() {
 		return nil
 	}
 	r := h.rooms[p.channel]
@@ -207,7 +203,7 @@ func (h *Hub) hold(p place) *room {
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders--; r.holders == 0 && !h.closed {
+	if r.holders--; r.holders == 0 {
 		_ = h.timers.Set("forget "+r.channel, h.cfg.Linger, func() { h.forget(r) })
 	}
 }
@@ -215,7 +211,7 @@ func (h *Hub) release(r *room) {
 func (h *Hub) forget(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || h.rooms[r.channel] != r || h.closed {
+	if r.holders > 0 || h.rooms[r.channel] != r {
 		return
 	}
 	delete(h.rooms, r.channel)
