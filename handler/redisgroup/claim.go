@@ -106,13 +106,10 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		return answerError("NOLEASE since it was asked")
 	case q.op == "list":
 		k.compare(q.term, listed)
-	default:
-		if q.op != "release" {
-			k.settle(q, value)
-		}
-		if value == 0 {
-			err = ErrTaken
-		}
+	case q.op != "release":
+		err = k.settle(q, value)
+	case value == 0:
+		err = ErrTaken
 	}
 	q.done <- err
 	return nil
@@ -125,8 +122,9 @@ func number(err error) uint64 {
 	return n
 }
 
-// settle notes what a claim was granted: 0, if the name is another's. k.mu is held.
-func (k *keeper) settle(q *question, token uint64) {
+// settle notes what a claim was granted: 0, if the name is another's. It returns what a new claim
+// is told. k.mu is held.
+func (k *keeper) settle(q *question, token uint64) (err error) {
 	ho := k.held[q.name]
 	if ho != nil && (ho.owner == q.owner) != (token > 0) { // it is not whose it was
 		delete(k.held, q.name)
@@ -134,17 +132,20 @@ func (k *keeper) settle(q *question, token uint64) {
 		ho = nil
 	}
 	if token == 0 {
-		return
+		return ErrTaken
 	}
 	if ho == nil {
 		ho = &hold{owner: q.owner}
 		k.held[q.name] = ho
 	}
 	ho.token, ho.term, k.newest = token, q.term, max(k.newest, token)
-	if q.op == "claim" && !q.void() && !slices.Contains(ho.by, q.by) {
-		ho.by = append(ho.by, q.by)
+	if q.op == "claim" {
+		if err = q.ctx.Err(); err == nil && !slices.Contains(ho.by, q.by) {
+			ho.by = append(ho.by, q.by)
+		}
 	}
 	k.endUnclaimed(q.name, ho)
+	return err
 }
 
 // endUnclaimed gives a name back that nobody here wants any more. k.mu is held.

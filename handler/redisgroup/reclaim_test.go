@@ -155,3 +155,31 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 		}
 	}
 }
+
+// Who is told of a grant as the context ends is told the one or the other, as is done with the name.
+func TestGrantAsTheContextEnds(t *testing.T) {
+	h, m, _ := openHeld(t, Config{})
+	soon(t, "it has a lease", func() bool { return Held(h) })
+	for i := range 2000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		err := h.Claim(ctx, "name", "me")
+		if had := Claimed(h, "name") != ""; had != (err == nil) {
+			t.Fatalf("round %d: it was told %v, and has the name: %v", i, err, had)
+		}
+		if err == nil {
+			_ = h.Release(t.Context(), "name", "me")
+		}
+	}
+	q := &question{keeper: h.keeper, op: "claim", name: "name", owner: "me", done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q.ctx = ctx
+	if err := q.answered(redis.NewCmdResult(int64(1), nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-q.done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a grant that nobody waits for is told as %v", err)
+	}
+	soon(t, "it is nobody's", func() bool { return !Unsettled(h) && m.HGet(h.keys.claims(), "name") == "" })
+}
