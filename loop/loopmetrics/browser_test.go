@@ -49,7 +49,7 @@ func TestBrowser(t *testing.T) {
 		"connections in rows": `(?s)Longest silent.*loopmetrics_test.session.*<button>close</button>`,
 		"stalled ones":        `(?s)Slowest: output does not move.*MiB.*Longest silent`,
 		"a slow turn":         `(?s)Longest turns.*<td[^>]*>[1-9]\d\d+ ms</td>.*Largest`,
-		"messages":            `messages per second</span><span>[\d,]+ now, [1-9][\d,]+ at most`,
+		"messages":            `messages per second</span><span>[\d.,]+( k)? now, [1-9]([\d,]+|[\d.]+ k) at most`,
 	} {
 		if !regexp.MustCompile(pattern).MatchString(dom) {
 			t.Errorf("the page does not show %s", what)
