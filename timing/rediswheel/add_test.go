@@ -50,8 +50,8 @@ func TestAddTogether(t *testing.T) {
 	})
 }
 
-// Tasks with large bodies are claimed and listed a few at a time: Redis does not gather a hundred of
-// them in its memory, which would also keep it from serving others.
+// Tasks with large bodies are claimed and listed a few at a time: Redis does not gather a hundred
+// of them in its memory, which would also keep it from serving others.
 func TestLargeBodies(t *testing.T) {
 	slowly(t, "it starts redis-server and fills it with 240 MB")
 	s := startRedis(t)
