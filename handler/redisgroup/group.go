@@ -7,6 +7,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Group is a plain room: connections of all processes that get the same messages. Nothing of it
@@ -39,36 +40,74 @@ const (
 // plainHead is the length of what precedes the data of a plain message: its kind, node and number.
 const plainHead = 1 + nodeLen + 8
 
-// checkMessage returns why data cannot be published.
-func (h *Hub) checkMessage(data []byte) error {
+// message returns what publishes data behind head bytes, which are still to be written.
+func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) {
 	if len(data) > h.cfg.MaxMessage {
-		return &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
+		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
-	if h.isClosed() {
-		return ErrClosed
+	if h.closed.Load() {
+		return nil, ErrClosed
 	}
-	return nil
+	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
+	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
+	o.data = append(make([]byte, head, head+len(data)), data...)
+	return o, nil
 }
 
 // sayPlain publishes a plain message. Members of this process get it at once, unless
 // Config.OneOrder is set.
 func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
-	if err := h.checkMessage(data); err != nil {
+	o, err := h.message(p, opPlain, plainHead, data)
+	if err != nil {
 		return err
 	}
-	o := &outgoing{place: p, op: opPlain, bounded: true, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(data))}
-	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	o.data = append(append(o.data, kind), h.node...)
-	o.data = append(binary.BigEndian.AppendUint64(o.data, o.seq), data...)
+	o.data[0] = kind
+	copy(o.data[1:], h.node)
+	binary.BigEndian.PutUint64(o.data[1+nodeLen:], o.seq)
 	r := h.find(p.channel)
 	if r != nil && h.cfg.OneOrder {
-		return h.publishExcept(r, o, except)
+		return h.publishExcept(o, except)
 	}
-	err := h.publish(o)
+	err = h.publish(o)
 	if r != nil {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}
 	return err
+}
+
+// An except is who does not get a message of this process when that comes back from Redis.
+type except struct {
+	ref    loop.Ref
+	forget timing.Job // as a message that is lost, or whose subscription is, never comes back
+}
+
+// publishExcept queues o, which ref does not get when it comes back. That is forgotten when o may
+// have been tried for all of Config.PublishTimeout, and been under way for as long.
+func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
+	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
+		return h.publish(o)
+	}
+	seq, timeout := o.seq, h.cfg.PublishTimeout
+	timeout = max(timeout, 2*timeout) // which may be more than there is
+	h.exceptsMu.Lock()
+	forget, _ := h.timers.AfterFunc(timeout, func() { h.excepted(seq) })
+	h.excepts[seq] = except{ref, forget}
+	h.exceptsMu.Unlock()
+	err := h.publish(o)
+	if err != nil {
+		h.excepted(seq)
+	}
+	return err
+}
+
+// excepted returns who does not get a message, and forgets it.
+func (h *Hub) excepted(seq uint64) loop.Ref {
+	h.exceptsMu.Lock()
+	defer h.exceptsMu.Unlock()
+	e := h.excepts[seq]
+	e.forget.Stop()
+	delete(h.excepts, seq)
+	return e.ref
 }
 
 // takePlain delivers what came from Redis.
@@ -76,15 +115,12 @@ func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return
 	}
-	own := string(payload[1:1+nodeLen]) == r.hub.node
 	var except loop.Ref
-	if own {
+	if string(payload[1:1+nodeLen]) == r.hub.node {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		r.mu.Lock()
-		except = r.unexcept(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
-		r.mu.Unlock()
+		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

@@ -9,6 +9,7 @@ import (
 
 // Each example builds, and its tests pass, in a module that has nothing else.
 func TestCopied(t *testing.T) {
+	lookAtSources()
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -140,20 +140,6 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// The slots of the shards are spread evenly, and are those that Redis computes.
-func TestShardTags(t *testing.T) {
-	if got := crc16("123456789"); got != 0x31C3 {
-		t.Errorf("crc16 is %#x", got)
-	}
-	for _, n := range []int{1, 3, 16, 64, 1024} {
-		for i := range n {
-			if slot := int(crc16(shardTag(i, n))) % numSlots; slot*n/numSlots != i {
-				t.Errorf("shard %d of %d is in slot %d", i, n, slot)
-			}
-		}
-	}
-}
-
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("body"), "POST", "http://x/", "@daily", 3)
 	f.Add([]byte{0, 255}, "", "", "", 0)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
@@ -144,6 +146,16 @@ type Queue struct {
 	counts Stats // what this process has counted
 }
 
+// ownKey is the place of the hash that says who owns a shard among its keys.
+const ownKey = 4
+
+// shardKeys are the names of a shard's keys, in the order in which scripts have them. The prefix of
+// own is that of the channel, too.
+func shardKeys(name, prefix, tag string) []string {
+	p := name + ":{" + tag + "}:"
+	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
+}
+
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
 // caller's, who closes it when no Run is left. It may be one to a single server, to a master that
 // Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
@@ -170,7 +182,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	for i := range shards {
-		keys := shardKeys(cfg.Name, prefix, shardTag(i, shards))
+		keys := shardKeys(cfg.Name, prefix, onredis.Tag("", i, shards))
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
@@ -208,15 +220,14 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 // checkEviction refuses a Redis that would delete tasks when its memory is full.
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
-		info := c.InfoMap(ctx, "memory")
-		if refused := redis.Error(nil); errors.As(info.Err(), &refused) {
-			return nil // the section is not known, or not for us to see
-		}
-		policy := info.Item("Memory", "maxmemory_policy")
-		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
+		policy, err := onredis.Evicts(ctx, c)
+		if strings.HasPrefix(policy, "allkeys-") {
 			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
-		return explain("open", info.Err())
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return nil // the section is not known, or not for us to see
+		}
+		return explain("open", err)
 	}
 	if cluster, ok := q.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
@@ -225,4 +236,4 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 }
 
 // shard returns where a key is.
-func (q *Queue) shard(key string) int { return shardOf(key, len(q.keys)) }
+func (q *Queue) shard(key string) int { return onredis.Part(key, len(q.keys)) }

@@ -94,14 +94,16 @@ func (s *socket) attach(c gnet.Conn) {
 func (s *socket) readRest() {
 	s.resuming = false
 	buf := make([]byte, sockets.ReadBuffer)
-	for !s.isClosed() && !s.paused {
+	for !s.isClosed() && !s.paused && !s.resuming { // Readable may pause it, and resume it
 		switch n, err := unix.Read(s.FD(), buf); {
 		case n > 0:
 			s.sink.Readable(buf[:n])
 		case err == nil:
 			s.over(io.EOF)
+			return
 		case err != unix.EINTR:
 			s.over(os.NewSyscallError("read", err))
+			return
 		}
 	}
 }

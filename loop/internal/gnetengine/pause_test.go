@@ -3,8 +3,11 @@
 package gnetengine
 
 import (
+	"io"
 	"net"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -54,6 +57,58 @@ func TestPauses(t *testing.T) {
 		}
 		r.do(0, func() { sock.Close(false) })
 	})
+}
+
+// A socket that has ended in both directions while it was paused hears, when it is resumed, what
+// came and then one end. Its loop has time for others, although the sink lets it linger.
+func TestPausedSocketEndsOnce(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		e := &lingerer{ear: newEar()}
+		var peer net.Conn
+		e.sock, peer = accept(t, r, e.ear)
+		r.do(0, func() {
+			e.sock.Divert(e)
+			if err := e.sock.Pause(); err != nil {
+				t.Error(err)
+			}
+			e.sock.CloseWrite()
+		})
+		if _, err := io.Copy(io.Discard, peer); err != nil { // until it has ended
+			t.Fatal(err)
+		}
+		if _, err := peer.Write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		peer.Close()
+		for ended := false; !ended; { // the system may need a moment
+			r.do(0, func() {
+				_, err := unix.Getpeername(e.sock.(*socket).FD())
+				ended = err != nil
+			})
+		}
+		r.do(0, func() { e.sock.Resume() })
+		if got := wait(t, e.heard, "what came before the end"); got != "last words" {
+			t.Errorf("heard %q", got)
+		}
+		if err := wait(t, e.closed, "the end"); err != io.EOF {
+			t.Error(err)
+		}
+		r.do(0, func() { e.sock.Close(false) })
+		if len(e.closed) > 0 {
+			t.Error("it has ended twice")
+		}
+	})
+}
+
+// lingerer is an ear whose socket lingers after the end.
+type lingerer struct {
+	*ear
+	sock engine.Socket
+}
+
+func (l *lingerer) Closed(err error) {
+	l.sock.Linger()
+	l.ear.Closed(err)
 }
 
 // A unix socket that is reset while it is paused, as its peer has not read everything, still has
