@@ -69,9 +69,9 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if t.At.IsZero() && t.Delay == 0 {
 		first.Delay = t.Every
 		if t.Cron != "" {
-			now, err := q.redisTime(ctx)
+			now, err := q.client.Time(ctx).Result()
 			if err != nil {
-				return call{}, err
+				return call{}, explain("time", err)
 			}
 			if first.At, err = t.next(now, now); err != nil {
 				return call{}, err
@@ -88,9 +88,9 @@ func (q *Queue) restore(ctx context.Context) error {
 	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
 	}
-	now, err := q.redisTime(ctx)
+	now, err := q.client.Time(ctx).Result()
 	if err != nil {
-		return err
+		return explain("time", err)
 	}
 	tasks := slices.Clone(q.cfg.Repeating)
 	for i := range tasks {

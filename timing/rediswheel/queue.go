@@ -174,12 +174,10 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		prefix += fmt.Sprintf("@%d:", c.Options().DB)
 	}
 	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
-	shards, err := onredis.Answer(ctx, func() (int, error) {
-		if err := q.checkEviction(ctx); err != nil {
-			return 0, err
-		}
-		return q.settleShards(ctx, cfg.Shards)
-	})
+	if err := q.checkEviction(ctx); err != nil {
+		return nil, err
+	}
+	shards, err := q.settleShards(ctx, cfg.Shards)
 	if err != nil {
 		return nil, err
 	}

@@ -5,14 +5,11 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 //go:embed lua/*.lua
@@ -58,32 +55,9 @@ func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]a
 	return values, errors.Join(errs...)
 }
 
-// evalAll runs scripts in one pipeline, and returns an answer or an error for each. It waits no
-// longer than ctx says.
-func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
-	type answers struct {
-		values []any
-		errs   []error
-	}
-	a, err := onredis.Answer(ctx, func() (answers, error) {
-		values, errs := q.pipeline(ctx, calls)
-		return answers{values, errs}, nil
-	})
-	if err != nil {
-		a = answers{make([]any, len(calls)), slices.Repeat([]error{explain("waiting", err)}, len(calls))}
-	}
-	return a.values, a.errs
-}
-
-// redisTime asks for Redis' time.
-func (q *Queue) redisTime(ctx context.Context) (time.Time, error) {
-	now, err := onredis.Answer(ctx, func() (time.Time, error) { return q.client.Time(ctx).Result() })
-	return now, explain("time", err)
-}
-
-// pipeline sends scripts together. Those that a server does not know are sent again with their
+// evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
 // text: it was restarted, or is a new master.
-func (q *Queue) pipeline(ctx context.Context, calls []call) ([]any, []error) {
+func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := q.client.Pipeline()

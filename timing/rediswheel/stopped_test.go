@@ -58,45 +58,6 @@ func TestStopWithoutRedis(t *testing.T) {
 	must(t, s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// Redis stands still, and the client would wait for a minute: no call waits longer than its context
-// says.
-func TestContextsWithoutRedis(t *testing.T) {
-	slowly(t, "it takes 5 s and a redis-server")
-	t.Parallel()
-	s := startRedis(t)
-	client := s.client(t)
-	q := open(t, client, Config{})
-	must(t, q.Add(context.Background(), Task{Key: "k", Delay: time.Hour}))
-	many := make([]Task, 1000)
-	for i := range many {
-		many[i].Key = fmt.Sprint(i)
-	}
-	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	for name, call := range map[string]func(ctx context.Context) error{
-		"Open":       func(ctx context.Context) error { _, err := Open(ctx, client, Config{}); return err },
-		"Add":        func(ctx context.Context) error { return q.Add(ctx, Task{Key: "k"}) },
-		"AddBatch":   func(ctx context.Context) error { return q.AddBatch(ctx, many) },
-		"Add a cron": func(ctx context.Context) error { return q.Add(ctx, Task{Key: "k", Cron: "@daily"}) },
-		"Cancel":     func(ctx context.Context) error { _, err := q.Cancel(ctx, "k"); return err },
-		"Reschedule": func(ctx context.Context) error { return q.Reschedule(ctx, "k", time.Second) },
-		"Get":        func(ctx context.Context) error { _, err := q.Get(ctx, "k"); return err },
-		"List":       func(ctx context.Context) error { _, err := q.List(ctx, Dead, 10); return err },
-		"Purge":      func(ctx context.Context) error { _, err := q.Purge(ctx, 0); return err },
-		"Result":     func(ctx context.Context) error { _, err := q.Result(ctx, "k"); return err },
-		"Stats":      func(ctx context.Context) error { _, err := q.Stats(ctx); return err },
-		"Pause":      q.Pause,
-	} {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		began := time.Now()
-		err := call(ctx)
-		if d := time.Since(began); err == nil || d > 10*time.Second {
-			t.Errorf("%s took %v: %v", name, d, err)
-		}
-		cancel()
-	}
-	must(t, s.cmd.Process.Signal(syscall.SIGCONT))
-}
-
 // A worker stands still for three leases, with a task. Another does the task; what the first says
 // of it then is refused.
 func TestWorkerStopped(t *testing.T) {
