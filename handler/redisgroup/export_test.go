@@ -99,11 +99,7 @@ func Unsettled(h *Hub) bool {
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
-func Excepts(h *Hub) int {
-	h.exceptsMu.Lock()
-	defer h.exceptsMu.Unlock()
-	return len(h.excepts)
-}
+func Excepts(h *Hub) int { return h.excepts.Len() }
 
 // Joining returns how many connections are joining ordered rooms.
 func Joining(h *Hub) (n int) {

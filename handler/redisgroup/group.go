@@ -3,11 +3,11 @@ package redisgroup
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Group is a plain room: connections of all processes that get the same messages. Nothing of it
@@ -75,39 +75,25 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	return err
 }
 
-// An except is who does not get a message of this process when that comes back from Redis.
-type except struct {
-	ref    loop.Ref
-	forget timing.Job // as a message that is lost, or whose subscription is, never comes back
-}
-
-// publishExcept queues o, which ref does not get when it comes back. That is forgotten when o may
-// have been tried for all of Config.PublishTimeout, and been under way for as long.
+// publishExcept queues o, which ref does not get when it comes back. One that is lost never does: so
+// that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under way
+// for as long.
 func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
 	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
 		return h.publish(o)
 	}
-	seq, timeout := o.seq, h.cfg.PublishTimeout
-	timeout = max(timeout, 2*timeout) // which may be more than there is
-	h.exceptsMu.Lock()
-	forget, _ := h.timers.AfterFunc(timeout, func() { h.excepted(seq) })
-	h.excepts[seq] = except{ref, forget}
-	h.exceptsMu.Unlock()
+	_ = h.excepts.Set(o.seq, ref, min(h.cfg.PublishTimeout, math.MaxInt64/2)*2) // fails once the Hub is closed
 	err := h.publish(o)
 	if err != nil {
-		h.excepted(seq)
+		h.excepted(o.seq)
 	}
 	return err
 }
 
 // excepted returns who does not get a message, and forgets it.
 func (h *Hub) excepted(seq uint64) loop.Ref {
-	h.exceptsMu.Lock()
-	defer h.exceptsMu.Unlock()
-	e := h.excepts[seq]
-	e.forget.Stop()
-	delete(h.excepts, seq)
-	return e.ref
+	ref, _ := h.excepts.Remove(seq)
+	return ref
 }
 
 // takePlain delivers what came from Redis.

@@ -41,8 +41,8 @@ type Hub struct {
 
 	seq atomic.Uint64 // of what was published
 
-	exceptsMu sync.Mutex
-	excepts   map[uint64]except               // by the number of the message
+	excepts *timing.Keyed[uint64, loop.Ref] // who does not get a message of ours, by its number
+
 	presentMu sync.Mutex                      // taken after a room's
 	present   map[string]map[string]*presence // by channel and user
 
@@ -74,7 +74,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
 	h.told = &zerolog.BurstSampler{Burst: 5, Period: time.Second}
-	h.excepts, h.present = make(map[uint64]except), make(map[string]map[string]*presence)
+	h.present = make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
@@ -90,6 +90,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
+	h.excepts = timing.NewKeyed[uint64, loop.Ref](timing.KeyedConfig{Tick: 100 * time.Millisecond}, nil)
 	h.publishing, h.asking, h.links = newLanes(h), newLanes(h), newLinks(h)
 	h.wg.Go(h.keeper.run)
 	return h, nil
@@ -126,6 +127,7 @@ func (h *Hub) Close(ctx context.Context) error {
 func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
+	h.excepts.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
 		_ = l.len() // who adds to it has done so: none begins to run any more
 	}

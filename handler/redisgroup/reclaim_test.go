@@ -156,7 +156,8 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-// Who is told of a grant as the context ends is told the one or the other, as is done with the name.
+// Who is told of a grant as the context ends is told the one or the other, as is done with the
+// name.
 func TestGrantAsTheContextEnds(t *testing.T) {
 	h, m, _ := openHeld(t, Config{})
 	soon(t, "it has a lease", func() bool { return Held(h) })

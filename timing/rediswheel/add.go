@@ -69,9 +69,9 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if t.At.IsZero() && t.Delay == 0 {
 		first.Delay = t.Every
 		if t.Cron != "" {
-			now, err := q.client.Time(ctx).Result()
+			now, err := q.now(ctx)
 			if err != nil {
-				return call{}, explain("time", err)
+				return call{}, err
 			}
 			if first.At, err = t.next(now, now); err != nil {
 				return call{}, err
@@ -88,9 +88,9 @@ func (q *Queue) restore(ctx context.Context) error {
 	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
 	}
-	now, err := q.client.Time(ctx).Result()
+	now, err := q.now(ctx)
 	if err != nil {
-		return explain("time", err)
+		return err
 	}
 	tasks := slices.Clone(q.cfg.Repeating)
 	for i := range tasks {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // Status says where a task is.
@@ -142,7 +144,9 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 // Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
 // or not any more, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
-	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
+	result, err := onredis.Answer(ctx, func() ([]byte, error) {
+		return q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
+	})
 	if errors.Is(err, redis.Nil) {
 		return nil, wrap(ErrNotFound, "%q has no result", key)
 	}

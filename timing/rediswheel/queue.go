@@ -134,7 +134,8 @@ func (c *Config) checkRepeating() error {
 }
 
 // A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
-// goroutine. Those with a context wait for Redis: not for a callback of an event loop.
+// goroutine. Those with a context wait for Redis, as long as that allows: not for a callback of an
+// event loop. What was sent before the context ended may happen all the same.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -174,7 +175,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		prefix += fmt.Sprintf("@%d:", c.Options().DB)
 	}
 	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
-	if err := q.checkEviction(ctx); err != nil {
+	if err := onredis.Await(ctx, func() error { return q.checkEviction(ctx) }); err != nil {
 		return nil, err
 	}
 	shards, err := q.settleShards(ctx, cfg.Shards)
@@ -203,10 +204,16 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 		standard = 64
 	}
 	key := q.cfg.Name + ":conf"
-	set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
-	there, err := q.client.Get(ctx, key).Result()
+	there, err := onredis.Answer(ctx, func() (string, error) {
+		set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
+		there, err := q.client.Get(ctx, key).Result()
+		if err != nil {
+			err = cmp.Or(set, err)
+		}
+		return there, err
+	})
 	if err != nil {
-		return 0, explain("open", cmp.Or(set, err))
+		return 0, explain("open", err)
 	}
 	if _, err := fmt.Sscanf(there, layout+"%d", &shards); err != nil || shards < 1 || shards > 1024 {
 		return 0, wrap(ErrConfig, "the key %s holds %q, which is not of this version", key, there)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 //go:embed lua/*.lua
@@ -55,8 +57,8 @@ func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]a
 	return values, errors.Join(errs...)
 }
 
-// evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
-// text: it was restarted, or is a new master.
+// evalAll runs scripts in one pipeline, and waits no longer than ctx. Those that a server does not
+// know are sent again with their text: it was restarted, or is a new master.
 func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
 	cmds := make([]*redis.Cmd, len(calls))
@@ -64,7 +66,13 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	for i, c := range calls {
 		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, failed := pipe.Exec(ctx)
+	var failed error
+	if err := onredis.Await(ctx, func() error { _, failed = pipe.Exec(ctx); return nil }); err != nil {
+		for i, c := range calls {
+			errs[i] = explain(c.script, err)
+		}
+		return values, errs
+	}
 	for i, c := range calls {
 		v, err := cmds[i].Result()
 		switch {
@@ -81,6 +89,12 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		}
 	}
 	return values, errs
+}
+
+// now is the time by Redis' clock.
+func (q *Queue) now(ctx context.Context) (time.Time, error) {
+	now, err := onredis.Answer(ctx, func() (time.Time, error) { return q.client.Time(ctx).Result() })
+	return now, explain("time", err)
 }
 
 // explain makes an error of Redis one of ours.
