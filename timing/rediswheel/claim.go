@@ -89,8 +89,8 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
-// claimed takes claim.lua's answer. It starts what was claimed, each task as a run like this one,
-// or gives it back, and plans when to look at the shard again. It returns how many were claimed.
+// claimed takes claim.lua's answer. It begins a run for each task, like the one given, and plans
+// when to look at the shard again. It returns how many tasks were claimed.
 func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])

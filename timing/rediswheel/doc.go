@@ -4,10 +4,10 @@
 //
 // # Promises
 //
-// At least once: what Add has confirmed is given to a worker when it is due, again if that worker
-// is lost, and again with a back-off if its handler fails, until one attempt succeeds or the task
-// is a dead letter. A handler whose effect must not happen twice uses the key and Task.Occurred to
-// find out.
+// At least once: what Add has confirmed is given to a worker when it is due. It is given again if
+// that worker is lost, or, after a back-off, if its handler fails. That ends when an attempt
+// succeeds or the task is a dead letter. A handler whose effect must not happen twice uses the key
+// and Task.Occurred to find out.
 //
 // Never early, by Redis' clock, which is the only one that counts. A task that Cancel has called
 // Cancelled never starts.

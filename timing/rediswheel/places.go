@@ -4,13 +4,13 @@ import "sync"
 
 // Places are what tasks run in. Runs of several queues in one process can share them, by
 // Config.Places and Config.Weight. A queue that has enough to do gets at least its share, by its
-// weight, and what others do not need. Places that others have taken of it are its own when they
-// give them back. Places may be used from any goroutine.
+// weight, and what others do not need. What others have of its share comes back when their tasks
+// end. A share of less than one place is a turn. Places may be used from any goroutine.
 type Places struct {
 	lock   sync.Mutex
 	total  int
 	weight int     // of all shares
-	turn   float64 // of the share that took places last
+	turn   float64 // of the shares that took places, the highest: newcomers begin with it
 	shares map[*share]struct{}
 }
 
@@ -27,7 +27,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
-	turn   float64       // those with a lower one come first; runs put it off
+	turn   float64       // what has run in its places, by its weight: the lowest comes first
 	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
@@ -52,9 +52,9 @@ func (s *share) leave() {
 // right is how many places the share has a right to.
 func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
-// take takes up to n places: of those that are free, all but those that others want who have less
-// than their right. Of its own right, it takes all but what others want whose turn is before. A
-// share that gets fewer than n is hungry until the next call.
+// take takes up to n places. It leaves those that hungry shares want which have less than their
+// right; within its own right, only for those of them whose turn is before. A share that gets fewer
+// than n is hungry until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -18,7 +18,7 @@ type run struct {
 	shard  int
 	task   Task
 	token  string                  // of the claim
-	until  time.Duration           // the end of its lease, as far as the worker knows
+	until  time.Duration           // the end of its lease on the worker's clock, or before
 	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
@@ -35,12 +35,12 @@ type end struct {
 // redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
-// begin starts the handler of a run, unless the worker stops.
+// begin starts the handler of a run, unless the worker stops or the lease has ended.
 func (w *worker) begin(r *run, record string) {
 	w.runs[r] = struct{}{}
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
-	if w.stopping || w.now() >= r.until { // the answer may have been on its way for long
+	if w.stopping || w.now() >= r.until { // Redis' answer may have taken longer than the lease
 		r.end = end{what: "release", at: r.task.Due.UnixMilli()}
 		w.ended = append(w.ended, r)
 		return
@@ -167,8 +167,8 @@ func (w *worker) tell() {
 	w.ended = nil
 }
 
-// extend extends the leases of all runs. Where that did not succeed for a whole lease, another
-// worker may have the task.
+// extend extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
+// another worker may have its task.
 func (w *worker) extend() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {
