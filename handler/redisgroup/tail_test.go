@@ -8,7 +8,7 @@ func TestTailEndsAtAGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &room{hub: &Hub{cfg: cfg}, place: place{kind: orderedRoom}}
+	r := &room{hub: &Hub{cfg: cfg, node: "me"}, place: place{kind: orderedRoom}}
 	o := &r.order
 	before, behind := Position{1, 8}, Position{2, 4}
 	j := new(joining)
