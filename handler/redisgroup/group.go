@@ -82,7 +82,8 @@ func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
 	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
 		return h.publish(o)
 	}
-	_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // fails when closed
+	forget := 2 * min(h.cfg.PublishTimeout, math.MaxInt64/2)
+	_ = h.excepts.Set(o.seq, ref, forget) // fails once the Hub is closed
 	err := h.publish(o)
 	if err != nil {
 		h.excepted(o.seq)

@@ -26,6 +26,7 @@ type link struct {
 	mu      sync.Mutex               // taken after a room's
 	sub     *redis.PubSub            // nil: there is none, or it has failed
 	asked   map[string]*subscription // by channel
+	answers int                      // that are still to come; nothing more is asked for before
 	touched map[string]struct{}      // channels that have to be compared
 }
 
@@ -41,8 +42,8 @@ func newLinks(h *Hub) []*link {
 
 // A subscription is what Redis was asked for.
 type subscription struct {
-	on      bool // or off
-	answers int  // that are still to come
+	on       bool // or off
+	answered bool
 }
 
 const (
@@ -120,7 +121,7 @@ func (l *link) session() (err error) {
 	}
 	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
-	l.sub, l.asked, l.touched = sub, make(map[string]*subscription), make(map[string]struct{})
+	l.sub, l.asked, l.touched, l.answers = sub, make(map[string]*subscription), make(map[string]struct{}), 0
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
 		if r.bucket == l.bucket {
@@ -156,7 +157,7 @@ func (l *link) end(err error) {
 	for channel, s := range asked {
 		if r := l.hub.find(channel); r != nil {
 			r.lostSubscription()
-			if s.answers > 0 && isDenied(err) {
+			if !s.answered && isDenied(err) {
 				r.deny(err)
 			}
 		}
@@ -194,29 +195,28 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
 	return inBatches(ctx, on, subscribe)
 }
 
-// differences returns which channels are to be subscribed to, and which not any more.
+// differences returns which channels are to be subscribed to, and which not any more: nothing as
+// long as answers are still to come.
 func (l *link) differences() (on, off []string) {
 	l.mu.Lock()
+	if l.answers > 0 {
+		l.mu.Unlock()
+		return nil, nil
+	}
 	touched := l.touched
 	l.touched = make(map[string]struct{})
 	l.mu.Unlock()
 	for channel := range touched {
 		wanted := l.hub.find(channel) != nil // what changes later is touched again
 		l.mu.Lock()
-		s := l.asked[channel]
-		if s == nil {
-			s = &subscription{}
-		}
-		switch {
-		case wanted:
+		if s := l.asked[channel]; wanted {
 			on = append(on, channel)
-		case s.on:
+			l.asked[channel] = &subscription{on: true}
+			l.answers++
+		} else if s != nil && s.on {
 			off = append(off, channel)
-		}
-		if wanted || s.on {
-			s.on = wanted
-			s.answers++
-			l.asked[channel] = s
+			l.asked[channel] = &subscription{}
+			l.answers++
 		}
 		l.mu.Unlock()
 	}
@@ -243,13 +243,16 @@ func (l *link) answered(channel string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.asked[channel]
-	if s == nil || s.answers == 0 {
+	if s == nil || s.answered {
 		return false
 	}
-	s.answers--
+	s.answered = true
+	if l.answers--; l.answers == 0 && len(l.touched) > 0 {
+		signal(l.wake)
+	}
 	_, again := l.touched[channel]
 	switch {
-	case s.answers > 0 || again: // there is more to come
+	case again: // it will be asked for once more
 	case !s.on:
 		delete(l.asked, channel)
 	case r != nil:
