@@ -54,7 +54,7 @@ func (k *keeper) post(q question) *question {
 func (q *question) queue() {
 	h := q.keeper.hub
 	o := &outgoing{place: place{bucket: h.keys.buckets}, op: opAsk, ask: q, bounded: q.op == "claim"}
-	if err := h.ask(o); err != nil {
+	if err := h.asking[o.bucket].add(o); err != nil {
 		q.refuse(err)
 	}
 }
@@ -100,7 +100,7 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		}
 	case err != nil:
 		k.dirty = true
-		k.renewNow()
+		signal(k.wake)
 	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
 		k.dirty = true
 		return answerError("NOLEASE since it was asked")
@@ -306,7 +306,7 @@ func (k *keeper) tellLost(name string, ho *hold) {
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := onredis.Answer(ctx, func() (string, error) {
-		return h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
+		return h.client.HGet(ctx, h.keys.claims(), name).Result()
 	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil

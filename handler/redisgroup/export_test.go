@@ -16,7 +16,7 @@ func Die(h *Hub) {
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
 	node := h.keeper.name()
-	pipe := h.masters.client.TxPipeline()
+	pipe := h.client.TxPipeline()
 	pipe.ZRem(ctx, h.keys.nodes(), node)
 	pipe.ZAdd(ctx, h.keys.reaping(), redis.Z{Score: 1, Member: node})
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -26,7 +26,7 @@ func DeclareDead(ctx context.Context, h *Hub) {
 
 // Reaped reports whether no dead node is left to be reaped, and h has a life after the first.
 func Reaped(ctx context.Context, h *Hub) bool {
-	n, err := h.masters.client.ZCard(ctx, h.keys.reaping()).Result()
+	n, err := h.client.ZCard(ctx, h.keys.reaping()).Result()
 	return err == nil && n == 0 && h.keeper.name() != h.node+".0"
 }
 
@@ -118,7 +118,7 @@ func SlotMoved(ctx context.Context, h *Hub, room string) error {
 	l := h.links[p.bucket]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.masters.cluster != nil {
+	if h.cluster != nil {
 		return l.sub.SUnsubscribe(ctx, p.channel)
 	}
 	return l.sub.Unsubscribe(ctx, p.channel)

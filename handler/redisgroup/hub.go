@@ -29,8 +29,10 @@ const nodeLen = 12
 type Hub struct {
 	cfg     Config
 	keys    keys
-	node    string // this Hub, as a publisher
-	masters *masters
+	node    string                // this Hub, as a publisher
+	client  redis.UniversalClient // the user's
+	cluster *redis.ClusterClient  // the same, if it is a cluster
+	command string                // for publishing: in a cluster PUBLISH would go to all masters
 	timers  *timing.Scheduler
 	keeper  *keeper
 	members *loop.Local[memberships]
@@ -72,23 +74,20 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
-	h.told = &zerolog.BurstSampler{Burst: 5, Period: time.Second}
-	h.present = make(map[string]map[string]*presence)
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], told: &zerolog.BurstSampler{Burst: 5, Period: time.Second}}
+	h.rooms, h.present = make(map[string]*room), make(map[string]map[string]*presence)
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
-	if h.masters, err = newMasters(h, client); err != nil {
-		h.cancel()
+	if err := h.use(client); err != nil {
 		return nil, err
 	}
-	if err := h.masters.check(ctx); err != nil {
+	if err := h.check(ctx); err != nil {
 		if !cfg.Lazy {
-			h.cancel()
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.excepts = timing.NewKeyed[uint64, loop.Ref](timing.KeyedConfig{Tick: 100 * time.Millisecond}, nil)
 	h.publishing, h.asking, h.links = newLanes(h), newLanes(h), newLinks(h)
@@ -141,14 +140,11 @@ func (h *Hub) stop(ctx context.Context) {
 // publish queues what is published, or tells of a user.
 func (h *Hub) publish(o *outgoing) error {
 	err := h.publishing[o.bucket].add(o)
-	if err == ErrQueueFull && o.message() {
+	if err == ErrQueueFull && o.isMessage() {
 		h.count(&h.stats.Refused)
 	}
 	return err
 }
-
-// ask queues a question.
-func (h *Hub) ask(o *outgoing) error { return h.asking[o.bucket].add(o) }
 
 // queued returns how much waits to be published, or is under way.
 func (h *Hub) queued() (n int) {

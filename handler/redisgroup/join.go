@@ -70,7 +70,7 @@ func (r *room) begin(j *joining) {
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.state, j.at = joinReading, r.order.last
-	if err := r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: j, deadline: j.until}); err != nil {
+	if err := r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: j, deadline: j.until}); err != nil {
 		r.refuse(j, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
 	hub     *Hub
-	wake    chan struct{}
-	reaping atomic.Bool // a dead node
+	wake    chan struct{} // has a token when the lease is to be renewed at once
+	reaping atomic.Bool   // a dead node
 
 	mu          sync.Mutex
 	incarnation int
@@ -38,9 +38,6 @@ func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.
 
 // sure reports whether there was a lease ever since a term began. k.mu is held.
 func (k *keeper) sure(term int) bool { return term == k.term && time.Now().Before(k.until) }
-
-// renewNow renews the lease at once.
-func (k *keeper) renewNow() { signal(k.wake) }
 
 // Times of the keeper.
 const (
@@ -79,7 +76,7 @@ func (k *keeper) run() {
 
 // touch keeps the streams of rooms that have members here.
 func (k *keeper) touch(ctx context.Context) error {
-	pipe := k.hub.masters.client.Pipeline()
+	pipe := k.hub.client.Pipeline()
 	for _, r := range k.hub.all() {
 		if r.kind == orderedRoom {
 			pipe.PExpire(ctx, r.key, k.hub.cfg.HistoryTime)
@@ -99,7 +96,7 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
-	answer, err := leaseScript.Run(ctx, h.masters.client, keys,
+	answer, err := leaseScript.Run(ctx, h.client, keys,
 		node, h.cfg.Lease.Milliseconds(), leased, reapClaim.Milliseconds(), ever).Slice()
 	if err != nil {
 		return 0, err
@@ -116,13 +113,15 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if k.leasedSince(began, int(names)) {
-		h.reassertAll()
+		for _, r := range h.all() {
+			h.reassert(r.place)
+		}
 	}
 	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another does, after reapClaim
 		h.wg.Go(func() {
 			h.report(k.reap(ctx, dead))
 			k.reaping.Store(false)
-			k.renewNow() // there may be more
+			signal(k.wake) // there may be more
 		})
 	}
 	return time.Duration(expires) * time.Millisecond, nil
@@ -157,7 +156,7 @@ func (k *keeper) rejoin(dead string) {
 	k.incarnation++
 	k.term++
 	k.dirty, k.until = true, time.Time{}
-	k.renewNow()
+	signal(k.wake)
 	k.hub.cfg.Logger.Warn().
 		Msg("redisgroup: this node was declared dead or forgotten; telling again who is here")
 }
@@ -166,7 +165,7 @@ func (k *keeper) rejoin(dead string) {
 // can be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	pipe := h.masters.client.Pipeline()
+	pipe := h.client.Pipeline()
 	rooms := make([]*redis.StringSliceCmd, h.keys.buckets)
 	for bucket := range rooms {
 		pipe.Set(ctx, h.keys.tombstone(bucket, dead), 1, time.Hour)
@@ -182,7 +181,7 @@ func (k *keeper) reap(ctx context.Context, dead string) error {
 			}
 		}
 	}
-	return forgetScript.Run(ctx, h.masters.client, []string{
+	return forgetScript.Run(ctx, h.client, []string{
 		h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping(),
 	}, dead).Err()
 }
@@ -198,7 +197,7 @@ func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 	for {
 		from := h.node + ":" + strconv.FormatUint(h.seq.Add(1), 10)
 		args := append(h.streamArgs(), room, from, reapUsers)
-		left, err := reapScript.Run(ctx, h.masters.client, keys, args...).Int()
+		left, err := reapScript.Run(ctx, h.client, keys, args...).Int()
 		if err != nil || left == 0 {
 			return err
 		}

@@ -1,6 +1,10 @@
 package redisgroup
 
-import "github.com/loopwheel/loopwheel/internal/onredis"
+import (
+	"strconv"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
+)
 
 // clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided, each with a
 // connection for its subscriptions: enough for some tens of masters.
@@ -31,8 +35,11 @@ type keys struct {
 	tags     []string // by bucket, the last one that of the nodes: what its keys share
 }
 
-func newKeys(prefix, database string, buckets int) keys {
-	k := keys{database: database, buckets: buckets}
+func newKeys(prefix string, database, buckets int) keys {
+	k := keys{buckets: buckets}
+	if database != 0 {
+		k.database = strconv.Itoa(database)
+	}
 	for bucket := range buckets {
 		k.tags = append(k.tags, "{"+onredis.Tag(prefix+":", bucket, buckets)+"}")
 	}

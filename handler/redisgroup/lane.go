@@ -61,8 +61,8 @@ func (o *outgoing) size() int64 {
 	return int64(n)
 }
 
-// message reports whether somebody has said o, who is told if it cannot be queued.
-func (o *outgoing) message() bool { return o.op <= opOrdered }
+// isMessage reports whether somebody has said o, who is told if it cannot be queued.
+func (o *outgoing) isMessage() bool { return o.op <= opOrdered }
 
 const (
 	maxBatch      = 512
@@ -170,8 +170,7 @@ func (l *lane) take() (batch []*outgoing) {
 		}
 	}
 	batch = slices.Clone(l.items[:n])
-	clear(l.items[:n])
-	if l.items = l.items[n:]; len(l.items) == 0 {
+	if l.items = slices.Delete(l.items, 0, n); len(l.items) == 0 {
 		l.items = nil
 	}
 	l.running, l.flight = n > 0, n
@@ -244,7 +243,7 @@ func (l *lane) giveUp(late []*outgoing) {
 	for _, o := range late {
 		err := ErrTimeout
 		switch {
-		case o.message() && o.unclear:
+		case o.isMessage() && o.unclear:
 			err = ErrUncertain
 		case l.hub.ctx.Err() != nil:
 			err = ErrClosed
@@ -254,7 +253,7 @@ func (l *lane) giveUp(late []*outgoing) {
 		}
 		if o.op == opAsk {
 			o.ask.refuse(err)
-		} else if o.message() {
+		} else if o.isMessage() {
 			l.hub.abandon(o, err)
 		}
 	}
@@ -269,7 +268,7 @@ var (
 // each, and all that is for ordered rooms is one. An error is about all of it.
 func (l *lane) exchange(batch []*outgoing) error {
 	ctx := l.hub.ctx
-	client, err := l.hub.masters.master(l.bucket)
+	client, err := l.hub.master(l.bucket)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
@@ -281,7 +280,7 @@ func (l *lane) exchange(batch []*outgoing) error {
 	for _, o := range batch {
 		switch o.op {
 		case opPlain:
-			o.cmd = redis.NewCmd(ctx, l.hub.masters.publish, o.channel, o.data)
+			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
 			_ = pipe.Process(ctx, once{o.cmd}) // it waits for Exec
 		case opAsk:
 			o.cmd = nil
@@ -383,9 +382,9 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		l.whole = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
-		l.hub.keeper.renewNow()
+		signal(l.hub.keeper.wake)
 	case what != refused:
-		l.hub.masters.reload() // its bucket may have gone elsewhere
+		l.hub.reload() // its bucket may have gone elsewhere
 	}
 	for _, o := range items {
 		o.unclear = o.unclear || what == unclear
@@ -404,7 +403,7 @@ const refusedWait = time.Second
 // abandon gives up what Redis has not taken, and says so. Peeks and news of users are tried again
 // after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
-	if o.message() {
+	if o.isMessage() {
 		h.count(&h.stats.Lost)
 	}
 	if o.done != nil {

@@ -63,7 +63,7 @@ func (r *room) read() {
 	o.phase = behind
 	if !o.last.IsZero() && !o.asking {
 		o.asking = true // also if that fails, as the Hub is closed then
-		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
+		_ = r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
 	}
 }
 
@@ -78,12 +78,6 @@ func (r *room) confirmed() {
 func (r *room) renew() {
 	r.order.phase = waiting
 	r.hub.links[r.bucket].touch(r.channel, true)
-}
-
-func (r *room) lostSubscription() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.renew()
 }
 
 // peeked is told where the stream stood before anything that was published since the room was held.
@@ -213,7 +207,7 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 	p, err := parsePast(r.name, cmd)
 	if err != nil && classify(err) == refused {
 		r.hub.report(&LostError{Room: r.name, Err: err})
-		r.hub.after(refusedWait, func() { _ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: q}) })
+		r.hub.after(refusedWait, func() { _ = r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: q}) })
 		return nil
 	}
 	if err != nil {

@@ -68,14 +68,14 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 // a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	return onredis.Answer(ctx, func() ([]string, error) {
-		return o.hub.masters.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
+		return o.hub.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 	})
 }
 
 // Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
 	n, err := onredis.Answer(ctx, func() (int64, error) {
-		return o.hub.masters.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
+		return o.hub.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
 	})
 	return int(n), err
 }

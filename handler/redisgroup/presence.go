@@ -84,10 +84,3 @@ func (h *Hub) reassert(at place) {
 		h.tell(at, user)
 	}
 }
-
-// reassertAll does it for all rooms.
-func (h *Hub) reassertAll() {
-	for _, r := range h.all() {
-		h.reassert(r.place)
-	}
-}

@@ -40,7 +40,7 @@ func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
 
 // streamArgs are the arguments of scripts that say how streams are written, see append.lua.
 func (h *Hub) streamArgs() []any {
-	return []any{h.masters.publish, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
+	return []any{h.command, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
 // publishArgs are those of publish.lua for what is to be told. The number of the command is larger
@@ -70,7 +70,7 @@ func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
 				sign = "+"
 			}
 			keys = append(keys, k.members(o.place, l.node), k.users(o.place), k.tombstone(l.bucket, l.node), k.joined(l.bucket, l.node))
-			if hub.masters.cluster == nil {
+			if hub.cluster == nil {
 				keys = append(keys, k.nodes())
 			}
 			args = append(args, sign, o.data, from)

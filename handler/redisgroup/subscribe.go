@@ -54,10 +54,7 @@ const (
 	subscribeLimit = 256
 )
 
-var (
-	errUnasked = errors.New("redisgroup: go-redis has connected again by itself, or Redis has ended a subscription")
-	errMoved   = errors.New("redisgroup: another server has these rooms now")
-)
+var errMoved = errors.New("redisgroup: another server has these rooms now, or go-redis has connected again by itself")
 
 // touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
 // Without a PubSub there is no need: the next one begins with all rooms.
@@ -68,7 +65,6 @@ func (l *link) touch(channel string, wanted bool) {
 	case l.sub == nil:
 	case !wanted && l.asked[channel] == nil:
 		delete(l.touched, channel)
-		return
 	default:
 		l.touched[channel] = struct{}{}
 	}
@@ -88,7 +84,7 @@ func (l *link) run() {
 		if l.hub.ctx.Err() != nil {
 			return
 		}
-		l.hub.masters.reload()
+		l.hub.reload()
 		if time.Since(began) > steady {
 			delays = 0
 		}
@@ -103,7 +99,7 @@ func (l *link) run() {
 
 // session is the life of one PubSub.
 func (l *link) session() (err error) {
-	client, err := l.hub.masters.master(l.bucket)
+	client, err := l.hub.master(l.bucket)
 	if err != nil {
 		return err
 	}
@@ -138,7 +134,7 @@ func (l *link) session() (err error) {
 		case <-l.wake:
 			err = l.ask(ctx, sub)
 		case <-probe.C:
-			if now, unknown := l.hub.masters.master(l.bucket); unknown == nil && now != client {
+			if now, unknown := l.hub.master(l.bucket); unknown == nil && now != client {
 				return errMoved
 			}
 			err = sub.Ping(ctx)
@@ -156,7 +152,9 @@ func (l *link) end(err error) {
 	l.mu.Unlock()
 	for channel, s := range asked {
 		if r := l.hub.find(channel); r != nil {
-			r.lostSubscription()
+			r.mu.Lock()
+			r.renew()
+			r.mu.Unlock()
 			if !s.answered && isDenied(err) {
 				r.deny(err)
 			}
@@ -176,7 +174,7 @@ func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 			l.hub.receive(v.Channel, v.Payload)
 		case *redis.Subscription:
 			if !l.answered(v.Channel) {
-				return errUnasked
+				return errMoved
 			}
 		}
 	}
@@ -185,7 +183,7 @@ func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 // ask asks Redis for what channels need that were touched.
 func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
-	if l.hub.masters.cluster != nil {
+	if l.hub.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
 	}
 	on, off := l.differences()

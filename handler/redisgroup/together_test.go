@@ -61,7 +61,7 @@ func TestTogether(t *testing.T) {
 
 // A message of a plain room that was not taken is not sent again if a later one of its room was.
 func TestOvertaken(t *testing.T) {
-	l := &lane{hub: &Hub{masters: &masters{}, told: &zerolog.BurstSampler{}}}
+	l := &lane{hub: &Hub{told: &zerolog.BurstSampler{}}}
 	sent := func(channel string, err error) *outgoing {
 		o := item(opPlain, channel)
 		o.cmd = redis.NewCmd(t.Context())

@@ -1,0 +1,88 @@
+package redisgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
+)
+
+// use notes on what the Hub is to work.
+func (h *Hub) use(client redis.UniversalClient) error {
+	h.client, h.command = client, "PUBLISH"
+	switch c := client.(type) {
+	case *redis.Client:
+		h.keys = newKeys(h.cfg.Prefix, c.Options().DB, 1)
+	case *redis.ClusterClient:
+		h.cluster, h.command = c, "SPUBLISH"
+		h.keys = newKeys(h.cfg.Prefix, 0, clusterBuckets)
+	default:
+		return fmt.Errorf("redisgroup: a client of type %T; want *redis.Client or *redis.ClusterClient", client)
+	}
+	return nil
+}
+
+// master returns the client of the server that has a bucket, as far as the cluster's client knows.
+func (h *Hub) master(bucket int) (*redis.Client, error) {
+	if h.cluster == nil {
+		return h.client.(*redis.Client), nil
+	}
+	return onredis.Answer(h.ctx, func() (*redis.Client, error) { return h.cluster.MasterForKey(h.ctx, h.keys.tags[bucket]) })
+}
+
+// reload has the cluster's client ask who has which slots. It does not wait.
+func (h *Hub) reload() {
+	if h.cluster != nil {
+		h.cluster.ReloadState(h.ctx)
+	}
+}
+
+// check returns why Redis will not do, or is not there. It warns of one that may delete rooms when
+// its memory is full, of a cluster by one server. All policies but one may: streams expire, so the
+// volatile-* ones take them as well.
+func (h *Hub) check(ctx context.Context) error {
+	return onredis.Await(ctx, func() error {
+		if err := h.client.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		if h.cluster != nil {
+			info, err := h.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
+			if err != nil {
+				return err
+			}
+			if len(info) != 1 || info[0] == nil {
+				return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // for a warning only
+		defer cancel()
+		if policy, _ := onredis.Evicts(ctx, h.client); policy != "" {
+			h.cfg.Logger.Warn().Str("policy", policy).
+				Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
+		}
+		return nil
+	})
+}
+
+// signal puts a token into c, if there is none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// A backoff counts tries. next is how long to wait before the next one: longer each time, and
+// spread.
+type backoff int
+
+func (b *backoff) next() time.Duration {
+	d := min(time.Second, 20*time.Millisecond<<min(*b, 10))
+	*b++
+	return d/2 + rand.N(d)
+}
