@@ -1,9 +1,8 @@
 package codec
 
 import (
+	"bytes"
 	"fmt"
-	"strings"
-	"unsafe"
 
 	"github.com/loopwheel/loopwheel/internal/length"
 )
@@ -47,7 +46,7 @@ func (c Delimiter) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 	}
 	// A delimiter that was not whole last time may have begun in the last bytes seen.
 	from := max(0, seen-len(c.Delim)+1)
-	i := c.index(data[from:])
+	i := bytes.Index(data[from:], []byte(c.Delim))
 	end := from + i
 	if i < 0 {
 		end = len(data) - len(c.Delim) + 1 // the first place where one may still begin
@@ -61,12 +60,6 @@ func (c Delimiter) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 	return end + len(c.Delim), data[:end:end], nil
 }
 
-// index finds the delimiter in b. The string made of b lives for this search only: bytes.Index
-// would want Delim converted for each.
-func (c Delimiter) index(b []byte) int {
-	return strings.Index(unsafe.String(unsafe.SliceData(b), len(b)), c.Delim)
-}
-
 // AppendFrame appends the frame and its delimiter. A frame is ErrMalformed if the peer would find a
 // delimiter in it, or one that its last bytes and the delimiter's first make together.
 func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
@@ -78,7 +71,7 @@ func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	start := len(dst)
 	dst = append(append(dst, frame...), c.Delim...)
-	if c.index(dst[start:]) != len(frame) {
+	if bytes.Index(dst[start:], []byte(c.Delim)) != len(frame) {
 		return dst[:start], fmt.Errorf("%w: a frame that contains the delimiter %q", ErrMalformed, c.Delim)
 	}
 	return dst, nil

@@ -15,16 +15,16 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/address"
-	"github.com/loopwheel/loopwheel/loop/internal/defaults"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
-	if err := defaults.Fill("Server", s); err != nil {
+	if err := defaults.Fill("loop: Server", s); err != nil {
 		return err
 	}
 	switch {
@@ -102,7 +102,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
-	err := defaults.Fill(field, &l)
+	err := defaults.Fill("loop: "+field, &l)
 	switch {
 	case err != nil:
 		return nil, err
@@ -126,7 +126,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP
 	}
-	if err = defaults.Fill(field+".TCP", &ln.tcp); err != nil {
+	if err = defaults.Fill("loop: "+field+".TCP", &ln.tcp); err != nil {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {

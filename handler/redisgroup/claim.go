@@ -1,9 +1,9 @@
 package redisgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -18,204 +19,187 @@ import (
 type hold struct {
 	owner string
 	token uint64
-	term  int                    // of the keeper, in which Redis has said that it is ours
-	by    map[*claimant]struct{} // nil is Claim, until it is released; others are ClaimFor, until they leave
+	term  int         // of the keeper, in which Redis has said that it is ours
+	by    []*claimant // nil is Claim, until it is released; others are ClaimFor, until they leave
 }
 
 // A claimant is a connection that has claimed a name.
 type claimant struct {
 	ref  loop.Ref
 	then func(c *loop.Conn, err error)
-	gone bool // guarded by the keeper's mu
 }
 
 // A question is a call of claim.lua, on the lane of the nodes: answers come in the order of
-// questions. The keeper's mu guards it.
+// questions, and so each says what Redis has of all that was asked before. The keeper's mu guards
+// it.
 type question struct {
 	keeper          *keeper
 	op, name, owner string
-	token           uint64
-	by              *claimant // of a claim: the connection, if it is for one
-	again           bool      // of a claim: of a name that the process has, and Redis has not
+	token           uint64 // of the grant; of a new claim the newest that was seen
 
-	node      string // who asks, and
-	term      int    // in which term
-	abandoned bool   // nobody waits for the answer
-	got       uint64
-	err       error
-	done      chan struct{} // closed when it is answered
+	ctx  context.Context // of a new claim: nobody wants the name once that has ended
+	by   *claimant       // of a new claim: the connection, if it is for one
+	term int             // of the keeper, when it was asked
+	done chan error      // gets the answer
 }
 
-// post asks Redis. k.mu is held.
-func (k *keeper) post(q question) (*question, error) {
-	q.keeper, q.done = k, make(chan struct{})
-	err := q.queue()
-	if err == nil {
-		k.asked++
+// post has Redis asked. k.mu is held.
+func (k *keeper) post(q question) *question {
+	q.keeper, q.done = k, make(chan error, 1)
+	q.queue()
+	return &q
+}
+
+// queue bounds new claims, as anybody may claim a name.
+func (q *question) queue() {
+	h := q.keeper.hub
+	o := &outgoing{place: place{bucket: h.keys.buckets}, op: opAsk, ask: q, bounded: q.op == "claim"}
+	if err := h.ask(o); err != nil {
+		q.refuse(err)
 	}
-	return &q, err
 }
 
-func (q *question) queue() error {
-	keys := &q.keeper.hub.keys
-	fresh := q.op == "claim" && !q.again // anybody may claim a name
-	return q.keeper.hub.ask(&outgoing{place: place{bucket: keys.buckets}, op: opAsk, ask: q, bounded: fresh})
-}
-
-func (q *question) void() bool { return false }
+func (q *question) void() bool { return q.op == "claim" && q.ctx.Err() != nil }
 
 func (q *question) command() (*script, []string, []any) {
 	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	q.node, q.term = k.nameLocked(), k.term
-	keys := &k.hub.keys
-	return claimScript, []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
-		[]any{q.op, q.node, q.name, q.owner, q.token, q.again}
+	q.term = k.term
+	keys, node := &k.hub.keys, k.nameLocked()
+	return claimScript, []string{
+		keys.claims(), keys.nodes(), keys.claimed(node), keys.counts(), keys.token(), keys.loss(),
+	}, []any{q.op, node, q.name, q.owner, q.token}
 }
 
+func (q *question) refuse(err error) { q.done <- err }
+
 // answered takes the answer to q, or has it asked again: when there is a lease, with the newer
-// token, or when the loss is over.
+// token, or when the loss is over. Without an answer a list will tell what Redis has.
 func (q *question) answered(cmd *redis.Cmd) error {
 	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := cmd.Err()
-	value := uint64(0)
-	if err != nil {
-		_, text, _ := strings.Cut(err.Error(), " ")
-		value, _ = strconv.ParseUint(text, 10, 64)
+	value, err := cmd.Uint64()
+	var listed []string
+	if q.op == "list" {
+		listed, err = cmd.StringSlice()
 	}
-	switch {
+	switch stale := redis.HasErrorPrefix(err, "STALE"); {
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		return err
-	case redis.HasErrorPrefix(err, "STALE") && !q.again:
-		q.token = value
+	case stale && q.op == "claim":
+		q.token = number(err)
 		return err
 	case redis.HasErrorPrefix(err, "LOST"):
-		k.hub.after(time.Duration(value)*time.Millisecond+keepSlack, func() {
-			if err := q.queue(); err != nil {
-				q.refuse(err)
-			}
-		})
+		k.hub.after(time.Duration(number(err))*time.Millisecond+keepSlack, q.queue)
 		return nil
+	case stale: // its owner has claimed it in another process since
+		if ho := k.held[q.name]; ho != nil && ho.token == q.token {
+			delete(k.held, q.name)
+		}
+	case err != nil:
+		k.dirty = true
+		k.renewNow()
+	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
+		k.dirty = true
+		return answerError("NOLEASE since it was asked")
+	case q.op == "list":
+		k.compare(q.term, listed)
+	case q.op != "release":
+		err = k.settle(q, value)
+	case value == 0:
+		err = ErrTaken
 	}
-	k.asked--
-	q.err = err
-	if q.op == "list" {
-		q.err = k.compare(q, cmd)
-	} else {
-		q.got, q.err = cmd.Uint64()
-	}
-	k.settle(q)
-	close(q.done)
+	q.done <- err
 	return nil
 }
 
-func (q *question) refuse(err error) {
-	cmd := redis.NewCmd(q.keeper.hub.ctx)
-	cmd.SetErr(err)
-	_ = q.answered(cmd)
+// number returns the number after the code of an error.
+func number(err error) uint64 {
+	_, text, _ := strings.Cut(err.Error(), " ")
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
 }
 
-// settle does what an answer says. Where there is none a list of what Redis has will tell. k.mu is
-// held.
-func (k *keeper) settle(q *question) {
+// settle notes what a claim was granted: 0, if the name is another's. It returns what a new claim
+// is told. k.mu is held.
+func (k *keeper) settle(q *question, token uint64) (err error) {
 	ho := k.held[q.name]
-	switch {
-	case redis.HasErrorPrefix(q.err, "STALE"): // its owner has claimed it in another process since
-		if ho != nil && ho.token == q.token {
-			delete(k.held, q.name)
-		}
-	case q.err != nil:
-		k.dirty = true
-		k.renewNow()
-	case q.op == "claim" && q.got > 0:
-		k.granted(q)
-	case q.op == "claim" && ho != nil && ho.owner == q.owner:
+	if ho != nil && (ho.owner == q.owner) != (token > 0) { // it is not whose it was
 		delete(k.held, q.name)
 		k.tellLost(q.name, ho)
+		ho = nil
 	}
-}
-
-// granted notes what a claim was granted. k.mu is held.
-func (k *keeper) granted(q *question) {
-	k.newest = max(k.newest, q.got)
-	ho := k.held[q.name]
-	if ho == nil || ho.owner != q.owner {
-		if ho != nil {
-			k.tellLost(q.name, ho)
-		}
-		ho = &hold{owner: q.owner, by: make(map[*claimant]struct{})}
+	if token == 0 {
+		return ErrTaken
+	}
+	if ho == nil {
+		ho = &hold{owner: q.owner}
 		k.held[q.name] = ho
 	}
-	ho.token, ho.term = q.got, q.term
-	if !q.again && !q.abandoned && (q.by == nil || !q.by.gone) {
-		ho.by[q.by] = struct{}{}
+	ho.token, ho.term, k.newest = token, q.term, max(k.newest, token)
+	if q.op == "claim" {
+		if err = q.ctx.Err(); err == nil && !slices.Contains(ho.by, q.by) {
+			ho.by = append(ho.by, q.by)
+		}
 	}
 	k.endUnclaimed(q.name, ho)
+	return err
 }
 
 // endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
 func (k *keeper) endUnclaimed(name string, ho *hold) {
 	if len(ho.by) == 0 {
-		delete(k.held, name)
-		_, _ = k.post(question{op: "release", name: name, owner: ho.owner, token: ho.token}) // Close gives all back
+		k.giveBack(name, ho)
 	}
 }
 
+// giveBack gives a name back. k.mu is held.
+func (k *keeper) giveBack(name string, ho *hold) *question {
+	delete(k.held, name)
+	return k.post(question{op: "release", name: name, owner: ho.owner, token: ho.token})
+}
+
 // compare makes Redis and this process agree on names: what only Redis has is given back, and what
-// only the process has is claimed again. cmd lists names and values, see claim.lua. k.mu is held.
-func (k *keeper) compare(q *question, cmd *redis.Cmd) error {
-	listed, err := cmd.StringSlice()
-	if err != nil || q.node != k.nameLocked() || len(listed)%2 != 0 {
-		return errors.Join(errAnswer, err)
+// only the process has is claimed again. listed is what Redis had in a term of the keeper. k.mu is
+// held.
+func (k *keeper) compare(term int, listed []string) {
+	if term != k.term { // there will be another list
+		return
 	}
 	there := make(map[string]bool)
-	for pair := range slices.Chunk(listed, 2) {
-		name := pair[0]
-		_, value, _ := strings.Cut(pair[1], " ")
-		number, owner, _ := strings.Cut(value, " ")
-		token, err := strconv.ParseUint(number, 10, 64)
-		if err != nil {
-			return errors.Join(errAnswer, err)
-		}
+	for entry := range slices.Chunk(listed, 3) {
+		name, owner := entry[0], entry[2]
+		token, _ := strconv.ParseUint(entry[1], 10, 64)
 		if ho := k.held[name]; ho != nil && ho.owner == owner {
-			ho.token, ho.term, there[name] = token, q.term, true
+			ho.token, ho.term, there[name] = token, term, true
 		} else {
-			_, _ = k.post(question{op: "release", name: name, owner: owner, token: token})
+			k.post(question{op: "release", name: name, owner: owner, token: token})
 		}
 	}
 	for name, ho := range k.held {
 		if !there[name] {
-			_, _ = k.post(question{op: "claim", name: name, owner: ho.owner, token: ho.token, again: true})
+			k.post(question{op: "again", name: name, owner: ho.owner, token: ho.token})
 		}
 	}
-	return nil
 }
 
-// wait returns the answer to a question, which is 0 if the name is another's, or that ctx has
-// ended.
+// wait returns the answer to a question, or that ctx has ended before.
 func (k *keeper) wait(ctx context.Context, q *question) error {
-	var err error
 	select {
-	case <-q.done:
+	case err := <-q.done:
+		return err
 	case <-ctx.Done():
-		err = ctx.Err()
 	case <-k.hub.ctx.Done():
-		err = ErrClosed
 	}
-	k.mu.Lock()
+	k.mu.Lock() // an answer that comes from now on finds that nobody waits
 	defer k.mu.Unlock()
 	select {
-	case <-q.done:
-		if q.err == nil && q.got == 0 {
-			return ErrTaken
-		}
-		return q.err
-	default:
-		q.abandoned = true
+	case err := <-q.done:
 		return err
+	default:
+		return cmp.Or(ctx.Err(), ErrClosed)
 	}
 }
 
@@ -239,11 +223,8 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 // claim claims a name for by, or for as long as it is not released if by is nil.
 func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
-	q, err := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, by: by})
+	q := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, ctx: ctx, by: by})
 	k.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	return k.wait(ctx, q)
 }
 
@@ -258,12 +239,8 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 		k.mu.Unlock()
 		return ErrTaken
 	}
-	delete(k.held, name)
-	q, err := k.post(question{op: "release", name: name, owner: owner, token: ho.token})
+	q := k.giveBack(name, ho)
 	k.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	return k.wait(ctx, q)
 }
 
@@ -276,7 +253,7 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
-	if ho == nil || ho.owner != owner || ho.term != k.term || !time.Now().Before(k.until) {
+	if ho == nil || ho.owner != owner || !k.sure(ho.term) {
 		return 0, false
 	}
 	return ho.token, true
@@ -294,37 +271,30 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	by := &claimant{ref: c.Ref(), then: then}
-	c.AfterClose(func(error) { h.keeper.leave(name, by) })
-	return loop.Offload(c, func(ctx context.Context) error { return h.keeper.claim(ctx, name, owner, by) }, then)
+	by := &claimant{c.Ref(), then}
+	c.AfterClose(func(error) { h.keeper.leave(name, owner, by.ref) })
+	return loop.Offload(c, func(ctx context.Context) error {
+		return h.keeper.claim(ctx, name, owner, by)
+	}, then)
 }
 
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
 // has it, too. It does not wait: Redis is told in the background.
-func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
-	k := h.keeper
+func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) { h.keeper.leave(name, owner, c.Ref()) }
+
+// leave ends what a connection has claimed.
+func (k *keeper) leave(name, owner string, ref loop.Ref) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ho := k.held[name]; ho != nil && ho.owner == owner {
-		maps.DeleteFunc(ho.by, func(by *claimant, _ struct{}) bool { return by != nil && by.ref == c.Ref() })
-		k.endUnclaimed(name, ho)
-	}
-}
-
-// leave is called when by has closed.
-func (k *keeper) leave(name string, by *claimant) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	by.gone = true
-	if ho := k.held[name]; ho != nil {
-		delete(ho.by, by)
+		ho.by = slices.DeleteFunc(ho.by, func(by *claimant) bool { return by != nil && by.ref == ref })
 		k.endUnclaimed(name, ho)
 	}
 }
 
 // tellLost tells those who had a name that it is another's. k.mu is held.
 func (k *keeper) tellLost(name string, ho *hold) {
-	for by := range ho.by {
+	for _, by := range ho.by {
 		if by == nil {
 			k.hub.after(0, func() { k.hub.report(&LostError{Room: name, Err: ErrTaken}) })
 		} else {
@@ -335,12 +305,14 @@ func (k *keeper) tellLost(name string, ho *hold) {
 
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
-	held, err := answer(ctx, func() (string, error) { return h.masters.client.HGet(ctx, h.keys.claims(), name).Result() })
-	if errors.Is(err, redis.Nil) {
-		return "", false, nil
-	}
+	held, err := onredis.Answer(ctx, func() (string, error) {
+		return h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
+	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil
+	}
+	if errors.Is(err, redis.Nil) {
+		err = nil
 	}
 	return "", false, err
 }

@@ -1,28 +1,16 @@
 package redisgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/loop"
-)
-
-// Defaults of Config's fields.
-const (
-	DefaultPrefix         = "loopwheel"
-	DefaultHistory        = 1000
-	DefaultHistoryTime    = 24 * time.Hour
-	DefaultLinger         = 2 * time.Second
-	DefaultLease          = 10 * time.Second
-	DefaultPublishTimeout = 30 * time.Second
-	DefaultMaxQueue       = 16 << 20
-	DefaultMaxMessage     = 64 << 10
-	DefaultMaxReplay      = 512 << 10
 )
 
 // MaxName is how many bytes the name of a room or a user may have.
@@ -31,7 +19,7 @@ const MaxName = 256
 // Config is what a Hub is opened with. The zero Config is of use.
 type Config struct {
 	// Prefix begins all keys and channels in Redis, and must not contain braces. "" means
-	// DefaultPrefix.
+	// "loopwheel".
 	Prefix string
 
 	// OneOrder has members of plain rooms in this process get a message when it comes back from
@@ -42,36 +30,42 @@ type Config struct {
 	Lazy bool
 
 	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred
-	// more. 0 means DefaultHistory.
-	History int
+	// more. 0 means 1,000.
+	History int `default:"1000"`
 
-	// HistoryTime is how long an ordered room without members and messages is kept in Redis. 0
-	// means DefaultHistoryTime.
-	HistoryTime time.Duration
+	// HistoryTime is how long an ordered room without members and messages is kept in Redis: a
+	// second at least. 0 means a day.
+	HistoryTime time.Duration `default:"24h" least:"1s"`
 
 	// Linger is how long a process stays subscribed to a room after its last member there has left.
-	// 0 means DefaultLinger.
-	Linger time.Duration
+	// 0 means 2 s.
+	Linger time.Duration `default:"2s"`
 
 	// Lease is how long presence outlives a process that dies. It is renewed three times as often,
-	// for all that the process has at once. 0 means DefaultLease; at least 100 ms.
-	Lease time.Duration
+	// for all that the process has at once. 0 means 10 s; at least 100 ms.
+	Lease time.Duration `default:"10s" least:"100ms"`
 
 	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
-	// away. 0 means DefaultPublishTimeout.
-	PublishTimeout time.Duration
+	// away. 0 means 30 s.
+	PublishTimeout time.Duration `default:"30s" least:"1ms"`
 
-	// MaxQueue is how many bytes of messages may wait for one Redis server, those on their way
-	// included; then Broadcast returns ErrQueueFull, and Stats.Refused counts it. While so much
-	// waits, users who come and go again are not told at all. 0 means DefaultMaxQueue.
-	MaxQueue int
+	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then
+	// Broadcast returns ErrQueueFull, and Stats.Refused counts it. In a cluster the messages of a
+	// hash tag may have their share of it beyond that. While so much waits, users who come and go
+	// again are not told at all. 0 means 16 MiB.
+	MaxQueue int `default:"16777216"`
 
-	// MaxMessage is how long a message may be, in bytes. 0 means DefaultMaxMessage.
-	MaxMessage int
+	// MaxMessage is how long a message may be, in bytes. 0 means 64 KiB.
+	MaxMessage int `default:"65536"`
 
 	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
-	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
-	MaxReplay int
+	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means 512 KiB.
+	MaxReplay int `default:"524288"`
+
+	// Keep is how many messages of a plain room wait for a slow member, as handler.Group.Keep. The
+	// oldest give way to later ones. 0: Server.MaxOutbound closes who is slow. So it does in ordered
+	// rooms, whose members catch up when they come back.
+	Keep int `zero:"no such limit"`
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
 	// called once per entry and process, again if the entry is read again, and for each who joins
@@ -95,22 +89,12 @@ type Config struct {
 
 // withDefaults fills in what is zero, and says what makes no sense.
 func (c Config) withDefaults() (Config, error) {
-	if c.Prefix == "" {
-		c.Prefix = DefaultPrefix
-	}
-	if strings.ContainsAny(c.Prefix, "{}") {
+	if c.Prefix = cmp.Or(c.Prefix, "loopwheel"); strings.ContainsAny(c.Prefix, "{}") {
 		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)
 	}
-	err := errors.Join(
-		fill("HistoryTime", &c.HistoryTime, DefaultHistoryTime, time.Second, math.MaxInt64),
-		fill("Linger", &c.Linger, DefaultLinger, 1, math.MaxInt64),
-		fill("Lease", &c.Lease, DefaultLease, 100*time.Millisecond, math.MaxInt64),
-		fill("PublishTimeout", &c.PublishTimeout, DefaultPublishTimeout, time.Millisecond, math.MaxInt64),
-		fill("History", &c.History, DefaultHistory, 1, math.MaxInt32),
-		fill("MaxQueue", &c.MaxQueue, DefaultMaxQueue, 1, math.MaxInt32),
-		fill("MaxMessage", &c.MaxMessage, DefaultMaxMessage, 1, math.MaxInt32),
-		fill("MaxReplay", &c.MaxReplay, DefaultMaxReplay, 1, math.MaxInt32),
-	)
+	if c.OnGap == nil {
+		c.OnGap = func(conn *loop.Conn, g *Gap) { conn.CloseWithError(g) }
+	}
 	if c.Form == nil {
 		c.Form = func(e Entry) []byte {
 			if e.Kind != Message {
@@ -119,18 +103,8 @@ func (c Config) withDefaults() (Config, error) {
 			return e.Data
 		}
 	}
+	err := defaults.Fill("redisgroup: Config", &c)
 	return c, err
-}
-
-// fill sets a field that is zero, and returns why another value will not do.
-func fill[T int | time.Duration](name string, field *T, zero, least, most T) error {
-	if *field == 0 {
-		*field = zero
-	}
-	if *field < least || *field > most {
-		return fmt.Errorf("redisgroup: Config.%s is %v; it must be from %v to %v", name, *field, least, most)
-	}
-	return nil
 }
 
 // Errors of a Hub. Test for them with errors.Is.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
@@ -74,9 +76,6 @@ type Entry struct {
 	seq  uint64
 }
 
-// kept is what e takes of Config.MaxReplay while it waits for those who join.
-func (e *Entry) kept() int { return len(e.Data) + len(e.User) + 64 }
-
 // change returns who is in the room after e.
 func (e *Entry) change(who []string) []string {
 	i := slices.Index(who, e.User)
@@ -125,20 +124,34 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 	return e, true
 }
 
-// parsePublished reads what append.lua publishes: an entry after its id.
-func parsePublished(room, payload string) (e Entry, ok bool) {
-	id, text, _ := strings.Cut(payload, " ")
-	return parseEntry(room, id, text)
+// A past is what catchup.lua and history.lua have read of a room.
+type past struct {
+	end     Position // of the stream
+	cut     bool     // the oldest entries are missing, as they are too much
+	who     []string // the users in the room
+	entries []Entry
 }
 
-// parseEntries reads entries as scripts return them: id, entry, id, entry.
-func parseEntries(room string, texts []string) (got []Entry, err error) {
-	for pair := range slices.Chunk(texts, 2) {
-		e, ok := parseEntry(room, pair[0], pair[len(pair)-1])
-		if !ok {
-			return nil, errAnswer
-		}
-		got = append(got, e)
+func parsePast(room string, cmd *redis.Cmd) (p past, err error) {
+	texts, err := cmd.StringSlice()
+	if err != nil {
+		return p, err
 	}
-	return got, nil
+	if len(texts) < 3 {
+		return p, errAnswer
+	}
+	end, err := ParsePosition(texts[0])
+	users, e := strconv.Atoi(texts[2])
+	if err != nil || e != nil || users < 0 || len(texts) < 3+users || (len(texts)-users)%2 == 0 {
+		return p, errAnswer
+	}
+	p = past{end: end, cut: texts[1] == "1", who: texts[3 : 3+users : 3+users]}
+	for pair := range slices.Chunk(texts[3+users:], 2) {
+		e, ok := parseEntry(room, pair[0], pair[1])
+		if !ok {
+			return p, errAnswer
+		}
+		p.entries = append(p.entries, e)
+	}
+	return p, nil
 }

@@ -32,7 +32,7 @@ func classify(err error) outcome {
 			return unclear
 		}
 		return refused
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &op) && op.Op == "dial":
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.As(err, &op) && op.Op == "dial":
 		return later
 	}
 	return unclear

@@ -1,30 +1,51 @@
 package redisgroup
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Messages that never come back, as the subscription was lost meanwhile, do not pile up. Those that
-// may still be on their way are kept.
+// Messages that never come back, as the subscription was lost meanwhile, leave nothing behind.
+// Those that may still be on their way are kept.
 func TestExceptsOfLostMessages(t *testing.T) {
-	r := &room{hub: &Hub{cfg: Config{PublishTimeout: time.Hour}}}
-	const each = 100
-	for seq := range uint64(10 * each) {
-		if seq%each == 0 {
-			r.renewAt = time.Time{} // as if an hour had passed
+	down := func(context.Context, string, string) (net.Conn, error) { return nil, errUnsent }
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: down})
+	defer client.Close()
+	cfg := Config{Lazy: true, PublishTimeout: 100 * time.Millisecond, OnError: func(error) {}}
+	h, err := Open(t.Context(), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	r := h.hold(h.keys.place(orderedRoom, "room"))
+	tried := make(chan struct{})
+	onLoop(t, func(c *loop.Conn) {
+		defer close(tried)
+		const n = 100
+		said := time.Now()
+		for range n {
+			o := &outgoing{place: r.place, op: opOrdered, seq: h.seq.Add(1), deadline: said.Add(cfg.PublishTimeout)}
+			if err := h.publishExcept(o, c.Ref()); err != nil {
+				t.Error(err)
+			}
 		}
-		r.except(seq, loop.Ref{})
-	}
-	if n := len(r.excepts[0]) + len(r.excepts[1]); n != 2*each {
-		t.Errorf("%d are kept, want those of two hours", n)
-	}
-	for seq := uint64(8 * each); seq < 10*each; seq++ {
-		r.unexcept(seq)
-	}
-	if n := len(r.excepts[0]) + len(r.excepts[1]); n != 0 {
-		t.Errorf("%d are kept that have come back", n)
+		for time.Since(said) < cfg.PublishTimeout {
+			if kept := Excepts(h); kept != n && time.Since(said) < cfg.PublishTimeout {
+				t.Errorf("%d of %d are kept while they are tried", kept, n)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	<-tried
+	for deadline := time.Now().Add(time.Minute); Excepts(h) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are kept that will never come back", Excepts(h))
+		}
 	}
 }

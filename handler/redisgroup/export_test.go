@@ -8,7 +8,10 @@ import (
 )
 
 // Die ends h as a crash would: nothing is given up.
-func Die(h *Hub) { h.stop(context.Background()) }
+func Die(h *Hub) {
+	h.closed.Store(true)
+	h.stop(context.Background())
+}
 
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
@@ -87,24 +90,16 @@ func Claimed(h *Hub, name string) string {
 
 // Unsettled reports whether h has questions about names under way, or does not know what Redis has.
 func Unsettled(h *Hub) bool {
-	k := h.keeper
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.dirty || k.asked > 0
+	h.keeper.mu.Lock() // so nothing is asked or answered meanwhile
+	defer h.keeper.mu.Unlock()
+	return h.keeper.dirty || h.asking[h.keys.buckets].len() > 0
 }
 
 // ClaimsOf returns the key of all names that are claimed.
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
-func Excepts(h *Hub) (n int) {
-	for _, r := range h.all() {
-		r.mu.Lock()
-		n += len(r.excepts[0]) + len(r.excepts[1])
-		r.mu.Unlock()
-	}
-	return n
-}
+func Excepts(h *Hub) int { return h.excepts.Len() }
 
 // Joining returns how many connections are joining ordered rooms.
 func Joining(h *Hub) (n int) {
@@ -116,36 +111,32 @@ func Joining(h *Hub) (n int) {
 	return n
 }
 
-// SlotMoved does what a cluster does that moves the slot of a plain room away.
-func SlotMoved(h *Hub, room string) {
+// SlotMoved has Redis end the subscription of a plain room unasked, as a cluster does that moves
+// its slot away.
+func SlotMoved(ctx context.Context, h *Hub, room string) error {
 	p := h.keys.place(plainRoom, room)
-	_ = h.masters.link(p.bucket).answered("sunsubscribe", p.channel)
+	l := h.links[p.bucket]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.masters.cluster != nil {
+		return l.sub.SUnsubscribe(ctx, p.channel)
+	}
+	return l.sub.Unsubscribe(ctx, p.channel)
 }
-
-// MovedFor is for how long a room whose slot has moved is not subscribed to again.
-const MovedFor = reloadWait
 
 // Subscriptions returns how many channels are subscribed to, or may have to be.
 func Subscriptions(h *Hub) (n int) {
-	for l := range links(h) {
+	for _, l := range h.links {
 		l.mu.Lock()
-		n += len(l.have)
+		n += len(l.asked)
 		for channel := range l.touched {
-			if l.have[channel] == nil {
+			if l.asked[channel] == nil {
 				n++
 			}
 		}
 		l.mu.Unlock()
 	}
 	return n
-}
-
-func links(h *Hub) map[*link]struct{} {
-	all := make(map[*link]struct{})
-	for b := range h.keys.buckets {
-		all[h.masters.link(b)] = struct{}{}
-	}
-	return all
 }
 
 // Timers returns how much h has to do later.

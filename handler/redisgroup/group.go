@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
@@ -39,36 +40,61 @@ const (
 // plainHead is the length of what precedes the data of a plain message: its kind, node and number.
 const plainHead = 1 + nodeLen + 8
 
-// checkMessage returns why data cannot be published.
-func (h *Hub) checkMessage(data []byte) error {
+// message returns what publishes data behind head bytes, which are still to be written.
+func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) {
 	if len(data) > h.cfg.MaxMessage {
-		return &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
+		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
-	if h.isClosed() {
-		return ErrClosed
+	if h.closed.Load() {
+		return nil, ErrClosed
 	}
-	return nil
+	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
+	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
+	o.data = append(make([]byte, head, head+len(data)), data...)
+	return o, nil
 }
 
 // sayPlain publishes a plain message. Members of this process get it at once, unless
 // Config.OneOrder is set.
 func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
-	if err := h.checkMessage(data); err != nil {
+	o, err := h.message(p, opPlain, plainHead, data)
+	if err != nil {
 		return err
 	}
-	o := &outgoing{place: p, op: opPlain, bounded: true, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(data))}
-	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	o.data = append(append(o.data, kind), h.node...)
-	o.data = append(binary.BigEndian.AppendUint64(o.data, o.seq), data...)
+	o.data[0] = kind
+	copy(o.data[1:], h.node)
+	binary.BigEndian.PutUint64(o.data[1+nodeLen:], o.seq)
 	r := h.find(p.channel)
 	if r != nil && h.cfg.OneOrder {
-		return h.publishExcept(r, o, except)
+		return h.publishExcept(o, except)
 	}
-	err := h.publish(o)
+	err = h.publish(o)
 	if r != nil {
 		err = errors.Join(err, r.deliverPlain(kind, except, data))
 	}
 	return err
+}
+
+// publishExcept queues o, which ref does not get when it comes back. One that is lost never does: so
+// that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under way
+// for as long.
+func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
+	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
+		return h.publish(o)
+	}
+	forget := 2 * min(h.cfg.PublishTimeout, math.MaxInt64/2)
+	_ = h.excepts.Set(o.seq, ref, forget) // fails once the Hub is closed
+	err := h.publish(o)
+	if err != nil {
+		h.excepted(o.seq)
+	}
+	return err
+}
+
+// excepted returns who does not get a message, and forgets it.
+func (h *Hub) excepted(seq uint64) loop.Ref {
+	ref, _ := h.excepts.Remove(seq)
+	return ref
 }
 
 // takePlain delivers what came from Redis.
@@ -76,15 +102,12 @@ func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return
 	}
-	own := string(payload[1:1+nodeLen]) == r.hub.node
 	var except loop.Ref
-	if own {
+	if string(payload[1:1+nodeLen]) == r.hub.node {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		r.mu.Lock()
-		except = r.unexcept(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
-		r.mu.Unlock()
+		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

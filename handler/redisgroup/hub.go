@@ -5,14 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -31,18 +35,24 @@ type Hub struct {
 	keeper  *keeper
 	members *loop.Local[memberships]
 
-	publishing, asking []*lane // by bucket
+	publishing, asking []*lane      // by bucket
+	links              []*link      // by bucket
+	load               atomic.Int64 // bytes that wait for Redis
 
 	seq atomic.Uint64 // of what was published
 
-	statsMu     sync.Mutex
-	stats       Stats
-	errors      int // that were told or dropped since errorsSince
-	errorsSince time.Time
+	excepts *timing.Keyed[uint64, loop.Ref] // who does not get a message of ours, by its number
+
+	presentMu sync.Mutex                      // taken after a room's
+	present   map[string]map[string]*presence // by channel and user
+
+	statsMu sync.Mutex
+	stats   Stats
+	told    *zerolog.BurstSampler // which errors are told
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
-	closed bool
+	closed atomic.Bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -63,34 +73,34 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
-	h.keys = keys{prefix: cfg.Prefix, buckets: 1}
+	h.told = &zerolog.BurstSampler{Burst: 5, Period: time.Second}
+	h.present = make(map[string]map[string]*presence)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
 	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err
 	}
-	h.publishing, h.asking = newLanes(h), newLanes(h)
-	if err := h.masters.start(ctx); err != nil {
+	if err := h.masters.check(ctx); err != nil {
 		if !cfg.Lazy {
-			h.stop(ctx)
+			h.cancel()
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
+	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
+	h.excepts = timing.NewKeyed[uint64, loop.Ref](timing.KeyedConfig{Tick: 100 * time.Millisecond}, nil)
+	h.publishing, h.asking, h.links = newLanes(h), newLanes(h), newLinks(h)
 	h.wg.Go(h.keeper.run)
 	return h, nil
 }
 
-// pause waits, and reports false if the Hub was closed meanwhile.
-func (h *Hub) pause(d time.Duration) bool {
+// pause waits, unless the Hub is closed.
+func (h *Hub) pause(d time.Duration) {
 	select {
 	case <-h.ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
 }
 
@@ -98,17 +108,13 @@ func (h *Hub) pause(d time.Duration) bool {
 // as long as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told
 // ErrClosed. Connections are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
+	if h.closed.Swap(true) {
 		return nil
 	}
-	h.closed = true
-	h.mu.Unlock()
 	for h.queued() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	err := await(ctx, func() error { return h.keeper.resign(ctx) })
+	err := onredis.Await(ctx, func() error { return h.keeper.resign(ctx) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -119,22 +125,16 @@ func (h *Hub) Close(ctx context.Context) error {
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
 // ctx ends: it returns when the client's timeouts let it, and does nothing more.
 func (h *Hub) stop(ctx context.Context) {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
 	h.cancel()
 	h.timers.Stop()
+	h.excepts.Stop()
 	for _, l := range slices.Concat(h.publishing, h.asking) {
 		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
-	_ = await(ctx, func() error { h.wg.Wait(); return nil })
+	_ = onredis.Await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
-		r.mu.Lock()
-		for j := range r.order.joins {
-			r.refuse(j, ErrClosed)
-		}
-		r.mu.Unlock()
+		r.refuseAll(ErrClosed)
 	}
 }
 
@@ -183,44 +183,42 @@ func (h *Hub) Ordered(name string) (*Ordered, error) {
 func (h *Hub) hold(p place) *room {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed.Load() {
 		return nil
 	}
 	r := h.rooms[p.channel]
 	if r == nil {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
-		if p.kind == orderedRoom {
+		if p.kind != orderedRoom {
+			r.local.Keep = h.cfg.Keep
+		} else {
 			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.masters.link(r.bucket).touch(r.channel, true)
+		h.links[r.bucket].touch(r.channel, true)
 	}
 	r.holders++
 	return r
 }
 
-// release gives back what hold returned.
+// release gives back what hold returned. A room that nobody has held since is dropped then.
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders--; r.holders > 0 || h.closed {
-		return
+	if r.holders--; r.holders == 0 {
+		_ = h.timers.Set("forget "+r.channel, h.cfg.Linger, func() { h.forget(r) })
 	}
-	r.releases++
-	releases := r.releases
-	h.after(h.cfg.Linger, func() { h.forget(r, releases) })
 }
 
-// forget drops a room that had no members since.
-func (h *Hub) forget(r *room, releases int) {
+func (h *Hub) forget(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.releases != releases || h.closed {
+	if r.holders > 0 || h.rooms[r.channel] != r {
 		return
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.masters.link(r.bucket).touch(r.channel, false)
+	h.links[r.bucket].touch(r.channel, false)
 }
 
 // find returns the room with that channel, or nil.
@@ -234,17 +232,7 @@ func (h *Hub) find(channel string) *room {
 func (h *Hub) all() []*room {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	all := make([]*room, 0, len(h.rooms))
-	for _, r := range h.rooms {
-		all = append(all, r)
-	}
-	return all
-}
-
-func (h *Hub) isClosed() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.closed
+	return slices.Collect(maps.Values(h.rooms))
 }
 
 // receive takes what came from Redis.
@@ -253,7 +241,8 @@ func (h *Hub) receive(channel, payload string) {
 	switch r := h.find(channel); {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
-		if e, ok := parsePublished(r.name, payload); ok {
+		id, text, _ := strings.Cut(payload, " ") // see append.lua
+		if e, ok := parseEntry(r.name, id, text); ok {
 			e.msg = h.form(e)
 			r.take(e)
 		}
@@ -294,23 +283,10 @@ func (h *Hub) count(field *uint64) {
 	h.statsMu.Unlock()
 }
 
-// errorsPerSecond is how many errors are told at most.
-const errorsPerSecond = 5
-
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	h.statsMu.Lock()
-	if now := time.Now(); now.Sub(h.errorsSince) > time.Second {
-		h.errorsSince, h.errors = now, 0
-	}
-	h.errors++
-	many := h.errors > errorsPerSecond
-	h.statsMu.Unlock()
 	switch {
-	case many:
+	case err == nil, errors.Is(err, context.Canceled), !h.told.Sample(zerolog.WarnLevel):
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
@@ -322,51 +298,11 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local    handler.Group
-	holders  int // members, and those who are joining; guarded by hub.mu
-	releases int // how often the last of them has gone; guarded by hub.mu
+	local   handler.Group
+	holders int // members, and those who are joining; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 
-	mu      sync.Mutex
-	excepts [2]map[uint64]loop.Ref // by message of ours: who does not get it when it comes back; the newer first
-	renewAt time.Time              // the older are forgotten then
-	users   map[string]*presence   // by user, in ordered rooms
-	untold  bool                   // Redis will be told of them
-	order   order
-}
-
-// publishExcept queues o, which ref does not get when it comes back to r.
-func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
-	if r == nil || ref == (loop.Ref{}) {
-		return h.publish(o)
-	}
-	r.mu.Lock() // until ref is noted, nobody takes what comes back
-	defer r.mu.Unlock()
-	err := h.publish(o)
-	if err == nil {
-		r.except(o.seq, ref)
-	}
-	return err
-}
-
-// except notes who does not get a message, for the time in which it may be published: one that is
-// lost, or whose subscription is, never comes back. r.mu is held.
-func (r *room) except(seq uint64, ref loop.Ref) {
-	if now := time.Now(); now.After(r.renewAt) {
-		r.excepts = [2]map[uint64]loop.Ref{make(map[uint64]loop.Ref), r.excepts[0]}
-		r.renewAt = now.Add(r.hub.cfg.PublishTimeout)
-	}
-	r.excepts[0][seq] = ref
-}
-
-// unexcept returns who does not get a message, and forgets it. r.mu is held.
-func (r *room) unexcept(seq uint64) (ref loop.Ref) {
-	for _, excepts := range r.excepts {
-		if except, ok := excepts[seq]; ok {
-			delete(excepts, seq)
-			ref = except
-		}
-	}
-	return ref
+	mu    sync.Mutex
+	order order
 }

@@ -1,8 +1,6 @@
 package redisgroup
 
 import (
-	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -40,14 +38,11 @@ type joining struct {
 	gone atomic.Bool // it has left, or closed
 
 	// Guarded by the room's lock.
-	state      joinState
-	tries      int      // that came too late
-	gaps       int      // order.gaps when the past was asked for
-	at         Position // order.last then
-	generation int      // of the room, in which it joins at the earliest
-	upTo       Position // of what was read; the rest is what it was
-	replay     [][]byte
-	arrive     Arrival
+	state  joinState
+	tries  int      // that came too late
+	at     Position // where the room stood when the past was asked for
+	past   []Entry
+	arrive Arrival // Position is where the stream stood when the past was read
 }
 
 // A joinState says how far a joining is.
@@ -65,7 +60,8 @@ func (r *room) begin(j *joining) {
 	defer r.mu.Unlock()
 	o := &r.order
 	if len(o.joins) == 0 {
-		o.joins, o.tailFrom = make(map[*joining]struct{}), o.last
+		o.joins = make(map[*joining]struct{})
+		o.cut(o.last)
 	}
 	o.joins[j] = struct{}{}
 	r.readFor(j)
@@ -73,7 +69,7 @@ func (r *room) begin(j *joining) {
 
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
-	j.state, j.gaps, j.at = joinReading, r.order.gaps, r.order.last
+	j.state, j.at = joinReading, r.order.last
 	if err := r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: j, deadline: j.until}); err != nil {
 		r.refuse(j, err)
 	}
@@ -87,77 +83,53 @@ func (j *joining) command() (*script, []string, []any) {
 		since = j.from.Since.String()
 	}
 	keys := []string{j.room.key, h.keys.users(j.room.place)}
-	return historyScript, keys, append([]any{since, j.from.History, h.cfg.MaxReplay}, h.streamArgs()...)
+	args := []any{since, j.from.History, h.cfg.MaxReplay}
+	return historyScript, keys, append(args, h.streamArgs()...)
 }
 
 // answered takes the past. It is asked for again until that works, unless Redis denies it.
 func (j *joining) answered(cmd *redis.Cmd) error {
-	r := j.room
-	texts, err := cmd.StringSlice()
-	switch {
-	case isDenied(err):
+	p, err := parsePast(j.room.name, cmd)
+	if isDenied(err) {
 		j.refuse(err)
 		return nil
-	case err != nil:
-		return err
-	case len(texts) < 3:
-		return errAnswer
 	}
-	end, err := ParsePosition(texts[0])
-	users, e := strconv.Atoi(texts[2])
-	if err != nil || e != nil || len(texts) < 3+users {
-		return errAnswer
-	}
-	a := Arrival{Who: texts[3 : 3+users : 3+users]}
-	got, err := parseEntries(r.name, texts[3+users:])
 	if err != nil {
 		return err
 	}
-	slices.Reverse(got)
-	got, a.Gap = j.missing(got, end, texts[1] == "1")
-	var replay [][]byte
-	for _, e := range got {
-		replay = r.hub.replayed(replay, e)
-	}
+	r := j.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if j.state != joinReading { // it was refused meanwhile
 		return nil
 	}
-	j.arrive, j.replay, j.upTo, j.state = a, replay, end, joinRead
-	if j.generation == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
-		j.generation = r.order.generation + 1
+	j.arrive = Arrival{Position: p.end, Who: p.who}
+	j.past, j.arrive.Gap = j.missing(p)
+	j.state = joinRead
+	if p.end.Compare(j.from.Since) < 0 || p.end.Compare(j.at) < 0 { // the stream has gone back
+		r.renew()
 	}
 	r.checkJoins()
 	return nil
 }
 
 // missing returns the entries without the one that j has already, and what is missing after that.
-func (j *joining) missing(got []Entry, end Position, cut bool) ([]Entry, *Gap) {
-	since := j.from.Since
+func (j *joining) missing(p past) ([]Entry, *Gap) {
+	since, got := j.from.Since, p.entries
 	if since.IsZero() {
 		return got, nil
 	}
 	if len(got) > 0 && got[0].Position == since {
 		return got[1:], nil
 	}
-	g := &Gap{Room: j.room.name, From: since, To: end, Why: "Redis does not have them any more"}
-	if cut {
+	g := &Gap{Room: j.room.name, From: since, To: p.end, Why: "Redis does not have them any more"}
+	if p.cut {
 		g.Why = "they are too much to be sent at once"
 	}
 	if len(got) > 0 {
 		g.To = got[0].Position
 	}
 	return got, g
-}
-
-// replayed adds to msgs what one who joins gets of e.
-func (h *Hub) replayed(msgs [][]byte, e Entry) [][]byte {
-	e.Replayed = true
-	if msg := h.form(e); msg != nil {
-		msgs = append(msgs, msg)
-	}
-	return msgs
 }
 
 func (j *joining) refuse(err error) {
@@ -174,33 +146,48 @@ func (r *room) refuse(j *joining, err error) {
 	}
 }
 
+// refuseAll tells those who are joining that they cannot.
+func (r *room) refuseAll(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for j := range r.order.joins {
+		r.refuse(j, err)
+	}
+}
+
+// deny tells those who are joining that the room cannot be subscribed to, and Config.OnError.
+func (r *room) deny(err error) {
+	e := &SubscribeError{Room: r.name, Err: err}
+	r.refuseAll(e)
+	r.hub.report(e)
+}
+
 // giveUp ends a joining: it has left. r.mu is not held.
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j.gone.Store(true)
-	r.end(j)
+	r.order.end(j)
 }
 
-// end forgets j, and with the last one the tail. r.mu is held.
-func (r *room) end(j *joining) {
-	o := &r.order
+// end forgets j, and with the last one the tail.
+func (o *order) end(j *joining) {
 	delete(o.joins, j)
 	if len(o.joins) == 0 {
-		o.joins, o.tail, o.tailBytes = nil, nil, 0
+		o.joins = nil
+		o.cut(o.last)
 	}
 }
 
-// keep adds an entry to the tail. The oldest are dropped if they are too much: who needs them reads
-// again. r.mu is held.
+// cut drops the tail up to p: who has not come as far reads again.
+func (o *order) cut(p Position) { o.tail, o.tailBytes, o.tailFrom = nil, 0, p }
+
+// keep adds an entry to the tail, which is dropped if it gets too long. r.mu is held.
 func (r *room) keep(e Entry) {
 	o := &r.order
 	o.tail = append(o.tail, e)
-	o.tailBytes += e.kept()
-	for o.tailBytes > r.hub.cfg.MaxReplay {
-		o.tailFrom = o.tail[0].Position
-		o.tailBytes -= o.tail[0].kept()
-		o.tail = o.tail[1:]
+	if o.tailBytes += len(e.Data) + len(e.User) + 64; o.tailBytes > r.hub.cfg.MaxReplay {
+		o.cut(e.Position)
 	}
 }
 
@@ -219,20 +206,10 @@ func (r *room) checkJoins() {
 	if o.phase != live {
 		return
 	}
-	behind := false
 	for j := range o.joins {
-		switch {
-		case j.state != joinRead:
-		case j.gaps != o.gaps:
-			r.readFor(j)
-		case j.generation > o.generation:
-			behind = true
-		case o.last.Compare(j.upTo) >= 0:
+		if j.state == joinRead && o.last.Compare(j.arrive.Position) >= 0 {
 			r.fire(j)
 		}
-	}
-	if behind {
-		r.renew()
 	}
 }
 
@@ -245,35 +222,36 @@ func (r *room) fire(j *joining) {
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
 // does not reach it, and what is posted from now on comes later.
 func (r *room) arrived(c *loop.Conn, j *joining) {
-	m := r.hub.join(c)
+	h := r.hub
 	r.mu.Lock()
-	if j.gone.Load() {
+	o := &r.order
+	if _, joins := o.joins[j]; !joins || j.state != joinFired { // it has left, or reads again
 		r.mu.Unlock()
 		return
 	}
-	a, replay := j.arrive, j.replay
+	a, past := j.arrive, j.past
 	var tail []Entry
 	if a.Err == nil {
-		o := &r.order
-		got, whole := o.after(j.upTo)
-		if tail = slices.Clone(got); !whole || j.gaps != o.gaps {
+		var whole bool
+		if tail, whole = o.after(a.Position); !whole {
 			if j.tries++; j.tries < maxJoinTries {
 				r.readFor(j)
 				r.mu.Unlock()
 				return
 			}
 			// It gets what follows, and is told.
-			a.Gap = &Gap{Room: r.name, From: j.upTo, To: o.last, Why: "the room is too fast"}
-			tail, replay = nil, nil
+			a.Gap = &Gap{Room: r.name, From: a.Position, To: o.last, Why: "the room is too fast"}
+			tail, past = nil, nil
 		}
 		a.Position = o.last
 		r.local.Join(c)
 	}
-	r.end(j)
+	o.end(j)
 	r.mu.Unlock()
+	m := h.join(c)
 	if a.Err != nil {
 		delete(m.rooms, r)
-		r.hub.release(r)
+		h.release(r)
 		j.then(c, a)
 		return
 	}
@@ -281,7 +259,14 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	for _, e := range tail {
 		a.Who = e.change(a.Who)
 		if e.Position.Compare(j.from.Since) > 0 {
-			replay = r.hub.replayed(replay, e)
+			past = append(past, e)
+		}
+	}
+	var replay [][]byte
+	for _, e := range past {
+		e.Replayed = true
+		if msg := h.form(e); msg != nil {
+			replay = append(replay, msg)
 		}
 	}
 	a.Replay = len(replay)

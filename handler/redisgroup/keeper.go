@@ -19,12 +19,11 @@ type keeper struct {
 
 	mu          sync.Mutex
 	incarnation int
-	until       time.Time // when the lease ends at the earliest, by our clock; zero: this incarnation had none
+	until       time.Time // when the lease ends at the earliest; zero: this incarnation had none
 	term        int       // how often it may have run out: what was ours before may be another's
 
 	held   map[string]*hold // names that are ours
 	dirty  bool             // Redis may have other names than we do
-	asked  int              // questions under way
 	newest uint64           // the newest token that was seen
 }
 
@@ -36,6 +35,9 @@ func (k *keeper) name() string {
 }
 
 func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
+
+// sure reports whether there was a lease ever since a term began. k.mu is held.
+func (k *keeper) sure(term int) bool { return term == k.term && time.Now().Before(k.until) }
 
 // renewNow renews the lease at once.
 func (k *keeper) renewNow() { signal(k.wake) }
@@ -83,9 +85,6 @@ func (k *keeper) touch(ctx context.Context) error {
 			pipe.PExpire(ctx, r.key, k.hub.cfg.HistoryTime)
 		}
 	}
-	if pipe.Len() == 0 {
-		return nil
-	}
 	_, err := pipe.Exec(ctx)
 	return err
 }
@@ -100,7 +99,8 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
-	answer, err := leaseScript.Run(ctx, h.masters.client, keys, node, h.cfg.Lease.Milliseconds(), leased, reapClaim.Milliseconds(), ever).Slice()
+	answer, err := leaseScript.Run(ctx, h.masters.client, keys,
+		node, h.cfg.Lease.Milliseconds(), leased, reapClaim.Milliseconds(), ever).Slice()
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	if k.leasedSince(began, int(names)) {
 		h.reassertAll()
 	}
-	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another process does, after reapClaim
+	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another does, after reapClaim
 		h.wg.Go(func() {
 			h.report(k.reap(ctx, dead))
 			k.reaping.Store(false)
@@ -138,10 +138,10 @@ func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
 		k.term++
 		k.dirty = true
 	}
-	k.until = began.Add(k.hub.cfg.Lease)
+	k.until = began.Add(k.hub.cfg.Lease - time.Millisecond) // Redis counts whole ones
 	if k.dirty || names != len(k.held) {
-		_, err := k.post(question{op: "list"})
-		k.dirty = err != nil
+		k.dirty = false
+		k.post(question{op: "list"})
 	}
 	return untold
 }
@@ -158,7 +158,8 @@ func (k *keeper) rejoin(dead string) {
 	k.term++
 	k.dirty, k.until = true, time.Time{}
 	k.renewNow()
-	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
+	k.hub.cfg.Logger.Warn().
+		Msg("redisgroup: this node was declared dead or forgotten; telling again who is here")
 }
 
 // reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
@@ -181,8 +182,9 @@ func (k *keeper) reap(ctx context.Context, dead string) error {
 			}
 		}
 	}
-	keys := []string{h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping()}
-	return forgetScript.Run(ctx, h.masters.client, keys, dead).Err()
+	return forgetScript.Run(ctx, h.masters.client, []string{
+		h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping(),
+	}, dead).Err()
 }
 
 // reapUsers is how many users of a room one script removes.
@@ -191,15 +193,14 @@ const reapUsers = 200
 func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 	h := k.hub
 	at := h.keys.place(orderedRoom, room)
-	keys := []string{h.keys.members(at, dead), h.keys.users(at), at.key, h.keys.joined(at.bucket, dead)}
+	joined := h.keys.joined(at.bucket, dead)
+	keys := []string{h.keys.members(at, dead), h.keys.users(at), at.key, joined}
 	for {
 		from := h.node + ":" + strconv.FormatUint(h.seq.Add(1), 10)
-		left, err := reapScript.Run(ctx, h.masters.client, keys, append(h.streamArgs(), room, from, reapUsers)...).Int()
-		if err != nil {
+		args := append(h.streamArgs(), room, from, reapUsers)
+		left, err := reapScript.Run(ctx, h.masters.client, keys, args...).Int()
+		if err != nil || left == 0 {
 			return err
-		}
-		if left == 0 {
-			return nil
 		}
 	}
 }

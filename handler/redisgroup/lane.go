@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // An op says what an outgoing is.
@@ -33,14 +34,14 @@ type outgoing struct {
 	room     *room                       // of a peek
 	ask      asking                      // of a question
 	deadline time.Time                   // zero: it is tried for ever
+	cmd      *redis.Cmd                  // which was sent for it, maybe for others, too; nil: none was needed
 
 	unclear bool   // of an ordered message: an earlier attempt may have been taken
 	sentTo  string // identity of the server that got it first
 	sentIn  uint64 // number of the first command that had it
 
-	here    bool          // of a user
-	bounded bool          // it is refused with ErrQueueFull
-	load    *atomic.Int64 // which counts its size
+	here    bool // of a user
+	bounded bool // it is refused with ErrQueueFull
 }
 
 // An asking is a question: a script that is run for somebody.
@@ -63,16 +64,6 @@ func (o *outgoing) size() int64 {
 // message reports whether somebody has said o, who is told if it cannot be queued.
 func (o *outgoing) message() bool { return o.op <= opOrdered }
 
-// charge counts o's size in load; nil is nowhere.
-func (o *outgoing) charge(load *atomic.Int64) {
-	if o.load != nil {
-		o.load.Add(-o.size())
-	}
-	if o.load = load; load != nil {
-		load.Add(o.size())
-	}
-}
-
 const (
 	maxBatch      = 512
 	askWeight     = 8 // of a question, in maxBatch: answers are in memory together
@@ -92,6 +83,7 @@ type lane struct {
 	bucket int
 
 	mu      sync.Mutex
+	load    int64 // bytes of the lane that wait, or are under way
 	items   []*outgoing
 	sweepAt int // how many may wait until what is void is swept out
 	flight  int // how many are under way
@@ -101,6 +93,7 @@ type lane struct {
 	server     string    // identity of the server, see append.lua
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
+	node       string    // in whose name the last command told of users
 	failure    error     // why something has to be sent again
 	whole      bool      // scripts are sent whole, as Redis does not know them
 }
@@ -122,14 +115,13 @@ func (l *lane) add(o *outgoing) error {
 	if l.hub.ctx.Err() != nil {
 		return ErrClosed
 	}
-	load := &l.hub.masters.link(l.bucket).load
-	if o.bounded && load.Load() > int64(l.hub.cfg.MaxQueue) {
+	if o.bounded && l.full() {
 		return ErrQueueFull
 	}
 	if len(l.items) >= max(minSweep, l.sweepAt) {
 		l.sweep()
 	}
-	o.charge(load)
+	l.charge(o.size())
 	l.items = append(l.items, o)
 	if !l.running {
 		l.running = true
@@ -138,12 +130,25 @@ func (l *lane) add(o *outgoing) error {
 	return nil
 }
 
+// full reports whether Config.MaxQueue is used up. A server that is away does not use up the share
+// of other buckets. l.mu is held.
+func (l *lane) full() bool {
+	limit := int64(l.hub.cfg.MaxQueue)
+	return l.hub.load.Load() > limit && l.load > limit/int64(l.hub.keys.buckets+1)
+}
+
+// charge counts bytes that wait. l.mu is held.
+func (l *lane) charge(n int64) {
+	l.load += n
+	l.hub.load.Add(n)
+}
+
 // sweep drops what is void. l.mu is held.
 func (l *lane) sweep() {
 	l.items = slices.DeleteFunc(l.items, func(o *outgoing) bool {
 		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
 		if void {
-			o.charge(nil)
+			l.charge(-o.size())
 		}
 		return void
 	})
@@ -179,10 +184,10 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range batch {
-		o.charge(nil)
+		l.charge(-o.size())
 	}
 	for _, o := range again {
-		o.charge(&l.hub.masters.link(l.bucket).load)
+		l.charge(o.size())
 	}
 	l.flight = 0
 	now, closed := time.Now(), l.hub.ctx.Err() != nil
@@ -193,7 +198,7 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
 			return false
 		}
-		o.charge(nil)
+		l.charge(-o.size())
 		late = append(late, o)
 		return true
 	})
@@ -217,11 +222,10 @@ func (l *lane) run() {
 			return
 		}
 		var again []*outgoing
-		all, err := l.exchange(batch)
-		if err != nil {
+		if err := l.exchange(batch); err != nil {
 			again = l.retry(nil, batch, err)
 		} else {
-			again = l.settle(all)
+			again = l.settle(batch)
 		}
 		l.giveUp(l.landed(batch, again))
 		if len(again) > 0 {
@@ -256,70 +260,52 @@ func (l *lane) giveUp(late []*outgoing) {
 	}
 }
 
-// A request is one command of a pipeline: with a message of a plain room, a question, or all else
-// that is published in the batch.
-type request struct {
-	items []*outgoing
-	cmd   *redis.Cmd
-	node  string // under which users are told of
-}
-
-// requests divides a batch into commands.
-func requests(batch []*outgoing) (all []*request) {
-	var shared *request
-	for _, o := range batch {
-		switch {
-		case o.op == opPlain || o.op == opAsk:
-			all = append(all, &request{items: []*outgoing{o}})
-		case shared == nil:
-			shared = &request{items: []*outgoing{o}}
-			all = append(all, shared)
-		default:
-			shared.items = append(shared.items, o)
-		}
-	}
-	return all
-}
-
 var (
 	errUnsent = errors.New("redisgroup: nothing was sent, as the server does not answer or is not known")
 	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. An error is about all of it.
-func (l *lane) exchange(batch []*outgoing) ([]*request, error) {
-	ctx, client := l.hub.ctx, l.hub.masters.link(l.bucket).client
-	if client == nil {
-		return nil, errUnsent
+// exchange sends a batch in one round trip. A message of a plain room and a question are a command
+// each, and all that is for ordered rooms is one. An error is about all of it.
+func (l *lane) exchange(batch []*outgoing) error {
+	ctx := l.hub.ctx
+	client, err := l.hub.masters.master(l.bucket)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if err := l.introduce(client, batch); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnsent, err)
+		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
-	all, pipe := requests(batch), client.Pipeline()
-	for _, r := range all {
-		first := r.items[0]
-		s, keys, args := publishScript, []string(nil), []any(nil)
-		switch first.op {
+	pipe := client.Pipeline()
+	var ordered []*outgoing
+	for _, o := range batch {
+		switch o.op {
 		case opPlain:
-			r.cmd = redis.NewCmd(ctx, l.hub.masters.publish, first.channel, first.data)
-			_ = pipe.Process(ctx, once{r.cmd}) // it waits for Exec
-			continue
+			o.cmd = redis.NewCmd(ctx, l.hub.masters.publish, o.channel, o.data)
+			_ = pipe.Process(ctx, once{o.cmd}) // it waits for Exec
 		case opAsk:
-			s, keys, args = first.ask.command()
+			o.cmd = nil
+			if s, keys, args := o.ask.command(); s != nil {
+				o.cmd = l.queueScript(ctx, pipe, s, keys, args)
+			}
 		default:
-			keys, args = l.publishArgs(r)
-		}
-		if s != nil {
-			r.cmd = l.queueScript(ctx, pipe, s, keys, args)
+			ordered = append(ordered, o)
 		}
 	}
-	if await(ctx, func() error {
+	if len(ordered) > 0 {
+		keys, args := l.publishArgs(ordered)
+		cmd := l.queueScript(ctx, pipe, publishScript, keys, args)
+		for _, o := range ordered {
+			o.cmd = cmd
+		}
+	}
+	if onredis.Await(ctx, func() error {
 		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
 		return nil
 	}) != nil {
-		return nil, ErrUncertain // the Hub is closed
+		return ErrUncertain // the Hub is closed
 	}
-	return all, nil
+	return nil
 }
 
 // A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a
@@ -348,36 +334,45 @@ func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script,
 
 // settle tells those who wait what the answers mean for them, and returns what has to be sent
 // again.
-func (l *lane) settle(all []*request) (again []*outgoing) {
+func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
 	l.whole = false
-	overtaken := func(i int) bool { // by a later message of its plain room, which Redis has taken
-		return slices.ContainsFunc(all[i+1:], func(r *request) bool {
-			o := r.items[0]
-			return o.op == opPlain && o.channel == all[i].items[0].channel && r.cmd.Err() == nil
-		})
-	}
-	for i, r := range all {
-		if r.cmd == nil {
+	var ordered []*outgoing
+	for i, o := range batch {
+		if o.cmd == nil {
 			continue
 		}
-		first, err := r.items[0], r.cmd.Err()
+		err := o.cmd.Err()
+		if err == nil && o.cmd.Val() == nil {
+			err = errAnswer // a hook of the client has kept it from Redis
+		}
 		switch {
-		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		case first.op == opAsk:
-			err = first.ask.answered(r.cmd)
-		case first.op == opPlain && err == nil:
-			l.hub.count(&l.hub.stats.Published)
-		case first.op == opPlain && overtaken(i): // sent again it would come after a later one
-			l.hub.abandon(first, err)
+		case o.op != opPlain && o.op != opAsk:
+			ordered = append(ordered, o)
 			continue
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		case o.op == opAsk:
+			err = o.ask.answered(o.cmd)
 		case err == nil:
-			again, err = l.settlePublished(again, r)
+			l.hub.count(&l.hub.stats.Published)
+		case o.overtaken(batch[i+1:]): // sent again it would come after a later one
+			l.hub.abandon(o, err)
+			continue
 		}
 		if err != nil {
-			again = l.retry(again, r.items, err)
+			again = l.retry(again, []*outgoing{o}, err)
 		}
 	}
+	if len(ordered) > 0 {
+		again = l.settlePublished(again, ordered)
+	}
 	return again
+}
+
+// overtaken reports whether Redis has taken one of later, which is of the same plain room.
+func (o *outgoing) overtaken(later []*outgoing) bool {
+	return slices.ContainsFunc(later, func(p *outgoing) bool {
+		return p.op == opPlain && p.channel == o.channel && p.cmd.Err() == nil
+	})
 }
 
 // retry adds to again those of items that may be tried again, and does what err asks for.
@@ -406,8 +401,8 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 // refusedWait is when something is tried again that Redis has refused.
 const refusedWait = time.Second
 
-// abandon gives up what Redis has not taken, and says so. Peeks and news of
-// users are tried again after a while: until a peek is answered its room takes nothing.
+// abandon gives up what Redis has not taken, and says so. Peeks and news of users are tried again
+// after a while: until a peek is answered its room takes nothing.
 func (h *Hub) abandon(o *outgoing, err error) {
 	if o.message() {
 		h.count(&h.stats.Lost)

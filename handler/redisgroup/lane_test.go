@@ -9,13 +9,12 @@ import (
 // A stoppedLane is a lane that does not run by itself.
 func stoppedLane(limit int) *lane {
 	h := &Hub{cfg: Config{MaxQueue: limit}, ctx: context.Background()}
-	h.masters = &masters{buckets: []*link{{}}}
 	l := newLanes(h)[0]
 	l.running = true
 	return l
 }
 
-func (l *lane) size() int64 { return l.hub.masters.link(0).load.Load() }
+func (l *lane) size() int64 { return l.hub.load.Load() }
 
 // takeAll takes a batch, and is done with it.
 func (l *lane) takeAll() []*outgoing {
@@ -78,16 +77,20 @@ func TestLanePutsBack(t *testing.T) {
 	}
 }
 
-// Clients that come, go, join and leave while Redis is away leave nothing behind.
+// Clients that come, go, join, claim and leave while Redis is away leave nothing behind.
 func TestLaneIsSwept(t *testing.T) {
 	l := stoppedLane(1 << 10)
 	gone, left := &room{}, &joining{}
 	gone.forgotten.Store(true)
 	left.gone.Store(true)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	claim := &question{op: "claim", ctx: ended}
 	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
 			{op: opPeek, room: gone}, {op: opAsk, ask: left}, {op: opUser, bounded: true, data: user},
+			{op: opAsk, ask: claim},
 		} {
 			if err := l.add(o); err != nil && !o.bounded {
 				t.Fatal(err)

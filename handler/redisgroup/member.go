@@ -5,9 +5,8 @@ import "github.com/loopwheel/loopwheel/loop"
 // A membership is what a connection is a member of, in one Hub. It belongs to the connection's
 // loop.
 type membership struct {
-	rooms    map[*room]*joining // nil for those it is in already
-	user     string             // whose the connection is, or ""
-	userRoom *room              // of the user's own messages
+	rooms map[*room]*joining // nil for those it is in already; the user's own messages are one
+	user  string             // whose the connection is, or ""
 }
 
 // A memberships is, on a loop, what its connections are members of.
@@ -29,9 +28,6 @@ func (h *Hub) leaveAll(c *loop.Conn) {
 	delete(all, c)
 	for r, j := range m.rooms {
 		r.leave(c, m, j)
-	}
-	if m.userRoom != nil {
-		m.userRoom.leave(c, m, nil)
 	}
 }
 
@@ -77,24 +73,16 @@ func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 // Leave ends c's membership, or its joining, and reports whether there was one. It must be called
 // on c's loop.
 func (g *handle) Leave(c *loop.Conn) bool {
-	m, r, j := g.membership(c)
-	if r == nil {
+	m, r := (*g.hub.members.Get(c.Loop()))[c], g.hub.find(g.at.channel)
+	if m == nil {
 		return false
 	}
-	delete(m.rooms, r)
-	r.leave(c, m, j)
-	return true
-}
-
-// membership returns c's room at this place, which is nil if it is in none, and its joining.
-func (g *handle) membership(c *loop.Conn) (*membership, *room, *joining) {
-	m, r := (*g.hub.members.Get(c.Loop()))[c], g.hub.find(g.at.channel)
-	if m != nil {
-		if j, in := m.rooms[r]; in {
-			return m, r, j
-		}
+	j, in := m.rooms[r]
+	if in {
+		delete(m.rooms, r)
+		r.leave(c, m, j)
 	}
-	return nil, nil, nil
+	return in
 }
 
 // leave is what is common to all ways to leave.
@@ -110,8 +98,8 @@ func (r *room) leave(c *loop.Conn, m *membership, j *joining) {
 
 // Has reports whether c is a member. It must be called on c's loop.
 func (g *handle) Has(c *loop.Conn) bool {
-	_, r, j := g.membership(c)
-	return r != nil && j == nil
+	r := g.hub.find(g.at.channel)
+	return r != nil && r.local.Has(c)
 }
 
 // Len returns the number of members in this process. Any goroutine may call it.

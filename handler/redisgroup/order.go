@@ -18,21 +18,18 @@ import (
 // older one dropped, and at anything else the room reads again.
 //
 // A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
-// from before may still wait in the connection, and seem to follow. So a new generation begins
-// then, as with a lost subscription: nothing is taken until a ping was answered. One who joins and
-// had more elsewhere waits for a new generation, too.
+// from before may still wait in the connection, and seem to follow. So the room is subscribed to
+// once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
+// it is, too, when one who joins had more elsewhere.
 type order struct {
-	last       Position // of what was delivered; zero while that is not known
-	phase      phase
-	generation int  // see above
-	asking     bool // what was missed
-	dirty      bool // something came that did not follow, since the room has asked
+	last   Position // of what was delivered; zero while that is not known
+	phase  phase
+	asking bool // what was missed: an answer will come
 
 	joins     map[*joining]struct{}
-	tail      []Entry  // what was delivered since the first of them
-	tailFrom  Position // what precedes the tail
+	tail      []Entry // what was delivered since the first of them
 	tailBytes int
-	gaps      int // that were told
+	tailFrom  Position // what precedes the tail
 }
 
 // A phase says what an ordered room does with what is published.
@@ -40,7 +37,8 @@ type phase int
 
 const (
 	waiting phase = iota // for the subscription: nothing is taken
-	reading              // the room reads what it has missed; what follows the last entry is taken
+	behind               // something was missed; what follows the last entry is taken
+	reading              // as behind, but all that was missed has been asked for
 	live                 // nothing is missing
 )
 
@@ -62,39 +60,30 @@ func (r *room) take(e Entry) {
 // read has the room read what it misses. r.mu is held.
 func (r *room) read() {
 	o := &r.order
-	o.phase, o.dirty = reading, true
+	o.phase = behind
 	if !o.last.IsZero() && !o.asking {
-		o.asking = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: &catchUp{room: r}}) == nil
+		o.asking = true // also if that fails, as the Hub is closed then
+		_ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
 	}
 }
 
-// confirmed is called when the room's subscription stands in that generation.
-func (r *room) confirmed(generation int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.kind == orderedRoom && r.order.phase == waiting && generation == r.order.generation {
-		r.read() // else the one that is wanted is on its way
+// confirmed is called when the subscription stands. r.mu is held.
+func (r *room) confirmed() {
+	if r.kind == orderedRoom && r.order.phase == waiting {
+		r.read()
 	}
 }
 
-// renew begins a new generation. r.mu is held.
+// renew has the room subscribed to once more, and wait for that. r.mu is held.
 func (r *room) renew() {
-	r.order.generation++
 	r.order.phase = waiting
-	r.hub.masters.link(r.bucket).touch(r.channel, true)
-}
-
-func (r *room) generation() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.order.generation
+	r.hub.links[r.bucket].touch(r.channel, true)
 }
 
 func (r *room) lostSubscription() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.generation++
-	r.order.phase = waiting
+	r.renew()
 }
 
 // peeked is told where the stream stood before anything that was published since the room was held.
@@ -102,7 +91,8 @@ func (r *room) peeked(p Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := &r.order; o.last.IsZero() {
-		o.last, o.tailFrom = p, p
+		o.last = p
+		o.cut(p)
 		if o.phase != waiting {
 			r.read()
 		}
@@ -113,15 +103,15 @@ func (r *room) peeked(p Position) {
 func (r *room) accept(e Entry) {
 	o := &r.order
 	if e.Position.Epoch != o.last.Epoch {
-		r.reassert()
+		r.hub.reassert(r.place)
 	}
 	o.last = e.Position
 	var except loop.Ref
 	if e.node == r.hub.node {
-		except = r.unexcept(e.seq)
+		except = r.hub.excepted(e.seq)
 	}
 	if e.msg != nil {
-		r.deliver(e.Position, except, e.msg)
+		r.deliver(e, except)
 	}
 	if len(o.joins) > 0 {
 		r.keep(e)
@@ -130,56 +120,38 @@ func (r *room) accept(e Entry) {
 }
 
 // deliver broadcasts here. A loop whose mailbox is full is told of a hole later. r.mu is held.
-func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
-	for _, l := range fullLoops(r.local.BroadcastExcept(except, msg)) {
+func (r *room) deliver(e Entry, except loop.Ref) {
+	err := r.local.BroadcastExcept(except, e.msg)
+	if errors.Is(err, loop.ErrMailboxFull) {
 		r.hub.count(&r.hub.stats.Gaps)
-		_ = l.PostEventually(func() {
-			r.eachOn(l, r.tellGap(&Gap{
-				Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
-			}))
-		})
+		g := &Gap{r.name, e.Position, e.Position, "the loop's mailbox was full"}
+		g.From.Number--
+		g.To.Number++
+		r.insist(err, func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	}
-}
-
-// fullLoops returns the loops that were not reached because their mailboxes are full.
-func fullLoops(err error) (loops []*loop.Loop) {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range j.Unwrap() {
-			loops = append(loops, fullLoops(e)...)
-		}
-		return loops
-	}
-	var u *handler.UnreachedError
-	if errors.As(err, &u) && errors.Is(err, loop.ErrMailboxFull) {
-		return []*loop.Loop{u.Loop}
-	}
-	return nil
 }
 
 // each calls f for the members here: for those whose mailbox is full as soon as it takes something.
-func (r *room) each(f func(c *loop.Conn)) {
-	for _, l := range fullLoops(r.local.Each(f)) {
-		_ = l.PostEventually(func() { r.eachOn(l, f) })
-	}
-}
+func (r *room) each(f func(c *loop.Conn)) { r.insist(r.local.Each(f), f) }
 
-// eachOn calls f for the members on one loop, which calls it.
-func (r *room) eachOn(l *loop.Loop, f func(c *loop.Conn)) {
-	for c := range *r.hub.members.Get(l) {
-		if r.local.Has(c) {
-			f(c)
+// insist calls f for the members that err says were not reached as their loops' mailboxes are full:
+// as soon as those take something.
+func (r *room) insist(err error, f func(c *loop.Conn)) {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range all.Unwrap() {
+			r.insist(e, f)
 		}
+		return
 	}
-}
-
-// tellGap returns what tells a member of a gap.
-func (r *room) tellGap(g *Gap) func(c *loop.Conn) {
-	return func(c *loop.Conn) {
-		if r.hub.cfg.OnGap != nil {
-			r.hub.cfg.OnGap(c, g)
-		} else {
-			c.CloseWithError(g)
-		}
+	var u *handler.UnreachedError
+	if errors.As(err, &u) && errors.Is(err, loop.ErrMailboxFull) {
+		_ = u.Loop.PostEventually(func() {
+			for c := range *r.hub.members.Get(u.Loop) {
+				if r.local.Has(c) {
+					f(c)
+				}
+			}
+		})
 	}
 }
 
@@ -196,22 +168,21 @@ func (h *Hub) form(e Entry) (msg []byte) {
 	return h.cfg.Form(e)
 }
 
-// gap tells all members that something is missing. r.mu is held.
-func (r *room) gap(to Position, why string) {
-	o := &r.order
-	o.gaps++
+// gap tells all members that something is missing. Who is joining reads again. r.mu is held.
+func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
-	o.tail, o.tailBytes, o.tailFrom = nil, 0, to // who is joining reads again
-	r.each(r.tellGap(&Gap{Room: r.name, From: o.last, To: to, Why: why}))
-	r.reassert()
+	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
+	r.order.cut(g.To)
+	for j := range r.order.joins {
+		if j.state != joinReading && j.arrive.Err == nil {
+			r.readFor(j)
+		}
+	}
+	r.hub.reassert(r.place)
 }
 
 // A catchUp is the question what a room has missed.
-type catchUp struct {
-	room       *room
-	from       Position // the last entry that the room had
-	generation int
-}
+type catchUp struct{ room *room }
 
 // Bounds of an answer to it.
 const (
@@ -219,26 +190,27 @@ const (
 	maxMissedBytes = 64 << 10
 )
 
-func (q *catchUp) void() bool   { return q.room.forgotten.Load() }
-func (q *catchUp) refuse(error) {}
+func (q catchUp) void() bool   { return q.room.forgotten.Load() }
+func (q catchUp) refuse(error) {}
 
-func (q *catchUp) command() (*script, []string, []any) {
+func (q catchUp) command() (*script, []string, []any) {
 	r := q.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.phase != reading { // it asks when it is
+	if o.phase == waiting { // it asks when it is subscribed
 		o.asking = false
 		return nil, nil, nil
 	}
-	q.from, q.generation, o.dirty = o.last, o.generation, false
-	return catchUpScript, []string{r.key}, append([]any{q.from.String(), maxMissed, maxMissedBytes}, r.hub.streamArgs()...)
+	o.phase = reading
+	args := []any{o.last.String(), maxMissed, maxMissedBytes}
+	return catchUpScript, []string{r.key}, append(args, r.hub.streamArgs()...)
 }
 
 // answered has what Redis refuses asked again after a while, and all else that fails at once.
-func (q *catchUp) answered(cmd *redis.Cmd) error {
+func (q catchUp) answered(cmd *redis.Cmd) error {
 	r := q.room
-	texts, err := cmd.StringSlice()
+	p, err := parsePast(r.name, cmd)
 	if err != nil && classify(err) == refused {
 		r.hub.report(&LostError{Room: r.name, Err: err})
 		r.hub.after(refusedWait, func() { _ = r.hub.ask(&outgoing{place: r.place, op: opAsk, ask: q}) })
@@ -247,70 +219,46 @@ func (q *catchUp) answered(cmd *redis.Cmd) error {
 	if err != nil {
 		return err
 	}
-	if len(texts) == 0 {
-		return errAnswer
-	}
-	end, bad := ParsePosition(texts[0])
-	got, err := parseEntries(r.name, texts[1:])
-	if err = errors.Join(err, bad); err != nil {
-		return err
-	}
-	for i, e := range got {
-		if e.Position != q.from {
-			got[i].msg = r.hub.form(e)
-		}
+	for i, e := range p.entries {
+		p.entries[i].msg = r.hub.form(e)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
 	o.asking = false
-	if q.generation == o.generation {
-		r.resume(got, end)
-	}
+	r.resume(p)
 	switch {
-	case o.phase == waiting:
-	case o.dirty || q.generation != o.generation || o.last.Compare(end) < 0:
-		r.read()
-	default:
+	case o.phase == reading && o.last.Compare(p.end) >= 0:
 		o.phase = live
 		r.checkJoins()
+	case o.phase != waiting:
+		r.read()
 	}
 	return nil
 }
 
-// resume delivers what the room has missed of what was read, which begins with the last entry that
-// the room had. If that is not there it may tell of a gap. r.mu is held.
-func (r *room) resume(got []Entry, end Position) {
+// resume delivers what the room has missed, from what was read, which begins with the last entry
+// that the room had. If that is not there it may tell of a gap. r.mu is held.
+func (r *room) resume(p past) {
 	o := &r.order
-	if len(got) == 0 {
-		r.gap(end, "Redis has lost them, or the room was deleted")
-		o.last = end
+	g := &Gap{r.name, o.last, p.end, "Redis has lost them, or the room was deleted"}
+	if len(p.entries) == 0 {
+		o.last = p.end
 		r.renew()
+		r.gap(g)
 		return
 	}
-	first := got[0].Position
-	if first.Compare(o.last) > 0 && !first.follows(o.last) {
-		why := "Redis has trimmed them"
-		if first.Epoch != o.last.Epoch {
-			why = "Redis has lost them, or the room was deleted"
+	g.To = p.entries[0].Position
+	if g.To.Compare(o.last) > 0 && !g.To.follows(o.last) {
+		if g.To.Epoch == o.last.Epoch {
+			g.Why = "Redis has trimmed them"
 		}
-		r.gap(first, why)
+		r.gap(g)
 	}
-	for _, e := range got {
+	for _, e := range p.entries {
 		if e.Position.Compare(o.last) > 0 {
 			r.accept(e)
 			r.hub.count(&r.hub.stats.CaughtUp)
 		}
 	}
-}
-
-// deny tells those who are joining that the room cannot be subscribed to, and Config.OnError.
-func (r *room) deny(err error) {
-	e := &SubscribeError{Room: r.name, Err: err}
-	r.mu.Lock()
-	for j := range r.order.joins {
-		r.refuse(j, e)
-	}
-	r.mu.Unlock()
-	r.hub.report(e)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -55,26 +56,25 @@ func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) er
 }
 
 func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error)) error {
-	h := o.hub
-	if err := h.checkMessage(msg); err != nil {
+	out, err := o.hub.message(o.at, opOrdered, 0, msg)
+	if err != nil {
 		return err
 	}
-	out := &outgoing{place: o.at, op: opOrdered, bounded: true, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
-	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
-	return h.publishExcept(h.find(o.at.channel), out, except)
+	out.done = done
+	return o.hub.publishExcept(out, except)
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on
 // a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
-	return answer(ctx, func() ([]string, error) {
+	return onredis.Answer(ctx, func() ([]string, error) {
 		return o.hub.masters.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 	})
 }
 
 // Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
-	n, err := answer(ctx, func() (int64, error) {
+	n, err := onredis.Answer(ctx, func() (int64, error) {
 		return o.hub.masters.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
 	})
 	return int(n), err

@@ -1,11 +1,14 @@
 package redisgroup
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
-// A presence is a user's in an ordered room. It is kept until Redis knows that the user is gone.
+// A presence is a user's in an ordered room.
 type presence struct {
 	conns int  // the user's, in this process
-	told  bool // Redis may have the user as here
+	here  bool // what was queued for Redis last, and not refused
 }
 
 // change counts a user's connections in this process, one more or one less. Only the first and the
@@ -14,96 +17,77 @@ func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.presenceOf(user)
-	if p.conns += n; p.conns == 0 || p.conns == n {
-		r.tell(user, p)
-	}
+	h := r.hub
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
+	h.presence(r.place, user).conns += n
+	h.tell(r.place, user)
 }
 
-// presenceOf returns a user's. r.mu is held.
-func (r *room) presenceOf(user string) *presence {
-	p := r.users[user]
-	if p == nil {
-		if r.users == nil {
-			r.users = make(map[string]*presence)
+// presence returns a user's. h.presentMu is held until tell has been called.
+func (h *Hub) presence(at place, user string) *presence {
+	users := h.present[at.channel]
+	if users == nil {
+		users = make(map[string]*presence)
+		h.present[at.channel] = users
+	}
+	if users[user] == nil {
+		users[user] = &presence{}
+	}
+	return users[user]
+}
+
+// tell queues for Redis whether a user is here, if that is news. Who is gone is only queued behind
+// one who has come, and so bounded by Config.MaxQueue, too. h.presentMu is held.
+func (h *Hub) tell(at place, user string) {
+	p := h.presence(at, user)
+	if here := p.conns > 0; here != p.here {
+		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user)}
+		o.here, o.bounded = here, here
+		if errors.Is(h.publish(o), ErrQueueFull) {
+			h.tellLater(at, user)
+		} else {
+			p.here = here
 		}
-		p = &presence{}
-		r.users[user] = p
 	}
-	return p
-}
-
-// tell has Redis told whether a user is here; if too much waits, after a while. r.mu is held.
-func (r *room) tell(user string, p *presence) {
-	if p.conns == 0 && !p.told {
-		delete(r.users, user)
-		return
-	}
-	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user)}
-	o.here, o.bounded = p.conns > 0, p.conns > 0
-	if errors.Is(r.hub.publish(o), ErrQueueFull) {
-		r.tellLater()
-	} else {
-		p.told = true
+	if p.conns == 0 && !p.here {
+		if delete(h.present[at.channel], user); len(h.present[at.channel]) == 0 {
+			delete(h.present, at.channel)
+		}
 	}
 }
 
-// tellLater has Redis told after a while who is here and who is not. r.mu is held.
-func (r *room) tellLater() {
-	if r.untold {
-		return
-	}
-	r.untold = true
-	held := r.hub.hold(r.place)
-	if held == nil { // the Hub is closed
-		return
-	}
-	r.hub.after(refusedWait, func() {
-		r.mu.Lock()
-		r.untold = false
-		r.reassert()
-		r.mu.Unlock()
-		r.hub.release(held)
+// tellLater calls tell after a while. h.presentMu is held.
+func (h *Hub) tellLater(at place, user string) {
+	_ = h.timers.Set(fmt.Sprintf("tell %q %q", at.channel, user), refusedWait, func() {
+		h.presentMu.Lock()
+		defer h.presentMu.Unlock()
+		h.tell(at, user)
 	})
 }
 
-// reassert tells Redis of all users: it may have lost that. Users that it knows are no event. r.mu
-// is held.
-func (r *room) reassert() {
-	for user, p := range r.users {
-		r.tell(user, p)
-	}
-}
-
-// told is called when Redis has taken that a user is here, or gone.
-func (h *Hub) told(o *outgoing) {
-	if r := h.find(o.channel); r != nil && !o.here {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if p := r.users[string(o.data)]; p != nil && p.conns == 0 {
-			delete(r.users, string(o.data))
-		}
-	}
-}
-
-// untold is called when Redis has refused that.
+// untold is called when Redis has refused what o tells of a user.
 func (h *Hub) untold(o *outgoing) {
-	if r := h.hold(o.place); r != nil {
-		r.mu.Lock()
-		r.presenceOf(string(o.data)).told = true
-		r.tellLater()
-		r.mu.Unlock()
-		h.release(r)
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
+	h.presence(o.place, string(o.data)).here = !o.here
+	h.tellLater(o.place, string(o.data))
+}
+
+// reassert tells Redis of all users in a room: it may have lost that. Users that it knows are no
+// event.
+func (h *Hub) reassert(at place) {
+	h.presentMu.Lock()
+	defer h.presentMu.Unlock()
+	for user, p := range h.present[at.channel] {
+		p.here = p.conns == 0 // whatever was told is told again
+		h.tell(at, user)
 	}
 }
 
 // reassertAll does it for all rooms.
 func (h *Hub) reassertAll() {
 	for _, r := range h.all() {
-		r.mu.Lock()
-		r.reassert()
-		r.mu.Unlock()
+		h.reassert(r.place)
 	}
 }

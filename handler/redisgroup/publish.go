@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // receiptTime is how long a receipt is kept, see publish.lua.
@@ -22,8 +24,8 @@ func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
 	if began.Sub(l.introduced) < receiptTime/2 || !slices.ContainsFunc(batch, fresh) {
 		return nil
 	}
-	keys, args := l.publishArgs(&request{})
-	answers, err := answer(l.hub.ctx, func() ([]string, error) {
+	keys, args := l.publishArgs(nil)
+	answers, err := onredis.Answer(l.hub.ctx, func() ([]string, error) {
 		return publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
 	})
 	if err == nil && len(answers) == 1 {
@@ -41,20 +43,20 @@ func (h *Hub) streamArgs() []any {
 	return []any{h.masters.publish, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
-// publishArgs are those of publish.lua for a request. The number of the command is larger than that
-// of any before, also of those that this one repeats.
-func (l *lane) publishArgs(r *request) (keys []string, args []any) {
+// publishArgs are those of publish.lua for what is to be told. The number of the command is larger
+// than that of any before, also of those that this one repeats.
+func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
 	hub, k := l.hub, &l.hub.keys
-	r.node = hub.keeper.name()
+	l.node = hub.keeper.name()
 	l.number++
-	keys = append(make([]string, 0, 1+len(r.items)), k.receipt(l.bucket, hub.node))
+	keys = append(make([]string, 0, 1+len(items)), k.receipt(l.bucket, hub.node))
 	again := 0
-	if slices.ContainsFunc(r.items, func(o *outgoing) bool { return o.unclear }) {
+	if slices.ContainsFunc(items, func(o *outgoing) bool { return o.unclear }) {
 		again = 1
 	}
-	args = append(append(make([]any, 0, 9+3*len(r.items)), l.number, again), hub.streamArgs()...)
-	args = append(args, l.server, r.node, receiptTime.Milliseconds())
-	for _, o := range r.items {
+	args = append(append(make([]any, 0, 9+3*len(items)), l.number, again), hub.streamArgs()...)
+	args = append(args, l.server, l.node, receiptTime.Milliseconds())
+	for _, o := range items {
 		keys = append(keys, o.key)
 		from := hub.node + ":" + strconv.FormatUint(o.seq, 10)
 		switch {
@@ -67,7 +69,7 @@ func (l *lane) publishArgs(r *request) (keys []string, args []any) {
 			if o.here {
 				sign = "+"
 			}
-			keys = append(keys, k.members(o.place, r.node), k.users(o.place), k.tombstone(l.bucket, r.node), k.joined(l.bucket, r.node))
+			keys = append(keys, k.members(o.place, l.node), k.users(o.place), k.tombstone(l.bucket, l.node), k.joined(l.bucket, l.node))
 			if hub.masters.cluster == nil {
 				keys = append(keys, k.nodes())
 			}
@@ -89,14 +91,17 @@ func (l *lane) sentBefore(o *outgoing) string {
 
 // settlePublished tells those who wait what publish.lua says, and adds to again what has to be sent
 // again.
-func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, error) {
+func (l *lane) settlePublished(again, items []*outgoing) []*outgoing {
 	hub := l.hub
-	answers, err := r.cmd.StringSlice()
-	if err != nil || len(answers) != len(r.items)+1 {
-		return again, errAnswer
+	answers, err := items[0].cmd.StringSlice()
+	if err == nil && len(answers) != len(items)+1 {
+		err = errAnswer
 	}
-	l.server = answers[len(r.items)]
-	for i, o := range r.items {
+	if err != nil {
+		return l.retry(again, items, err)
+	}
+	l.server = answers[len(items)]
+	for i, o := range items {
 		text, failed := strings.CutPrefix(answers[i], "!")
 		at, _ := ParsePosition(text)
 		switch {
@@ -105,9 +110,7 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 		case text == "?":
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
-			hub.keeper.rejoin(r.node)
-		case o.op == opUser:
-			hub.told(o)
+			hub.keeper.rejoin(l.node)
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:
@@ -117,5 +120,5 @@ func (l *lane) settlePublished(again []*outgoing, r *request) ([]*outgoing, erro
 			}
 		}
 	}
-	return again, nil
+	return again
 }

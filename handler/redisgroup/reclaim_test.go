@@ -3,7 +3,9 @@ package redisgroup
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,4 +71,116 @@ func TestReleaseWhileClaimedAgain(t *testing.T) {
 			t.Fatalf("it is %q's, %v", owner, err)
 		}
 	}
+}
+
+// A heldConn keeps what comes from Redis back while a lock is held.
+type heldConn struct {
+	net.Conn
+	lock *sync.RWMutex
+}
+
+func (c heldConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+	return n, err
+}
+
+// openHeld opens a Hub to which Redis says nothing while lock is held.
+func openHeld(t *testing.T, cfg Config) (h *Hub, m *miniredis.Miniredis, lock *sync.RWMutex) {
+	t.Helper()
+	m, lock = miniredis.RunT(t), new(sync.RWMutex)
+	client := redis.NewClient(&redis.Options{
+		Addr: m.Addr(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return heldConn{c, lock}, err
+		},
+		ReadTimeout: time.Minute,
+	})
+	t.Cleanup(func() { client.Close() })
+	h, err := Open(t.Context(), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Die(h) })
+	return h, m, lock
+}
+
+// A grant that is heard of when the lease has run out since, as the process was stopped, is asked
+// for again: the name may be another's.
+func TestGrantAfterTheLease(t *testing.T) {
+	h, m, lock := openHeld(t, Config{Lease: time.Second})
+	if err := h.Claim(t.Context(), "first", "me"); err != nil { // which has Redis know the script
+		t.Fatal(err)
+	}
+	lock.Lock()
+	claimed := make(chan error, 1)
+	go func() { claimed <- h.Claim(t.Context(), "name", "me") }()
+	soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "name") != "" })
+	other := openOn(t, m, redis.Options{})
+	soon(t, "another claims it", func() bool { return other.Claim(t.Context(), "name", "other") == nil })
+	lock.Unlock()
+	if err := <-claimed; !errors.Is(err, ErrTaken) {
+		t.Errorf("it was told %v, and another has the name", err)
+	}
+}
+
+// What is granted to one who does not wait any more is given back, unless its owner had it before.
+func TestGrantThatNobodyWaitsFor(t *testing.T) {
+	h, m, lock := openHeld(t, Config{})
+	for _, name := range []string{"had", "gone"} {
+		if err := h.Claim(t.Context(), name, "me"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"had", "new", "gone"} {
+		lock.Lock()
+		before := m.HGet(h.keys.claims(), name)
+		ctx, cancel := context.WithCancel(t.Context())
+		claimed := make(chan error, 1)
+		go func() { claimed <- h.Claim(ctx, name, "me") }()
+		soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), name) != before })
+		cancel()
+		if err := <-claimed; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: it was told %v", name, err)
+		}
+		if name == "gone" {
+			_ = h.Release(ctx, name, "me")
+		}
+		lock.Unlock()
+		soon(t, "all is answered", func() bool { return !Unsettled(h) })
+		if has := m.HGet(h.keys.claims(), name) != ""; has != (name == "had") || has != (Claimed(h, name) != "") {
+			t.Errorf("%s is claimed: %v, by the process: %q", name, has, Claimed(h, name))
+		}
+	}
+}
+
+// Who is told of a grant as the context ends is told the one or the other, as is done with the
+// name.
+func TestGrantAsTheContextEnds(t *testing.T) {
+	h, m, _ := openHeld(t, Config{})
+	soon(t, "it has a lease", func() bool { return Held(h) })
+	for i := range 2000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		err := h.Claim(ctx, "name", "me")
+		if had := Claimed(h, "name") != ""; had != (err == nil) {
+			t.Fatalf("round %d: it was told %v, and has the name: %v", i, err, had)
+		}
+		if err == nil {
+			_ = h.Release(t.Context(), "name", "me")
+		}
+	}
+	q := &question{keeper: h.keeper, op: "claim", name: "name", owner: "me", done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q.ctx = ctx
+	if err := q.answered(redis.NewCmdResult(int64(1), nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-q.done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a grant that nobody waits for is told as %v", err)
+	}
+	soon(t, "it is nobody's", func() bool { return !Unsettled(h) && m.HGet(h.keys.claims(), "name") == "" })
 }

@@ -53,3 +53,22 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 		wait("the name is claimed again", named)
 	}
 }
+
+// A node whose first lease was not answered, and has run out, gets no other under the name that is
+// being reaped: its names would be freed with that.
+func TestNoLeaseWhileReaped(t *testing.T) {
+	m := miniredis.RunT(t)
+	m.SetError("LOADING it is away")
+	h := openOn(t, m, redis.Options{})
+	reaped := h.keeper.name()
+	if _, err := m.ZAdd(h.keys.reaping(), 1, reaped); err != nil {
+		t.Fatal(err)
+	}
+	m.SetError("")
+	if _, err := h.keeper.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if h.keeper.name() == reaped {
+		t.Error("it has a lease")
+	}
+}

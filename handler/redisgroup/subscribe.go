@@ -4,52 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is what a Hub has of one Redis server: how much waits for it, and the subscriptions of the
-// rooms in its buckets, on one redis.PubSub.
+// A link keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
 //
 // It compares the rooms of the Hub with what it has asked for, channel by channel as they are
-// touched, and asks Redis for the difference. A ping follows each batch: once it is answered, all
-// that was published before has come. Whatever fails on a PubSub, it is discarded, and all rooms
-// are subscribed to again on the next one: go-redis would do that in one command, which a cluster
-// refuses.
+// touched, and asks Redis for the difference. An answer about a channel comes after all that was
+// published there before. So a room that wants to know that nothing old is on its way subscribes
+// once more. Whatever fails on a PubSub, it is discarded, and all rooms are subscribed to again on
+// the next one, by the server that has the bucket then.
 type link struct {
 	hub    *Hub
-	client *redis.Client // nil: the server is not known, and nothing is sent
-	load   atomic.Int64  // bytes that wait for it
-	ctx    context.Context
-	retire context.CancelFunc // it has no bucket any more
-	wake   chan struct{}      // has a token while there may be something to ask for
+	bucket int
+	wake   chan struct{} // has a token while there may be something to ask for
 
-	mu      sync.Mutex               // taken last
-	have    map[string]*subscription // by channel: what was asked for; nil without a PubSub
+	mu      sync.Mutex               // taken after a room's
+	sub     *redis.PubSub            // nil: there is none, or it has failed
+	asked   map[string]*subscription // by channel
+	answers int                      // that are still to come; nothing more is asked for before
 	touched map[string]struct{}      // channels that have to be compared
-	flight  []*subscription          // that the answer to the last ping is about
-	waiting bool                     // for that answer
 }
 
-func newLink(h *Hub, client *redis.Client) *link {
-	l := &link{hub: h, client: client, wake: make(chan struct{}, 1)}
-	l.ctx, l.retire = context.WithCancel(h.ctx)
-	if client != nil {
-		h.wg.Go(l.run)
+// newLinks makes one for each bucket.
+func newLinks(h *Hub) []*link {
+	links := make([]*link, h.keys.buckets)
+	for bucket := range links {
+		links[bucket] = &link{hub: h, bucket: bucket, wake: make(chan struct{}, 1)}
+		h.wg.Go(links[bucket].run)
 	}
-	return l
+	return links
 }
 
 // A subscription is what Redis was asked for.
 type subscription struct {
-	room       *room
-	generation int  // of the room, as of the last ping
-	stood      bool // Redis has answered
+	on       bool // or off
+	answered bool
 }
 
 const (
@@ -58,41 +52,50 @@ const (
 	steady     = 5 * time.Second // one that lived for so long is replaced at once
 	// subscribeLimit is how many channels one command names.
 	subscribeLimit = 256
-	// batchPing is the ping after a batch. That which connects has no text.
-	batchPing = "batch"
 )
 
-var errReconnected = errors.New("redisgroup: go-redis has connected again by itself")
+var (
+	errUnasked = errors.New("redisgroup: go-redis has connected again by itself, or Redis has ended a subscription")
+	errMoved   = errors.New("redisgroup: another server has these rooms now")
+)
 
-// touch has a channel compared, whose room is wanted or not. Without a PubSub there is no need: the
-// next one begins with all rooms.
+// touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
+// Without a PubSub there is no need: the next one begins with all rooms.
 func (l *link) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.have == nil:
-	case !wanted && l.have[channel] == nil:
+	case l.sub == nil:
+	case !wanted && l.asked[channel] == nil:
 		delete(l.touched, channel)
+		return
 	default:
 		l.touched[channel] = struct{}{}
-		signal(l.wake)
 	}
+	signal(l.wake)
 }
 
-// run keeps a PubSub until the Hub ends, or the link is retired.
+// run keeps a PubSub from the first room on until the Hub ends.
 func (l *link) run() {
+	select {
+	case <-l.hub.ctx.Done():
+	case <-l.wake:
+	}
 	var delays backoff
-	for l.ctx.Err() == nil {
+	for l.hub.ctx.Err() == nil {
 		began := time.Now()
 		err := l.session()
-		if l.ctx.Err() != nil {
+		if l.hub.ctx.Err() != nil {
 			return
 		}
-		l.hub.cfg.Logger.Warn().Err(err).Str("redis", l.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		l.hub.masters.reload()
 		if time.Since(began) > steady {
 			delays = 0
-		} else {
+		}
+		if delays == 0 {
+			l.hub.cfg.Logger.Warn().Err(err).Int("bucket", l.bucket).Msg("redisgroup: subscriptions lost; connecting again")
+		}
+		if time.Since(began) < steady {
 			l.hub.pause(delays.next())
 		}
 	}
@@ -100,28 +103,32 @@ func (l *link) run() {
 
 // session is the life of one PubSub.
 func (l *link) session() (err error) {
-	ctx, fail := context.WithCancelCause(l.ctx)
-	sub := l.client.Subscribe(ctx)
-	if err := sub.Ping(ctx); err != nil { // which connects
+	client, err := l.hub.masters.master(l.bucket)
+	if err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(l.hub.ctx)
+	sub := client.Subscribe(ctx)
+	var receiving sync.WaitGroup
+	defer func() {
 		fail(err)
-		_ = sub.Close()
+		_ = sub.Close() // which ends receive
+		receiving.Wait()
+		l.end(err)
+	}()
+	if err := sub.Ping(ctx); err != nil { // which connects
 		return err
 	}
 	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
-	l.have, l.touched, l.waiting = make(map[string]*subscription), make(map[string]struct{}), false
+	l.sub, l.asked, l.touched, l.answers = sub, make(map[string]*subscription), make(map[string]struct{}), 0
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
-		l.touch(r.channel, true)
+		if r.bucket == l.bucket {
+			l.touch(r.channel, true)
+		}
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() { fail(l.runPubSubLoop(ctx, sub)) })
-	defer func() {
-		fail(err)
-		_ = sub.Close() // which ends runPubSubLoop
-		reading.Wait()
-		l.end(err)
-	}()
+	receiving.Go(func() { fail(l.receive(ctx, sub)) })
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	for err == nil {
@@ -129,9 +136,12 @@ func (l *link) session() (err error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-l.wake:
-			err = l.ask(ctx, sub, false)
+			err = l.ask(ctx, sub)
 		case <-probe.C:
-			err = l.ask(ctx, sub, true)
+			if now, unknown := l.hub.masters.master(l.bucket); unknown == nil && now != client {
+				return errMoved
+			}
+			err = sub.Ping(ctx)
 		}
 	}
 	return err
@@ -141,19 +151,21 @@ func (l *link) session() (err error) {
 // if it has denied them.
 func (l *link) end(err error) {
 	l.mu.Lock()
-	have := l.have
-	l.have, l.touched, l.flight = nil, nil, nil
+	asked := l.asked
+	l.sub, l.asked, l.touched = nil, nil, nil
 	l.mu.Unlock()
-	for _, s := range have {
-		s.room.lostSubscription()
-		if !s.stood && isDenied(err) {
-			s.room.deny(err)
+	for channel, s := range asked {
+		if r := l.hub.find(channel); r != nil {
+			r.lostSubscription()
+			if !s.answered && isDenied(err) {
+				r.deny(err)
+			}
 		}
 	}
 }
 
-// runPubSubLoop takes what comes, until the connection fails, or is silent in spite of pings.
-func (l *link) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
+// receive takes what comes, until the connection fails, or is silent in spite of pings.
+func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 	for {
 		v, err := sub.ReceiveTimeout(ctx, maxSilence)
 		if err != nil {
@@ -163,133 +175,96 @@ func (l *link) runPubSubLoop(ctx context.Context, sub *redis.PubSub) error {
 		case *redis.Message:
 			l.hub.receive(v.Channel, v.Payload)
 		case *redis.Subscription:
-			err = l.answered(v.Kind, v.Channel)
-		case *redis.Pong:
-			if v.Payload == batchPing {
-				l.confirmed()
+			if !l.answered(v.Channel) {
+				return errUnasked
 			}
-		}
-		if err != nil {
-			return err
 		}
 	}
 }
 
-// ask asks Redis for what channels need that were touched, unless the last batch was not answered
-// yet. If there are none it sends a ping if probe is set.
-func (l *link) ask(ctx context.Context, sub *redis.PubSub, probe bool) error {
-	l.mu.Lock()
-	if l.waiting || len(l.touched) == 0 && !probe {
-		l.mu.Unlock()
-		return nil
-	}
-	l.waiting = true
-	channels := slices.Collect(maps.Keys(l.touched))
-	l.touched = make(map[string]struct{})
-	l.mu.Unlock()
+// ask asks Redis for what channels need that were touched.
+func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
 	if l.hub.masters.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
 	}
-	on, off := l.differences(channels)
+	on, off := l.differences()
 	if err := inBatches(ctx, off, unsubscribe); err != nil {
 		return err
 	}
-	if err := inBatches(ctx, on, subscribe); err != nil {
-		return err
-	}
-	return sub.Ping(ctx, batchPing)
+	return inBatches(ctx, on, subscribe)
 }
 
-// differences returns which of channels are to be subscribed to, and which not any more, by bucket.
-func (l *link) differences(channels []string) (on, off map[int][]string) {
-	on, off = make(map[int][]string), make(map[int][]string)
-	for _, channel := range channels {
-		r, generation := l.hub.find(channel), 0
-		if r != nil && l.hub.masters.link(r.bucket) != l {
-			r = nil
-		}
-		if r != nil {
-			generation = r.generation()
-		}
+// differences returns which channels are to be subscribed to, and which not any more: nothing as
+// long as answers are still to come.
+func (l *link) differences() (on, off []string) {
+	l.mu.Lock()
+	if l.answers > 0 {
+		l.mu.Unlock()
+		return nil, nil
+	}
+	touched := l.touched
+	l.touched = make(map[string]struct{})
+	l.mu.Unlock()
+	for channel := range touched {
+		wanted := l.hub.find(channel) != nil // what changes later is touched again
 		l.mu.Lock()
-		s := l.have[channel]
-		switch {
-		case r != nil:
-			if s == nil {
-				on[r.bucket] = append(on[r.bucket], channel)
-				s = &subscription{}
-				l.have[channel] = s
-			}
-			s.room, s.generation = r, generation
-			l.flight = append(l.flight, s)
-		case s != nil:
-			off[s.room.bucket] = append(off[s.room.bucket], channel)
-			delete(l.have, channel)
+		if s := l.asked[channel]; wanted {
+			on = append(on, channel)
+			l.asked[channel] = &subscription{on: true}
+			l.answers++
+		} else if s != nil && s.on {
+			off = append(off, channel)
+			l.asked[channel] = &subscription{}
+			l.answers++
 		}
 		l.mu.Unlock()
 	}
 	return on, off
 }
 
-func inBatches(ctx context.Context, channels map[int][]string, command func(context.Context, ...string) error) error {
-	for _, list := range channels { // of one bucket: those of a command must be of one slot
-		for some := range slices.Chunk(list, subscribeLimit) {
-			if err := command(ctx, some...); err != nil {
-				return err
-			}
+func inBatches(ctx context.Context, channels []string, command func(context.Context, ...string) error) error {
+	for some := range slices.Chunk(channels, subscribeLimit) {
+		if err := command(ctx, some...); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// confirmed takes the answer to the ping of a batch: its subscriptions stand.
-func (l *link) confirmed() {
-	l.mu.Lock()
-	flight := l.flight
-	l.flight = nil
-	l.mu.Unlock()
-	for _, s := range flight { // nobody changes them while waiting is set
-		s.room.confirmed(s.generation)
+// answered takes an answer about a channel, and reports whether it was to come. After the last one
+// the subscription stands, or is gone.
+func (l *link) answered(channel string) bool {
+	r := l.hub.find(channel)
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 	}
-	l.mu.Lock()
-	l.waiting = false
-	if len(l.touched) > 0 {
-		signal(l.wake)
-	}
-	l.mu.Unlock()
-}
-
-// answered takes the answer about a channel, or the news that its slot has moved away: then the
-// room is subscribed to where it is when that is known.
-func (l *link) answered(kind, channel string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.have[channel]
-	switch kind {
-	case "subscribe", "ssubscribe":
-		if s == nil || s.stood {
-			return errReconnected
-		}
-		s.stood = true
-	case "unsubscribe", "sunsubscribe":
-		if s == nil {
-			return nil // it was asked for
-		}
-		r := s.room
-		l.mu.Unlock()
-		r.lostSubscription() // before it can be subscribed to anew
-		l.mu.Lock()
-		delete(l.have, channel)
-		l.hub.masters.reload()
+	s := l.asked[channel]
+	if s == nil || s.answered {
+		return false
 	}
-	return nil
+	s.answered = true
+	if l.answers--; l.answers == 0 && len(l.touched) > 0 {
+		signal(l.wake)
+	}
+	_, again := l.touched[channel]
+	switch {
+	case again: // it will be asked for once more
+	case !s.on:
+		delete(l.asked, channel)
+	case r != nil:
+		r.confirmed()
+	}
+	return true
 }
 
 // A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
 // messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
-// Redis does not say which of several rooms it refuses: all of one server that were not subscribed
-// to yet are told, and tried again.
+// Redis does not say which of several rooms it refuses: all that were not subscribed to yet are
+// told, of a cluster those of one bucket, and tried again.
 type SubscribeError struct {
 	Room string // or the user's name
 	Err  error  // what Redis said

@@ -14,7 +14,7 @@ import (
 // settled is a config in which tests need not wait for long, and nobody is taken for dead because
 // the machine stood still.
 func settled() redisgroup.Config {
-	return redisgroup.Config{Linger: 50 * time.Millisecond, Lease: redisgroup.DefaultLease}
+	return redisgroup.Config{Linger: 50 * time.Millisecond, Lease: 10 * time.Second}
 }
 
 // mortal is settled for tests that wait until the dead have gone.

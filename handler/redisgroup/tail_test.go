@@ -8,7 +8,7 @@ func TestTailEndsAtAGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &room{hub: &Hub{cfg: cfg}, place: place{kind: orderedRoom}}
+	r := &room{hub: &Hub{cfg: cfg, node: "me"}, place: place{kind: orderedRoom}}
 	o := &r.order
 	before, behind := Position{1, 8}, Position{2, 4}
 	j := new(joining)
@@ -18,9 +18,9 @@ func TestTailEndsAtAGap(t *testing.T) {
 	if tail, ok := o.after(before); !ok || len(tail) != 0 {
 		t.Fatalf("after %v: %v, %v", before, tail, ok)
 	}
-	r.resume([]Entry{{Position: behind, Kind: Message}}, behind)
-	if o.last != behind || o.gaps != 1 {
-		t.Fatalf("at %v with %d gaps, want %v with one", o.last, o.gaps, behind)
+	r.resume(past{end: behind, entries: []Entry{{Position: behind, Kind: Message}}})
+	if gaps := r.hub.stats.Gaps; o.last != behind || gaps != 1 {
+		t.Fatalf("at %v with %d gaps, want %v with one", o.last, gaps, behind)
 	}
 	if tail, ok := o.after(before); ok {
 		t.Errorf("after %v: %v", before, tail)

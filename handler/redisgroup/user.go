@@ -20,12 +20,8 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 	if m.user == user {
 		return nil
 	}
-	var own *room
-	if user != "" {
-		if own = h.hold(h.keys.place(userRoom, user)); own == nil {
-			return ErrClosed
-		}
-		own.local.Join(c)
+	if user != "" && !h.messagesOf(user).Join(c) {
+		return ErrClosed
 	}
 	for r, j := range m.rooms {
 		if j == nil { // who comes is there before who goes: no room is empty between
@@ -33,11 +29,16 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 			r.change(m.user, -1)
 		}
 	}
-	if m.userRoom != nil {
-		m.userRoom.leave(c, m, nil)
+	if m.user != "" {
+		h.messagesOf(m.user).Leave(c)
 	}
-	m.user, m.userRoom = user, own
+	m.user = user
 	return nil
+}
+
+// messagesOf returns the room of a user's own messages.
+func (h *Hub) messagesOf(user string) *handle {
+	return &handle{h, h.keys.place(userRoom, user)}
 }
 
 // User returns the user that c is bound to, or "". It must be called on c's loop.
@@ -50,18 +51,15 @@ func (h *Hub) User(c *loop.Conn) string {
 
 // Send sends msg to all connections of a user, on all machines, as Group.Broadcast does: a user who
 // is not connected does not get it.
-func (h *Hub) Send(user string, msg []byte) error {
-	if err := checkName("user name", user); err != nil {
-		return err
-	}
-	return h.sayPlain(h.keys.place(userRoom, user), plainMessage, loop.Ref{}, msg)
-}
+func (h *Hub) Send(user string, msg []byte) error { return h.sayTo(user, plainMessage, msg) }
 
 // Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call
 // it, and it does not wait. The errors are Send's.
-func (h *Hub) Kick(user, reason string) error {
+func (h *Hub) Kick(user, reason string) error { return h.sayTo(user, plainKick, []byte(reason)) }
+
+func (h *Hub) sayTo(user string, kind byte, data []byte) error {
 	if err := checkName("user name", user); err != nil {
 		return err
 	}
-	return h.sayPlain(h.keys.place(userRoom, user), plainKick, loop.Ref{}, []byte(reason))
+	return h.sayPlain(h.keys.place(userRoom, user), kind, loop.Ref{}, data)
 }

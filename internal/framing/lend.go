@@ -1,7 +1,5 @@
 package framing
 
-import "unsafe"
-
 // Lend returns what is left over, as a piece for Next like any other: frames in it are found as
 // fast as in new input, and handed out where they are. It is for much that was kept by Keep. nil:
 // there is nothing that Next(nil) would not do as well, because it is known to be less than a
@@ -32,7 +30,7 @@ func (d *Decoder) keepLent(data []byte) {
 	r := d.rest
 	r.lent = false
 	off := len(r.buf) - len(data)
-	if off >= 0 && len(data) > 0 && unsafe.SliceData(data) == unsafe.SliceData(r.buf[off:]) {
+	if off >= 0 && len(data) > 0 && &data[0] == &r.buf[off] {
 		r.off = off
 		d.trim()
 		return

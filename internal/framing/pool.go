@@ -2,8 +2,6 @@ package framing
 
 import (
 	"math/bits"
-	"strings"
-	"unsafe"
 )
 
 const (
@@ -12,7 +10,6 @@ const (
 	maxPooled   = 1<<20 + headroom // the largest one that a Pool keeps
 	poolClasses = 12               // of buffers, from minBuffer to maxPooled
 	poolBytes   = 16 << 20         // how much a Pool keeps
-	noZero      = 32 << 10         // from which size on a new buffer is not set to zeros
 	poolHeads   = 1024             // for how many Decoders it keeps what they know of their buffers
 )
 
@@ -63,20 +60,7 @@ func (p *Pool) Get(n int) []byte {
 			return p.take(class)
 		}
 	}
-	if size := classSize(class); size < noZero {
-		return make([]byte, 0, size)
-	}
-	return unzeroed(classSize(class))
-}
-
-// unzeroed returns an empty buffer whose memory has not been set to zeros, which was a tenth of the
-// CPU time of frames of 256 KiB. A strings.Builder is the way to such memory that the language
-// offers; the string is forgotten, so that nobody sees it change.
-func unzeroed(size int) []byte {
-	var b strings.Builder
-	b.Grow(size)
-	b.WriteByte(0) // an empty string may have no data
-	return unsafe.Slice(unsafe.StringData(b.String()), size)[:0]
+	return make([]byte, 0, classSize(class))
 }
 
 // take removes one buffer of a class.

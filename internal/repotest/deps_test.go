@@ -30,11 +30,13 @@ var floors = map[string][]string{
 	// Floor 1: codecs and delays that need more.
 	"codec/resp":                     {"codec"},
 	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
-	"timing/rediswheel":              {"timing", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"internal/defaults":              {},
+	"internal/onredis":               {redisModule},
+	"timing/rediswheel":              {"timing", "internal/onredis", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "internal/defaults", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/...":        {"codec", "timing", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/taskloop":   {"loop/internal/engine"},
@@ -44,15 +46,16 @@ var floors = map[string][]string{
 	"loop/internal/proxyhead":  {"github.com/pires/go-proxyproto"},
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
-	"handler":            {"codec", "loop", "timing", zerologModule},
-	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule},
-	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
-	"loop/loopslog":      {zerologModule},
-	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "loop/internal/taskloop", "timing", "internal/selfsigned", zerologModule},
-	"loop/looptest/...":  {"codec/websocket", "loop/looptest", "github.com/gobwas/ws"},
-	"loop/handover":      {"loop", sysModule},
-	"loop/realtest":      {},
-	"loop/scaletest":     {},
+	"handler":                         {"codec", "loop", "timing", zerologModule},
+	"handler/redisgroup":              {"handler", "internal/defaults", "internal/onredis", "loop", "timing", redisModule, zerologModule},
+	"handler/redisgroup/groupmetrics": {"handler/redisgroup", "github.com/prometheus/client_golang/..."}, // a leaf
+	"loop/loopmetrics":                {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
+	"loop/loopslog":                   {zerologModule},
+	"loop/looptest":                   {"codec", "loop", "loop/internal/engine", "loop/internal/taskloop", "timing", "internal/selfsigned", zerologModule},
+	"loop/looptest/...":               {"codec/websocket", "loop/looptest", "github.com/gobwas/ws"},
+	"loop/handover":                   {"loop", sysModule},
+	"loop/realtest":                   {},
+	"loop/scaletest":                  {},
 
 	// Floor 4: programs, and what they and the tests share.
 	"examples/...": {
@@ -102,6 +105,9 @@ func TestImportFloors(t *testing.T) {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if imported == "unsafe" && !strings.HasPrefix(f.dir(), "loop/internal/") {
+				t.Errorf("%s imports unsafe, which is for loop/internal", fset.Position(spec.Pos()))
 			}
 			if !isStandard(imported) && !slices.ContainsFunc(may, func(a string) bool { return covers(a, imported) }) {
 				t.Errorf("%s imports %s, which is not below %s", fset.Position(spec.Pos()), imported, f.dir())

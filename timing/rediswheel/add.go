@@ -47,15 +47,13 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 		}
 		values, failed := q.evalAll(ctx, calls)
 		for k, place := range places {
-			errs[place] = failed[k]
-			switch {
-			case failed[k] != nil:
-			case values[k] == "c":
-				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
-			case values[k] == "i":
-				q.count(func(s *Stats) { s.Ignored++ })
-			default:
+			switch errs[place] = failed[k]; values[k] {
+			case "a":
 				q.count(func(s *Stats) { s.Added++ })
+			case "i":
+				q.count(func(s *Stats) { s.Ignored++ })
+			case "c":
+				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
 			}
 		}
 	}
@@ -71,9 +69,9 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if t.At.IsZero() && t.Delay == 0 {
 		first.Delay = t.Every
 		if t.Cron != "" {
-			now, err := q.client.Time(ctx).Result()
+			now, err := q.now(ctx)
 			if err != nil {
-				return call{}, explain("time", err)
+				return call{}, err
 			}
 			if first.At, err = t.next(now, now); err != nil {
 				return call{}, err
@@ -90,15 +88,13 @@ func (q *Queue) restore(ctx context.Context) error {
 	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
 	}
-	now, err := q.client.Time(ctx).Result()
+	now, err := q.now(ctx)
 	if err != nil {
-		return explain("time", err)
+		return err
 	}
 	tasks := slices.Clone(q.cfg.Repeating)
 	for i := range tasks {
-		t := &tasks[i]
-		t.OnConflict = Ignore
-		if !t.At.IsZero() && t.At.Before(now) {
+		if t := &tasks[i]; !t.At.IsZero() && t.At.Before(now) {
 			if t.At, err = t.next(t.At, now); err != nil {
 				return err
 			}

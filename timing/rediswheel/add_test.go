@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,38 @@ func TestAddTogether(t *testing.T) {
 			t.Errorf("%d tasks are there, want %d", s.Scheduled, want)
 		}
 	})
+}
+
+// Tasks with large bodies are claimed and listed a few at a time: Redis does not gather a hundred
+// of them in its memory, which would also keep it from serving others.
+func TestLargeBodies(t *testing.T) {
+	slowly(t, "it starts redis-server and fills it with 240 MB")
+	s := startRedis(t)
+	ctx := context.Background()
+	q := open(t, s.client(t), Config{Shards: 1, MaxBody: 16 << 20})
+	const n, size, margin = 30, 8 << 20, 64 << 20
+	for i := range n {
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint(i), Body: make([]byte, size)}))
+	}
+	memory := func(name string) int64 {
+		bytes, err := strconv.ParseInt(field(s.info(t, "memory"), name), 10, 64)
+		must(t, err)
+		return bytes
+	}
+	full := memory("used_memory")
+	if all, err := q.List(ctx, Scheduled, 100); err != nil || len(all) != n || len(all[n-1].Body) != size {
+		t.Errorf("%d are listed, %v", len(all), err)
+	}
+	if peak := memory("used_memory_peak"); peak > full+margin {
+		t.Errorf("listing took %d MB", (peak-full)>>20)
+	}
+	r := newRecorder()
+	stop := start(t, q, r)
+	r.wait(t, n)
+	must(t, stop())
+	if peak := memory("used_memory_peak"); peak > full+margin {
+		t.Errorf("claiming took %d MB", (peak-full)>>20)
+	}
 }
 
 // A client of one server may be used on a cluster that has one master: its scripts must not be of

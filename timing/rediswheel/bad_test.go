@@ -3,6 +3,7 @@ package rediswheel
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,6 +42,8 @@ func TestBadTasks(t *testing.T) {
 		{"url", Task{Key: "k", URL: "ftp://example.com/"}, ErrBadTask},
 		{"url", Task{Key: "k", URL: "http://a b/"}, ErrBadTask},
 		{"url without host", Task{Key: "k", URL: "http:///path"}, ErrBadTask},
+		{"url that JSON would change", Task{Key: "k", URL: "http://x/\xff"}, ErrBadTask},
+		{"header that JSON would change", Task{Key: "k", Header: http.Header{"X": {"caf\xe9"}}}, ErrBadTask},
 	} {
 		if err := q.Add(context.Background(), tt.task); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
@@ -58,15 +61,30 @@ func TestOddBytes(t *testing.T) {
 		q := open(t, client, Config{})
 		odd := []string{"{}", "}{", "{a}b", "\x00", " ", "\n\r\n", "\xff\xfe", "*", "due", strings.Repeat("ä", MaxKey/2), "-1", "1e400", "nan"}
 		for _, key := range odd {
-			must(t, q.Add(ctx, Task{Key: key, Delay: 100 * 365 * 24 * time.Hour, Body: []byte(key), URL: "http://x/", Header: http.Header{key: {key}}}))
+			text := strings.ToValidUTF8(key, "?")
+			must(t, q.Add(ctx, Task{Key: key, Delay: 100 * 365 * 24 * time.Hour, Body: []byte(key), URL: "http://x/", Header: http.Header{text: {text}}}))
 			i, err := q.Get(ctx, key)
-			if err != nil || string(i.Body) != key || i.Status != Scheduled || time.Until(i.Due) < MaxDelay-time.Hour {
+			if err != nil || string(i.Body) != key || i.Header[text][0] != text || i.Status != Scheduled || time.Until(i.Due) < MaxDelay-time.Hour {
 				t.Errorf("%q: %+v, %v", key, i, err)
 			}
 		}
 		for _, key := range odd {
 			if st, err := q.Cancel(ctx, key); st != Cancelled || err != nil {
 				t.Errorf("%q: %v, %v", key, st, err)
+			}
+		}
+	})
+}
+
+// A time that has passed is now, however long ago it was.
+func TestLongAgo(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 1})
+		for _, seconds := range []int64{-1, -62135596800, -9300000000000000, -12000000000000000, -1 << 62, math.MinInt64} {
+			must(t, q.Add(ctx, Task{Key: "k", At: time.Unix(seconds, 0)}))
+			if i, err := q.Get(ctx, "k"); err != nil || time.Since(i.Due).Abs() > time.Second {
+				t.Errorf("%d s after 1970: due at %v, %v", seconds, i.Due, err)
 			}
 		}
 	})
@@ -119,20 +137,6 @@ func TestBadConfigs(t *testing.T) {
 	}
 	if _, err := Open(context.Background(), redis.NewRing(&redis.RingOptions{}), Config{}); !errors.Is(err, ErrConfig) {
 		t.Error(err)
-	}
-}
-
-// The slots of the shards are spread evenly, and are those that Redis computes.
-func TestShardTags(t *testing.T) {
-	if got := crc16("123456789"); got != 0x31C3 {
-		t.Errorf("crc16 is %#x", got)
-	}
-	for _, n := range []int{1, 3, 16, 64, 1024} {
-		for i := range n {
-			if slot := int(crc16(shardTag(i, n))) % numSlots; slot*n/numSlots != i {
-				t.Errorf("shard %d of %d is in slot %d", i, n, slot)
-			}
-		}
 	}
 }
 

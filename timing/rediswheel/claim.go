@@ -12,13 +12,12 @@ import (
 // worker owns, it fires when a task is due, a lease runs out, or the ownership has to be renewed;
 // for another, when its owner may be gone.
 type shard struct {
-	timer   timing.Timer
-	ready   bool          // the timer has fired
-	busy    bool          // being claimed
-	owner   string        // as last heard
-	take    bool          // to be claimed even if another owns it
-	backlog bool          // to be claimed as soon as there is a place
-	renew   time.Duration // when it is to be claimed even without places
+	timer timing.Timer
+	ready bool          // to be claimed as soon as there is a place
+	busy  bool          // being claimed
+	owner string        // as last heard
+	take  bool          // to be claimed even if another owns it
+	renew time.Duration // when it is to be claimed even without places
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -47,7 +46,7 @@ func (w *worker) claim() {
 	}
 	var ready []int
 	for _, i := range mathrand.Perm(len(w.shards)) {
-		if s := &w.shards[i]; !s.busy && (s.ready || s.backlog) {
+		if s := &w.shards[i]; !s.busy && s.ready {
 			ready = append(ready, i)
 		}
 	}
@@ -56,34 +55,33 @@ func (w *worker) claim() {
 		s := &w.shards[i]
 		n := min(max(places/(len(ready)-k), minBatch), maxBatch, places)
 		places -= n
-		if s.ready = false; n > 0 || w.now() >= s.renew {
+		if n > 0 || w.now() >= s.renew {
 			w.claimShard(i, n)
 		} else {
-			s.backlog = true
 			w.look(i, s.renew)
 		}
 	}
-	w.places.giveBack(places)
+	w.places.giveBack(places, 0)
 }
 
 // claimShard asks for up to n tasks, for which there are places.
 func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
-	token := rand.Text()
+	token, until := rand.Text(), w.now()+cfg.Lease
 	c := w.q.on(i, "claim", "", w.id, s.take && n > 0, token, n, maxBatchBytes, cfg.Lease.Milliseconds(),
 		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
 	w.wheel.Stop(s.timer)
-	s.busy, s.take, s.backlog = true, false, false
+	s.busy, s.take, s.ready = true, false, false
 	w.q.count(func(s *Stats) { s.Claims++ })
 	w.ask(c, func(answer any) {
 		s.busy = false
 		got := 0
 		if rows, ok := answer.([]any); ok {
-			got = w.claimed(i, token, n, rows)
+			got = w.claimed(i, run{w: w, shard: i, token: token, until: until}, n, rows)
 		} else {
 			w.afterPause(func() { s.ready = true })
 		}
-		w.places.giveBack(n - got)
+		w.places.giveBack(n-got, 0)
 		if w.stopping {
 			w.leave()
 		}
@@ -91,9 +89,9 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
-// claimed takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was
-// told to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
-func (w *worker) claimed(i int, token string, most int, answer []any) int {
+// claimed takes claim.lua's answer. It begins a run for each task, like the one given, and plans
+// when to look at the shard again. It returns how many tasks were claimed.
+func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
 	if len(f) == 3 { // another owns it
@@ -113,13 +111,14 @@ func (w *worker) claimed(i int, token string, most int, answer []any) int {
 		}
 	})
 	for k, id := range ids {
-		task := Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
-		task.readState(states[k])
-		w.begin(&run{w: w, shard: i, task: task, token: token, offset: redisNow - now}, records[k])
+		r := like
+		r.offset, r.task = redisNow-now, Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
+		r.task.readState(states[k])
+		w.begin(&r, records[k])
 	}
 	s.owner, s.renew = w.id, now+w.q.cfg.Refresh
-	if s.backlog = f[3] == "1" && len(ids) == most; s.backlog {
-		look = s.renew
+	if f[3] == "1" && len(ids) == most {
+		s.ready, look = true, s.renew
 	}
 	w.look(i, look)
 	return len(ids)

@@ -39,12 +39,6 @@ type Teller[M any] interface {
 // whom; its error fails the attempt. message makes the message, whose receiver must call done, from
 // any goroutine: with nil, or with why it failed. Further calls of done are ignored.
 //
-//	rediswheel.Told(
-//		func(t rediswheel.Task) (rediswheel.Teller[func(*loop.Conn)], error) { return devices.find(t.Key) },
-//		func(t rediswheel.Task, done func(error)) func(*loop.Conn) {
-//			return func(c *loop.Conn) { done(c.Send(t.Body)) }
-//		})
-//
 // If Tell fails, the task is put off by a second, no attempt counted. A connection that closes
 // drops what it was told: give such tasks a short Timeout.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {

@@ -27,7 +27,7 @@ func wrap(kind error, format string, args ...any) error {
 
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.
 var (
-	ErrLeaseLost = errors.New("rediswheel: the task was given to another worker, or replaced")
+	ErrLeaseLost = errors.New("rediswheel: another worker may have the task, or it was replaced")
 	ErrStopping  = errors.New("rediswheel: the worker stops")
 )
 

@@ -63,6 +63,16 @@ func ExamplePosted() {
 	_ = work
 }
 
+// A task that is due is a command to a device, whose connection is on some event loop.
+func ExampleTold() {
+	var find func(device string) (loop.Ref, error) // where it is connected
+	_ = rediswheel.Told(
+		func(t rediswheel.Task) (rediswheel.Teller[func(*loop.Conn)], error) { return find(t.Key) },
+		func(t rediswheel.Task, done func(error)) func(*loop.Conn) {
+			return func(c *loop.Conn) { done(c.Send(t.Body)) }
+		})
+}
+
 // A task that is dead after all attempts may be looked at, and tried again.
 func ExampleQueue_Dead() {
 	again := func(ctx context.Context, q *rediswheel.Queue) error {

@@ -94,7 +94,8 @@ func (h *HTTPCallback) init() {
 			dialer.Control = refusePrivate
 		}
 		transport = &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxIdleConns: 256,
-			MaxIdleConnsPerHost: h.PerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: h.Timeout}
+			MaxIdleConnsPerHost: h.PerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: h.Timeout,
+			MaxResponseHeaderBytes: 64 << 10}
 	}
 	h.client = &http.Client{Transport: transport, Timeout: h.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -152,9 +153,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 		}
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	if host := req.Header.Get("Host"); host != "" {
-		req.Host = host
-	}
+	req.Host = cmp.Or(req.Header.Get("Host"), req.Host)
 	id, at := webhookID(t), strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", at)

@@ -143,6 +143,13 @@ func TestHTTPBounds(t *testing.T) {
 	if err := never.Handle(ctx, Task{Key: "k", URL: server.URL + "/never"}); kind(err) != "retry" {
 		t.Error(err)
 	}
+	wide := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("x", 1<<20))
+	}))
+	defer wide.Close()
+	if err := (&HTTPCallback{AllowPrivate: true}).Handle(ctx, Task{Key: "k", URL: wide.URL}); kind(err) != "retry" {
+		t.Errorf("a megabyte of headers: %v", err)
+	}
 	if ctx.Err() != nil {
 		t.Error("it took a minute")
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // Status says where a task is.
@@ -87,16 +89,13 @@ func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	n = min(n, 1000)
 	var rows [][]string
 	for shard := range q.keys {
-		for skip := 0; skip < n; skip += maxBatch {
-			v, err := q.eval(ctx, q.on(shard, "list", place, skip, min(n-skip, maxBatch)))
+		for skip, got := 0, 1; skip < n && got > 0; skip += got {
+			v, err := q.eval(ctx, q.on(shard, "list", place, skip, min(n-skip, maxBatch), maxBatchBytes))
 			if err != nil {
 				return nil, err
 			}
 			f := list(v)
-			rows = slices.AppendSeq(rows, slices.Chunk(f, 4))
-			if len(f) < 4*maxBatch {
-				break
-			}
+			rows, got = slices.AppendSeq(rows, slices.Chunk(f, 4)), len(f)/4
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b []string) int { return cmp.Compare(toInt(a[1]), toInt(b[1])) })
@@ -145,7 +144,9 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 // Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
 // or not any more, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
-	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
+	result, err := onredis.Answer(ctx, func() ([]byte, error) {
+		return q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
+	})
 	if errors.Is(err, redis.Nil) {
 		return nil, wrap(ErrNotFound, "%q has no result", key)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Who owns a shard is settled by a lease in its own hash in Redis, which the owner renews with its
-// claims. That only saves work: two who think that a shard is theirs share its tasks. Renewals are
-// published, so that the others need not look.
+// The own hash of a shard in Redis says which worker owns it, and until when. The owner renews that
+// with its claims. Ownership only saves work: two workers that think that a shard is theirs share
+// its tasks. Renewals are published, so that the other workers need not look.
 
 // hear takes a message, which only scripts publish. It has the name of a shard's own hash, who, and
 // in how many ms:
@@ -36,7 +36,7 @@ func (w *worker) hear(message string) {
 	case mine: // the message may be older than the worker's claim: Redis knows
 		w.look(i, w.now())
 	default:
-		s.owner, s.take, s.backlog = who, more != "", false
+		s.owner, s.take, s.ready = who, more != "", false
 		s.renew = at + w.turn()
 		w.wheel.Stop(s.timer)
 		w.look(i, s.renew)
@@ -47,7 +47,7 @@ func (w *worker) hear(message string) {
 }
 
 // turn is how long the worker waits before it takes a shard from another, or one that nobody owns.
-// Those who own fewest come first, and one of them tells the others.
+// Workers that own fewest shards come first, and the claim of one tells the others.
 func (w *worker) turn() time.Duration {
 	wait := jitter(w.q.cfg.Refresh / 20)
 	for _, s := range w.shards {

@@ -120,6 +120,42 @@ func TestOwnerLost(t *testing.T) {
 	}
 }
 
+// Queues of one name on two databases of one Redis have nothing in common, though all databases
+// share channels: what one says of its shards does not keep the other from taking those of a worker
+// that is lost.
+func TestDatabases(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		_, client := embeddedServer(t)
+		on := func(db int) (*redis.Client, *line) {
+			l, options := &line{}, *client.Options()
+			options.DB = db
+			like := redis.NewClient(&options)
+			defer like.Close()
+			c := l.client(like)
+			t.Cleanup(func() { c.Close() })
+			return c, l
+		}
+		fifth, _ := on(5)
+		defer start(t, open(t, fifth, Config{Shards: 1}), newRecorder())()
+		time.Sleep(10 * time.Second)
+		first, cut := on(6)
+		r := newRecorder()
+		defer start(t, open(t, first, Config{Shards: 1}), r)()
+		time.Sleep(10 * time.Second)
+		second, _ := on(6)
+		q := open(t, second, Config{})
+		defer start(t, q, r)()
+		time.Sleep(10 * time.Second)
+		must(t, q.Add(ctx, Task{Key: "k", Delay: time.Second}))
+		cut.cut()
+		time.Sleep(4*defaultRefresh + 100*time.Millisecond)
+		if n := len(r.got()); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
 // An owner with more to do than places gets help: three workers with two places each are done in
 // far less than the 30 s that one would take.
 func TestHelp(t *testing.T) {

@@ -4,12 +4,13 @@ import "sync"
 
 // Places are what tasks run in. Runs of several queues in one process can share them, by
 // Config.Places and Config.Weight. A queue that has enough to do gets at least its share, by its
-// weight, and what others do not need. Places that others have taken of it are its own when they
-// give them back. Places may be used from any goroutine.
+// weight, and what others do not need. What others have of its share comes back when their tasks
+// end. A share of less than one place is a turn. Places may be used from any goroutine.
 type Places struct {
 	lock   sync.Mutex
 	total  int
-	weight int // of all shares
+	weight int     // of all shares
+	turn   float64 // of the shares that took places, the highest: newcomers begin with it
 	shares map[*share]struct{}
 }
 
@@ -26,6 +27,7 @@ type share struct {
 	*Places
 	own    int // the share's weight
 	used   int
+	turn   float64       // what has run in its places, by its weight: the lowest comes first
 	hungry bool          // it got fewer than it asked for
 	freed  chan struct{} // has a token when others have given places back
 }
@@ -40,7 +42,7 @@ func (p *Places) join(weight int) *share {
 
 // leave gives all places back, also those of tasks of whose end Redis was not told.
 func (s *share) leave() {
-	s.giveBack(s.used)
+	s.giveBack(s.used, 0)
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	delete(s.shares, s)
@@ -50,27 +52,38 @@ func (s *share) leave() {
 // right is how many places the share has a right to.
 func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
 
-// take takes up to n places: of those that are free, all but those that others want who have less
-// than their right. A share that gets fewer than n is hungry until the next call.
+// take takes up to n places. It leaves those that hungry shares want which have less than their
+// right; within its own right, only for those of them whose turn is before. A share that gets fewer
+// than n is hungry until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	free, wanted := s.total, 0
+	if !s.hungry { // it has not waited
+		s.turn = max(s.turn, s.Places.turn)
+	}
+	free, wanted, before := s.total, 0, 0
 	for o := range s.shares {
 		free -= o.used
-		if o != s && o.hungry {
-			wanted += max(o.right()-o.used, 0)
+		if wants := o.right() - o.used; o != s && o.hungry && wants > 0 {
+			wanted += wants
+			if o.turn < s.turn {
+				before += wants
+			}
 		}
 	}
-	got := min(n, max(free-wanted, min(free, s.right()-s.used), 0))
+	got := min(n, max(free-wanted, min(free-before, s.right()-s.used), 0))
+	if got > 0 {
+		s.Places.turn = max(s.Places.turn, s.turn)
+	}
 	s.used, s.hungry = s.used+got, got < n
 	return got
 }
 
-func (s *share) giveBack(n int) {
+// giveBack gives n places back, in some of which tasks have run.
+func (s *share) giveBack(n, runs int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.used -= n
+	s.used, s.turn = s.used-n, s.turn+float64(runs)/float64(s.own)
 	for o := range s.shares {
 		if o != s && o.hungry && n > 0 {
 			select {

@@ -14,10 +14,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
-// queue should have the same Name, Shards, Lease and Refresh.
+// queue should have the same Name, Shards, Rate, Lease, Refresh and Repeating.
 type Config struct {
 	// Name begins the names of all keys: queues with different names have nothing in common.
 	// Letters, digits and "._:-", at most 64. Empty means "loopwheel".
@@ -31,10 +33,8 @@ type Config struct {
 	MaxBody     int // bytes of Task.Body at most; 0 means 64 KiB, and 16 MiB is the most
 	Concurrency int // tasks that one Run works on at once; 0 means 64
 
-	// Places, if not nil, bounds what runs at once in place of Concurrency: Runs of several queues
-	// share them, by their weights. A Weight of 0 means 1, and 1,000 is the most.
-	Places *Places
-	Weight int
+	Places *Places // that several queues share, in place of Concurrency; nil means none
+	Weight int     // of the queue among those that share Places; 0 means 1, and 1,000 is the most
 
 	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has
 	// an equal part of it. 0 means no such bound.
@@ -51,7 +51,7 @@ type Config struct {
 	MaxAttempts   int // how often a task is tried before it is a dead letter; 0 means 16
 	MaxDeliveries int // how many workers may be lost with a task before it is one; 0 means 16
 
-	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
+	// Backoff returns how long to wait after a failed attempt, 1 being the first. nil means
 	// [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
@@ -60,7 +60,7 @@ type Config struct {
 	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
-	StopTimeout time.Duration // how long Run, when it is to stop, waits for handlers; 0 means 20 seconds
+	StopTimeout time.Duration // how long Run waits for handlers when it stops; 0 means 20 seconds
 
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
 	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
@@ -117,7 +117,9 @@ func setting[T cmp.Ordered](name string, field *T, standard, least, most T) erro
 func (c *Config) checkRepeating() error {
 	c.Repeating = slices.Clone(c.Repeating)
 	keys := make(map[string]bool)
-	for _, t := range c.Repeating {
+	for i := range c.Repeating {
+		t := &c.Repeating[i]
+		t.OnConflict = Ignore
 		switch err := t.check(c.MaxBody); {
 		case err != nil:
 			return wrap(ErrConfig, "Repeating: %v", err)
@@ -132,7 +134,8 @@ func (c *Config) checkRepeating() error {
 }
 
 // A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
-// goroutine. Those with a context wait for Redis: not for a callback of an event loop.
+// goroutine. Those with a context wait for Redis, as long as that allows: not for a callback of an
+// event loop. What was sent before the context ended may happen all the same.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -142,6 +145,16 @@ type Queue struct {
 
 	lock   sync.Mutex
 	counts Stats // what this process has counted
+}
+
+// ownKey is the place of the hash that says who owns a shard among its keys.
+const ownKey = 4
+
+// shardKeys are the names of a shard's keys, in the order in which scripts have them. The prefix of
+// own is that of the channel, too.
+func shardKeys(name, prefix, tag string) []string {
+	p := name + ":{" + tag + "}:"
+	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
@@ -157,8 +170,12 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, wrap(ErrConfig, "a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
-	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints", shards: make(map[string]int)}
-	if err := q.checkEviction(ctx); err != nil {
+	prefix := cfg.Name + ":"
+	if c, ok := client.(*redis.Client); ok && c.Options().DB != 0 { // all databases share channels
+		prefix += fmt.Sprintf("@%d:", c.Options().DB)
+	}
+	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
+	if err := onredis.Await(ctx, func() error { return q.checkEviction(ctx) }); err != nil {
 		return nil, err
 	}
 	shards, err := q.settleShards(ctx, cfg.Shards)
@@ -166,7 +183,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, err
 	}
 	for i := range shards {
-		keys := shardKeys(cfg.Name, shardTag(i, shards))
+		keys := shardKeys(cfg.Name, prefix, onredis.Tag("", i, shards))
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
@@ -187,10 +204,16 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 		standard = 64
 	}
 	key := q.cfg.Name + ":conf"
-	set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
-	there, err := q.client.Get(ctx, key).Result()
+	there, err := onredis.Answer(ctx, func() (string, error) {
+		set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
+		there, err := q.client.Get(ctx, key).Result()
+		if err != nil {
+			err = cmp.Or(set, err)
+		}
+		return there, err
+	})
 	if err != nil {
-		return 0, explain("open", cmp.Or(set, err))
+		return 0, explain("open", err)
 	}
 	if _, err := fmt.Sscanf(there, layout+"%d", &shards); err != nil || shards < 1 || shards > 1024 {
 		return 0, wrap(ErrConfig, "the key %s holds %q, which is not of this version", key, there)
@@ -204,15 +227,14 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 // checkEviction refuses a Redis that would delete tasks when its memory is full.
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
-		info := c.InfoMap(ctx, "memory")
-		if refused := redis.Error(nil); errors.As(info.Err(), &refused) {
-			return nil // the section is not known, or not for us to see
-		}
-		policy := info.Item("Memory", "maxmemory_policy")
-		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
+		policy, err := onredis.Evicts(ctx, c)
+		if strings.HasPrefix(policy, "allkeys-") {
 			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
-		return explain("open", info.Err())
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return nil // the section is not known, or not for us to see
+		}
+		return explain("open", err)
 	}
 	if cluster, ok := q.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
@@ -221,4 +243,4 @@ func (q *Queue) checkEviction(ctx context.Context) error {
 }
 
 // shard returns where a key is.
-func (q *Queue) shard(key string) int { return shardOf(key, len(q.keys)) }
+func (q *Queue) shard(key string) int { return onredis.Part(key, len(q.keys)) }

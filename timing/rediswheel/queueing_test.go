@@ -73,6 +73,78 @@ func TestRate(t *testing.T) {
 	})
 }
 
+// A rate that was far too low holds nothing up once it is a better one.
+func TestRateMended(t *testing.T) {
+	backends(t, func(t *testing.T, client redis.UniversalClient) {
+		r := newRecorder()
+		slow := open(t, client, Config{Shards: 1, Rate: 0.001})
+		stop := start(t, slow, r)
+		must(t, slow.AddBatch(t.Context(), []Task{{Key: "1"}, {Key: "2"}, {Key: "3"}}))
+		r.wait(t, 1)
+		must(t, stop())
+		if n := len(r.got()); n != 1 {
+			t.Errorf("%d tasks started at once, at one in 1,000 s", n)
+		}
+		stop = start(t, open(t, client, Config{Rate: 20}), r)
+		r.wait(t, 3)
+		must(t, stop())
+	})
+}
+
+// A task that is added while the rate allows none costs no claim.
+func TestRateHints(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		q := open(t, embedded(t), Config{Shards: 1, Rate: 4})
+		stop := start(t, q, newRecorder())
+		for i := range 1000 {
+			must(t, q.Add(context.Background(), Task{Key: fmt.Sprint(i)}))
+			time.Sleep(10 * time.Millisecond)
+		}
+		must(t, stop())
+		if s := q.Local(); s.Claims > 60 || s.Done < 38 {
+			t.Errorf("in 10 s, %d claims for %d tasks", s.Claims, s.Done)
+		}
+	})
+}
+
+// Queues that share fewer places than there are queues take turns, by their weights.
+func TestWeightsOfOnePlace(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		client, places := embedded(t), NewPlaces(1)
+		var queues []*Queue
+		var stops []func() error
+		for _, weight := range []int{1, 1, 2} {
+			q := open(t, client, Config{Name: fmt.Sprint("q", len(queues)), Shards: 2, Places: places, Weight: weight})
+			var tasks []Task
+			for i := range 500 {
+				tasks = append(tasks, Task{Key: fmt.Sprint(i)})
+			}
+			must(t, q.AddBatch(ctx, tasks))
+			queues = append(queues, q)
+		}
+		r := newRecorder()
+		r.fail = func(Task) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		for _, q := range queues {
+			stops = append(stops, start(t, q, r))
+		}
+		time.Sleep(time.Minute)
+		var done []uint64
+		for _, q := range queues {
+			done = append(done, q.Local().Done)
+		}
+		if done[0] < 130 || done[1] < 130 || done[2] < 260 {
+			t.Errorf("in a minute of tasks of 0.1 s, they did %d", done)
+		}
+		for _, stop := range stops {
+			must(t, stop())
+		}
+	})
+}
+
 // Queues that share places get them by their weights while both have enough to do, and all of them
 // when the other has nothing.
 func TestWeights(t *testing.T) {
@@ -246,6 +318,36 @@ func TestHookSeesAll(t *testing.T) {
 			t.Errorf("the hook saw %d claims of %d, of %d commands", h.claims.Load(), q.Local().Claims, m.CommandCount())
 		}
 	})
+}
+
+// A hook that keeps pipelines from Redis, as one that breaks circuits does, is heard.
+func TestHookRefuses(t *testing.T) {
+	ctx := context.Background()
+	client := embedded(t)
+	q := open(t, client, Config{})
+	refused := errors.New("the circuit is open")
+	client.AddHook(&pipelineHook{func(context.Context, redis.ProcessPipelineHook, []redis.Cmder) error { return refused }})
+	if err := q.Add(ctx, Task{Key: "k"}); !errors.Is(err, refused) {
+		t.Errorf("adding: %v", err)
+	}
+	if _, err := q.Get(ctx, "k"); !errors.Is(err, refused) {
+		t.Errorf("getting: %v", err)
+	}
+	if s := q.Local(); s.Added != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A pipelineHook is a function that gets pipelines, and what sends them.
+type pipelineHook struct {
+	f func(context.Context, redis.ProcessPipelineHook, []redis.Cmder) error
+}
+
+func (h *pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return h.f(ctx, next, cmds) }
 }
 
 // A hook counts the claims in pipelines.

@@ -5,13 +5,13 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 //go:embed lua/*.lua
@@ -22,13 +22,10 @@ var scripts = loadScripts()
 
 func loadScripts() map[string]*redis.Script {
 	all := make(map[string]*redis.Script)
-	names, _ := fs.Glob(luaFiles, "lua/*.lua") // the pattern is good
-	for _, name := range names {
-		text, err := luaFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		all[strings.TrimSuffix(path.Base(name), ".lua")] = redis.NewScript(string(text))
+	files, _ := luaFiles.ReadDir("lua") // what is embedded can be read
+	for _, f := range files {
+		text, _ := luaFiles.ReadFile("lua/" + f.Name())
+		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
 	}
 	return all
 }
@@ -60,8 +57,8 @@ func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]a
 	return values, errors.Join(errs...)
 }
 
-// evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
-// text: it was restarted, or is a new master.
+// evalAll runs scripts in one pipeline, and waits no longer than ctx. Those that a server does not
+// know are sent again with their text: it was restarted, or is a new master.
 func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
 	cmds := make([]*redis.Cmd, len(calls))
@@ -69,11 +66,20 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	for i, c := range calls {
 		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	var failed error
+	if err := onredis.Await(ctx, func() error { _, failed = pipe.Exec(ctx); return nil }); err != nil {
+		for i, c := range calls {
+			errs[i] = explain(c.script, err)
+		}
+		return values, errs
+	}
 	for i, c := range calls {
 		v, err := cmds[i].Result()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
+			err = failed
 		}
 		values[i], errs[i] = v, explain(c.script, err)
 		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a
@@ -83,6 +89,12 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		}
 	}
 	return values, errs
+}
+
+// now is the time by Redis' clock.
+func (q *Queue) now(ctx context.Context) (time.Time, error) {
+	now, err := onredis.Answer(ctx, func() (time.Time, error) { return q.client.Time(ctx).Result() })
+	return now, explain("time", err)
 }
 
 // explain makes an error of Redis one of ours.

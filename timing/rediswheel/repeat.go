@@ -15,8 +15,12 @@ var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Mo
 // next returns the first occurrence that is after now, given one that was.
 func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	if t.Every > 0 {
-		missed := max(now.Sub(occurrence), 0) / t.Every
-		return occurrence.Add((missed + 1) * t.Every), nil
+		every := time.Duration(ceilDelay(t.Every)) * time.Millisecond
+		next := occurrence.Add(every)
+		for !next.After(now) { // more than once if centuries have passed: Sub tells of 292 years
+			next = next.Add(max(now.Sub(next)/every, 1) * every)
+		}
+		return next, nil
 	}
 	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
 		return time.Time{}, wrap(ErrBadTask, "the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)

@@ -84,6 +84,29 @@ func TestEvery(t *testing.T) {
 	})
 }
 
+// A period that is not of whole milliseconds is rounded up to them; then it does not drift, either.
+// A beginning may be any time ago.
+func TestEveryRounded(t *testing.T) {
+	third := Task{Key: "k", Every: time.Second / 3}
+	first := time.UnixMilli(1_760_000_000_000)
+	last := first
+	for range 1000 {
+		next, err := third.next(last, last)
+		must(t, err)
+		last = time.UnixMilli(ceilMilli(next)) // as Redis has it
+	}
+	missed, err := third.next(first, last.Add(-1))
+	must(t, err)
+	if d := last.Sub(first); d != 1000*334*time.Millisecond || !missed.Equal(last) {
+		t.Errorf("1,000 periods are %v, or %v if they were missed", d, missed.Sub(first))
+	}
+	daily, now := Task{Key: "k", Every: 24 * time.Hour}, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	next, err := daily.next(time.Date(1, 1, 1, 3, 0, 0, 0, time.UTC), now)
+	if want := time.Date(2026, 3, 11, 3, 0, 0, 0, time.UTC); err != nil || !next.Equal(want) {
+		t.Errorf("daily since the year 1: %v, %v; want %v", next, err, want)
+	}
+}
+
 // Occurrences that were missed run once, or not at all.
 func TestMisfire(t *testing.T) {
 	virtually(t, func(t *testing.T) {
@@ -124,5 +147,49 @@ func TestRepeatFails(t *testing.T) {
 		if err != nil || i.Status != Scheduled || i.Due.UTC().Minute() != 0 {
 			t.Errorf("%+v, %v", i, err)
 		}
+	})
+}
+
+// A chain, as docs/delays.md has it: a handler adds the next task before it returns nil. If it runs
+// again, as its worker was lost or it failed after that, the next one still runs once. Who is
+// cancelled while it runs still has its next.
+func TestChain(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, OnError: func(Task, error) {}})
+		r := newRecorder()
+		r.fail = func(task Task) error {
+			if task.Key == "last" {
+				return nil
+			}
+			must(t, q.Add(ctx, Task{Key: "last", Delay: 10 * time.Second, OnConflict: Ignore}))
+			time.Sleep(time.Second)
+			if task.Key == "fails" && task.Attempt == 1 {
+				return errors.New("after the next was added")
+			}
+			return nil
+		}
+		stop := start(t, q, r)
+		for _, first := range []string{"done", "fails", "cancelled"} {
+			before := len(r.got())
+			must(t, q.Add(ctx, Task{Key: first}))
+			time.Sleep(500 * time.Millisecond)
+			if first == "cancelled" {
+				if st, err := q.Cancel(ctx, first); st != Running || err != nil {
+					t.Error(st, err)
+				}
+			}
+			time.Sleep(time.Minute)
+			last := 0
+			for _, task := range r.got()[before:] {
+				if task.Key == "last" {
+					last++
+				}
+			}
+			if last != 1 {
+				t.Errorf("%s: the next ran %d times", first, last)
+			}
+		}
+		must(t, stop())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -17,6 +18,7 @@ type run struct {
 	shard  int
 	task   Task
 	token  string                  // of the claim
+	until  time.Duration           // the end of its lease on the worker's clock, or before
 	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
@@ -33,12 +35,12 @@ type end struct {
 // redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
-// begin starts the handler of a run, unless the worker stops.
+// begin starts the handler of a run, unless the worker stops or the lease has ended.
 func (w *worker) begin(r *run, record string) {
 	w.runs[r] = struct{}{}
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
-	if w.stopping {
+	if w.stopping || w.now() >= r.until { // Redis' answer may have taken longer than the lease
 		r.end = end{what: "release", at: r.task.Due.UnixMilli()}
 		w.ended = append(w.ended, r)
 		return
@@ -91,8 +93,7 @@ func (r *run) do(ctx context.Context, record string) end {
 	case err == nil:
 		return end{what: "done", achieved: true}
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
-		r.w.q.count(func(s *Stats) { s.Postponed++ })
-		return end{what: "release", at: t.Due.UnixMilli()}
+		err = &verdict{err, end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
 }
@@ -103,7 +104,7 @@ func (r *run) call(ctx context.Context) (err error) {
 		if v := recover(); v != nil {
 			p := &PanicError{v, debug.Stack()}
 			r.w.q.cfg.Logger.Error().Str("queue", r.w.q.cfg.Name).Str("key", r.task.Key).Bytes("stack", p.Stack).
-				Msgf("a task's handler panicked: %v", v)
+				Str("panic", fmt.Sprint(v)).Msg("a task's handler panicked")
 			err = p
 		}
 	}()
@@ -150,7 +151,7 @@ func (w *worker) tell() {
 			return
 		}
 		delete(w.runs, r)
-		w.places.giveBack(1)
+		w.places.giveBack(1, 1)
 		w.q.count(func(s *Stats) {
 			s.InFlight--
 			switch {
@@ -166,11 +167,21 @@ func (w *worker) tell() {
 	w.ended = nil
 }
 
-// extend extends the leases of all runs.
+// extend extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
+// another worker may have its task.
 func (w *worker) extend() {
-	longer := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}
-	w.askAbout(slices.Collect(maps.Keys(w.runs)), func(*run) end { return longer }, func(r *run, letter byte) {
-		if letter == 's' {
+	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
+	ask := func(r *run) end {
+		if now >= r.until {
+			r.cancel(ErrLeaseLost)
+		}
+		return longer
+	}
+	w.askAbout(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, letter byte) {
+		switch letter {
+		case 'h':
+			r.until = now + w.q.cfg.Lease
+		case 's':
 			r.cancel(ErrLeaseLost)
 		}
 	})
@@ -196,12 +207,11 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 			}
 			w.ask(c, func(answer any) {
 				letters, ok := answer.(string)
+				if !ok {
+					letters = string(make([]byte, len(group)))
+				}
 				for i, r := range group {
-					if ok {
-						then(r, letters[i])
-					} else {
-						then(r, 0)
-					}
+					then(r, letters[i])
 				}
 			})
 		}

@@ -60,7 +60,7 @@ func (q *Queue) count(f func(s *Stats)) {
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
-	owners := make(map[string]bool)
+	owners := make(map[string]int) // how many shards they have
 	values, err := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
 	if err != nil {
 		return s, nil, err
@@ -73,16 +73,14 @@ func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, [
 		if f[5] != "" {
 			s.Late = max(s.Late, time.Duration(toInt(f[6])-toInt(f[5]))*time.Millisecond)
 		}
-		if owner := f[7]; owner == "" {
-			s.Orphans++
-		} else {
-			owners[owner] = true
-		}
+		owners[f[7]]++
 		s.Paused = s.Paused || f[8] == "1"
 		for i, count := range f[9:] {
 			ahead[i] += int(toInt(count))
 		}
 	}
+	s.Orphans = owners[""]
+	delete(owners, "")
 	s.Owners = len(owners)
 	return s, ahead, nil
 }

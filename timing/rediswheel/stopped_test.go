@@ -35,6 +35,29 @@ func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
 	return false
 }
 
+// A worker that is told to stop while Redis stands still does not wait for it longer than it says.
+func TestStopWithoutRedis(t *testing.T) {
+	slowly(t, "it takes 8 s and a redis-server")
+	t.Parallel()
+	s := startRedis(t)
+	q := open(t, s.client(t), Config{StopTimeout: time.Second}) // the client waits for a minute
+	begun := make(chan struct{})
+	stop := start(t, q, HandlerFunc(func(ctx context.Context, _ Task) error {
+		close(begun)
+		<-ctx.Done()
+		return nil
+	}))
+	must(t, q.Add(context.Background(), Task{Key: "k"}))
+	<-begun
+	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	began := time.Now()
+	must(t, stop())
+	if d := time.Since(began); d > time.Second+stopGrace+5*time.Second {
+		t.Errorf("it stopped after %v", d)
+	}
+	must(t, s.cmd.Process.Signal(syscall.SIGCONT))
+}
+
 // A worker stands still for three leases, with a task. Another does the task; what the first says
 // of it then is refused.
 func TestWorkerStopped(t *testing.T) {

@@ -1,9 +1,11 @@
 package rediswheel
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
+	"unicode/utf8"
 )
 
 // What is taken at most.
@@ -53,14 +55,12 @@ type Task struct {
 	// occurrence starts only when the one before it is over: done, or given up after MaxAttempts,
 	// which is reported but makes no dead letter. Periods count from the first occurrence and do
 	// not drift.
-	Every   time.Duration `json:",omitzero"` // a millisecond at least; first at Delay or At, or else one Every from now
+	Every   time.Duration `json:",omitzero"` // rounded up to ms; first at Delay or At, or else one Every from now
 	Cron    string        `json:",omitzero"` // "minute hour day month weekday", "@daily" ...; either day will do
 	Zone    string        `json:",omitzero"` // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
 	Misfire Misfire       `json:",omitzero"`
 
-	// KeepResult is for how long Redis keeps what the handler leaves with SetResult. 0 means that
-	// there is no result. Not for tasks that repeat.
-	KeepResult time.Duration `json:",omitzero"`
+	KeepResult time.Duration `json:",omitzero"` // of what SetResult leaves; not for tasks that repeat
 
 	// For HTTPCallback, though any handler may use them.
 	Method string      `json:",omitzero"`
@@ -90,10 +90,8 @@ func (t *Task) check(maxBody int) error {
 		return wrap(ErrBadTask, "%q is due in more than 100 years", t.Key)
 	case t.OnConflict < Replace || t.OnConflict > Fail:
 		return wrap(ErrBadTask, "%q has OnConflict %d", t.Key, t.OnConflict)
-	case t.MaxAttempts < 0:
-		return wrap(ErrBadTask, "%q has MaxAttempts %d", t.Key, t.MaxAttempts)
-	case t.KeepResult < 0 || t.Timeout < 0:
-		return wrap(ErrBadTask, "%q has KeepResult %v and Timeout %v", t.Key, t.KeepResult, t.Timeout)
+	case t.MaxAttempts < 0 || t.KeepResult < 0 || t.Timeout < 0:
+		return wrap(ErrBadTask, "%q has MaxAttempts %d, KeepResult %v, Timeout %v", t.Key, t.MaxAttempts, t.KeepResult, t.Timeout)
 	case t.Every != 0 && (t.Every < time.Millisecond || t.Every > MaxDelay):
 		return wrap(ErrBadTask, "%q has Every %v: want 1ms to 100 years", t.Key, t.Every)
 	case t.Every > 0 && t.Cron != "":
@@ -104,6 +102,8 @@ func (t *Task) check(maxBody int) error {
 		return wrap(ErrBadTask, "%q has a Zone, but no Cron that it would apply to", t.Key)
 	case t.repeats() && t.KeepResult > 0:
 		return wrap(ErrBadTask, "%q repeats and has KeepResult: its occurrences would have one result", t.Key)
+	case !utf8.ValidString(fmt.Sprint(t.URL, t.Header)):
+		return wrap(ErrBadTask, "the URL or a header of %q is not UTF-8", t.Key)
 	}
 	u, err := url.Parse(t.URL)
 	if err != nil || t.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
@@ -135,7 +135,9 @@ func (t *Task) start() int64 {
 }
 
 // ceilMilli is the first millisecond since 1970 that is not before t.
-func ceilMilli(t time.Time) int64 { return max(t.Add(time.Millisecond-1).UnixMilli(), 0) }
+func ceilMilli(t time.Time) int64 {
+	return latest(t.Add(time.Millisecond-1), time.UnixMilli(0)).UnixMilli()
+}
 
 // ceilDelay is d in milliseconds, rounded up, or 0.
 func ceilDelay(d time.Duration) int64 {

@@ -17,9 +17,9 @@ import (
 // attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
 // is an error.
 //
-// The context ends at the timeout of the attempt, or with the cause ErrLeaseLost when the task is
-// not this worker's any more, or with the cause ErrStopping after StopTimeout. With a cause, an
-// error is no failed attempt: the task goes to another worker.
+// The context ends at the timeout of the attempt, with the cause ErrLeaseLost when another worker
+// may have the task, or with the cause ErrStopping after StopTimeout. With such a cause, an error
+// is no failed attempt: the task goes to another worker.
 type Handler interface {
 	// Handle works on one task. What t refers to is the handler's to keep.
 	Handle(ctx context.Context, t Task) error
@@ -83,10 +83,7 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		panic("rediswheel: Run with a nil Handler")
 	}
-	places := q.cfg.Places
-	if places == nil {
-		places = NewPlaces(q.cfg.Concurrency)
-	}
+	places := cmp.Or(q.cfg.Places, NewPlaces(q.cfg.Concurrency))
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &worker{
 		q: q, id: rand.Text()[:12], handler: h, ctx: own, start: time.Now(), wheel: timing.New(timing.Config{}),
@@ -96,7 +93,9 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
 	cancel()
-	w.sides.Wait()
+	if w.now() < w.giveUp { // else Redis does not answer: what the client does ends with its timeouts
+		w.sides.Wait()
+	}
 	w.places.leave()
 	q.count(func(s *Stats) { s.InFlight -= len(w.runs) })
 	if w.running > 0 {

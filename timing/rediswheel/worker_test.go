@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A handler that takes longer than the lease keeps its task, though another worker waits for it.
@@ -28,6 +31,84 @@ func TestLongHandlerKeepsItsTask(t *testing.T) {
 		}
 		if got, s := r.got(), q.Local(); len(got) != 1 || s.Done != 1 || s.Recovered+s.Stale != 0 {
 			t.Errorf("%d runs; %+v", len(got), s)
+		}
+	})
+}
+
+// A worker that cannot renew the lease of a task takes it for lost when it ends, and tells the
+// handler: no two run at once that heed their contexts.
+func TestCutWorkerStops(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx, l, client := context.Background(), &line{}, embedded(t)
+		cut := l.client(client)
+		defer cut.Close()
+		var lock sync.Mutex
+		running, most, causes := 0, 0, make(map[error]int)
+		work := HandlerFunc(func(ctx context.Context, task Task) error {
+			lock.Lock()
+			running++
+			most = max(most, running)
+			lock.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			running--
+			causes[context.Cause(ctx)]++
+			return context.Cause(ctx)
+		})
+		cfg := Config{Shards: 1, Lease: 6 * time.Second, OnError: func(Task, error) {}}
+		stop := start(t, open(t, cut, cfg), work)
+		q := open(t, client, cfg)
+		must(t, q.Add(ctx, Task{Key: "k"}))
+		time.Sleep(9 * time.Second)
+		l.cut()
+		other := start(t, q, work)
+		time.Sleep(2 * time.Minute)
+		must(t, other())
+		if most != 1 || causes[ErrLeaseLost] != 1 || causes[nil] != 1 {
+			t.Errorf("%d ran at once; they ended with %v", most, causes)
+		}
+		_ = stop()
+	})
+}
+
+// An answer to a claim that comes after the lease has ended starts nothing: another has the tasks.
+func TestLateClaim(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx, client := context.Background(), embedded(t)
+		slow := redis.NewClient(client.Options())
+		defer slow.Close()
+		var late atomic.Bool
+		slow.AddHook(&pipelineHook{func(ctx context.Context, next redis.ProcessPipelineHook, cmds []redis.Cmder) error {
+			err := next(ctx, cmds)
+			if late.CompareAndSwap(true, false) {
+				time.Sleep(20 * time.Second)
+			}
+			return err
+		}})
+		r := newRecorder()
+		r.fail = func(Task) error {
+			time.Sleep(time.Minute)
+			return nil
+		}
+		cfg := Config{Shards: 1, Lease: 6 * time.Second, OnError: func(Task, error) {}}
+		stop := start(t, open(t, slow, cfg), r)
+		q := open(t, client, cfg)
+		time.Sleep(10 * time.Second)
+		must(t, q.Add(ctx, Task{Key: "k", Delay: 500 * time.Millisecond}))
+		time.Sleep(490 * time.Millisecond)
+		synctest.Wait()
+		late.Store(true)
+		time.Sleep(5 * time.Second)
+		other := start(t, q, r)
+		time.Sleep(2 * time.Minute)
+		must(t, stop())
+		must(t, other())
+		if got := r.got(); len(got) != 1 || got[0].Delivery != 2 || late.Load() {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -2,7 +2,7 @@
 -- number of messages, if that is ''; bytes at most; PUBLISH or SPUBLISH, database, length of a stream, its time to live
 -- in ms. A stream without entries is begun.
 -- Returns the id of the last entry of the stream; 1 if the bytes did not suffice, and the oldest are missing; the
--- number of users, and them; and the entries from that id on, or the last messages, the newest first: id, entry, id, entry.
+-- number of users, and them; and the entries from that id on, or the last messages: id, entry, id, entry.
 local room = tonumber(ARGV[3])
 local got, cut, to, n = {}, '0', '+', 0
 local want = ARGV[1] == '' and tonumber(ARGV[2]) or math.huge
@@ -26,5 +26,5 @@ end
 local users = redis.call('HKEYS', KEYS[2])
 local out = {last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), cut, tostring(#users)}
 for _, user in ipairs(users) do out[#out + 1] = user end
-for _, e in ipairs(got) do out[#out + 1], out[#out + 2] = e[1], e[2][2] end
+for i = #got, 1, -1 do out[#out + 1], out[#out + 2] = got[i][1], got[i][2][2] end
 return out

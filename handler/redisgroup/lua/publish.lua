@@ -49,7 +49,7 @@ local act = {p = function(key) return stands(key, command, database, ttl) end}
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
 function act.m(key, _, entry)
   at[key] = at[key] or open(key, me)
-  if theirs ~= me then entry = me .. string.match(entry, '^%S+(.*)$') end
+  if theirs ~= me then entry = me .. string.match(entry, '^%S*(.*)$') end
   return append(key, at[key], entry, command, database, max, ttl)
 end
 

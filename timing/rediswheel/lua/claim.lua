@@ -44,6 +44,7 @@ end
 -- allows. free is when the rate allows the next start. What was not used is lost after 50 ms.
 local n, gap = 0, ARGV[11] ~= '0' and 1000 / ARGV[11] or 0
 local free = gap > 0 and math.max(tonumber(held[4]) or 0, now - 50) or 0
+if free > now + gap + 1 then free = now end -- it is of a lower rate, which was another setting
 if not held[3] and most > 0 and free <= now then
   n = math.min(most, redis.call('ZCOUNT', due, '-inf', now))
   if gap > 0 then n = math.min(n, math.floor((now - free) / gap) + 1) end
@@ -53,9 +54,9 @@ local ids, dues, states, records = {}, {}, {}, {}
 if n > 0 then
   local all, room, leases, held = {}, tonumber(ARGV[6]), {}, {}
   for i = 1, n do all[i] = rows[2 * i - 1] end
-  local bodies, olds = redis.call('HMGET', body, unpack(all)), redis.call('HMGET', state, unpack(all))
+  local olds = redis.call('HMGET', state, unpack(all))
   for i = 1, n do
-    local record, k = bodies[i], #ids + 1
+    local record, k = redis.call('HGET', body, all[i]), #ids + 1 -- not all at once: each may be large
     if record then -- without a record there is no task
       room = room - #record
       if room < 0 and k > 1 then
@@ -87,12 +88,13 @@ if n > 0 then
 end
 
 local look = now + ARGV[10]
-local next = held[3] and look or math.min(look, math.max(tonumber(rows[2 * n + 2]) or look, math.ceil(free)))
+local first = math.min(look, tonumber(rows[2 * n + 2]) or look)
+local next = held[3] and look or math.min(look, math.max(first, math.ceil(free)))
 local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]) or look
 local renewed, more = owner ~= worker or till < now + 1.5 * ARGV[10], next <= now
 if renewed then till = now + ARGV[9] end
--- While back is 0, nobody tells the owner of something earlier.
-redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or next)
+-- The owner is told of what is due before back. While the queue is paused, that is nothing.
+redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or first)
 if renewed or more then
   redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints',
     own .. ' ' .. worker .. ' ' .. till - now .. (more and ' more' or ''))

@@ -4,6 +4,7 @@ package wheelmetrics
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,9 +68,9 @@ var (
 
 type collector []*rediswheel.Queue
 
-// New returns a collector of queues, whose names are the label queue. A scrape asks Redis once for
-// each queue, and shows what this process has counted also if Redis does not answer. It may be
-// called from any goroutine.
+// New returns a collector of queues, whose names, each another, are the label queue. A scrape asks
+// Redis once for each queue, for all at the same time. It shows what this process has counted also
+// if Redis does not answer. It may be called from any goroutine.
 func New(queues ...*rediswheel.Queue) prometheus.Collector { return collector(queues) }
 
 // Describe says which metrics there are.
@@ -88,27 +89,33 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect looks at the queues.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	var all sync.WaitGroup
 	for _, q := range c {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		s, err := q.Stats(ctx)
-		cancel()
-		answered := 1.0
-		if err != nil {
-			answered, s = 0, q.Local()
+		all.Go(func() { collect(q, ch) })
+	}
+	all.Wait()
+}
+
+func collect(q *rediswheel.Queue, ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := q.Stats(ctx)
+	answered := 1.0
+	if err != nil {
+		answered, s = 0, q.Local()
+	}
+	ch <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, answered, q.Name())
+	ch <- prometheus.MustNewConstMetric(inFlight, prometheus.GaugeValue, float64(s.InFlight), q.Name())
+	for _, g := range gauges {
+		labels := []string{q.Name()}
+		if g.label != "" {
+			labels = append(labels, g.label)
 		}
-		ch <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, answered, q.Name())
-		ch <- prometheus.MustNewConstMetric(inFlight, prometheus.GaugeValue, float64(s.InFlight), q.Name())
-		for _, g := range gauges {
-			labels := []string{q.Name()}
-			if g.label != "" {
-				labels = append(labels, g.label)
-			}
-			if err == nil {
-				ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(&s), labels...)
-			}
+		if err == nil {
+			ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(&s), labels...)
 		}
-		for _, n := range counters {
-			ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.value(&s)), q.Name())
-		}
+	}
+	for _, n := range counters {
+		ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.value(&s)), q.Name())
 	}
 }

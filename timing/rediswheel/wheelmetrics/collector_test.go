@@ -2,6 +2,7 @@ package wheelmetrics_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -68,5 +69,43 @@ func TestCollector(t *testing.T) {
 	got = gather(t, r)
 	if _, ok := got["rediswheel_tasks scheduled"]; ok || got["rediswheel_up"] != 0 || got["rediswheel_added_total"] != 2 {
 		t.Errorf("without Redis: %v", got)
+	}
+}
+
+// A scrape of several queues waits for a Redis that does not answer as long as for one.
+func TestSilentRedis(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	defer client.Close()
+	var queues []*rediswheel.Queue
+	for i := range 6 {
+		q, err := rediswheel.Open(t.Context(), client, rediswheel.Config{Name: fmt.Sprint("orders", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues = append(queues, q)
+	}
+	answer := make(chan struct{})
+	defer close(answer)
+	client.AddHook(silence(answer))
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(wheelmetrics.New(queues...))
+	began := time.Now()
+	families, err := r.Gather()
+	if d := time.Since(began); err != nil || len(families) == 0 || d > 8*time.Second {
+		t.Errorf("after %v: %d metrics, %v", d, len(families), err)
+	}
+}
+
+// silence is a hook that holds pipelines up until the channel is closed.
+type silence chan struct{}
+
+func (s silence) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (s silence) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s silence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		<-s
+		return next(ctx, cmds)
 	}
 }

@@ -1,5 +1,6 @@
 // Package defaults reads what the zeros of a configuration mean from the tags of its fields:
-// default is the value that is taken in place of zero, zero says what happens without one.
+// default is the value that is taken in place of zero, zero says what happens without one, and
+// least is the least of other values.
 package defaults
 
 import (
@@ -11,9 +12,9 @@ import (
 	"time"
 )
 
-// Fill gives each field that is zero the default in its tag, and refuses those that are
-// negative: all fields with a tag, and no others, are numbers and durations. config points to a
-// struct, which has that name in errors.
+// Fill gives each field that is zero the default in its tag, and refuses those that are negative or
+// too small: all fields with a tag, and no others, are numbers and durations. config points to a
+// struct, which has that name in errors: "package: Struct".
 func Fill(name string, config any) error {
 	v := reflect.ValueOf(config).Elem()
 	for i := range v.NumField() {
@@ -25,11 +26,13 @@ func Fill(name string, config any) error {
 		}
 		switch field := v.Field(i); {
 		case field.Int() < 0:
-			return fmt.Errorf("loop: %s.%s is negative; 0 means %s", name, f.Name, cmp.Or(zero, def))
+			return fmt.Errorf("%s.%s is negative; 0 means %s", name, f.Name, cmp.Or(zero, def))
 		case strings.HasSuffix(f.Name, "Timeout") && lacksUnit(time.Duration(field.Int())):
-			return fmt.Errorf("loop: %s.%s is %v: is the unit missing?", name, f.Name, time.Duration(field.Int()))
+			return fmt.Errorf("%s.%s is %v: is the unit missing?", name, f.Name, time.Duration(field.Int()))
 		case field.Int() == 0 && hasDefault:
 			field.SetInt(parse(f.Type, def))
+		case f.Tag.Get("least") != "" && field.Int() < parse(f.Type, f.Tag.Get("least")):
+			return fmt.Errorf("%s.%s is %v, and at least %s", name, f.Name, field, f.Tag.Get("least"))
 		}
 	}
 	return nil

@@ -1,0 +1,71 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// A muteConn is a connection on which nothing comes any more, once silent is set.
+type muteConn struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (c *muteConn) Read(b []byte) (n int, err error) {
+	for {
+		if n, err = c.Conn.Read(b); err != nil || !c.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+// What has a context waits for a Redis that does not answer as long as that allows, and not for as
+// long as the client's timeouts.
+func TestContextEndsWaiting(t *testing.T) {
+	const long = time.Hour
+	var silent atomic.Bool
+	client := redis.NewClient(&redis.Options{
+		Addr: miniredis.RunT(t).Addr(), ReadTimeout: long, WriteTimeout: long, DialTimeout: long,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &muteConn{c, &silent}, err
+		},
+	})
+	t.Cleanup(func() { client.Close() })
+	q := open(t, client, Config{})
+	silent.Store(true)
+	for name, f := range map[string]func(ctx context.Context) error{
+		"Open":     func(ctx context.Context) error { _, err := Open(ctx, client, Config{}); return err },
+		"Add":      func(ctx context.Context) error { return q.Add(ctx, Task{Key: "key"}) },
+		"Add cron": func(ctx context.Context) error { return q.Add(ctx, Task{Key: "key", Cron: "@daily"}) },
+		"AddBatch": func(ctx context.Context) error { return q.AddBatch(ctx, []Task{{Key: "key"}}) },
+		"Cancel":   func(ctx context.Context) error { _, err := q.Cancel(ctx, "key"); return err },
+		"Get":      func(ctx context.Context) error { _, err := q.Get(ctx, "key"); return err },
+		"Result":   func(ctx context.Context) error { _, err := q.Result(ctx, "key"); return err },
+		"Stats":    func(ctx context.Context) error { _, err := q.Stats(ctx); return err },
+		"Pause":    q.Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- f(ctx) }()
+			select {
+			case err := <-done:
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("it does not return")
+			}
+		})
+	}
+}
