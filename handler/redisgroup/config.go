@@ -46,7 +46,7 @@ type Config struct {
 	Lease time.Duration `default:"10s" least:"100ms"`
 
 	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
-	// away. 0 means 30 s.
+	// away, and for how long JoinFrom waits. 0 means 30 s.
 	PublishTimeout time.Duration `default:"30s" least:"1ms"`
 
 	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then

@@ -79,10 +79,9 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 // so that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under
 // way for as long.
 func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
-	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
-		return h.publish(o)
+	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // it may be a member
+		_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
 	}
-	_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
 	err := h.publish(o)
 	if err != nil {
 		h.excepted(o.seq)

@@ -230,7 +230,7 @@ func (l *lane) run() {
 		if len(again) > 0 {
 			l.hub.pause(delays.next())
 		} else {
-			delays = 0
+			delays, l.failure = 0, nil
 			if len(batch) > 1 {
 				time.Sleep(gather - time.Since(began))
 			}

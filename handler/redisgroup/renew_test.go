@@ -42,6 +42,26 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 	}
 }
 
+// A lease whose node has been declared dead before the answer came is none of the node after it.
+func TestLeaseOfAnEarlierLife(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Die(h) // so nothing is renewed
+	h.closed.Store(false)
+	dead := h.keeper.name()
+	h.keeper.rejoin(dead)
+	if h.keeper.leasedSince(time.Now(), dead, 0) || Held(h) {
+		t.Error("a node has the lease of another")
+	}
+	if !h.keeper.leasedSince(time.Now(), h.keeper.name(), 0) || !Held(h) {
+		t.Error("a node has no lease of its own")
+	}
+}
+
 func (r *room) live() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

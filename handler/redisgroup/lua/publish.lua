@@ -38,13 +38,17 @@ local function earlier(key, known, entry)
   if not seen[key] then
     seen[key] = {}
     for _, e in ipairs(redis.call('XRANGE', key, '-', '+')) do
-      seen[key][string.match(e[2][2], '^%S+ (%S+)')] = e[1]
+      seen[key][string.match(e[2][2], '^%S+ (%S+)') or ''] = e[1]
     end
   end
   return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
-local act = {p = function(key) return stands(key, command, database, ttl) end}
+-- p is asked when the room gets its first member of a process: a stream is kept as long as it has any.
+local act = {p = function(key)
+  redis.pcall('PEXPIRE', key, ttl)
+  return stands(key, command, database, ttl)
+end}
 
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
 function act.m(key, _, entry)
