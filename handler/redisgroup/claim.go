@@ -102,7 +102,9 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		}
 	case err != nil:
 		k.dirty = true
-		signal(k.wake)
+		if q.op != "list" { // else at the next lease
+			signal(k.wake)
+		}
 	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
 		k.dirty = true
 		return answerError("NOLEASE since it was asked")

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// MaxName is how many bytes the name of a room or a user may have.
+// MaxName is how many bytes a name may have: of a room, of a user, or one that is claimed.
 const MaxName = 256
 
 // Config is what a Hub is opened with. The zero Config is of use.
@@ -126,7 +126,7 @@ var (
 
 // A SizeError says that a name or a message is too long, or a name is empty.
 type SizeError struct {
-	What     string // "room name", "user name" or "message"
+	What     string // "room name", "user name", "name" (of a claim) or "message"
 	Len, Max int
 }
 

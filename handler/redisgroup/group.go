@@ -84,15 +84,9 @@ func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
 	}
 	err := h.publish(o)
 	if err != nil {
-		h.excepted(o.seq)
+		h.excepts.Remove(o.seq)
 	}
 	return err
-}
-
-// excepted returns who does not get a message, and forgets it.
-func (h *Hub) excepted(seq uint64) loop.Ref {
-	ref, _ := h.excepts.Remove(seq)
-	return ref
 }
 
 // takePlain delivers what came from Redis.
@@ -105,7 +99,7 @@ func (r *room) takePlain(payload []byte) {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
+		except, _ = r.hub.excepts.Remove(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

@@ -102,7 +102,7 @@ func (r *room) accept(e Entry) {
 	o.last = e.Position
 	var except loop.Ref
 	if e.node == r.hub.node {
-		except = r.hub.excepted(e.seq)
+		except, _ = r.hub.excepts.Remove(e.seq)
 	}
 	if e.msg != nil {
 		r.deliver(e, except)
