@@ -5,6 +5,7 @@ package redisgroup_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -225,6 +226,59 @@ func TestLeaveAndJoinAgainInThen(t *testing.T) {
 	}
 	c.until("msg room")
 	c.silent()
+}
+
+// Redis may be full when a message is sent again that it may have taken. It is not said to be refused
+// then: Redis looks for it, or nobody knows.
+func TestFullWhenSentAgain(t *testing.T) {
+	sendAgain := func(t *testing.T, client redis.UniversalClient, fill func() error) error {
+		var k cutter
+		hub, err := redisgroup.Open(t.Context(), cutting(t, &k, client), settled())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hub.Close(t.Context())
+		o, err := hub.Ordered("room")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		for i, mode := range []cut{cutNothing, cutAnswers} {
+			k.set(mode)
+			err := o.BroadcastThen([]byte("hello"), func(_ redisgroup.Position, err error) { done <- err })
+			if err == nil && i == 0 {
+				err = <-done
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "its answer is lost", func() bool { return redisgroup.Unclear(hub) == 1 })
+		if err := fill(); err != nil {
+			t.Fatal(err)
+		}
+		k.set(cutNothing)
+		return <-done
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		m, client := miniClient(t, nil)
+		err := sendAgain(t, client, func() error { m.SetError("OOM command not allowed"); return nil })
+		m.SetError("")
+		if !errors.Is(err, redisgroup.ErrUncertain) {
+			t.Errorf("told of %v", err)
+		}
+	})
+	t.Run("redis", func(t *testing.T) {
+		client := startSingle(t)().(*redis.Client)
+		set := func(max string) error { return client.ConfigSet(t.Context(), "maxmemory", max).Err() }
+		err := sendAgain(t, client, func() error { return set("1") })
+		if err != nil {
+			t.Errorf("told of %v, though it was taken", err)
+		}
+		if err := set("0"); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // A subBreaker breaks connections that subscribe.
