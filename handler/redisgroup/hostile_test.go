@@ -34,42 +34,7 @@ func miniClient(t *testing.T, change func(o *redis.Options)) (*miniredis.Minired
 	return m, client
 }
 
-// A room that has members is kept, also if Config.HistoryTime is much shorter than Config.Lease.
-func TestRoomWithMembersIsKept(t *testing.T) {
-	m, client := miniClient(t, nil)
-	cfg := settled()
-	cfg.HistoryTime, cfg.Lease = 4*time.Second, time.Hour
-	n := startNode(t, client, cfg)
-	c := n.dial()
-	c.say("history room 0")
-	c.until("arrived")
-	for range 3 {
-		m.FastForward(3 * time.Second)
-		eventually(t, "the room is kept", func() bool {
-			return m.TTL(redisgroup.StreamOf(n.hub, "room")) == cfg.HistoryTime
-		})
-	}
-}
-
-// A room that was about to be deleted is kept for one who joins it.
-func TestOldRoomIsKeptForOneWhoJoins(t *testing.T) {
-	m, client := miniClient(t, nil)
-	cfg := settled()
-	cfg.HistoryTime = time.Hour
-	n := startNode(t, client, cfg)
-	sp := newSpeaker(t, n, "room", "s")
-	sp.say(1, 10)
-	sp.settled(t)
-	m.FastForward(59 * time.Minute)
-	c := n.dial()
-	c.say("history room 0")
-	c.until("arrived")
-	if ttl := m.TTL(redisgroup.StreamOf(n.hub, "room")); ttl < cfg.HistoryTime {
-		t.Errorf("a room with a member is deleted after %v", ttl)
-	}
-}
-
-// A hooked client calls after for each pipeline that Redis has answered.
+// A hooked is a hook that calls after for each pipeline that Redis has answered.
 type hooked struct {
 	redis.Hook
 	after func(cmds []redis.Cmder)
@@ -156,20 +121,20 @@ func TestForeignEntries(t *testing.T) {
 			for _, payload := range []string{"", "x", "1-2 ", "1-2 a b m\nhello", "18446744073709551615-1 a :1 m\nx"} {
 				admin.Publish(t.Context(), key, payload)
 			}
+			a.say("osay room %d", i)
+			a.until("msg room")
 			b := n.dial()
 			b.say("history room 10")
 			if line := b.hear(); !strings.HasSuffix(line, "err=<nil>") {
 				t.Fatalf("one who joins after %q: %s", values, line)
 			}
-			a.say("osay room %d", i)
-			a.until("msg room")
 			b.until("msg room")
 			b.Close()
 		}
 	})
 }
 
-// An answer of a strange shape is an error. It is asked for again at the next lease, and not at once.
+// An answer of a strange shape is an error. It is asked for again at the next lease, not at once.
 func TestStrangeListOfNames(t *testing.T) {
 	_, client := miniClient(t, nil)
 	var lists atomic.Int64
@@ -228,8 +193,8 @@ func TestLeaveAndJoinAgainInThen(t *testing.T) {
 	c.silent()
 }
 
-// Redis may be full when a message is sent again that it may have taken. It is not said to be refused
-// then: Redis looks for it, or nobody knows.
+// Redis may be full when a message is sent again that it may have taken. It is not said to be
+// refused then: Redis looks for it, or nobody knows.
 func TestFullWhenSentAgain(t *testing.T) {
 	sendAgain := func(t *testing.T, client redis.UniversalClient, fill func() error) error {
 		var k cutter
@@ -279,6 +244,36 @@ func TestFullWhenSentAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Nobody is taken for dead because Redis has been full for longer than a lease.
+func TestFullForLongerThanALease(t *testing.T) {
+	client := startSingle(t)().(*redis.Client)
+	cfg := settled()
+	cfg.Lease = time.Second
+	one, two := startNode(t, client, cfg), startNode(t, client, cfg)
+	a := one.dial()
+	a.say("bind ann")
+	a.wants("bound")
+	a.say("history room 0")
+	a.until("in room")
+	if err := one.hub.Claim(t.Context(), "job", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	for _, max := range []string{"1", "0"} {
+		if err := client.ConfigSet(t.Context(), "maxmemory", max).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); time.Since(began) < 2*cfg.Lease; time.Sleep(10 * time.Millisecond) {
+			if _, ok := one.hub.Token("job", "ann"); !ok {
+				t.Fatalf("with maxmemory %s there is no lease", max)
+			}
+		}
+	}
+	if err := two.hub.Claim(t.Context(), "job", "bob"); !errors.Is(err, redisgroup.ErrTaken) {
+		t.Errorf("a name that is another's: %v", err)
+	}
+	a.silent()
 }
 
 // A subBreaker breaks connections that subscribe.
