@@ -138,16 +138,15 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
 }
 
-// A LostError says that something did not reach Redis, or may not have: a message, and why.
+// A LostError says that a message, news of a user, or a question about a room did not reach Redis,
+// or may not have, and why. With ErrTaken it says that a name was lost to another owner.
 type LostError struct {
-	Room string // or the user's name
+	Room string // or the name of a user, or the one that was claimed
 	Err  error
 }
 
 // Error implements error.
-func (e *LostError) Error() string {
-	return fmt.Sprintf("redisgroup: message to %q lost: %v", e.Room, e.Err)
-}
+func (e *LostError) Error() string { return fmt.Sprintf("redisgroup: lost of %q: %v", e.Room, e.Err) }
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
