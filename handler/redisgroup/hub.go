@@ -105,8 +105,7 @@ func (h *Hub) pause(d time.Duration) {
 
 // Close ends the Hub: what waits to be published is, and presence and names are given up, as long
 // as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told ErrClosed.
-// Connections are left alone: they stay members of rooms that nothing comes to. Closing again does
-// nothing.
+// Connections are left alone, and stay members. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	if h.closed.Swap(true) {
 		return nil

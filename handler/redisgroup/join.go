@@ -107,7 +107,8 @@ func (j *joining) answered(cmd *redis.Cmd) error {
 	j.arrive = Arrival{Position: p.end, Who: p.who}
 	j.past, j.arrive.Gap = j.missing(p)
 	j.state = joinRead
-	if p.end.Compare(j.from.Since) < 0 || p.end.Compare(j.at) < 0 { // the stream has gone back
+	if p.end.Compare(j.at) < 0 || p.end.Compare(j.from.Since) < 0 && p.end != r.order.wentBack {
+		r.order.wentBack = p.end
 		r.renew()
 	}
 	r.checkJoins()
