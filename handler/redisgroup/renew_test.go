@@ -43,8 +43,8 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 	}
 }
 
-// Those who say that they had more than there is do not keep a room from its messages: it is renewed
-// once for where the stream ends.
+// Those who say that they had more than there is do not keep a room from its messages: it is
+// renewed once for where the stream ends.
 func TestRenewedOncePerEnd(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer client.Close()
