@@ -77,7 +77,9 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		v, err := cmds[i].Result()
 		switch {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+			v, err = onredis.Answer(ctx, func() (any, error) {
+				return scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+			})
 		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
 			err = failed
 		}
