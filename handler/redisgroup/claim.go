@@ -83,7 +83,9 @@ func (q *question) answered(cmd *redis.Cmd) error {
 	value, err := cmd.Uint64()
 	var listed []string
 	if q.op == "list" {
-		listed, err = cmd.StringSlice()
+		if listed, err = cmd.StringSlice(); len(listed)%3 != 0 {
+			err = errAnswer
+		}
 	}
 	switch stale := redis.HasErrorPrefix(err, "STALE"); {
 	case redis.HasErrorPrefix(err, "NOLEASE"):
@@ -100,7 +102,9 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		}
 	case err != nil:
 		k.dirty = true
-		signal(k.wake)
+		if q.op != "list" { // else at the next lease
+			signal(k.wake)
+		}
 	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
 		k.dirty = true
 		return answerError("NOLEASE since it was asked")
@@ -246,14 +250,14 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 
 // Token returns the fencing token of the grant by which owner has a name in this process: larger
 // than that of each grant before. A job that is given tokens refuses one that is smaller than
-// another it has seen. false: owner has no such grant, or the process may have had no lease
-// meanwhile.
+// another it has seen. false: owner has no such grant, the process may have had no lease meanwhile,
+// or the Hub is closed.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
-	if ho == nil || ho.owner != owner || !k.sure(ho.term) {
+	if ho == nil || ho.owner != owner || !k.sure(ho.term) || h.closed.Load() {
 		return 0, false
 	}
 	return ho.token, true

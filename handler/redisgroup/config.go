@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// MaxName is how many bytes the name of a room or a user may have.
+// MaxName is how many bytes a name may have: of a room, of a user, or one that is claimed.
 const MaxName = 256
 
 // Config is what a Hub is opened with. The zero Config is of use.
@@ -46,7 +46,7 @@ type Config struct {
 	Lease time.Duration `default:"10s" least:"100ms"`
 
 	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
-	// away. 0 means 30 s.
+	// away, and for how long JoinFrom waits. 0 means 30 s.
 	PublishTimeout time.Duration `default:"30s" least:"1ms"`
 
 	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then
@@ -126,7 +126,7 @@ var (
 
 // A SizeError says that a name or a message is too long, or a name is empty.
 type SizeError struct {
-	What     string // "room name", "user name" or "message"
+	What     string // "room name", "user name", "name" (of a claim) or "message"
 	Len, Max int
 }
 
@@ -138,16 +138,15 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
 }
 
-// A LostError says that something did not reach Redis, or may not have: a message, and why.
+// A LostError says that a message, news of a user, or a question about a room did not reach Redis,
+// or may not have, and why. With ErrTaken it says that a name was lost to another owner.
 type LostError struct {
-	Room string // or the user's name
+	Room string // or the name of a user, or the one that was claimed
 	Err  error
 }
 
 // Error implements error.
-func (e *LostError) Error() string {
-	return fmt.Sprintf("redisgroup: message to %q lost: %v", e.Room, e.Err)
-}
+func (e *LostError) Error() string { return fmt.Sprintf("redisgroup: lost of %q: %v", e.Room, e.Err) }
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }

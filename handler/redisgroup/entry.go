@@ -57,7 +57,7 @@ const (
 	Left    Kind = 'l' // User is gone: with the last one
 
 	// begun is the kind of the entry with the number 0 that is put into an empty stream, see
-	// append.lua. Nobody else sees it.
+	// append.lua, and of what others have put into a stream. Nobody else sees it.
 	begun Kind = 'b'
 )
 
@@ -103,19 +103,20 @@ func (g *Gap) Error() string {
 // parseEntry reads an entry: its id, and what is in the stream, see append.lua.
 func parseEntry(room, id, text string) (e Entry, ok bool) {
 	var err error
+	e.Room, e.Kind = room, begun
 	if e.Position, err = ParsePosition(id); err != nil {
 		return e, false
 	}
 	head, data, _ := strings.Cut(text, "\n")
 	f := strings.Split(head, " ")
 	if len(f) != 3 || len(f[2]) != 1 {
-		return e, false
+		return e, true
 	}
 	node, seq, _ := strings.Cut(f[1], ":")
-	e.Room, e.node, e.Kind = room, node, Kind(f[2][0])
 	if e.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
-		return e, false
+		return e, true
 	}
+	e.node, e.Kind = node, Kind(f[2][0])
 	if e.Kind == Message {
 		e.Data = slices.Clip([]byte(data)) // Form may append to it, on several goroutines
 	} else {
@@ -142,7 +143,7 @@ func parsePast(room string, cmd *redis.Cmd) (p past, err error) {
 	}
 	end, err := ParsePosition(texts[0])
 	users, e := strconv.Atoi(texts[2])
-	if err != nil || e != nil || users < 0 || len(texts) < 3+users || (len(texts)-users)%2 == 0 {
+	if err != nil || e != nil || users < 0 || users > len(texts)-3 || (len(texts)-users)%2 == 0 {
 		return p, errAnswer
 	}
 	p = past{end: end, cut: texts[1] == "1", who: texts[3 : 3+users : 3+users]}

@@ -79,21 +79,14 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 // so that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under
 // way for as long.
 func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
-	if ref == (loop.Ref{}) || h.find(o.channel) == nil {
-		return h.publish(o)
+	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // it may be a member
+		_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
 	}
-	_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
 	err := h.publish(o)
 	if err != nil {
-		h.excepted(o.seq)
+		h.excepts.Remove(o.seq)
 	}
 	return err
-}
-
-// excepted returns who does not get a message, and forgets it.
-func (h *Hub) excepted(seq uint64) loop.Ref {
-	ref, _ := h.excepts.Remove(seq)
-	return ref
 }
 
 // takePlain delivers what came from Redis.
@@ -106,7 +99,7 @@ func (r *room) takePlain(payload []byte) {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		except = r.hub.excepted(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
+		except, _ = r.hub.excepts.Remove(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

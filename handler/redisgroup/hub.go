@@ -103,9 +103,9 @@ func (h *Hub) pause(d time.Duration) {
 	}
 }
 
-// Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
-// as long as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told
-// ErrClosed. Connections are left alone. Closing again does nothing.
+// Close ends the Hub: what waits to be published is, and presence and names are given up, as long
+// as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told ErrClosed.
+// Connections are left alone, and stay members. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	if h.closed.Swap(true) {
 		return nil

@@ -2,11 +2,11 @@ package redisgroup
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // From says how much of the past one who joins gets.
@@ -29,18 +29,18 @@ const maxJoinTries = 5
 
 // A joining is one who has asked for the past and is not a member yet.
 type joining struct {
-	room  *room
-	ref   loop.Ref
-	from  From
-	then  func(c *loop.Conn, a Arrival)
-	until time.Time
+	room *room
+	ref  loop.Ref
+	from From
+	then func(c *loop.Conn, a Arrival)
 
-	gone atomic.Bool // it has left, or closed
+	gone atomic.Bool // it has joined, or does not want to any more
 
 	// Guarded by the room's lock.
 	state  joinState
-	tries  int      // that came too late
-	at     Position // where the room stood when the past was asked for
+	limit  timing.Job // ends it after Config.PublishTimeout
+	tries  int        // that came too late
+	at     Position   // where the room stood when the past was asked for
 	past   []Entry
 	arrive Arrival // Position is where the stream stood when the past was read
 }
@@ -64,13 +64,14 @@ func (r *room) begin(j *joining) {
 		o.cut(o.last)
 	}
 	o.joins[j] = struct{}{}
+	j.limit, _ = r.hub.timers.AfterFunc(r.hub.cfg.PublishTimeout, func() { j.refuse(ErrTimeout) })
 	r.readFor(j)
 }
 
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.state, j.at = joinReading, r.order.last
-	if err := r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: j, deadline: j.until}); err != nil {
+	if err := r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: j}); err != nil {
 		r.refuse(j, err)
 	}
 }
@@ -106,7 +107,8 @@ func (j *joining) answered(cmd *redis.Cmd) error {
 	j.arrive = Arrival{Position: p.end, Who: p.who}
 	j.past, j.arrive.Gap = j.missing(p)
 	j.state = joinRead
-	if p.end.Compare(j.from.Since) < 0 || p.end.Compare(j.at) < 0 { // the stream has gone back
+	if p.end.Compare(j.at) < 0 || p.end.Compare(j.from.Since) < 0 && p.end != r.order.wentBack {
+		r.order.wentBack = p.end
 		r.renew()
 	}
 	r.checkJoins()
@@ -162,16 +164,10 @@ func (r *room) deny(err error) {
 	r.hub.report(e)
 }
 
-// giveUp ends a joining: it has left. r.mu is not held.
-func (r *room) giveUp(j *joining) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	j.gone.Store(true)
-	r.order.end(j)
-}
-
-// end forgets j, and with the last one the tail.
+// end forgets j, and with the last one the tail. The room's lock is held.
 func (o *order) end(j *joining) {
+	j.gone.Store(true)
+	j.limit.Stop()
 	delete(o.joins, j)
 	if len(o.joins) == 0 {
 		o.joins = nil
@@ -273,7 +269,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	r.change(m.user, 1) // before then, which may bind c to another user, or leave
 	j.then(c, a)
 	for _, msg := range replay {
-		if _, member := m.rooms[r]; !member || c.Send(msg) != nil {
+		if joining, in := m.rooms[r]; !in || joining != nil || c.Send(msg) != nil {
 			return
 		}
 	}

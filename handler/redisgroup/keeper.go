@@ -56,7 +56,7 @@ func (k *keeper) run() {
 			h.report(k.touch(h.ctx))
 		}
 		expires, err := k.renew(h.ctx)
-		wait, wake := min(h.cfg.Lease/3, expires+keepSlack), k.wake
+		wait, wake := min(h.cfg.Lease/3, h.cfg.HistoryTime/4, expires+keepSlack), k.wake
 		if err == nil {
 			renewed = time.Now()
 			delays = 0
@@ -112,7 +112,7 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		k.rejoin(node)
 		return 0, nil
 	}
-	if k.leasedSince(began, int(names)) {
+	if k.leasedSince(began, node, int(names)) {
 		for _, r := range h.all() {
 			h.reassert(r.place)
 		}
@@ -127,11 +127,14 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	return time.Duration(expires) * time.Millisecond, nil
 }
 
-// leasedSince notes that there is a lease, and asks for the names that Redis has if their number is
+// leasedSince notes that node has a lease, and asks for the names that Redis has if their number is
 // another. It reports whether Redis is to be told who is here: the incarnation is a new one.
-func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
+func (k *keeper) leasedSince(began time.Time, node string, names int) (untold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if node != k.nameLocked() { // it has been declared dead meanwhile
+		return false
+	}
 	untold = k.until.IsZero() && k.incarnation > 0
 	if !k.until.IsZero() && began.After(k.until) {
 		k.term++
@@ -146,11 +149,11 @@ func (k *keeper) leasedSince(began time.Time, names int) (untold bool) {
 }
 
 // rejoin ends an incarnation and begins another: all that this node has is told anew, under another
-// name, once there is a lease.
+// name, once there is a lease. A Hub that is being closed has declared itself dead.
 func (k *keeper) rejoin(dead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if dead != k.nameLocked() {
+	if dead != k.nameLocked() || k.hub.closed.Load() {
 		return
 	}
 	k.incarnation++

@@ -77,8 +77,7 @@ func (k keys) claims() string             { return k.tags[k.buckets] + "names" }
 func (k keys) claimed(node string) string { return k.tags[k.buckets] + "names:" + node }
 
 // counts holds how many names each node has, token the last one that was given, mark that this
-// Redis was used, and loss until when only those are given names who had them,
-// as it has lost all.
+// Redis was used, and loss until when it gives names only to those who had them: it has lost all.
 func (k keys) counts() string { return k.tags[k.buckets] + "counts" }
 func (k keys) token() string  { return k.tags[k.buckets] + "token" }
 func (k keys) mark() string   { return k.tags[k.buckets] + "mark" }

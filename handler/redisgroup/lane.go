@@ -230,7 +230,7 @@ func (l *lane) run() {
 		if len(again) > 0 {
 			l.hub.pause(delays.next())
 		} else {
-			delays = 0
+			delays, l.failure = 0, nil
 			if len(batch) > 1 {
 				time.Sleep(gather - time.Since(began))
 			}
@@ -387,11 +387,14 @@ func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
 		l.hub.reload() // its bucket may have gone elsewhere
 	}
 	for _, o := range items {
-		o.unclear = o.unclear || what == unclear
-		if o.op != opAsk && (what == refused || o.op == opPlain && what == unclear) {
-			l.hub.abandon(o, err)
-		} else {
+		switch {
+		case o.op == opAsk || what == later || what == unclear && o.op != opPlain:
+			o.unclear = o.unclear || what == unclear
 			again = append(again, o)
+		case o.unclear: // another attempt may have been taken
+			l.hub.abandon(o, fmt.Errorf("%w: %w", ErrUncertain, err))
+		default:
+			l.hub.abandon(o, err)
 		}
 	}
 	return again

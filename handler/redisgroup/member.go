@@ -88,7 +88,9 @@ func (g *handle) Leave(c *loop.Conn) bool {
 // leave is what is common to all ways to leave.
 func (r *room) leave(c *loop.Conn, m *membership, j *joining) {
 	if j != nil {
-		r.giveUp(j)
+		r.mu.Lock()
+		r.order.end(j)
+		r.mu.Unlock()
 	} else {
 		r.local.Leave(c)
 		r.change(m.user, -1)

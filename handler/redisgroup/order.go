@@ -20,11 +20,12 @@ import (
 // A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
 // from before may still wait in the connection, and seem to follow. So the room is subscribed to
 // once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
-// it is, too, when one who joins had more elsewhere.
+// it is, too, when one who joins had more elsewhere, or says so: once for each end of the stream.
 type order struct {
-	last   Position // of what was delivered; zero while that is not known
-	phase  phase
-	asking bool // what was missed: an answer will come
+	last     Position // of what was delivered; zero while that is not known
+	phase    phase
+	asking   bool     // what was missed: an answer will come
+	wentBack Position // where the stream ended that had gone back: the room was renewed for that
 
 	joins     map[*joining]struct{}
 	tail      []Entry // what was delivered since the first of them
@@ -102,7 +103,7 @@ func (r *room) accept(e Entry) {
 	o.last = e.Position
 	var except loop.Ref
 	if e.node == r.hub.node {
-		except = r.hub.excepted(e.seq)
+		except, _ = r.hub.excepts.Remove(e.seq)
 	}
 	if e.msg != nil {
 		r.deliver(e, except)

@@ -2,7 +2,6 @@ package redisgroup
 
 import (
 	"context"
-	"time"
 
 	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
@@ -30,7 +29,7 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	if r == nil {
 		return false
 	}
-	j := &joining{room: r, ref: c.Ref(), from: from, then: then, until: time.Now().Add(o.hub.cfg.PublishTimeout)}
+	j := &joining{room: r, ref: c.Ref(), from: from, then: then}
 	m.rooms[r] = j
 	r.begin(j)
 	return true

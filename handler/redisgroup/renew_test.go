@@ -1,6 +1,7 @@
 package redisgroup
 
 import (
+	"math"
 	"runtime"
 	"strconv"
 	"testing"
@@ -39,6 +40,59 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d rooms live", Live(h), n)
 		}
+	}
+}
+
+// Those who say that they had more than there is do not keep a room from its messages: it is
+// renewed once for where the stream ends.
+func TestRenewedOncePerEnd(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	r := h.hold(h.keys.place(orderedRoom, "room"))
+	for i, end := range []string{"5-1", "5-1", "5-2", "5-2"} {
+		for deadline := time.Now().Add(time.Minute); !r.live(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the room is never live")
+			}
+		}
+		j := &joining{room: r, from: From{Since: Position{math.MaxUint64, 1}}}
+		r.mu.Lock()
+		r.order.last = Position{} // nothing is read, so it stays as it is
+		r.mu.Unlock()
+		if err := j.answered(redis.NewCmdResult([]any{end, "0", "0"}, nil)); err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		if renewed := r.order.phase != live; renewed != (i%2 == 0) {
+			t.Errorf("answer %d, which ends with %s: renewed is %v", i, end, renewed)
+		}
+		r.order.last, r.order.phase = Position{1, 1}, live
+		r.mu.Unlock()
+	}
+}
+
+// A lease whose node has been declared dead before the answer came is none of the node after it.
+func TestLeaseOfAnEarlierLife(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Die(h) // so nothing is renewed
+	h.closed.Store(false)
+	dead := h.keeper.name()
+	h.keeper.rejoin(dead)
+	if h.keeper.leasedSince(time.Now(), dead, 0) || Held(h) {
+		t.Error("a node has the lease of another")
+	}
+	if !h.keeper.leasedSince(time.Now(), h.keeper.name(), 0) || !Held(h) {
+		t.Error("a node has no lease of its own")
 	}
 }
 

@@ -10,6 +10,8 @@
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 local node, lease, alive = ARGV[1], tonumber(ARGV[2]), 1
+-- A script that has written is not refused when memory is full: a lease must not run out by that.
+redis.call('ZREM', KEYS[1], '')
 local marked = redis.call('SET', KEYS[4], '1', 'NX')
 if marked and ARGV[5] == '1' then
   redis.call('SET', KEYS[5], string.format('%.0f', now + lease), 'PX', lease)

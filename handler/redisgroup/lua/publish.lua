@@ -18,8 +18,8 @@
 -- publisher sends anything, as a command without items leaves it. A command that was given up may
 -- still wait in a socket, and be run after the one that repeats it.
 local held, full = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[9], 'GET'), nil
-if type(held) == 'table' then
-  full = '!' .. held.err -- which does not concern those who only look
+if type(held) == 'table' then -- which does not concern those who only look, nor what was taken before
+  full, held = '!' .. held.err, redis.call('GET', KEYS[1])
 elseif held and tonumber(held) > tonumber(ARGV[1]) then
   redis.call('SET', KEYS[1], held, 'PX', ARGV[9])
   return redis.error_reply('STALE a later command was here')
@@ -38,13 +38,17 @@ local function earlier(key, known, entry)
   if not seen[key] then
     seen[key] = {}
     for _, e in ipairs(redis.call('XRANGE', key, '-', '+')) do
-      seen[key][string.match(e[2][2], '^%S+ (%S+)')] = e[1]
+      seen[key][string.match(e[2][2], '^%S+ (%S+)') or ''] = e[1]
     end
   end
   return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
-local act = {p = function(key) return stands(key, command, database, ttl) end}
+-- p is asked when the room gets its first member of a process: a stream is kept as long as it has any.
+local act = {p = function(key)
+  redis.pcall('PEXPIRE', key, ttl)
+  return stands(key, command, database, ttl)
+end}
 
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
 function act.m(key, _, entry)
@@ -81,7 +85,7 @@ local out, k, many = {}, 2, command == 'PUBLISH' and 6 or 5
 for i = 10, #args, 3 do
   local op, key, done = args[i], keys[k], nil
   if op ~= 'p' then -- what follows one that failed must not overtake it
-    done = full or op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or failed[key]
+    done = op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or full or failed[key]
   end
   if not done then
     local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2], keys[k + 3], keys[k + 4], many == 6 and keys[k + 5])
