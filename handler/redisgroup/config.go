@@ -146,7 +146,7 @@ type LostError struct {
 }
 
 // Error implements error.
-func (e *LostError) Error() string { return fmt.Sprintf("redisgroup: lost of %q: %v", e.Room, e.Err) }
+func (e *LostError) Error() string { return fmt.Sprintf("redisgroup: lost for %q: %v", e.Room, e.Err) }
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
