@@ -46,8 +46,9 @@ end
 
 -- p is asked when the room gets its first member of a process: a stream is kept as long as it has any.
 local act = {p = function(key)
-  redis.pcall('PEXPIRE', key, ttl)
-  return stands(key, command, database, ttl)
+  local id = stands(key, command, database, ttl)
+  redis.pcall('PEXPIRE', key, ttl) -- not before: a script that has written is not refused a stream when memory is full
+  return id
 end}
 
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
