@@ -105,7 +105,7 @@ func TestClosedHubHasNoToken(t *testing.T) {
 	}
 }
 
-// What others have put into a room is no message, and in nobody's way.
+// An entry that another program has put into a stream is no message, and disturbs nobody.
 func TestForeignEntries(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		admin := connect()

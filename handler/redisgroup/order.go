@@ -163,7 +163,7 @@ func (h *Hub) form(e Entry) (msg []byte) {
 	return h.cfg.Form(e)
 }
 
-// gap tells all members that something is missing. Who is joining reads again. r.mu is held.
+// gap tells all members that something is missing. Those who join read again. r.mu is held.
 func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
 	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })

@@ -37,8 +37,8 @@ func (h *Hub) presence(at place, user string) *presence {
 	return users[user]
 }
 
-// tell queues for Redis whether a user is here, if that is news. Who is gone is only queued behind
-// one who has come, and so bounded by Config.MaxQueue, too. h.presentMu is held.
+// tell queues for Redis whether a user is here, if that is news. A departure is only queued behind
+// an arrival, and so Config.MaxQueue bounds it, too. h.presentMu is held.
 func (h *Hub) tell(at place, user string) {
 	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {

@@ -126,7 +126,8 @@ func TestGrantAfterTheLease(t *testing.T) {
 	}
 }
 
-// What is granted to one who does not wait any more is given back, unless its owner had it before.
+// A name is given back that was granted when its caller had stopped waiting, unless the owner had
+// it before.
 func TestGrantThatNobodyWaitsFor(t *testing.T) {
 	h, m, lock := openHeld(t, Config{})
 	for _, name := range []string{"had", "gone"} {
@@ -156,8 +157,8 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-// Who is told of a grant as the context ends is told the one or the other, as is done with the
-// name.
+// A claim that is granted as its context ends returns nil and keeps the name, or returns the
+// context's error and gives the name back.
 func TestGrantAsTheContextEnds(t *testing.T) {
 	h, m, _ := openHeld(t, Config{})
 	soon(t, "it has a lease", func() bool { return Held(h) })

@@ -11,16 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hundreds of rooms that want to be subscribed anew at once, as after a FLUSHALL, take no goroutine
-// each.
-func TestRenewalsTakeNoGoroutines(t *testing.T) {
+// openMini opens a Hub on a miniredis of its own, which dies with the test.
+func openMini(t *testing.T) *Hub {
+	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer client.Close()
+	t.Cleanup(func() { client.Close() })
 	h, err := Open(t.Context(), client, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer Die(h)
+	t.Cleanup(func() { Die(h) })
+	return h
+}
+
+// Hundreds of rooms that want to be subscribed anew at once, as after a FLUSHALL, take no goroutine
+// each.
+func TestRenewalsTakeNoGoroutines(t *testing.T) {
+	h := openMini(t)
 	const n = 500
 	rooms := make([]*room, n)
 	for i := range rooms {
@@ -46,13 +53,7 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 // Those who say that they had more than there is do not keep a room from its messages: it is
 // renewed once for where the stream ends.
 func TestRenewedOncePerEnd(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer client.Close()
-	h, err := Open(t.Context(), client, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer Die(h)
+	h := openMini(t)
 	r := h.hold(h.keys.place(orderedRoom, "room"))
 	for i, end := range []string{"5-1", "5-1", "5-2", "5-2"} {
 		for deadline := time.Now().Add(time.Minute); !r.live(); time.Sleep(time.Millisecond) {
@@ -78,12 +79,7 @@ func TestRenewedOncePerEnd(t *testing.T) {
 
 // A lease whose node has been declared dead before the answer came is none of the node after it.
 func TestLeaseOfAnEarlierLife(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer client.Close()
-	h, err := Open(t.Context(), client, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openMini(t)
 	Die(h) // so nothing is renewed
 	h.closed.Store(false)
 	dead := h.keeper.name()

@@ -1,25 +1,14 @@
 package redisgroup
 
-import (
-	"testing"
-
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-)
+import "testing"
 
 // A message is taken though the server's identity was not known when it was sent, as Redis had
 // refused to tell it.
 func TestMessageToAnUnknownServer(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer client.Close()
-	h, err := Open(t.Context(), client, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer Die(h)
+	h := openMini(t)
 	o := &outgoing{place: h.keys.place(orderedRoom, "room"), op: opOrdered, seq: 1, data: []byte("hello")}
 	keys, args := h.publishing[0].publishArgs([]*outgoing{o})
-	answers, err := publishScript.Run(t.Context(), client, keys, args...).StringSlice()
+	answers, err := publishScript.Run(t.Context(), h.client, keys, args...).StringSlice()
 	if err != nil || len(answers) != 2 {
 		t.Fatal(answers, err)
 	}

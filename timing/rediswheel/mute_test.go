@@ -26,8 +26,8 @@ func (c *muteConn) Read(b []byte) (n int, err error) {
 	}
 }
 
-// What has a context waits for a Redis that does not answer as long as that allows, and not for as
-// long as the client's timeouts.
+// A call waits for a Redis that does not answer as long as its context allows, and not as long as
+// the client's timeouts.
 func TestContextEndsWaiting(t *testing.T) {
 	const long = time.Hour
 	var silent atomic.Bool

@@ -135,7 +135,8 @@ func (c *Config) checkRepeating() error {
 
 // A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
 // goroutine. Those with a context wait for Redis, as long as that allows: not for a callback of an
-// event loop. What was sent before the context ended may happen all the same.
+// event loop. A command that was sent before the context ended may
+// still be carried out.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient

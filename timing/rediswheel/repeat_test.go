@@ -151,8 +151,8 @@ func TestRepeatFails(t *testing.T) {
 }
 
 // A chain, as docs/delays.md has it: a handler adds the next task before it returns nil. If it runs
-// again, as its worker was lost or it failed after that, the next one still runs once. Who is
-// cancelled while it runs still has its next.
+// again, as its worker was lost or it failed after that, the next one still runs once. A task
+// that is cancelled while it runs still has its next.
 func TestChain(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
