@@ -77,6 +77,21 @@ func TestRenewedOncePerEnd(t *testing.T) {
 	}
 }
 
+// A room that somebody joins and leaves while its subscription is being ended leaves nothing behind.
+func TestTouchedWhileUnsubscribing(t *testing.T) {
+	l := &link{hub: openMini(t), wake: make(chan struct{}, 1), sub: new(redis.PubSub), answers: 1}
+	l.asked = map[string]*subscription{"room": {}}
+	l.touched = make(map[string]struct{})
+	l.touch("room", true)
+	l.touch("room", false)
+	if !l.answered("room") {
+		t.Error("the answer was not expected")
+	}
+	if on, off := l.differences(); len(on)+len(off)+len(l.asked)+len(l.touched)+l.answers != 0 {
+		t.Errorf("%q are to be subscribed to, %q not any more, and %d are left", on, off, len(l.asked))
+	}
+}
+
 // A lease whose node has been declared dead before the answer came is none of the node after it.
 func TestLeaseOfAnEarlierLife(t *testing.T) {
 	h := openMini(t)

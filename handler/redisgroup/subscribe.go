@@ -250,9 +250,9 @@ func (l *link) answered(channel string) bool {
 	}
 	_, again := l.touched[channel]
 	switch {
-	case again: // it will be asked for once more
 	case !s.on:
 		delete(l.asked, channel)
+	case again: // it will be asked for once more
 	case r != nil:
 		r.confirmed()
 	}
