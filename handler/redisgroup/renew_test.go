@@ -77,7 +77,7 @@ func TestRenewedOncePerEnd(t *testing.T) {
 	}
 }
 
-// A room that somebody joins and leaves while its subscription is being ended leaves nothing behind.
+// A room that is joined and left while its subscription is being ended leaves nothing behind.
 func TestTouchedWhileUnsubscribing(t *testing.T) {
 	l := &link{hub: openMini(t), wake: make(chan struct{}, 1), sub: new(redis.PubSub), answers: 1}
 	l.asked = map[string]*subscription{"room": {}}
