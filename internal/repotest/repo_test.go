@@ -113,6 +113,11 @@ var fset = token.NewFileSet()
 // sources returns all Go files of all modules of the repository.
 func sources(t *testing.T) (files []sourceFile) {
 	t.Helper()
+	// The go command repeats an old result unless a file has changed that a test has read. It knows
+	// of no change of directory before the first test.
+	if err := os.Chdir(root); err != nil {
+		t.Fatal(err)
+	}
 	modules := []string{"."}
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." {
