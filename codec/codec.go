@@ -85,8 +85,8 @@ type Resumer interface {
 	DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error)
 }
 
-// Unpacker is implemented by a Stateful codec that may find several frames in bytes that it consumes
-// at once: a compressed block, a frame that carries frames (see Stack).
+// Unpacker is implemented by a Stateful codec that may find several frames in bytes that it
+// consumes at once: a compressed block, a frame that carries frames (see Stack).
 type Unpacker interface {
 	// NextFrame returns the next frame in the bytes that Decode has consumed, or nil if there is
 	// none. A caller of Decode that got an advance above 0 calls NextFrame until it returns nil,
@@ -100,8 +100,8 @@ type Unpacker interface {
 // answer to a handshake, a pong.
 type Responder interface {
 	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after
-	// each Decode and each NextFrame, also after one that failed, and before the frame that Decode found is delivered.
-	// The bytes are sent as they are, not framed again.
+	// each Decode and each NextFrame, also after one that failed, and before the frame that Decode
+	// found is delivered. The bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/length"
 )
 
-// Stack is a codec on a codec: the frames of Outer carry a stream of bytes, in which Inner finds its
-// own frames. MQTT over WebSocket is one, or lines within blocks that have a length:
+// Stack is a codec on a codec: the frames of Outer carry a stream of bytes, in which Inner finds
+// its own frames. MQTT over WebSocket is one, or lines within blocks that have a length:
 //
 //	codec.Stack{Outer: &websocket.Codec{Binary: true}, Inner: codec.Lines{}}
 //
@@ -121,8 +121,9 @@ func (s *Stacked) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 	return s.Decode(data)
 }
 
-// unwrap takes an answer of Outer's Decode, and returns the first frame of Inner in it. What follows
-// in the same frame of Outer is copied: it may be a piece of the data, and NextFrame comes later.
+// unwrap takes an answer of Outer's Decode, and returns the first frame of Inner in it. What
+// follows in the same frame of Outer is copied: it may be a piece of the data, and NextFrame comes
+// later.
 func (s *Stacked) unwrap(advance int, p []byte, err error) (int, []byte, error) {
 	if err != nil || advance <= 0 || len(p) == 0 {
 		return advance, nil, err

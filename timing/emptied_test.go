@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A store that had many entries gives their memory back when the last one has gone, however it went.
+// A store that had many entries gives their memory back when the last one has gone, however it
+// went.
 func TestEmptiedReturnsMemory(t *testing.T) {
 	const n = 100_000
 	for _, c := range []struct {

@@ -24,9 +24,9 @@ type KeyedConfig struct {
 // methods of the zero Keyed panic. Delays and goroutines are those of a [Scheduler].
 //
 // Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown. One
-// that had thousands of entries gives its memory back when the last one goes. An entry takes 32 bytes besides its key and value, and its place in a Go map. Keys
-// are compared with ==: a NaN can be set and expires, but is never found, and a key that cannot be
-// compared panics.
+// that had thousands of entries gives its memory back when the last one goes. An entry takes 32
+// bytes besides its key and value, and its place in a Go map. Keys are compared with ==: a NaN can
+// be set and expires, but is never found, and a key that cannot be compared panics.
 type Keyed[K comparable, V any] struct {
 	core[K, V]
 	s Scheduler // drives the core, with one worker
@@ -35,10 +35,10 @@ type Keyed[K comparable, V any] struct {
 // NewKeyed returns an empty Keyed. It panics if the config makes no sense.
 //
 // expire gets what has expired, in the order of the deadlines, and within a tick as it was set, up
-// to 256 entries at a time: never early, and late by a tick at most and what calls before it take. The entries have been removed,
-// so their keys may be set again. The slice is only valid until expire returns. Calls run one at a
-// time, on a goroutine of the Keyed, without a lock. A panic is reported to OnPanic, and costs the
-// rest of that batch. expire may be nil: then entries just go.
+// to 256 entries at a time: never early, and late by a tick at most and what calls before it take.
+// The entries have been removed, so their keys may be set again. The slice is only valid until
+// expire returns. Calls run one at a time, on a goroutine of the Keyed, without a lock. A panic is
+// reported to OnPanic, and costs the rest of that batch. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})

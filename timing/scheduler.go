@@ -52,8 +52,8 @@ type SchedulerConfig struct {
 // Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, and
 // within a tick as they were added, on a goroutine that exists only while some are due: an empty
 // Scheduler makes no wake-ups. One that had thousands of timers gives their memory back when the
-// last one goes. A Scheduler that is forgotten is collected once the deadline of its last timer has passed; what is pending is
-// called, forgotten or not.
+// last one goes. A Scheduler that is forgotten is collected once the deadline of its last timer has
+// passed; what is pending is called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed: the callback runs at once, never inline. Delays beyond the end of

@@ -170,8 +170,8 @@ func (d *Decoder) Plain() int {
 // before.
 func (d *Decoder) Fresh() bool { return d.rest == nil || d.rest.lent }
 
-// Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what it
-// has consumed.
+// Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what
+// it has consumed.
 func (d *Decoder) Buffered() (n int) {
 	if d.rest == nil {
 		return 0
