@@ -27,6 +27,10 @@ var (
 	// own errors may be this, too, by a method Is; a server then does not log them as bad input.
 	ErrEnd = errors.New("codec: the protocol's own end")
 
+	// ErrClosed: AppendFrame takes no frame any more, because the conversation ends, as after the
+	// close frame of WebSocket. It says nothing about the frame, which another connection may take.
+	ErrClosed = errors.New("codec: the conversation has ended")
+
 	// ErrConfig: the codec's own fields make no sense. See Validator.
 	ErrConfig = length.ErrConfig
 
