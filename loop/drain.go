@@ -284,9 +284,10 @@ func (l *Loop) stop() {
 	}
 	defer l.rescue(nil) // a Goexit; what panics is tried
 	l.mail.Close()
-	for l.runMail(never) || l.mail.Len() > 0 {
+	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
+		l.runMail()
 	}
-	l.settle()
+	l.settle(never)
 	l.current = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
@@ -299,6 +300,7 @@ func (l *Loop) stop() {
 	}
 	l.closePorts()
 	l.show()
+	l.meter.Over()
 	close(l.ended)
 	l.returned = true
 }
@@ -312,10 +314,10 @@ func (l *Loop) broke(err error) {
 		c.touch() // it may have been flushing
 	}
 	l.endLingering()
-	l.settle()
+	l.settle(never)
 	l.show()
 	l.stop()
-	l.leaveMeasured()
+	l.leaveTurn()
 }
 
 // drainState is a loop's part in the drain.

@@ -106,7 +106,7 @@ func (c *Conn) rawSink() engine.Sink {
 // accept asks for c's handler. An error means that Accept has panicked.
 func (c *Conn) accept(ln *listener) (err error) {
 	l := c.loop
-	l.current = c
+	l.runs(c, meter.Opening)
 	defer l.rescue(&err)
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
@@ -409,10 +409,10 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
-		c.callHook(func() { c.handler.OnClose(c, err) })
+		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
 	for _, f := range x.after {
-		c.callHook(func() { f(err) })
+		c.callHookAs(meter.Closing, func() { f(err) })
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is what becomes of panics of user code.
@@ -35,15 +37,30 @@ func (l *Loop) rescue(err *error) {
 	}
 }
 
+// runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
+func (l *Loop) runs(c *Conn, w meter.Work) (before uint64) {
+	l.current = c
+	if c == nil {
+		return l.meter.Works(w, 0)
+	}
+	return l.meter.Works(w, c.id)
+}
+
 // callHook runs f as c's code.
-func (c *Conn) callHook(f func()) {
+func (c *Conn) callHook(f func()) { c.callHookAs(meter.Hook, f) }
+
+// callHookAs is callHook for a kind of hooks that has a name.
+func (c *Conn) callHookAs(w meter.Work, f func()) {
 	if f == nil {
 		return
 	}
 	l := c.loop
 	caller := l.current // what runs next may be another's, or the loop's own
-	l.current = c
-	defer func() { l.current = caller }()
+	before := l.runs(c, w)
+	defer func() {
+		l.current = caller
+		l.meter.Back(before)
+	}()
 	defer l.rescue(nil)
 	f()
 	l.returned = true

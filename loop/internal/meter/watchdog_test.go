@@ -22,7 +22,7 @@ func newTest(threshold time.Duration, log *bytes.Buffer) (*Watchdog, *Meter, fun
 	if log != nil {
 		logger = zerolog.New(log)
 	}
-	d, m := NewWatchdog(threshold, clock, logger), new(Meter)
+	d, m := NewWatchdog(threshold, clock, func(int) {}, logger), new(Meter)
 	d.Watch(m)
 	return d, m, clock
 }
@@ -136,7 +136,7 @@ func TestReports(t *testing.T) {
 
 // A threshold that is never reached costs no more looks than any long one.
 func TestLongestThreshold(t *testing.T) {
-	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, zerolog.Nop()); d.period != maxLook {
+	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, nil, zerolog.Nop()); d.period != maxLook {
 		t.Errorf("it looks each %v, want %v", d.period, maxLook)
 	}
 }
