@@ -27,7 +27,7 @@ type input struct {
 	pauses   pauses // why nothing is decoded, if so
 	unread   bool   // the socket is paused
 	ended    bool   // the peer has ended its output: nothing more comes
-	pace     uint8  // messages before the first look at the clock: more, if they are short
+	pace     uint8  // messages before the first look at the clock, or 0: more, if they are short
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -124,10 +124,8 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 // decodeUntil is decode. An error is a panic.
 func (c *Conn) decodeUntil(data []byte, now, end time.Duration) (err error) {
 	l, came := c.loop, len(data) > 0
-	s := sliceOf(now, end)
-	if c.in.pace > 1 { // a fast neighbour says nothing of how long c's messages take
-		s.left, s.next = int(c.in.pace), int(c.in.pace)
-	}
+	look := max(1, int(c.in.pace)) // a fast neighbour says nothing of how long c's messages take
+	s := slice{end: end, seen: now, next: look}
 	l.runs(c, meter.Message)
 	l.decoding = c.id
 	defer l.rescue(&err)
@@ -164,12 +162,14 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) (err error) {
 			}
 			break
 		}
-		s.left -= int(uint(len(msg)) / longMessage)
-		if s.over(l) {
-			c.decodeSoon()
+		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
+			if s.look(l) {
+				c.decodeSoon()
+			}
+			look = s.left
+			c.in.pace = uint8(min(look, maxPace))
 		}
 	}
-	c.in.pace = uint8(min(s.next, maxPace))
 	if l.server.FrameTimeout > 0 && c.isOpen() {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}

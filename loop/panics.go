@@ -38,12 +38,12 @@ func (l *Loop) rescue(err *error) {
 }
 
 // runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
-func (l *Loop) runs(c *Conn, w meter.Work) (before uint64) {
-	l.current = c
-	if c == nil {
-		return l.meter.Works(w, 0)
+func (l *Loop) runs(c *Conn, w meter.Work) {
+	var id uint64
+	if l.current = c; c != nil {
+		id = c.id
 	}
-	return l.meter.Works(w, c.id)
+	l.meter.Works(w, id)
 }
 
 // callHook runs f as c's code.
@@ -56,10 +56,11 @@ func (c *Conn) callHookAs(w meter.Work, f func()) {
 	}
 	l := c.loop
 	caller := l.current // what runs next may be another's, or the loop's own
-	before := l.runs(c, w)
+	work, conn := l.meter.Doing()
+	l.runs(c, w)
 	defer func() {
 		l.current = caller
-		l.meter.Back(before)
+		l.meter.Works(work, conn)
 	}()
 	defer l.rescue(nil)
 	f()

@@ -98,16 +98,9 @@ func (w Work) String() string {
 	return names[min(w, numWorks-1)]
 }
 
-// Works notes what callback the loop begins, for a connection or, with 0, for the loop itself. It
-// returns what it was before, for Back.
-func (m *Meter) Works(w Work, conn uint64) (before uint64) {
-	before = m.work.Load()
-	m.work.Store(conn<<workBits | uint64(w))
-	return before
-}
-
-// Back notes that the loop goes on with what it was busy with before.
-func (m *Meter) Back(before uint64) { m.work.Store(before) }
+// Works notes what callback the loop begins, or goes on with: of a connection or, with 0, of the
+// loop itself.
+func (m *Meter) Works(w Work, conn uint64) { m.work.Store(conn<<workBits | uint64(w)) }
 
 // Doing returns what the loop is busy with, or was last.
 func (m *Meter) Doing() (w Work, conn uint64) {
