@@ -149,6 +149,29 @@ func TestIOAdvancesTheWheel(t *testing.T) {
 	})
 }
 
+// A timer of the loop's own that tries a socket is part of the turn in which it fires, also after
+// another one that has taken long: a turn never begins within another, nor does the wheel advance
+// within itself.
+func TestNoTurnWithinATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		c, s, sock := r.connect()
+		sock.room = 0
+		s.Readable([]byte("x")) // what it echoes waits
+		r.AfterFunc(time.Millisecond, func() { r.pass(2 * time.Millisecond) })
+		c.tryAgain(false)
+		r.pass(10 * time.Millisecond)
+		sock.room = -1
+		for range 3 {
+			s.Readable([]byte("y"))
+			r.turn()
+		}
+		if n := r.count[numPanics].Load(); n != 0 || r.nesting != 0 || c.pending() != 0 {
+			t.Errorf("%d panics; %d turns have not ended; %d bytes wait", n, r.nesting, c.pending())
+		}
+	})
+}
+
 // An expiry storm is spread over turns, each of which keeps to its budget.
 func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 	r := newRig(t, &Server{}, nil)
