@@ -46,6 +46,32 @@ func (l *Loop) runs(c *Conn, w meter.Work) {
 	l.meter.Works(w, id)
 }
 
+// guard runs f, and returns its panic, logged and counted, as a *PanicError. However f returns,
+// that is a return: only a Goexit is none. So f may be user code, and what is around it.
+func (l *Loop) guard(f func()) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		} else {
+			l.exited()
+		}
+	}()
+	f()
+	returned = true
+	return nil
+}
+
+// guardCurrent is guard for the code of l.current, which a panic closes.
+func (l *Loop) guardCurrent(f func()) {
+	if err := l.guard(f); err != nil && l.current != nil {
+		l.current.beginClose(err)
+	}
+}
+
 // callHook runs f as c's code.
 func (c *Conn) callHook(f func()) { c.callHookAs(meter.Hook, f) }
 
@@ -62,9 +88,7 @@ func (c *Conn) callHookAs(w meter.Work, f func()) {
 		l.current = caller
 		l.meter.Works(work, conn)
 	}()
-	defer l.rescue(nil)
-	f()
-	l.returned = true
+	l.guardCurrent(f)
 }
 
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,
@@ -113,8 +137,5 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // none.
 func (l *Loop) Try(f func()) (err error) {
 	l.owner.Check("Loop.Try")
-	defer l.rescue(&err)
-	f()
-	l.returned = true
-	return nil
+	return l.guard(f)
 }
