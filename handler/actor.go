@@ -133,7 +133,7 @@ func (a *actor) Stop() { a.StopWithError(nil) }
 // StopWithError is Stop with a reason for the OnStop functions.
 func (a *actor) StopWithError(err error) {
 	if a.reason.CompareAndSwap(nil, &stopReason{err}) {
-		_ = a.loop.PostEventually(a.finish) // a loop that ends stops its actors
+		a.loop.Post(a.finish) // a loop that ends stops its actors
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -56,7 +57,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 			done(answer, err)
 		}
 	}
-	q.deliver = func(answer A, err error) { _ = l.PostEventually(func() { end(answer, err) }) }
+	q.deliver = func(answer A, err error) { l.Post(func() { end(answer, err) }) }
 	timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), func() {
 		if q.close() { // otherwise the answer is in the mailbox
 			end(none, ErrCallTimeout)
@@ -87,7 +88,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker Asker[A])) (A, error) {
 	require(f != nil, "AskConn with a nil func")
 	return wait(ctx, func(q *question[A]) {
-		err := to.TellOr(func(c *loop.Conn) {
+		err := inside.TellOr(to, func(c *loop.Conn) {
 			if stateOf(c).questions.add(q) {
 				f(c, Asker[A]{q})
 			}

@@ -169,7 +169,7 @@ func (k *Link) Stop() {
 // Shutdown is Stop for any goroutine but a loop's, and waits until the connection has closed and
 // none of its code, State or its calls runs any more. When ctx is done it returns ctx's error.
 func (k *Link) Shutdown(ctx context.Context) error {
-	_ = k.loop.PostEventually(k.Stop) // a loop that ends stops its Links
+	k.loop.Post(k.Stop) // a loop that ends stops its Links
 	return await(ctx, k.ended)
 }
 
@@ -223,7 +223,7 @@ func (k *Link) closed(err error) {
 	}
 	k.conn, k.live = nil, false
 	err = cmp.Or(err, loop.ErrClosed)
-	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // after what ends with c
+	if ended := func() { close(k.ended) }; k.stopped && k.loop.Post(ended) != nil { // after what ends with c
 		ended()
 	}
 	k.failed(err)

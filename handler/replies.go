@@ -223,11 +223,11 @@ func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
 	reply, ref := &Reply{replies: r}, r.c.Ref()
 	done := func(p []byte) {
 		p = slices.Clone(p)
-		_ = ref.TellEventually(func(*loop.Conn) { reply.Done(p) })
+		ref.Tell(func(*loop.Conn) { reply.Done(p) })
 	}
 	err := l.Post(func() {
 		if l.Try(func() { work(done) }) != nil {
-			_ = ref.TellEventually(func(c *loop.Conn) { c.CloseWithError(errLost) })
+			ref.Tell(func(c *loop.Conn) { c.CloseWithError(errLost) })
 		}
 	})
 	if err == nil {

@@ -48,7 +48,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	err := ErrServerClosed
 	if !s.has(stageLeaving) || a.moved != nil && a.moved.back {
 		s.accepted.Add(1) // before Accept may run, which may look
-		if err = a.loop.postUrgent(func() { a.adopted(nc) }); err != nil {
+		if err = a.loop.Post(func() { a.adopted(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended
 		}
 	}

@@ -54,6 +54,7 @@ type Conn struct {
 	idle    idle
 	timers  uint32 // the first in loop.timers, 0 if there is none
 	asks    asks
+	pace    uint8   // messages before the first look at the clock, or 0: more, if they are short
 	extras  *extras // nil until something of it is needed
 }
 

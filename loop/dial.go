@@ -94,7 +94,7 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 		panic("loop: Dialer.Dial with a nil Loop or func")
 	}
 	a := &dialing{loop: l, dialer: d, addr: addr, open: open}
-	_ = l.postUrgent(a.begin) // an error: l has ended
+	_ = l.Post(a.begin) // an error: l has ended
 	return a.cancel
 }
 
@@ -259,7 +259,7 @@ func (a *dialing) connect(ctx context.Context) {
 		if l.clock() >= a.deadline {
 			err = a.timeout()
 		}
-		_ = l.postUrgent(func() { a.fail(err) })
+		_ = l.Post(func() { a.fail(err) })
 	}
 	nc, err := a.reach(ctx, net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()})
 	if err != nil {
@@ -267,7 +267,7 @@ func (a *dialing) connect(ctx context.Context) {
 		return
 	}
 	if a.isUDP() {
-		if l.postUrgent(func() { a.openSession(nc) }) != nil {
+		if l.Post(func() { a.openSession(nc) }) != nil {
 			_ = nc.Close()
 		}
 		return
@@ -382,7 +382,7 @@ func (a *dialing) abort(err error) {
 // cancel may be called on any goroutine.
 func (a *dialing) cancel() {
 	if !a.canceled.Swap(true) {
-		_ = a.loop.postUrgent(func() { a.abort(net.ErrClosed) })
+		_ = a.loop.Post(func() { a.abort(net.ErrClosed) })
 	}
 }
 

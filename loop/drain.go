@@ -147,7 +147,7 @@ func (s *Server) waitForNewcomers() error {
 // tellLoops has f run on each loop that has not ended.
 func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
-		_ = l.postUrgent(func() { f(l) })
+		_ = l.Post(func() { f(l) })
 	}
 }
 
@@ -330,6 +330,8 @@ func (l *Loop) stopGuarded() {
 		_ = l.Try(f)
 	}
 	l.closePorts()
+	l.relieve()
+	loops.Delete(l.goroutine)
 	l.show()
 	l.meter.Over()
 	close(l.ended)

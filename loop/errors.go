@@ -39,7 +39,8 @@ var (
 	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
-	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
+	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already, so TryTell, TryPost, or
+	// a broadcast, has not queued one more.
 	ErrMailboxFull = mailbox.ErrFull
 
 	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as many

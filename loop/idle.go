@@ -209,7 +209,7 @@ func (c *Conn) checkIdle() {
 // busy or stopped, and output that moved within the kernel. Input that we do not decode yet counts
 // alike: that it waits is not the peer's silence. It is if the peer does not take its output.
 func (c *Conn) lookAtSocket(now time.Duration) {
-	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer
+	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
 	s := &c.idle
 	if c.out.box != nil || c.loop.server.IdleCountsOutput {
 		c.lookAtOutput(now)

@@ -27,11 +27,10 @@ type input struct {
 	pauses   pauses // why nothing is decoded, if so
 	unread   bool   // the socket is paused
 	ended    bool   // the peer has ended its output: nothing more comes
-	pace     uint8  // messages before the first look at the clock, or 0: more, if they are short
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
-type pauses uint8
+type pauses uint16
 
 const (
 	pausedByUser pauses = 1 << iota // PauseRead
@@ -40,6 +39,7 @@ const (
 	heldBack                        // more than HoldBackAt of its output waits
 	heldByJobs                      // many jobs of it wait; or the server drains, and some do
 	heldByCodec                     // the codec waits for a job of its own: codec.Peer.Await
+	heldByMailbox                   // it has filled the mailbox of a loop: see Server.MaxMailbox
 	startingTLS                     // StartTLS: what comes is the handshake's
 	queued                          // it has its turn soon: it is in loop.ready
 
@@ -124,7 +124,7 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 // decodeUntil is decode, guarded.
 func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	l, came := c.loop, len(data) > 0
-	look := max(1, int(c.in.pace)) // a fast neighbour says nothing of how long c's messages take
+	look := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
 	s := slice{end: end, seen: now, next: look}
 	l.runs(c, meter.Message)
 	l.decoding = c.id
@@ -166,7 +166,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 				c.decodeSoon()
 			}
 			look = s.left
-			c.in.pace = uint8(min(look, maxPace))
+			c.pace = uint8(min(look, maxPace))
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {

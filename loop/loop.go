@@ -54,6 +54,8 @@ type Loop struct {
 	take      func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
+	crowd      crowd  // while that is too full
+	goroutine  uint64 // its number
 	unfinished bool // the task that runs has more to do: see PostPieces
 
 	// Connections.

@@ -1,6 +1,12 @@
 package loop
 
-import "github.com/loopwheel/loopwheel/loop/internal/meter"
+import (
+	"context"
+	"errors"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
+)
 
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
@@ -11,29 +17,45 @@ type task struct {
 	c    *Conn
 }
 
-// Post has f run on the loop, after what was told and posted to it before, and never inline. Any
+// Post calls f on the loop, after what was told and posted to it before, and never inline. Any
 // goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
 // posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
-// that f will run: a loop empties its mailbox before it ends. ErrMailboxFull: Server.MaxMailbox
-// functions wait already. ErrServerClosed: the loop is ending. A panic in f is logged and counted.
-// A nil f panics here.
+// that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended. A
+// panic in f is logged and counted. A nil f panics here.
+//
+// No mailbox is too full for Post, so it never fails in a crowd: see Server.MaxMailbox for what
+// slows the senders.
 func (l *Loop) Post(f func()) error {
 	needFunc("Loop.Post", f != nil)
-	_, err := l.post(task{f: f}, false)
+	_, err := l.post(task{f: f})
 	return err
 }
 
-// postUrgent posts a task that no limit stops: of the framework's own, mostly.
-func (l *Loop) postUrgent(f func()) error {
-	_, err := l.post(task{f: f}, true)
-	return err
+// TryPost is Post that returns ErrMailboxFull if Server.MaxMailbox functions wait already, for
+// callers that would rather drop f.
+func (l *Loop) TryPost(f func()) error {
+	needFunc("Loop.TryPost", f != nil)
+	return l.tryPost(task{f: f})
 }
 
-func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
-	if number, err = l.mail.Put(t, urgent); err == nil {
+func (l *Loop) post(t task) (number uint64, err error) {
+	number, waiting, err := l.mail.Put(t)
+	if err != nil {
+		return 0, err
+	}
+	l.schedule()
+	if waiting > l.server.MaxMailbox {
+		l.crowded(number, waiting)
+	}
+	return number, nil
+}
+
+func (l *Loop) tryPost(t task) error {
+	_, err := l.mail.TryPut(t)
+	if err == nil {
 		l.schedule()
 	}
-	return number, err
+	return err
 }
 
 // hasRun waits until a function that was posted closes done, which it reports, or the loop has
@@ -52,25 +74,19 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 	}
 }
 
-// PostEventually is Post that takes f though the mailbox is full, in its place after what was
-// posted before. It is for what somebody waits for, such as an answer or an end, and would wait for
-// ever if it were refused. No limit holds, so the caller bounds how many there may be: one for each
-// request that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil
-// f panics.
-func (l *Loop) PostEventually(f func()) error {
-	needFunc("Loop.PostEventually", f != nil)
-	return l.postUrgent(f)
-}
-
 // PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
 // until it returns false, and what was posted after it waits. Between two calls the loop writes
 // what was sent, and when a millisecond is over it polls its sockets and runs its timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
-// errors are Post's. Any goroutine may call it. A nil f panics.
+// errors are TryPost's. Any goroutine may call it. A nil f panics.
 func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
 	needFunc("Loop.PostPieces", f != nil)
-	return l.post(task{f: func() { l.unfinished = f() }}, false)
+	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
+	if err == nil {
+		l.schedule()
+	}
+	return number, err
 }
 
 // A Ref is an address of a connection: what other goroutines hold instead of a Conn. Refs are
@@ -78,38 +94,59 @@ func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
 // a closed Conn's few hundred bytes alive, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell has f run on the connection's loop, with the connection, after what was told and posted to
-// that loop before, and never inline. Any goroutine may call it, a callback of the same connection
-// too.
+// Tell calls f on the connection's loop, with the connection, after what was told and posted to that
+// loop before, and never inline. Any goroutine may call it, a callback of the same connection too.
 //
-// nil means queued; if the connection closes first, f is dropped. ErrClosed: it is closed, or r is
-// the zero Ref. ErrMailboxFull and ErrServerClosed are Loop.Post's. A panic in f closes the
-// connection. A nil f panics here.
+// nil means queued: f runs unless the connection closes first. ErrClosed: it is closed, or r is the
+// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics here.
+//
+// No mailbox is too full for Tell. A connection whose callbacks fill one is not read until half of
+// it has run; see Server.MaxMailbox. Other goroutines that may be faster than the loop use TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
-	return r.tell(f, false)
-}
-
-func (r Ref) tell(f func(c *Conn), urgent bool) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	_, err := r.c.loop.post(task{told: f, c: r.c}, urgent)
+	_, err := r.c.loop.post(task{told: f, c: r.c})
 	return err
 }
 
-// TellEventually is Tell that takes f though the mailbox is full, as Loop.PostEventually does, with
-// the same duty of the caller. The errors are ErrClosed and ErrServerClosed.
-func (r Ref) TellEventually(f func(c *Conn)) error {
-	needFunc("Ref.TellEventually", f != nil)
-	return r.tell(f, true)
+// TryTell is Tell that returns ErrMailboxFull if Server.MaxMailbox functions wait for the loop
+// already, for callers that would rather drop f.
+func (r Ref) TryTell(f func(c *Conn)) error {
+	needFunc("Ref.TryTell", f != nil)
+	if r.c == nil || r.c.isClosing() {
+		return ErrClosed
+	}
+	return r.c.loop.tryPost(task{told: f, c: r.c})
 }
 
-// TellOr is Tell that says when f was dropped: of f and dropped exactly one is called, on the loop,
-// if the error is nil; neither, if not. dropped is called in the place of f, when the connection
-// has closed before. A panic in dropped is logged and counted. A nil func panics here.
-func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
-	needFunc("Ref.TellOr", f != nil && dropped != nil)
+// TellWait is Tell for a goroutine that is no loop's, such as one that reads a file or a queue: it
+// waits while Server.MaxMailbox functions wait for the loop. The error of ctx means that f was not
+// queued. On a loop it panics in place of waiting, as the loop might wait for itself.
+func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
+	for {
+		err := r.TryTell(f)
+		if !errors.Is(err, ErrMailboxFull) {
+			return err
+		}
+		if runningLoop() != nil {
+			panic("loop: Ref.TellWait on a loop, which must not wait: use Tell or TryTell")
+		}
+		select {
+		case <-r.c.loop.room():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func init() {
+	inside.TellOr = func(to, f any, dropped func()) error { return to.(Ref).tellOr(f.(func(*Conn)), dropped) }
+}
+
+// tellOr is inside.TellOr.
+func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}

@@ -90,20 +90,20 @@ func TestMailboxLimit(t *testing.T) {
 		l, ran := srv.Loops()[0], 0
 		resume := srv.Stall(0)
 		for range 5 {
-			if err := l.Post(func() {
+			if err := l.TryPost(func() {
 				ran++
-				if err := l.Post(func() {}); ran == 1 && !errors.Is(err, loop.ErrMailboxFull) {
+				if err := l.TryPost(func() {}); ran == 1 && !errors.Is(err, loop.ErrMailboxFull) {
 					t.Errorf("the running batch does not count: %v", err)
 				}
 			}); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := l.Post(func() { t.Error("refused, and ran") }); !errors.Is(err, loop.ErrMailboxFull) {
-			t.Errorf("Post to a full mailbox: %v", err)
+		if err := l.TryPost(func() { t.Error("refused, and ran") }); !errors.Is(err, loop.ErrMailboxFull) {
+			t.Errorf("TryPost to a full mailbox: %v", err)
 		}
-		if err := ref.Tell(func(*loop.Conn) { t.Error("refused, and ran") }); !errors.Is(err, loop.ErrMailboxFull) {
-			t.Errorf("Tell to a full mailbox: %v", err)
+		if err := ref.TryTell(func(*loop.Conn) { t.Error("refused, and ran") }); !errors.Is(err, loop.ErrMailboxFull) {
+			t.Errorf("TryTell to a full mailbox: %v", err)
 		}
 		if n := srv.Stats().Loops[0].Mailbox; n != 5 {
 			t.Errorf("Stats say that %d wait", n)

@@ -128,7 +128,7 @@ func (s *Server) inherit(ln *listener) net.Listener {
 // each one taken is closed, with ErrDetached; its peer notices nothing.
 func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	l, done := m.Server.loops[loop], make(chan struct{})
-	err := l.postUrgent(func() {
+	err := l.Post(func() {
 		defer close(done)
 		for next = min(before, len(l.conns)); next > 0 && len(moved) < max; next-- {
 			if c := l.conns[next-1].moveOut(); c != nil {

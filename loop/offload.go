@@ -75,7 +75,7 @@ func (c *Conn) offload(run func(context.Context) (then func())) error {
 	}
 	switch err := x.jobs.queue.Put(func(ctx context.Context) {
 		then := run(ctx)
-		_ = c.loop.postUrgent(func() { c.jobDone(then) })
+		_ = c.loop.Post(func() { c.jobDone(then) })
 	}); {
 	case errors.Is(err, jobs.ErrClosed):
 		return ErrServerClosed
@@ -181,7 +181,7 @@ func (c *Conn) jobPanicked(v any) {
 	}
 	err := newPanicError(v)
 	c.loop.logPanic(err, c)
-	_ = c.loop.postUrgent(func() {
+	_ = c.loop.Post(func() {
 		c.loop.count.add(numPanics, 1)
 		c.beginClose(err)
 	})

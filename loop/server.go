@@ -186,8 +186,10 @@ type Server struct {
 	// most a quarter of MaxOutbound, and HoldBackAt must be less than that.
 	HoldBackAt int `default:"262_144"`
 
-	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
-	// ErrMailboxFull.
+	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
+	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose callbacks
+	// add more is not read until half of them have run. Post and Tell never fail because of it. A
+	// mailbox that stays above it is logged once a minute, with the code that adds most.
 	MaxMailbox int `default:"65_536"`
 
 	// CloseTimeout is how long a closing connection may take to flush its output. When the server

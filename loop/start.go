@@ -56,7 +56,7 @@ func (s *Server) startLoops() error {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after
 		// that one's.
-		_, _ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
+		_, _, _ = l.mail.Put(task{f: func() { l.start(errs) }})
 		s.loops = append(s.loops, l)
 	}
 	go s.watchdog.Run()
@@ -118,7 +118,9 @@ func (l *Loop) start(result chan<- error) {
 
 // claim makes the calling goroutine that of the loop.
 func (l *Loop) claim() {
-	l.meter.OnGoroutine(goroutine.ID())
+	l.goroutine = goroutine.ID()
+	loops.Store(l.goroutine, l)
+	l.meter.OnGoroutine(l.goroutine)
 	if owner.Always || l.server.Strict {
 		l.owner.Claim()
 	}

@@ -1,11 +1,18 @@
 package loop_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -22,65 +29,168 @@ func startTold(t *testing.T) (srv *looptest.Server, conn *loop.Conn) {
 	return srv, conn
 }
 
-// What is told and posted eventually is taken by a full mailbox, in its place.
-func TestTellEventually(t *testing.T) {
+// What is told and posted is taken by a full mailbox, in its place; what is tried is refused.
+func TestTellToAFullMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c := startTold(t)
+		l, ref := srv.Loops()[0], c.Ref()
 		var got []int
 		resume := srv.Stall(0)
-		full := 0
 		for i := range 30 {
 			note := func() { got = append(got, i) }
 			if i%2 == 1 {
-				if err := c.Ref().TellEventually(func(*loop.Conn) { note() }); err != nil {
-					t.Error(err)
+				if err := ref.Tell(func(*loop.Conn) { note() }); err != nil {
+					t.Errorf("Tell %d: %v", i, err)
 				}
-			} else if err := srv.Loops()[0].PostEventually(note); err != nil {
-				t.Error(err)
+			} else if err := l.Post(note); err != nil {
+				t.Errorf("Post %d: %v", i, err)
 			}
-			if srv.Loops()[0].Post(func() {}) != nil {
-				full++
-			}
+		}
+		if err := l.TryPost(func() {}); !errors.Is(err, loop.ErrMailboxFull) {
+			t.Errorf("TryPost: %v, want ErrMailboxFull", err)
+		}
+		if err := ref.TryTell(func(*loop.Conn) {}); !errors.Is(err, loop.ErrMailboxFull) {
+			t.Errorf("TryTell: %v, want ErrMailboxFull", err)
 		}
 		resume()
-		if !slices.IsSorted(got) || len(got) != 30 || full < 20 {
-			t.Errorf("%v ran; the mailbox was full %d times", got, full)
+		if !slices.IsSorted(got) || len(got) != 30 {
+			t.Errorf("%v ran, want 0 to 29", got)
+		}
+		if err := l.TryPost(func() {}); err != nil {
+			t.Errorf("TryPost when there is room: %v", err)
 		}
 		srv.Do(0, func(*loop.Loop) { c.Close() })
-		if err := c.Ref().TellEventually(func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) {
-			t.Errorf("closed: %v", err)
+		for name, tell := range map[string]func(func(*loop.Conn)) error{"Tell": ref.Tell, "TryTell": ref.TryTell} {
+			if err := tell(func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) {
+				t.Errorf("%s to a closed connection: %v, want ErrClosed", name, err)
+			}
 		}
 		_ = srv.Stop()
-		if err := srv.Loops()[0].PostEventually(func() {}); !errors.Is(err, loop.ErrServerClosed) {
-			t.Errorf("when the loop has ended: %v", err)
+		for name, post := range map[string]func(func()) error{"Post": l.Post, "TryPost": l.TryPost} {
+			if err := post(func() {}); !errors.Is(err, loop.ErrServerClosed) {
+				t.Errorf("%s to a loop that has ended: %v, want ErrServerClosed", name, err)
+			}
 		}
 	})
 }
 
-// Of the two functions of TellOr one is called, whatever happens, and a panic in the first closes
-// the connection.
-func TestTellOr(t *testing.T) {
+// TellWait waits for room, for its context, and for the end of the connection or of the loop.
+func TestTellWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c := startTold(t)
-		told, dropped := 0, 0
-		tell := func(f func(*loop.Conn)) error {
-			return c.Ref().TellOr(func(c *loop.Conn) { told++; f(c) }, func() { dropped++ })
-		}
+		ref := c.Ref()
 		resume := srv.Stall(0)
-		for _, f := range []func(*loop.Conn){func(*loop.Conn) {}, func(*loop.Conn) { panic("told") }, func(*loop.Conn) {}} {
-			if err := tell(f); err != nil {
+		ran, results := 0, make(chan error, 100)
+		for range 100 {
+			go func() { results <- ref.TellWait(t.Context(), func(*loop.Conn) { ran++ }) }()
+		}
+		synctest.Wait()
+		if got := len(results); got != 10 {
+			t.Errorf("%d were queued in a mailbox of 10", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := ref.TellWait(ctx, func(*loop.Conn) { t.Error("it ran") }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TellWait after its context: %v, want DeadlineExceeded", err)
+		}
+		resume()
+		synctest.Wait()
+		for range 100 {
+			if err := <-results; err != nil {
 				t.Error(err)
 			}
 		}
+		synctest.Wait()
+		if ran != 100 {
+			t.Errorf("%d ran, want 100", ran)
+		}
+		resume = srv.Stall(0)
+		for range 10 {
+			if err := ref.TryTell(func(c *loop.Conn) { c.Close() }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() { results <- ref.TellWait(t.Context(), func(*loop.Conn) { t.Error("it ran") }) }()
+		synctest.Wait()
 		resume()
-		if told != 2 || dropped != 1 {
-			t.Errorf("%d were told, %d dropped", told, dropped)
+		if err := <-results; !errors.Is(err, loop.ErrClosed) {
+			t.Errorf("TellWait to a connection that closes: %v, want ErrClosed", err)
 		}
-		if err := tell(func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) || told+dropped != 3 {
-			t.Errorf("closed: %v", err)
+	})
+}
+
+// On a loop TellWait does not wait: that might be for itself.
+func TestTellWaitOnALoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, c := startTold(t)
+		srv.Do(0, func(l *loop.Loop) {
+			for l.TryPost(func() {}) == nil {
+			}
+			defer func() {
+				if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "TellWait on a loop") {
+					t.Errorf("panic %v, want one that names TellWait", p)
+				}
+			}()
+			_ = c.Ref().TellWait(t.Context(), func(*loop.Conn) {})
+		})
+	})
+}
+
+// A connection whose callbacks fill a mailbox, its own loop's or another's, is not read until half
+// of that has run. Nothing is lost.
+func TestCrowd(t *testing.T) {
+	for _, at := range []int{0, 1} {
+		t.Run(fmt.Sprintf("of loop %d", at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l *loop.Loop
+				var ran, most atomic.Int64
+				srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 100, Codec: codec.Lines{},
+					Accept: func(c *loop.Conn) loop.Handler {
+						return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+							return l.Post(func() { time.Sleep(time.Millisecond); ran.Add(1) })
+						})
+					}})
+				l = srv.Loops()[at]
+				p := srv.Open() // on loop 0
+				const n = 20_000
+				for range n / 1000 {
+					p.Send(strings.Repeat("x\n", 1000))
+					most.Store(max(most.Load(), int64(srv.Stats().Loops[at].Mailbox)))
+				}
+				srv.Sleep(2 * n * time.Millisecond)
+				if got := ran.Load(); got != n {
+					t.Errorf("%d ran, want %d", got, n)
+				}
+				if got := most.Load(); got > 300 {
+					t.Errorf("%d waited in a mailbox of 100, want 300 at most", got)
+				}
+			})
+		})
+	}
+}
+
+// A mailbox that stays above its limit is logged once a minute, with the code that adds most.
+func TestCrowdIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 100, Logger: zerolog.New(&log), Accept: silent})
+		resume := srv.Stall(0)
+		for range 150 { // seconds
+			for range 200 {
+				_ = srv.Loops()[0].Post(func() {})
+			}
+			time.Sleep(time.Second)
 		}
-		if n := srv.Stats().Panics; n != 1 {
-			t.Errorf("%d panics", n)
+		resume()
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		named := 0
+		for _, line := range lines {
+			if strings.Contains(line, "stays above MaxMailbox") && strings.Contains(line, "TestCrowdIsLogged") {
+				named++
+			}
+		}
+		if named != 3 {
+			t.Errorf("%d lines name the test in 150 s, want 3: %s", named, log.String())
 		}
 	})
 }

@@ -96,7 +96,7 @@ func (c *Conn) isTLS() bool {
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server
 	return tlsconn.NewLoop(tlsconn.LoopConfig{
-		Post:       func(f func()) bool { return l.postUrgent(f) == nil },
+		Post:       func(f func()) bool { return l.Post(f) == nil },
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
 		Linger:     func(sock engine.Socket, paused bool) { l.linger(sock, paused, nil) },
 		Pool:       &l.store.Pool,
@@ -110,7 +110,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 func (l *Loop) hookPanicked(v any) error {
 	err := newPanicError(v)
 	l.logPanic(err, nil)
-	_ = l.postUrgent(func() {
+	_ = l.Post(func() {
 		l.count.add(numPanics, 1)
 	})
 	return err

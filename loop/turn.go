@@ -181,7 +181,9 @@ func (l *Loop) runMail() {
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
-	l.mail.Settle()
+	if waiting := l.mail.Settle(); l.crowd.on.Load() && waiting <= l.server.MaxMailbox/2 {
+		l.relieve()
+	}
 }
 
 // runTasks runs tasks until the slice is over, many connections are touched, or one panics or has

@@ -346,7 +346,7 @@ func (s *Server) servePackets() error {
 func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 	done := make(chan struct{})
 	var err error
-	posted := l.postUrgent(func() {
+	posted := l.Post(func() {
 		defer close(done)
 		p := newPacketPort(l, ln, ln.local)
 		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {

@@ -302,7 +302,7 @@ func (k *keeper) tellLost(name string, ho *hold) {
 		if by == nil {
 			k.hub.after(0, func() { k.hub.report(&LostError{Room: name, Err: ErrTaken}) })
 		} else {
-			_ = by.ref.TellEventually(func(c *loop.Conn) { by.then(c, ErrTaken) })
+			by.ref.Tell(func(c *loop.Conn) { by.then(c, ErrTaken) })
 		}
 	}
 }

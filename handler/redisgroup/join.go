@@ -212,7 +212,7 @@ func (r *room) checkJoins() {
 // fire has j join on its loop. One who has closed is forgotten by leaveAll. r.mu is held.
 func (r *room) fire(j *joining) {
 	j.state = joinFired
-	_ = j.ref.TellEventually(func(c *loop.Conn) { r.arrived(c, j) })
+	j.ref.Tell(func(c *loop.Conn) { r.arrived(c, j) })
 }
 
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before

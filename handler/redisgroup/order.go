@@ -140,7 +140,7 @@ func (r *room) insist(err error, f func(c *loop.Conn)) {
 	}
 	var u *handler.UnreachedError
 	if errors.As(err, &u) && errors.Is(err, loop.ErrMailboxFull) {
-		_ = u.Loop.PostEventually(func() {
+		u.Loop.Post(func() {
 			for c := range *r.hub.members.Get(u.Loop) {
 				if r.local.Has(c) {
 					f(c)

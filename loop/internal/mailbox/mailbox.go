@@ -13,62 +13,77 @@ var (
 	ErrClosed = errors.New("loop: server closed")
 )
 
-// keep is for how many tasks a mailbox keeps room. Room beyond that, which a storm needed, is the
-// garbage collector's.
-const keep = 4096
+// chunkLen is how many tasks are stored together. A queue of many chunks grows without copying, and
+// shrinks as its tasks run.
+const chunkLen = 4096
 
 // A Mailbox is one queue for all senders, so that what one of them puts stays in order. Its owner,
-// one goroutine, takes all of it at once and goes through that without the lock, as muduo's
-// EventLoop does. Tasks that it has taken and not run count as waiting.
+// one goroutine, takes all of it at once and runs that without the lock, as muduo's EventLoop does.
+// Tasks that it has taken and not run count as waiting.
 type Mailbox[T any] struct {
 	clock func() time.Duration
+	max   int
 
 	mu     sync.Mutex
-	queue  []T
+	queue  [][]T         // chunks
 	puts   uint64        // tasks that were put
-	urgent int           // of these
+	done   uint64        // of these, as far as the owner has told
 	since  time.Duration // when the first of the queue was put
-	taken  int           // of the last batch, as far as the owner has told
-	spared int           // urgent ones of these, at most
-	max    int
+	spare  []T           // an empty chunk
 	closed bool
 
-	batch []T           // the owner's: what was taken
-	next  int           // the next one of it
-	age   time.Duration // when the first of it was put
+	batch [][]T         // the owner's: what was taken
+	first int           // the first chunk that has tasks
+	next  int           // the next one of those
+	left  int           // of the batch
+	ran   uint64        // tasks
+	age   time.Duration // when the first of the batch was put
+	empty []T           // a chunk for spare
 }
 
-// New returns a mailbox in which max tasks may wait, whose age is told by clock.
+// New returns a mailbox that is full when max tasks wait, whose age is told by clock.
 func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 	return &Mailbox[T]{max: max, clock: clock}
 }
 
-// Put appends t, from any goroutine. An urgent one is taken though the mailbox is full, and takes
-// up nobody's room. Tasks are numbered: the one after number n is n+1.
-func (m *Mailbox[T]) Put(t T, urgent bool) (number uint64, err error) {
+// Put appends t, from any goroutine, and returns how many tasks wait then, t included: more than
+// max, if the mailbox was full. Tasks are numbered: the one after number n is n+1.
+func (m *Mailbox[T]) Put(t T) (number uint64, waiting int, err error) { return m.put(t, false) }
+
+// TryPut is Put that returns ErrFull in place of going beyond max.
+func (m *Mailbox[T]) TryPut(t T) (number uint64, err error) {
+	number, _, err = m.put(t, true)
+	return number, err
+}
+
+func (m *Mailbox[T]) put(t T, bounded bool) (number uint64, waiting int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
+	switch waiting = int(m.puts - m.done); {
 	case m.closed:
-		return 0, ErrClosed
-	case urgent:
-		m.urgent++
-	case len(m.queue)-m.urgent+m.taken-m.spared >= m.max:
-		return 0, ErrFull
+		return 0, 0, ErrClosed
+	case bounded && waiting >= m.max:
+		return 0, 0, ErrFull
 	}
-	if len(m.queue) == 0 {
+	last := len(m.queue) - 1
+	if last < 0 {
 		m.since = m.clock()
+		m.queue, m.spare = append(m.queue, m.spare), nil
+		last = 0
+	} else if len(m.queue[last]) == chunkLen {
+		m.queue = append(m.queue, make([]T, 0, chunkLen))
+		last++
 	}
-	m.queue = append(m.queue, t)
+	m.queue[last] = append(m.queue[last], t)
 	m.puts++
-	return m.puts, nil
+	return m.puts, waiting + 1, nil
 }
 
 // Len returns how many tasks wait. Any goroutine may call it.
 func (m *Mailbox[T]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.queue) + m.taken
+	return int(m.puts - m.done)
 }
 
 // Close refuses new tasks. Those that wait still wait. Any goroutine may call it.
@@ -81,40 +96,59 @@ func (m *Mailbox[T]) Close() {
 // Refill takes the queue as the next batch, if the last one is empty, and returns how many tasks
 // there are then, and when the first of those was put. It is the owner's, and so is all below.
 func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
-	if n = m.Left(); n > 0 {
-		return n, m.age
+	if m.left > 0 {
+		return m.left, m.age
 	}
-	if cap(m.batch) > keep { // there was a storm
-		m.batch = nil
-	}
+	m.drop()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if cap(m.batch) > 64 { // of a flood
+		m.batch = nil
+	}
 	m.batch, m.queue = m.queue, m.batch[:0]
-	m.next, m.taken, m.age = 0, len(m.batch), m.since
-	m.spared, m.urgent = m.urgent, 0
-	return len(m.batch), m.age
+	if m.spare == nil {
+		m.spare, m.empty = m.empty, nil
+	}
+	m.first, m.done, m.left, m.age = 0, m.ran, int(m.puts-m.ran), m.since
+	return m.left, m.age
 }
 
 // Next returns the next task of the batch, which must not be empty, and forgets it.
 func (m *Mailbox[T]) Next() (t T) {
-	t, m.batch[m.next] = m.batch[m.next], t // what it refers to may be large
+	if m.next == len(m.batch[m.first]) {
+		m.drop()
+	}
+	chunk := m.batch[m.first]
+	t, chunk[m.next] = chunk[m.next], t // what it refers to may be large
 	m.next++
+	m.left--
+	m.ran++
 	return t
+}
+
+// drop takes away the first chunk, if there is one. All of it has run.
+func (m *Mailbox[T]) drop() {
+	if m.next = 0; m.first < len(m.batch) {
+		m.empty, m.batch[m.first] = m.batch[m.first][:0], nil
+		m.first++
+	}
 }
 
 // Back makes t, which Next has returned last, the next task again.
 func (m *Mailbox[T]) Back(t T) {
 	m.next--
-	m.batch[m.next] = t
+	m.left++
+	m.ran--
+	m.batch[m.first][m.next] = t
 }
 
 // Left returns how many tasks of the batch are left.
-func (m *Mailbox[T]) Left() int { return len(m.batch) - m.next }
+func (m *Mailbox[T]) Left() int { return m.left }
 
-// Settle tells others how many tasks are left, which is what counts against the limit.
-func (m *Mailbox[T]) Settle() {
+// Settle tells others how many tasks have run, and returns how many wait.
+func (m *Mailbox[T]) Settle() (waiting int) {
 	m.mu.Lock()
-	m.taken = m.Left()
-	m.spared = min(m.spared, m.taken)
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	m.done = m.ran
+	return int(m.puts - m.done)
 }

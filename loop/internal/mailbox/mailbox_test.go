@@ -20,8 +20,8 @@ func TestOrderAndAge(t *testing.T) {
 	}
 	for i := range 3 {
 		*now = time.Duration(i + 5)
-		if _, err := m.Put(i, false); err != nil {
-			t.Fatal(err)
+		if number, waiting, err := m.Put(i); number != uint64(i+1) || waiting != i+1 || err != nil {
+			t.Errorf("Put %d = %d, %d, %v, want %d, %d, nil", i, number, waiting, err, i+1, i+1)
 		}
 	}
 	n, since := m.Refill()
@@ -29,7 +29,7 @@ func TestOrderAndAge(t *testing.T) {
 		t.Errorf("%d tasks since %d, want 3 since 5", n, since)
 	}
 	*now = 20
-	_, _ = m.Put(3, false)
+	_, _, _ = m.Put(3)
 	for i := range 3 {
 		if got := m.Next(); got != i || m.Left() != 2-i {
 			t.Errorf("task %d, %d left; want %d, %d", got, m.Left(), i, 2-i)
@@ -40,96 +40,81 @@ func TestOrderAndAge(t *testing.T) {
 	}
 }
 
-// What was taken and not gone through counts as waiting; urgent tasks come in all the same.
+// What was taken and has not run counts as waiting. Put goes beyond the limit.
 func TestLimit(t *testing.T) {
 	m, _ := newTest(2)
-	_, _ = m.Put(1, false)
-	_, _ = m.Put(2, false)
-	if _, err := m.Put(3, false); !errors.Is(err, ErrFull) || m.Len() != 2 {
-		t.Errorf("a third of two: %v, %d wait", err, m.Len())
-	}
-	m.Refill()
-	m.Next()
-	if _, err := m.Put(3, false); !errors.Is(err, ErrFull) {
-		t.Errorf("while the batch is gone through: %v", err)
-	}
-	if _, err := m.Put(4, true); err != nil || m.Len() != 3 {
-		t.Errorf("an urgent one: %v, %d wait", err, m.Len())
-	}
-	if n, _ := m.Refill(); n != 1 {
-		t.Errorf("a batch of %d was begun before the last one was done", n)
-	}
-	m.Next()
-	m.Settle()
-	if _, err := m.Put(5, false); err != nil || m.Len() != 2 {
-		t.Errorf("when there is room: %v, %d wait", err, m.Len())
-	}
-}
-
-// Urgent tasks take up nobody's room, whether they wait, are gone through, or have been.
-func TestUrgentTasksTakeNoRoom(t *testing.T) {
-	m, _ := newTest(1)
-	_, _ = m.Put(1, true)
-	if _, err := m.Put(2, false); err != nil {
-		t.Fatalf("beside an urgent one that waits: %v", err)
-	}
-	full := func(when string) {
+	try := func(when string, want error) {
 		t.Helper()
-		if _, err := m.Put(0, false); !errors.Is(err, ErrFull) {
-			t.Errorf("%s: %v", when, err)
+		if _, err := m.TryPut(0); !errors.Is(err, want) {
+			t.Errorf("TryPut %s: %v, want %v", when, err, want)
 		}
 	}
-	full("a second one")
-	m.Refill()
-	full("when both are gone through")
-	m.Next()
-	m.Next()
-	m.Settle()
-	_, _ = m.Put(3, true)
+	try("into an empty one", nil)
+	try("as the second", nil)
+	try("as the third", ErrFull)
 	m.Refill()
 	m.Next()
-	if _, err := m.Put(4, false); err != nil {
-		t.Errorf("while an urgent one runs: %v", err)
+	try("while the batch runs", ErrFull)
+	if _, waiting, err := m.Put(4); waiting != 3 || err != nil {
+		t.Errorf("Put into a full one = %d, %v, want 3, nil", waiting, err)
 	}
-	full("after that")
-	m.Settle()
-	full("when it is done")
+	if n, _ := m.Refill(); n != 1 {
+		t.Errorf("a batch of %d was begun before the last one was done, want 1", n)
+	}
+	m.Next()
+	if got := m.Settle(); got != 1 {
+		t.Errorf("%d wait, want 1", got)
+	}
+	try("when there is room", nil)
+	if got := m.Len(); got != 2 {
+		t.Errorf("%d wait, want 2", got)
+	}
 }
 
 // What is in a mailbox when it is closed stays in it.
 func TestClose(t *testing.T) {
 	m, _ := newTest(2)
-	_, _ = m.Put(1, false)
+	_, _, _ = m.Put(1)
 	m.Close()
-	if _, err := m.Put(2, true); !errors.Is(err, ErrClosed) {
-		t.Errorf("Put after Close: %v", err)
+	if _, _, err := m.Put(2); !errors.Is(err, ErrClosed) {
+		t.Errorf("Put after Close: %v, want ErrClosed", err)
+	}
+	if _, err := m.TryPut(2); !errors.Is(err, ErrClosed) {
+		t.Errorf("TryPut after Close: %v, want ErrClosed", err)
 	}
 	if n, _ := m.Refill(); n != 1 || m.Next() != 1 {
-		t.Errorf("%d tasks are left", n)
+		t.Errorf("%d tasks are left, want 1", n)
 	}
 }
 
-// A storm's memory is given up, that of usual batches is used again.
+// A flood's memory is given up while its tasks run, that of usual batches is used again.
 func TestMemory(t *testing.T) {
 	m, _ := newTest(1 << 20)
 	run := func(n int) {
 		for i := range n {
-			_, _ = m.Put(i, false)
+			_, _, _ = m.Put(i)
 		}
-		for range n {
+		for i := range n {
 			m.Refill()
-			m.Next()
+			if got := m.Next(); got != i {
+				t.Fatalf("task %d, want %d", got, i)
+			}
 		}
 		m.Settle()
 	}
-	run(10 * keep)
+	const chunks = 100
+	run(chunks * chunkLen)
 	run(1)
 	run(1)
-	if cap(m.batch) > keep || cap(m.queue) > keep {
-		t.Errorf("room for %d and %d is kept", cap(m.batch), cap(m.queue))
+	room := 0
+	for _, c := range append(append(m.queue, m.batch...), m.spare, m.empty) {
+		room += cap(c)
+	}
+	if room > 2*chunkLen || cap(m.queue) > 64 || cap(m.batch) > 64 {
+		t.Errorf("room for %d tasks and %d and %d chunks is kept, want %d and 64", room, cap(m.queue), cap(m.batch), 2*chunkLen)
 	}
 	if n := testing.AllocsPerRun(100, func() { run(50) }); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 
@@ -141,7 +126,7 @@ func TestManySenders(t *testing.T) {
 	for s := range senders {
 		wg.Go(func() {
 			for i := 0; i < each; {
-				if _, err := m.Put(s*each+i, i%100 == 0); err == nil {
+				if _, err := m.TryPut(s*each + i); err == nil {
 					i++
 				} else {
 					runtime.Gosched() // with one processor the others would wait for the end of this one's time
@@ -172,12 +157,9 @@ func TestManySenders(t *testing.T) {
 // One that is put back is the next again, and has not left.
 func TestNumbersAndBack(t *testing.T) {
 	m, _ := newTest(2)
-	first, _ := m.Put(1, false)
-	second, _ := m.Put(2, true)
-	third, _ := m.Put(3, false)
-	if _, err := m.Put(4, false); err == nil {
-		t.Error("it is not full")
-	}
+	first, _, _ := m.Put(1)
+	second, _, _ := m.Put(2)
+	third, _, _ := m.Put(3)
 	if second != first+1 || third != second+1 {
 		t.Errorf("numbers %d, %d, %d", first, second, third)
 	}
@@ -189,7 +171,7 @@ func TestNumbersAndBack(t *testing.T) {
 		t.Errorf("%d is next, and %d are left behind it", got, m.Left())
 	}
 	m.Settle()
-	if fourth, err := m.Put(5, false); err != nil || fourth != third+1 {
+	if fourth, _, err := m.Put(5); err != nil || fourth != third+1 {
 		t.Errorf("number %d, %v", fourth, err)
 	}
 }
