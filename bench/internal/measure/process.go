@@ -37,13 +37,18 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Self starts this program once more with other arguments: see Start.
-func Self(name string, args ...string) (*Process, error) {
+// Self starts this program once more with other arguments, and with procs threads that run Go code;
+// 0 leaves that to the environment. See Start.
+func Self(name string, procs int, args ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return Start(name, exec.Command(exe, args...))
+	cmd := exec.Command(exe, args...)
+	if procs > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", procs))
+	}
+	return Start(name, cmd)
 }
 
 // Start starts a program and waits for its first line. What it writes to standard error appears on

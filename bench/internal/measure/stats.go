@@ -19,8 +19,8 @@ import (
 // A Spread is a median, with the least and the greatest.
 type Spread struct{ Median, Least, Most float64 }
 
-// spreadOf needs at least one value.
-func spreadOf(values []float64) Spread {
+// SpreadOf needs at least one value.
+func SpreadOf(values []float64) Spread {
 	v := slices.Sorted(slices.Values(values))
 	return Spread{v[len(v)/2], v[0], v[len(v)-1]}
 }
@@ -162,7 +162,7 @@ func (r *Results) table(base string, text func(Spread) string) (t Table) {
 		for _, c := range r.contenders {
 			cell := ""
 			if v := r.values[[2]string{m, c}]; len(v) > 0 {
-				cell = text(spreadOf(v))
+				cell = text(SpreadOf(v))
 			}
 			line = append(line, cell)
 		}
@@ -183,7 +183,7 @@ func (r *Results) ratio(measure string) string {
 	for i := range ratios {
 		ratios[i] = first[i] / base[i]
 	}
-	return fmt.Sprintf("%.2f", spreadOf(ratios).Median)
+	return fmt.Sprintf("%.2f", SpreadOf(ratios).Median)
 }
 
 // A Table is printed as Markdown that is readable as it is. Its first line is the head.
