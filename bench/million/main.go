@@ -51,8 +51,7 @@ type options struct {
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("million: ")
+	measure.Begin("million")
 	var o options
 	serve := flag.String("serve", "", "used by the program itself: be this `server`")
 	client := flag.String("client", "", "used by the program itself: be the clients of this `address`")
@@ -72,15 +71,15 @@ func main() {
 	}
 	switch {
 	case *serve != "":
-		check(runServer(*serve, o.heartbeat))
+		measure.Check(runServer(*serve, o.heartbeat))
 	case *client != "":
 		n, err := strconv.Atoi(*conns)
-		check(err)
-		check(runClients(*client, *first, n, o.talk))
+		measure.Check(err)
+		measure.Check(runClients(*client, *first, n, o.talk))
 	default:
 		numbers := parse(*conns)
 		restore, err := raiseLimits(slices.Max(numbers))
-		check(err)
+		measure.Check(err)
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 		go func() {
@@ -90,13 +89,7 @@ func main() {
 		}()
 		err = o.measureAll(numbers, strings.Split(*names, ","))
 		restore()
-		check(err)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
+		measure.Check(err)
 	}
 }
 
