@@ -66,6 +66,7 @@ var floors = map[string][]string{
 	"internal/hostguard":  {},
 	"internal/rig":        {"loop", "loop/looptest"},
 	"internal/selfsigned": {},
+	"internal/testkit":    {"internal/selfsigned"},
 }
 
 const (
