@@ -92,7 +92,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 				t.Errorf("slow turn %+v, want %+v", s, want)
 			}
 		}
-		if got.SocketWaits.Total() != 2 || got.SocketWaits.Sum != 200*ms { // 25 of 40 ms, and 175 of 200
+		if buckets(got.SocketWaits, 16*ms) != 2 || got.SocketWaits.Sum > 205*ms { // 25 of 40 ms, and 175 of 200; and 5 of 5, perhaps
 			t.Errorf("probes have waited for %v: %v", got.SocketWaits.Sum, got.SocketWaits)
 		}
 		got.Turns, got.Late, got.Waited, got.SocketWaits, got.SlowTurns = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil
