@@ -190,9 +190,14 @@ type Server struct {
 	// ErrMailboxFull.
 	MaxMailbox int `default:"65_536"`
 
-	// CloseTimeout is how long a closing connection may take to flush its output. When the server
-	// ends, it is how long it may take none of it: the whole has DrainTimeout then.
+	// CloseTimeout is how long the peer of a closing connection may take none of its output. Each
+	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
+	// time anew. Then the rest is lost: see ErrOutputLost.
 	CloseTimeout time.Duration `default:"5s"`
+
+	// MaxCloseTime is how long a close may take in all, however slowly the peer takes the output. In
+	// the drain DrainTimeout limits all closes together.
+	MaxCloseTime time.Duration `zero:"no limit"`
 
 	// DrainTimeout is how long the connections may take to close when the server ends, before they
 	// are cut.
