@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
@@ -28,12 +29,13 @@ type socket struct {
 	mu       sync.Mutex
 	in       []byte
 	out      []byte
-	unsent   int    // bytes that went out and that the peer's system has not acknowledged, the end counting as one
-	unread   int    // bytes that it has acknowledged, and that the peer has not read
-	room     int    // how many more go out
-	blocked  bool   // it does not read
-	reading  bool   // it is about to read
-	readSoon func() // the method refill, made once
+	unsent   int       // bytes that went out and that the peer's system has not acknowledged, the end counting as one
+	unread   int       // bytes that it has acknowledged, and that the peer has not read
+	room     int       // how many more go out
+	readAt   time.Time // when the peer has read last, unless it is blocked
+	blocked  bool      // it does not read
+	reading  bool      // it is about to read
+	readSoon func()    // the method refill, made once
 	writes   int
 	end      error // what the server reads after in
 	ended    bool  // it has read it
@@ -83,6 +85,9 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 	s.writes++
 	defer s.tell()
+	if now := time.Now(); !s.blocked && now.After(s.readAt) { // a peer that reads does so while callbacks run, too
+		s.room, s.readAt = sendBuffer, now
+	}
 	n := min(len(p), s.room)
 	s.out = append(s.out, p[:n]...)
 	s.room -= n
@@ -102,7 +107,7 @@ func (s *socket) refill() {
 	defer s.mu.Unlock()
 	s.reading = false
 	if !s.blocked {
-		s.room = sendBuffer
+		s.room, s.readAt = sendBuffer, time.Now()
 		s.offer()
 	}
 }
@@ -320,7 +325,7 @@ func (s *socket) setRoom(n int) {
 	defer s.mu.Unlock()
 	s.blocked = n != unlimited
 	if s.room = n; !s.blocked {
-		s.room, s.unsent, s.unread = sendBuffer, 0, 0
+		s.room, s.unsent, s.unread, s.readAt = sendBuffer, 0, 0, time.Now()
 	}
 	s.offer()
 }
