@@ -126,7 +126,7 @@ func TestEchoesAndDrains(t *testing.T) {
 	}
 }
 
-// Over UDP a datagram is a message: it comes back as it was sent, with or without the end of a line.
+// Over UDP a datagram is a message: it comes back as it was sent, also without the end of a line.
 func TestEchoesDatagrams(t *testing.T) {
 	t.Parallel()
 	p := start(t, "echo", "-addr", "udp://127.0.0.1:0")
