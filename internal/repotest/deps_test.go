@@ -109,6 +109,9 @@ func TestImportFloors(t *testing.T) {
 			if imported == "unsafe" && !strings.HasPrefix(f.dir(), "loop/internal/") {
 				t.Errorf("%s imports unsafe, which is for loop/internal", fset.Position(spec.Pos()))
 			}
+			if imported == "time/tzdata" && f.ast.Name.Name != "main" {
+				t.Errorf("%s imports time/tzdata, which is for main packages", fset.Position(spec.Pos()))
+			}
 			if !isStandard(imported) && !slices.ContainsFunc(may, func(a string) bool { return covers(a, imported) }) {
 				t.Errorf("%s imports %s, which is not below %s", fset.Position(spec.Pos()), imported, f.dir())
 			}
