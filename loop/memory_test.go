@@ -57,7 +57,7 @@ func TestARefKeepsNoHandler(t *testing.T) {
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
 // whatever went before.
 func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
-	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 10 << 20, HoldBackAt: 10 << 20}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 20 << 20, HoldBackAt: 10 << 20}, HandlerFunc(echoAll))
 	c, s, sock := r.connect()
 	check := func(when string) {
 		t.Helper()

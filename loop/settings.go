@@ -24,10 +24,17 @@ import (
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
+	ownHoldBack := s.HoldBackAt != 0
 	if err := defaults.Fill("loop: Server", s); err != nil {
 		return err
 	}
+	if !ownHoldBack {
+		s.HoldBackAt = min(s.HoldBackAt, max(1, s.MaxOutbound/4))
+	}
 	switch {
+	case s.HoldBackAt >= s.MaxOutbound && s.MaxOutbound > 1:
+		return fmt.Errorf("loop: Server.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+			s.HoldBackAt, s.MaxOutbound)
 	case s.NumLoops > maxLoops:
 		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
 			s.NumLoops, maxLoops)
@@ -47,17 +54,24 @@ func (s *Server) prepare() error {
 	}
 	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
-		return nil // it only dials
+	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
+	switch {
+	case s.hasMain:
+	case s.TLS != nil || s.ProxyProtocol != nil || s.Control != nil:
+		return errors.New("loop: Server.TLS, ProxyProtocol and Control are for Server.Addr, which is empty: a Listener has its own")
+	case s.Accept != nil && len(s.Listeners) == 0:
+		return errors.New("loop: Server.Addr is empty: set it; a server that only dials and adopts has no Accept (Adopt is given one)")
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
 		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
 	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
-	useful := raw(s.Codec)
+	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
 			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		} else if !s.hasMain {
+			continue
 		}
 		ln, err := s.newListener(field, l)
 		switch {
