@@ -117,18 +117,17 @@ const (
 // decode delivers the messages in data, which follows what was kept before, until end. The rest has
 // a turn of its own. A panic closes c.
 func (c *Conn) decode(data []byte, end time.Duration) {
-	if err := c.decodeUntil(data, end); err != nil {
+	if err := c.loop.guard(func() { c.decodeUntil(data, end) }); err != nil {
 		c.loop.decoding, c.loop.rest = 0, nil
 		c.beginClose(err)
 		c.dropInput()
 	}
 }
 
-// decodeUntil is decode. An error is a panic.
-func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
+// decodeUntil is decode, guarded.
+func (c *Conn) decodeUntil(data []byte, end time.Duration) {
 	l, look, came := c.loop, firstLook, len(data) > 0
 	l.current, l.decoding = c, c.id
-	defer l.rescue(&err)
 	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
@@ -150,7 +149,7 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 			l.messages++
 			l.rest = data
 			if err := c.deliver(msg); err != nil {
-				c.refuseInput(err, "a message was refused")
+				c.refuseMessage(err)
 			}
 		}
 		if len(data) == 0 && c.in.decoder.Fresh() {
@@ -174,8 +173,6 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
-	l.returned = true
-	return nil
 }
 
 // prefix is the size of the length before a message that needs no codec.
@@ -237,14 +234,35 @@ func (c *Conn) undecodable(err error) {
 	c.refuseInput(err, "the input cannot be decoded")
 }
 
-// refuseInput closes c because its codec or its handler finds fault with what the peer sent, and
-// says so in the log: for all connections of the server together once a second at most.
-func (c *Conn) refuseInput(err error, text string) {
+// refuseMessage closes c because OnMessage returned err: as it finds fault with what the peer sent,
+// or as this side has too much to do or is ending, which is no fault of the peer's.
+func (c *Conn) refuseMessage(err error) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
+		return
+	}
+	switch c.reasonFor(err) {
+	case ClosedByOverload:
+		c.beginClose(err)
+		c.logInput(err, "a message was refused, as the server is overloaded")
+	case ClosedByDrain:
+		c.beginClose(err)
+	default:
+		c.refuseInput(err, "a message was refused")
+	}
+}
+
+// refuseInput closes c because of what the peer sent, and says so in the log.
+func (c *Conn) refuseInput(err error, text string) {
+	if c.isClosing() {
 		return
 	}
 	c.more().ending.reason = ClosedByInput
 	c.beginClose(err)
+	c.logInput(err, text)
+}
+
+// logInput writes a line about input, for all connections of the server together one each second.
+func (c *Conn) logInput(err error, text string) {
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
 	}
@@ -323,7 +341,9 @@ type halves struct {
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
-	c.more().halves.onEOF = f
+	if !c.isClosed() {
+		c.more().halves.onEOF = f
+	}
 }
 
 // HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -103,11 +104,17 @@ func (c *Conn) rawSink() engine.Sink {
 	return (*sink)(c)
 }
 
-// accept asks for c's handler. An error means that Accept has panicked.
+// accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
+// cannot go on with the state that it had.
 func (c *Conn) accept(ln *listener) (err error) {
+	c.loop.current = c
+	refused := c.loop.guard(func() { err = c.acceptGuarded(ln) })
+	return cmp.Or(refused, err)
+}
+
+// acceptGuarded is accept. An error means that c is refused.
+func (c *Conn) acceptGuarded(ln *listener) error {
 	l := c.loop
-	l.current = c
-	defer l.rescue(&err)
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
@@ -125,7 +132,6 @@ func (c *Conn) accept(ln *listener) (err error) {
 	if c.handler != nil && c.at() == stateOpening {
 		c.setState(stateOpen)
 	}
-	l.returned = true
 	return nil
 }
 
@@ -415,6 +421,8 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 		c.callHook(func() { f(err) })
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
+	c.dropInput()
+	c.in.decoder.Init(codec.Raw{}, nil)
 	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}
 	return rest
 }

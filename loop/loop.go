@@ -136,12 +136,39 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
-			if c.isOpen() && c.asks != asksForDialer && !yield(c) {
+			if c.isVisible() && !yield(c) {
 				return
 			}
 		}
 	}
 }
+
+// ConnsFrom yields those of Conns that are among the n connections from a place of the loop's list
+// on, the first of which is 0, for walks in pieces that must not hold up the loop. next is the
+// place to go on from; 0 means that this piece has the end of the list. Between two pieces
+// connections that close give their places to others, which the walk may miss then. A negative
+// place or n panics.
+func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
+	l.owner.Check("Loop.ConnsFrom")
+	if place < 0 || n < 0 {
+		panic("loop: Loop.ConnsFrom with a negative number")
+	}
+	place = min(place, len(l.conns))
+	end := place + min(n, len(l.conns)-place)
+	if next = end; end == len(l.conns) {
+		next = 0
+	}
+	return func(yield func(*Conn) bool) {
+		for i := place; i < min(end, len(l.conns)); i++ {
+			if c := l.conns[i]; c.isVisible() && !yield(c) {
+				return
+			}
+		}
+	}, next
+}
+
+// isVisible reports whether Conns yields c.
+func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

@@ -34,6 +34,22 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 	return number, err
 }
 
+// hasRun waits until a function that was posted closes done, which it reports, or the loop has
+// ended without running it. When both have happened the function has run.
+func (l *Loop) hasRun(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-l.ended:
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // PostEventually is Post that takes f though the mailbox is full, in its place after what was
 // posted before. It is for what somebody waits for, such as an answer or an end, and would wait for
 // ever if it were refused. No limit holds, so the caller bounds how many there may be: one for each

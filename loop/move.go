@@ -139,12 +139,10 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	if err != nil {
 		return nil, 0
 	}
-	select {
-	case <-done:
-		return moved, next
-	case <-l.ended:
+	if !l.hasRun(done) {
 		return nil, 0
 	}
+	return moved, next
 }
 
 // In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the

@@ -291,6 +291,9 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
+	if c.isClosed() {
+		return
+	}
 	w := &c.more().water
 	w.limit, w.onHigh = n, f
 }
@@ -300,7 +303,9 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // time to produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
-	c.more().water.onFlushed = f
+	if !c.isClosed() {
+		c.more().water.onFlushed = f
+	}
 }
 
 // checkHighWater is called after output was appended.

@@ -17,7 +17,7 @@ import (
 
 // What is sent within one turn leaves in one write, whoever sent it.
 func TestOneWritePerTurn(t *testing.T) {
-	srv := &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1 << 20, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1<<20 - 1, Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {
 			if string(msg) == "big" {
 				return c.Send([]byte(strings.Repeat("b", 40_000)))

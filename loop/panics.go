@@ -35,6 +35,32 @@ func (l *Loop) rescue(err *error) {
 	}
 }
 
+// guard runs f, and returns its panic, logged and counted, as a *PanicError. However f returns,
+// that is a return: only a Goexit is none. So f may be user code, and what is around it.
+func (l *Loop) guard(f func()) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		} else {
+			l.exited()
+		}
+	}()
+	f()
+	returned = true
+	return nil
+}
+
+// guardCurrent is guard for the code of l.current, which a panic closes.
+func (l *Loop) guardCurrent(f func()) {
+	if err := l.guard(f); err != nil && l.current != nil {
+		l.current.beginClose(err)
+	}
+}
+
 // callHook runs f as c's code.
 func (c *Conn) callHook(f func()) {
 	if f == nil {
@@ -44,9 +70,7 @@ func (c *Conn) callHook(f func()) {
 	caller := l.current // what runs next may be another's, or the loop's own
 	l.current = c
 	defer func() { l.current = caller }()
-	defer l.rescue(nil)
-	f()
-	l.returned = true
+	l.guardCurrent(f)
 }
 
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,
@@ -95,8 +119,5 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // none.
 func (l *Loop) Try(f func()) (err error) {
 	l.owner.Check("Loop.Try")
-	defer l.rescue(&err)
-	f()
-	l.returned = true
-	return nil
+	return l.guard(f)
 }

@@ -47,7 +47,8 @@ type Server struct {
 	// only UDP addresses could use is an error.
 	Codec codec.Codec
 
-	// Listeners are more addresses, served by the same loops.
+	// Listeners are more addresses, served by the same loops. With them Addr may be empty; then
+	// Accept, Codec, IdleTimeout and TCP are the defaults of the Listeners, and nothing else.
 	Listeners []Listener
 
 	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
@@ -185,7 +186,8 @@ type Server struct {
 
 	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
 	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
-	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. 0 means 256 KiB.
+	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
+	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
@@ -237,6 +239,7 @@ type Server struct {
 	BlockedAfter time.Duration
 
 	listeners   []*listener
+	hasMain     bool    // the first of them is Addr's
 	inherited   []Bound // by Mover
 	base        time.Time
 	engine      engine.Engine
@@ -256,13 +259,15 @@ type Server struct {
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	slots                     int64         // how many connections may be on their way to one loop
 
-	cancel    func()         // ends the server
-	draining  chan struct{}  // closed when nothing is accepted any more
-	listening atomic.Int32   // listeners that accept
-	failed    chan error     // why the engine ended unasked
-	done      chan struct{}  // closed when Wait may return
-	err       error          // what it returns
-	newcomers sync.WaitGroup // what accepts, and what is on its way to a loop
+	cancel         func()         // ends the server
+	draining       chan struct{}  // closed when nothing is accepted any more
+	stopsAccepting sync.Once      // does that
+	listening      atomic.Int32   // listeners that accept
+	dials          atomic.Int32   // goroutines that dial
+	failed         chan error     // why the engine ended unasked
+	done           chan struct{}  // closed when Wait may return
+	err            error          // what it returns
+	newcomers      sync.WaitGroup // what accepts, and what is on its way to a loop
 }
 
 // The stages of a Server, each of which includes those before it.
@@ -359,6 +364,9 @@ func (s *Server) Wait() error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
+	if s.onLoop() {
+		return errors.New("loop: Server.Wait was called on a loop, which would wait for itself: call it on a goroutine")
+	}
 	<-s.done
 	return s.err
 }
@@ -366,7 +374,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.has(stageServing) || len(s.listeners) == 0 {
+	if !s.has(stageServing) || !s.hasMain {
 		return nil
 	}
 	return s.listeners[0].addr()

@@ -29,6 +29,9 @@ func (s *Server) prepare() error {
 		return err
 	}
 	switch {
+	case s.HoldBackAt >= s.MaxOutbound && s.MaxOutbound > 1:
+		return fmt.Errorf("loop: Server.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+			s.HoldBackAt, s.MaxOutbound)
 	case s.NumLoops > maxLoops:
 		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
 			s.NumLoops, maxLoops)
@@ -47,17 +50,24 @@ func (s *Server) prepare() error {
 		s.Logger = defaultLogger()
 	}
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
-		return nil // it only dials
+	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
+	switch {
+	case s.hasMain:
+	case s.TLS != nil || s.ProxyProtocol != nil || s.Control != nil:
+		return errors.New("loop: Server.TLS, ProxyProtocol and Control are for Server.Addr, which is empty: a Listener has its own")
+	case s.Accept != nil && len(s.Listeners) == 0:
+		return errors.New("loop: Server.Addr is empty: set it; a server that only dials and adopts has no Accept (Adopt is given one)")
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
 		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
 	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
-	useful := raw(s.Codec)
+	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
 			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		} else if !s.hasMain {
+			continue
 		}
 		ln, err := s.newListener(field, l)
 		switch {
@@ -79,7 +89,7 @@ func (s *Server) prepare() error {
 // setDefaults fills in the numbers that are zero, and refuses those that make no sense.
 func (s *Server) setDefaults() error {
 	const name = "loop: Server."
-	return cmp.Or(
+	err := cmp.Or(
 		defaults.Set(name+"HandshakeTimeout", &s.HandshakeTimeout, 10*time.Second, 0),
 		defaults.Set(name+"MaxHandshakes", &s.MaxHandshakes, 1024, 0),
 		defaults.Set(name+"MaxProxyHeader", &s.MaxProxyHeader, proxyhead.MaxSize, 0),
@@ -95,7 +105,6 @@ func (s *Server) setDefaults() error {
 		defaults.Set(name+"FrameTimeout", &s.FrameTimeout, 0, 0),
 		defaults.Set(name+"MaxFrame", &s.MaxFrame, 16<<20, 0),
 		defaults.Set(name+"MaxOutbound", &s.MaxOutbound, 1<<20, 0),
-		defaults.Set(name+"HoldBackAt", &s.HoldBackAt, 256<<10, 0),
 		defaults.Set(name+"MaxMailbox", &s.MaxMailbox, 64<<10, 0),
 		defaults.Set(name+"CloseTimeout", &s.CloseTimeout, 5*time.Second, 0),
 		defaults.Set(name+"DrainTimeout", &s.DrainTimeout, 30*time.Second, 0),
@@ -104,6 +113,7 @@ func (s *Server) setDefaults() error {
 		defaults.Set(name+"MaxOffload", &s.MaxOffload, 256, 0),
 		defaults.Set(name+"BlockedAfter", &s.BlockedAfter, 100*time.Millisecond, 0),
 	)
+	return cmp.Or(err, defaults.Set(name+"HoldBackAt", &s.HoldBackAt, min(256<<10, max(1, s.MaxOutbound/4)), 0))
 }
 
 // raw reports whether c adds nothing to what comes.

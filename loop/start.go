@@ -93,7 +93,7 @@ func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
 		return stuck
 	}
-	return s.engine.Stop()
+	return s.stopEngine()
 }
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each
@@ -107,11 +107,12 @@ func (l *Loop) start(result chan<- error) {
 		}
 		result <- err
 	}()
-	defer l.rescue(&err)
-	if l.server.OnStart != nil {
-		l.server.OnStart(l)
-	}
-	l.started, l.returned, err = true, true, nil
+	err = l.guard(func() {
+		if l.server.OnStart != nil {
+			l.server.OnStart(l)
+		}
+		l.started = true
+	})
 }
 
 // claim makes the calling goroutine that of the loop.

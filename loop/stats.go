@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -136,14 +137,16 @@ func (h *Histogram) Add(other *Histogram) {
 	h.Sum += other.Sum
 }
 
-// Quantile returns the bound of the bucket that holds the duration which a part q of all do not
-// exceed: it is at most twice as long. 0 if there are none; the last bucket counts as if it had a
-// bound.
+// Quantile returns the bound of the bucket that holds the shortest duration which at least a part q
+// of all do not exceed (the nearest rank): the bound is at most twice as long. 0 if there are none;
+// the last bucket counts as if it had a bound.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	rank := uint64(q * float64(h.Total()))
+	total := h.Total()
+	const rounding = 1e-9 // 0.07 times 100 is more than 7
+	rank := uint64(max(1, math.Ceil(q*float64(total)-rounding)))
 	var seen uint64
 	for i, c := range h.Counts {
-		if seen += c; c > 0 && (seen > rank || seen == h.Total()) {
+		if seen += c; c > 0 && seen >= min(rank, total) {
 			return meter.Bound(i)
 		}
 	}

@@ -90,21 +90,21 @@ func (p *packetPort) Failed(err error) {
 // aside.
 func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 	rest = batch
-	defer p.loop.rescue(nil)
-	for len(rest) > 0 {
-		d := &rest[0]
-		rest = rest[1:]
-		s := p.only
-		if s == nil {
-			s = p.sessions[sessionKey{d.Peer, d.Local}]
+	p.loop.guardCurrent(func() {
+		for len(rest) > 0 {
+			d := &rest[0]
+			rest = rest[1:]
+			s := p.only
+			if s == nil {
+				s = p.sessions[sessionKey{d.Peer, d.Local}]
+			}
+			if s != nil {
+				s.received(d)
+			} else {
+				p.newcomer(d)
+			}
 		}
-		if s != nil {
-			s.received(d)
-		} else {
-			p.newcomer(d)
-		}
-	}
-	p.loop.returned = true
+	})
 	return rest
 }
 
@@ -123,7 +123,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	l.messages++
 	l.current = c
 	if err := c.deliver(d.Data); err != nil {
-		c.refuseInput(err, "a message was refused")
+		c.refuseMessage(err)
 	}
 }
 
@@ -289,22 +289,20 @@ func (s *Server) servePackets() error {
 
 // servePackets has the loop receive, and waits until it does.
 func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
-	result := make(chan error, 1)
-	err := l.postUrgent(func() {
+	done := make(chan struct{})
+	var err error
+	posted := l.postUrgent(func() {
+		defer close(done)
 		p := newPacketPort(l, ln, ln.local)
-		var err error
 		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
 			l.ports = append(l.ports, p)
 		}
-		result <- err
 	})
-	if err != nil {
-		return errors.Join(err, nc.Close())
+	if posted != nil {
+		return errors.Join(posted, nc.Close())
 	}
-	select {
-	case err = <-result:
-	case <-l.ended:
-		err = engine.ErrEnded
+	if !l.hasRun(done) {
+		return engine.ErrEnded
 	}
 	return err
 }

@@ -55,6 +55,7 @@ type loopView struct {
 	Blocked  uint64     `json:"blocked"`
 	Answered bool       `json:"answered"` // or it is blocked, and what follows is missing
 	Seen     int        `json:"seen"`     // connections that were looked at
+	Next     int        `json:"-"`        // the place of the loop's list to go on from
 	Rings    []ringView `json:"rings"`
 	Slow     []slowView `json:"slow"`
 	Largest  []connView `json:"largest"` // those that hold the most bytes
@@ -130,8 +131,8 @@ func (k *looker) snapshot() snapshot {
 	}
 	all.Wait()
 	for i, v := range s.Loops {
-		if k.from[i] += v.Seen; k.from[i] >= v.Conns {
-			k.from[i] = 0
+		if v.Answered {
+			k.from[i] = v.Next
 		}
 	}
 	return s
@@ -143,6 +144,11 @@ func ask[T any](l *loop.Loop, f func(*loop.Loop) T) (answer T, ok bool) {
 	if l.Post(func() { ch <- f(l) }) != nil {
 		return answer, false
 	}
+	return await(ch)
+}
+
+// await waits for the answer of a loop, for as long as is worth it.
+func await[T any](ch <-chan T) (answer T, ok bool) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
@@ -167,7 +173,7 @@ func (v *loopView) count(st *loop.LoopStats, now time.Time) {
 
 // add takes what the loop has answered.
 func (v *loopView) add(seen *loopView) {
-	v.Answered, v.Seen, v.Rings = true, seen.Seen, seen.Rings
+	v.Answered, v.Seen, v.Next, v.Rings = true, seen.Seen, seen.Next, seen.Rings
 	v.Largest, v.Slowest, v.Silent = seen.Largest, seen.Slowest, seen.Silent
 }
 
@@ -183,14 +189,9 @@ func lookAt(l *loop.Loop, from, most int) (v loopView) {
 		return int64(now.Sub(c.LastWrite))
 	}}
 	silent := top{weight: func(c *loop.ConnInfo) int64 { return int64(now.Sub(c.LastRead)) }}
-	for c := range l.Conns() {
-		if from > 0 {
-			from--
-			continue
-		}
-		if v.Seen == most {
-			break
-		}
+	conns, next := l.ConnsFrom(from, most)
+	v.Next = next
+	for c := range conns {
 		v.Seen++
 		info := c.Info()
 		held.add(&info)

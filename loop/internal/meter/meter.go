@@ -66,6 +66,9 @@ type Turn struct {
 // OnGoroutine says which goroutine the loop is.
 func (m *Meter) OnGoroutine(id uint64) { m.goroutine.Store(id) }
 
+// IsOn reports whether the loop runs on that goroutine.
+func (m *Meter) IsOn(id uint64) bool { return m.goroutine.Load() == id }
+
 // Begin begins a turn.
 func (m *Meter) Begin(now time.Duration) {
 	m.since.Store(int64(now))
