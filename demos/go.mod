@@ -4,15 +4,12 @@ go 1.26.0
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/gammazero/deque v1.2.1
 	github.com/gobwas/ws v1.4.0
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/miekg/dns v1.1.65
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1
-	github.com/tidwall/btree v1.8.1
 	golang.org/x/net v0.59.0
-	golang.org/x/sys v0.48.0
 )
 
 require (
@@ -39,6 +36,7 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.8 // indirect

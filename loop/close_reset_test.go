@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -85,7 +86,7 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 			_ = receive(t, closed, "OnClose") // by the timeout, if this goroutine was slow to say x
 			receive(t, handled, "x")          // which must not meet the next connection
 		}
-		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
+		rig.HasConns(t, srv, 1)
 		if n := srv.Stats().Panics; n != 0 {
 			t.Errorf("%d panics", n)
 		}

@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/freeport"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -41,7 +40,7 @@ func TestValidation(t *testing.T) {
 		{"NUL byte", func(s *loop.Server) { s.Addr = "unix:///tmp/a\x00b" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix:///no/such/directory/x.sock" }},
 		{"takes at most", func(s *loop.Server) { s.Addr = "unix:///tmp/" + strings.Repeat("x", 120) }},
-		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + filepath.Dir(shortdir.Socket(t)) }},
+		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + filepath.Dir(testkit.SocketPath(t)) }},
 		{"does not have that address", func(s *loop.Server) { s.Addr = "tcp4://192.0.2.1:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:-1" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
@@ -176,7 +175,7 @@ func TestJitterOfAListener(t *testing.T) {
 
 // A failed Start leaves the ports free that it had opened.
 func TestFailedStartFreesItsPorts(t *testing.T) {
-	taken, free := listenTCP(t), freeport.Addr(t)
+	taken, free := listenTCP(t), testkit.FreeAddr(t)
 	srv := &loop.Server{Addr: "tcp://" + free, Accept: silent, Listeners: []loop.Listener{{Addr: "tcp://" + taken}}}
 	if err := srv.Start(context.Background()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Fatal(err)
@@ -186,7 +185,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 
 // The socket of a dead process is replaced, one that is served is not, and neither is a file.
 func TestUnixSockets(t *testing.T) {
-	path := shortdir.Socket(t)
+	path := testkit.SocketPath(t)
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

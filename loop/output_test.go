@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -54,7 +54,7 @@ func TestOneWritePerTurn(t *testing.T) {
 // The stream is exact whatever the sizes are and however little the socket takes at a time, with an
 // engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(24) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, &loop.Server{MaxOutbound: 1 << 30}, func(t *testing.T, srv *looptest.Server) {

@@ -15,7 +15,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/listening"
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 	"github.com/loopwheel/loopwheel/timing"
@@ -40,7 +41,7 @@ func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 // seen the end, too.
 func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		ln := listening.TCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		ln := testkit.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxConnsPerIP: 1,
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		startWith(t, ctx, srv)
@@ -51,12 +52,12 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 		}
 		_ = o.conn.Ref().Tell((*loop.Conn).Close)
 		_ = receive(t, o.closed, "the end of what was dialled")
-		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
+		rig.HasConns(t, srv, 1)
 		refused := srv.Stats().Refused
 		if second, err := net.Dial("tcp", srv.LocalAddr().String()); err == nil { // else it was reset at once
 			defer second.Close()
 		}
-		waitFor(t, func() bool { return srv.Stats().Refused == refused+1 })
+		testkit.Eventually(t, "one is refused", func() bool { return srv.Stats().Refused == refused+1 })
 	})
 }
 

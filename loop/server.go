@@ -176,8 +176,7 @@ type Server struct {
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
 	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
-	// which all of package codec, websocket and resp are) has that in place of this. 0 means 16
-	// MiB.
+	// which all of package codec and websocket are) has that in place of this. 0 means 16 MiB.
 	MaxFrame int
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with

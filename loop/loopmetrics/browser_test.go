@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
@@ -100,7 +100,7 @@ func browse(t *testing.T, chromium string, args ...string) string {
 // startCrowd runs a server with thousands of connections, of which some talk, one was slow, and one
 // does not read.
 func startCrowd(t *testing.T) *loop.Server {
-	filelimit.Need(t, 2*crowdSize+100)
+	testkit.NeedFiles(t, 2*crowdSize+100)
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, MaxOutbound: 64 << 20,
 		Accept: func(c *loop.Conn) loop.Handler {
@@ -120,12 +120,12 @@ func startCrowd(t *testing.T) *loop.Server {
 		}
 		conns[i] = c
 	}
-	until(t, "all are open", func() bool { return srv.Stats().Conns == crowdSize })
+	testkit.Eventually(t, "all are open", func() bool { return srv.Stats().Conns == crowdSize })
 	var all sync.WaitGroup
 	for i, c := range conns[1:1000] {
 		all.Go(func() { chatter(c, time.Duration(i)*chatterPause/1000) })
 	}
-	until(t, "a turn was seen to be slow", func() bool { // again, if the machine stood still
+	testkit.Eventually(t, "a turn was seen to be slow", func() bool { // again, if the machine stood still
 		say(t, conns[1000], "sleep")
 		return slowTurns(srv) > 0
 	})

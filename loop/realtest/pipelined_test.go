@@ -20,7 +20,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -221,7 +221,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	accept, d := handlers[handler], dialects[dialect]()
 	addr := "tcp://127.0.0.1:0"
 	if network == "unix" {
-		addr = "unix://" + shortdir.Socket(t)
+		addr = "unix://" + testkit.SocketPath(t)
 	}
 	var wired wiredLoop
 	srv := &loop.Server{Addr: addr, NumLoops: 1, OnStart: wired.wire, Codec: d.codec, Accept: accept,

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // send appends a frame of n bytes of value v, as a connection does.
@@ -15,7 +15,7 @@ func send(b *Box, s *Store, v byte, n int) {
 
 // Whatever is appended, and however little is taken at a time, comes out as it went in.
 func TestModel(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	r := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	var s Store
 	for range 300 {
 		n := frameSize(r)
