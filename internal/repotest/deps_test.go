@@ -39,6 +39,9 @@ func TestLayers(t *testing.T) {
 			if layerOf(dep) >= layer {
 				t.Errorf("%s imports %s, which is not below it", pkg, dep)
 			}
+			if dep == "time/tzdata" {
+				t.Errorf("%s imports %s, which is for main packages of users", pkg, dep)
+			}
 		}
 	}
 	for line := range strings.Lines(goList(t, `{{.ImportPath}} {{join .Imports " "}}`, "./...")) {
