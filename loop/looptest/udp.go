@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -91,21 +92,28 @@ type UDPPeer struct {
 // own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
-	n := &s.memory.datagrams
-	addr := s.Addrs()[i]
+	peer := s.memory.datagrams.newPeer(s.Addrs()[i])
+	if peer == nil {
+		s.t.Fatalf("looptest: %v is not a UDP address", s.Addrs()[i])
+	}
+	peer.srv = s
+	return peer
+}
+
+// newPeer makes a peer of an address, or returns nil if that is not of UDP.
+func (n *datagrams) newPeer(addr net.Addr) *UDPPeer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.ports {
 		if p.addr == addr {
 			n.next++
 			k := len(n.peers) + 1
-			peer := &UDPPeer{srv: s, port: p, addr: netip.AddrPortFrom(
+			peer := &UDPPeer{port: p, addr: netip.AddrPortFrom(
 				netip.AddrFrom4([4]byte{10, byte(k >> 16), byte(k >> 8), byte(k)}), 1024+n.next)}
 			n.peers[peer.addr] = peer
 			return peer
 		}
 	}
-	s.t.Fatalf("looptest: %v is not a UDP address", addr)
 	return nil
 }
 
@@ -173,8 +181,7 @@ func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, ad
 
 // arrive brings a datagram to the loop of its peer.
 func (p *memPort) arrive(msg string, from netip.AddrPort) {
-	b := from.Addr().As4()
-	p.loops[(int(b[3])+int(from.Port()))%len(p.loops)].arrive(engine.Datagram{Data: []byte(msg), Peer: from})
+	p.loops[int(from.Port())%len(p.loops)].arrive(engine.Datagram{Data: []byte(msg), Peer: from})
 }
 
 // memPackets implements engine.Packets.
@@ -184,10 +191,14 @@ type memPackets struct {
 	sink   engine.PacketSink
 	remote netip.AddrPort // of one that was dialled
 	closed bool           // on the loop
+
+	arriving atomic.Int64 // datagrams that the loop has not received yet
 }
 
 func (s *memPackets) arrive(d engine.Datagram) {
+	s.arriving.Add(1)
 	s.loop.Execute(func() {
+		s.arriving.Add(-1)
 		if !s.closed {
 			s.sink.Received([]engine.Datagram{d})
 		}
@@ -280,6 +291,6 @@ func (s *memPackets) reach(msg string) {
 	}
 }
 
-func (s *memPackets) Pending() bool { return false }
+func (s *memPackets) Pending() bool { return s.arriving.Load() > 0 }
 func (s *memPackets) Flush() int    { return 0 }
 func (s *memPackets) Close()        { s.closed = true }
