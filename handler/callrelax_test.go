@@ -53,31 +53,3 @@ func TestCallsGiveBackMemory(t *testing.T) {
 		k.want(t, long[2], "", handler.ErrCallTimeout, time.Hour+5*time.Second)
 	})
 }
-
-// Bursts that come again and again do not have the memory be given back, and taken again.
-func TestCallsKeepMemoryThatIsUsed(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates; run it without -race, as README's go test does")
-	}
-	bubble(t, func(t *testing.T) {
-		const many = 20_000
-		k := newCaller(t, handler.CallLimits{})
-		ids := make([]uint64, many)
-		nobody := func(string, error) {}
-		for i := range 60 {
-			k.do(func() {
-				before := handler.CallBytes(k.calls)
-				for j := range ids {
-					ids[j], _ = k.calls.Begin(time.Minute, nobody)
-				}
-				for _, id := range ids {
-					k.calls.Answer(id, "yes")
-				}
-				if after := handler.CallBytes(k.calls); i > 0 && after > before+4096 {
-					t.Errorf("burst %d: %d bytes before, %d after", i, before, after)
-				}
-			})
-			pass(2 * time.Second)
-		}
-	})
-}

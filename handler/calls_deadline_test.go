@@ -106,29 +106,3 @@ func TestCallsForgetDeadlines(t *testing.T) {
 		})
 	})
 }
-
-// A call with a long timeout may lie among others whose deadlines come first.
-func TestCallsOddAmongOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const ms = time.Millisecond
-		k := newCaller(t, handler.CallLimits{})
-		var early, others [2]uint64
-		odd := new(uint64)
-		k.do(func() {
-			k.conn.AfterFunc(100*ms, func() { others[0] = k.begin(t, 200*ms) })
-			early[0], _ = k.calls.Begin(100*ms, func(string, error) { // ends between two others of one turn
-				*odd, _ = k.calls.Begin(5*time.Second, k.note(odd))
-			})
-			early[1] = k.begin(t, 200*ms)
-			k.conn.AfterFunc(100*ms, func() { others[1] = k.begin(t, 200*ms) })
-		})
-		pass(6 * time.Second)
-		if *odd != others[0]+1 || others[1] != *odd+1 {
-			t.Fatalf("%d is not among %v", *odd, others)
-		}
-		k.want(t, early[1], "", handler.ErrCallTimeout, 200*ms)
-		k.want(t, others[0], "", handler.ErrCallTimeout, 300*ms)
-		k.want(t, others[1], "", handler.ErrCallTimeout, 300*ms)
-		k.want(t, *odd, "", handler.ErrCallTimeout, 5100*ms)
-	})
-}

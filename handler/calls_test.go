@@ -129,30 +129,6 @@ func TestCallsAfterClose(t *testing.T) {
 	})
 }
 
-func TestCallsNamed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{IDBits: 16, Max: 2, Timeout: time.Second})
-		seven, nine := uint64(7), uint64(9)
-		k.do(func() {
-			for _, tt := range []struct {
-				id   *uint64
-				want error
-			}{{&seven, nil}, {&seven, handler.ErrCallID}, {&nine, nil}, {new(uint64), handler.ErrTooManyCalls}} {
-				if err := k.calls.BeginAs(*tt.id, 0, k.note(tt.id)); !errors.Is(err, tt.want) {
-					t.Errorf("BeginAs(%d): %v, want %v", *tt.id, err, tt.want)
-				}
-			}
-			k.calls.Answer(7, "seven")
-			if err := k.calls.BeginAs(7, 0, func(string, error) {}); err != nil {
-				t.Errorf("an id that is free again: %v", err)
-			}
-		})
-		pass(time.Second)
-		k.want(t, 7, "seven", nil, 0)
-		k.want(t, 9, "", handler.ErrCallTimeout, time.Second)
-	})
-}
-
 // A late answer must not end the call that has the slot now, until the ids come round.
 func TestCallsSlotsUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -48,57 +48,6 @@ func TestLargeGroupLeavesTheLoopToOthers(t *testing.T) {
 	})
 }
 
-// Between the pieces members come and go, by themselves or by others: each broadcast reaches those
-// who were there when it was made and are still there when it comes to them, once and in order.
-func TestLargeGroupChangesBetweenPieces(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const members, says = 700, 40
-		var g handler.Group
-		srv, peers := startCrowd(t, &g, members, func(c *loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
-				if g.Leave(c) && c.ID()%2 == 0 {
-					g.Join(c)
-				}
-				return nil
-			})
-		})
-		slowly := func(*loop.Conn) { time.Sleep(10 * time.Microsecond) }
-		for i := range says {
-			_ = g.Broadcast(fmt.Append(nil, i))
-			if i%7 == 3 {
-				_ = g.Each(slowly)
-			}
-			if i%10 == 0 {
-				_ = srv.Loops()[0].Post(func() {})
-			}
-		}
-		for i := 0; i < members; i += 50 { // meanwhile
-			peers[i].Write([]byte("leave\n"))
-			peers[i+1].Close()
-		}
-		pass(time.Second)
-		for i, p := range peers {
-			got := strings.Fields(p.Received())
-			for k, line := range got {
-				if line != fmt.Sprint(k) {
-					t.Fatalf("member %d: message %d is %s", i, k, line)
-				}
-			}
-			if i%50 > 1 && len(got) != says {
-				t.Errorf("member %d got %d of %d", i, len(got), says)
-			}
-		}
-		_ = g.Broadcast([]byte("last"))
-		pass(0)
-		for i, p := range peers {
-			leaves, closes := i%50 == 0 && (i+1)%2 == 1, i%50 == 1
-			if got := p.Received(); (got == "last\n") != (!leaves && !closes) {
-				t.Errorf("member %d got %q at last", i, got)
-			}
-		}
-	})
-}
-
 // Most of a crowd leaves while the loop is in the middle of it.
 func TestLargeGroupThatShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {

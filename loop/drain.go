@@ -315,9 +315,10 @@ func (l *Loop) stop() {
 
 func (l *Loop) stopGuarded() {
 	l.mail.Close()
-	for l.runMail(never) || l.mail.Len() > 0 {
+	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
+		l.runMail()
 	}
-	l.settle()
+	l.settle(never)
 	l.current = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
@@ -330,6 +331,7 @@ func (l *Loop) stopGuarded() {
 	}
 	l.closePorts()
 	l.show()
+	l.meter.Over()
 	close(l.ended)
 }
 
@@ -342,10 +344,10 @@ func (l *Loop) broke(err error) {
 		c.touch() // it may have been flushing
 	}
 	l.endLingering()
-	l.settle()
+	l.settle(never)
 	l.show()
 	l.stop()
-	l.leaveMeasured()
+	l.leaveTurn()
 }
 
 // drainState is a loop's part in the drain.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is the input of a connection. Bytes that the engine reads are decoded at once. When
@@ -26,6 +27,7 @@ type input struct {
 	pauses   pauses // why nothing is decoded, if so
 	unread   bool   // the socket is paused
 	ended    bool   // the peer has ended its output: nothing more comes
+	pace     uint8  // messages before the first look at the clock, or 0: more, if they are short
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -63,7 +65,7 @@ func (s *sink) Readable(p []byte) {
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			c.decode(p, l.now+inputBudget)
+			c.decode(p, l.now, l.now+inputSlice)
 		}
 		c.endTurn()
 	}
@@ -97,15 +99,10 @@ func (s *sink) Closed(err error) {
 }
 
 const (
-	// inputBudget is how long one connection's input is decoded at a stretch when it comes, as it
-	// may be one of many. laterBudget is that of input that has had to wait.
-	inputBudget = 500 * time.Microsecond
-	laterBudget = time.Millisecond
-
-	// The clock is read after firstLook messages, and then after every nextLook. A long message
-	// counts for one more with each longMessage bytes.
-	firstLook, nextLook = 8, 16
-	longMessage         = 1 << 10
+	// A connection whose messages are short has its first look at the clock after maxPace of them. A
+	// long message counts for one more with each longMessage bytes.
+	maxPace     = 8
+	longMessage = 1 << 10
 
 	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
 	keptOpen = 16 << 10
@@ -114,10 +111,10 @@ const (
 	maxHeld = 1 << 20
 )
 
-// decode delivers the messages in data, which follows what was kept before, until end. The rest has
-// a turn of its own. A panic closes c.
-func (c *Conn) decode(data []byte, end time.Duration) {
-	if err := c.loop.guard(func() { c.decodeUntil(data, end) }); err != nil {
+// decode delivers the messages in data, which follows what was kept before, from now until end. The
+// rest has a turn of its own. A panic closes c.
+func (c *Conn) decode(data []byte, now, end time.Duration) {
+	if err := c.loop.guard(func() { c.decodeUntil(data, now, end) }); err != nil {
 		c.loop.decoding, c.loop.rest = 0, nil
 		c.beginClose(err)
 		c.dropInput()
@@ -125,9 +122,12 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 }
 
 // decodeUntil is decode, guarded.
-func (c *Conn) decodeUntil(data []byte, end time.Duration) {
-	l, look, came := c.loop, firstLook, len(data) > 0
-	l.current, l.decoding = c, c.id
+func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
+	l, came := c.loop, len(data) > 0
+	look := max(1, int(c.in.pace)) // a fast neighbour says nothing of how long c's messages take
+	s := slice{end: end, seen: now, next: look}
+	l.runs(c, meter.Message)
+	l.decoding = c.id
 	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
@@ -162,9 +162,11 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) {
 			break
 		}
 		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
-			if look = nextLook; l.clock() >= end {
+			if s.look(l) {
 				c.decodeSoon()
 			}
+			look = s.left
+			c.in.pace = uint8(min(look, maxPace))
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
@@ -287,7 +289,7 @@ func (w *waitingInput) GoOn() {
 	if !c.isOpen() || c.in.pauses != 0 {
 		return
 	}
-	c.decode(c.in.decoder.Lend(), c.loop.clock()+laterBudget)
+	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
 	if c.in.unread && c.in.pauses == 0 && c.isOpen() {
 		if c.in.unread = false; !c.in.ended {

@@ -107,7 +107,7 @@ func (c *Conn) rawSink() engine.Sink {
 // accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
 // cannot go on with the state that it had.
 func (c *Conn) accept(ln *listener) (err error) {
-	c.loop.current = c
+	c.loop.runs(c, meter.Opening)
 	refused := c.loop.guard(func() { err = c.acceptGuarded(ln) })
 	return cmp.Or(refused, err)
 }
@@ -415,10 +415,10 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
-		c.callHook(func() { c.handler.OnClose(c, err) })
+		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
 	for _, f := range x.after {
-		c.callHook(func() { f(err) })
+		c.callHookAs(meter.Closing, func() { f(err) })
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.dropInput()

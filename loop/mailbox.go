@@ -1,5 +1,7 @@
 package loop
 
+import "github.com/loopwheel/loopwheel/loop/internal/meter"
+
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
 // A task is a function for the loop: f for the loop itself, or told for a connection.
@@ -62,7 +64,7 @@ func (l *Loop) PostEventually(f func()) error {
 
 // PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
 // until it returns false, and what was posted after it waits. Between two calls the loop writes
-// what was sent, and when a millisecond is over it looks at its sockets and timers.
+// what was sent, and when a millisecond is over it polls its sockets and runs its timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
 // errors are Post's. Any goroutine may call it. A nil f panics.
@@ -117,7 +119,7 @@ func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
 			dropped()
 			return
 		}
-		c.loop.current = c // which a panic closes
+		c.loop.runs(c, meter.Tell) // which a panic closes
 		f(c)
 	})
 }

@@ -251,6 +251,7 @@ func (c *Conn) restoreCodec() (err error) {
 	switch {
 	case ok:
 		err = s.Restore(state)
+		c.in.decoder.Restored()
 	case len(state) > 0:
 		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
 	}

@@ -84,7 +84,8 @@ func (s *Server) startLoops() error {
 // makeWatchdog makes the watchdog, which looks at all loops.
 func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, s.Logger)
+	probe := func(loop int) { s.engine.Probe(loop) }
+	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, probe, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart

@@ -42,24 +42,6 @@ func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
 	w.validate(t)
 }
 
-func TestDrainMayChangeTheWheel(t *testing.T) {
-	var l record
-	w := New(Config{})
-	w.At(at(1), func() {})
-	b := w.At(at(2), func() {})
-	visits := 0
-	w.Drain(func(time.Duration) {
-		visits++
-		w.Stop(b)
-		w.At(at(3), l.add("new"))
-	})
-	if visits != 1 || w.Len() != 1 {
-		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
-	}
-	w.Advance(at(3), 0)
-	l.want(t, "new")
-}
-
 func TestDrainFromACallback(t *testing.T) {
 	var l record
 	w := New(Config{})

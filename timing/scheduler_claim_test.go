@@ -67,29 +67,6 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestMoveOfWhatWaitsForAWorker(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		var r record
-		must(0, s.Set("k", at(1), r.add("key")))
-		task := must(s.AfterFunc(at(1), r.add("task")))
-		hold(s)
-		pass(at(1))
-		if err := s.Move("k", at(5)); err != nil || !s.Has("k") || !task.Reset(at(6)) {
-			t.Errorf("Move: %v, Has %v; or Reset is false", err, s.Has("k"))
-		}
-		s.endRun()
-		pass(0)
-		r.want(t) // they were moved away
-		wantSums(t, s)
-		pass(at(6))
-		r.want(t, "key", "task")
-		if err := s.Move("k", at(5)); !errors.Is(err, ErrUnknownKey) || task.Reset(at(5)) {
-			t.Errorf("Move of what has run: %v; or Reset is true", err)
-		}
-		wantSums(t, s)
-	})
-}
-
 // What waits for a worker counts: it is what fills up when those are slow.
 func TestMaxPendingOfWhatWaits(t *testing.T) {
 	inBubble(t, SchedulerConfig{MaxPending: 2}, func(t *testing.T, s *Scheduler) {
@@ -108,41 +85,6 @@ func TestMaxPendingOfWhatWaits(t *testing.T) {
 		s.endRun()
 		pass(0)
 		must(s.AfterFunc(at(1), f))
-	})
-}
-
-func TestTaskPendingAndWhen(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		want := func(task Job, d time.Duration, start time.Time) {
-			t.Helper()
-			when, ok := task.When()
-			if ok != task.Pending() || ok != (d > 0) || ok && when.Sub(start) != d {
-				t.Errorf("When %v, %v, Pending %v; want %v", when.Sub(start), ok, task.Pending(), d)
-			}
-		}
-		start := time.Now()
-		want(Job{}, 0, start)
-		once, every := must(s.AfterFunc(at(3), func() {})), must(s.Every(at(3), func() {}))
-		want(once, at(3), start)
-		hold(s)
-		pass(at(3))
-		want(once, at(3), start) // it waits for a worker
-		want(every, at(3), start)
-		s.endRun()
-		pass(0)
-		want(once, 0, start)
-		want(every, at(6), start)
-		if once.Reset(at(1)) || once.Stop() {
-			t.Error("moved or stopped after it was started")
-		}
-		must(0, s.SetAt("k", start.Add(at(9)), func() {}))
-		pass(at(5))
-		if st := s.Stats(); st.Pending != 2 || !s.Has("k") {
-			t.Errorf("%+v", st)
-		}
-		every.Stop()
-		want(every, 0, start)
-		wantSums(t, s)
 	})
 }
 
@@ -239,39 +181,4 @@ func TestSchedulerAgainstModel(t *testing.T) {
 			wantSums(t, s)
 		})
 	}
-}
-
-// The sums add up with everything that can happen to a call.
-func TestSchedulerSums(t *testing.T) {
-	inBubble(t, SchedulerConfig{OnPanic: func(any, []byte) {}}, func(t *testing.T, s *Scheduler) {
-		var tasks []Job
-		for i := range 10 {
-			tasks = append(tasks, must(s.AfterFunc(at(i), func() { panic("one that runs") })))
-			must(0, s.Set(fmt.Sprint(i), at(2*i), func() {}))
-		}
-		must(s.Every(at(2), func() {}))
-		must(s.Every(at(1)/3, func() {}))
-		for i := range 30 {
-			pass(at(1))
-			switch i % 5 {
-			case 1:
-				hold(s)
-			case 4:
-				s.endRun()
-			}
-			tasks[(i+5)%10].Stop()
-			s.Remove(fmt.Sprint(i))
-			wantSums(t, s)
-		}
-		must(s.AfterFunc(time.Hour, func() {}))
-		s.Drain(nil)
-		wantSums(t, s)
-		must(s.AfterFunc(at(1), func() {}))
-		pass(at(1))
-		s.Stop()
-		wantSums(t, s)
-		if st := s.Stats(); st.Pending != 0 || st.Panics == 0 || st.Skipped == 0 {
-			t.Errorf("too little happened: %+v", st)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package timing
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -37,6 +36,19 @@ func TestStop(t *testing.T) {
 			t.Error("something is pending after Stop")
 		}
 		pass(time.Minute)
+	})
+}
+
+func TestStopDoesNotWaitForACallback(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		must(s.AfterFunc(at(1), func() { time.Sleep(time.Hour) }))
+		pass(at(1))
+		start := time.Now()
+		s.Stop()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("Stop took %v, want 0", took)
+		}
+		pass(time.Hour)
 	})
 }
 
@@ -180,21 +192,6 @@ func TestPanicsAreReportedAndCounted(t *testing.T) {
 			t.Errorf("no stack in %q", stacks)
 		}
 	})
-}
-
-func TestGoexitEndsTheCallbackOnly(t *testing.T) {
-	for _, workers := range []int{1, 2} {
-		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
-				var r record
-				must(s.AfterFunc(at(1), runtime.Goexit))
-				must(s.AfterFunc(at(1), r.add("neighbour")))
-				must(s.AfterFunc(at(9), r.add("later")))
-				pass(time.Second)
-				r.want(t, "neighbour", "later")
-			})
-		})
-	}
 }
 
 func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {

@@ -1,8 +1,8 @@
-// Package handover lets a new process take over from an old one without losing a connection: a
-// deployment that nobody notices. The new process gets the listeners, and then the connections,
-// each between two callbacks, with all that the old one knows of it: bytes that were read and not
-// decoded, output that was not written, idle stamps, addresses and notes of the PROXY protocol, the
-// codec's state and the handler's.
+// Package handover lets a new process take over the listeners and the plain connections of an old
+// one, so that their peers notice nothing of a deployment. Each connection moves between two
+// callbacks, with all that the old process knows of it: bytes that were read and not decoded,
+// output that was not written, idle stamps, addresses and notes of the PROXY protocol, the codec's
+// state and the handler's.
 //
 // A program calls Take in place of Server.Start, and Listen after it:
 //

@@ -51,6 +51,7 @@ type loopView struct {
 	Mailbox  int        `json:"mailbox"`
 	Lag      float64    `json:"lag"`
 	Turn     float64    `json:"turn"`
+	Wait     float64    `json:"socketWait"`
 	Busy     float64    `json:"busy"`
 	Blocked  uint64     `json:"blocked"`
 	Answered bool       `json:"answered"` // or it is blocked, and what follows is missing
@@ -76,6 +77,7 @@ type slowView struct {
 	Took    float64 `json:"took"`
 	Conn    uint64  `json:"conn"`
 	Handler string  `json:"handler"`
+	Work    string  `json:"work"`
 }
 
 type connView struct {
@@ -163,11 +165,11 @@ func await[T any](ch <-chan T) (answer T, ok bool) {
 func (v *loopView) count(st *loop.LoopStats, now time.Time) {
 	*v = loopView{
 		Conns: st.Conns, Messages: st.Messages, BytesIn: st.BytesIn, BytesOut: st.BytesOut, Timers: st.Timers,
-		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn),
+		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn), Wait: milliseconds(st.SocketWait),
 		Busy: milliseconds(st.Busy), Blocked: st.Blocked,
 	}
 	for _, s := range st.SlowTurns {
-		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler})
+		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler, s.Work})
 	}
 }
 

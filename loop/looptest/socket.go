@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
@@ -28,11 +29,12 @@ type socket struct {
 	mu       sync.Mutex
 	in       []byte
 	out      []byte
-	unsent   int    // bytes that went out and that the peer has not taken
-	room     int    // how many more it takes
-	blocked  bool   // it does not read
-	reading  bool   // it is about to read
-	readSoon func() // the method refill, made once
+	unsent   int       // bytes that went out and that the peer has not taken
+	room     int       // how many more it takes
+	readAt   time.Time // when the peer has read last, unless it is blocked
+	blocked  bool      // it does not read
+	reading  bool      // it is about to read
+	readSoon func()    // the method refill, made once
 	writes   int
 	end      error // what the server reads after in
 	ended    bool  // it has read it
@@ -82,6 +84,9 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 	s.writes++
 	defer s.tell()
+	if now := time.Now(); !s.blocked && now.After(s.readAt) { // a peer that reads does so while callbacks run, too
+		s.room, s.readAt = sendBuffer, now
+	}
 	n := min(len(p), s.room)
 	s.out = append(s.out, p[:n]...)
 	s.room -= n
@@ -101,7 +106,7 @@ func (s *socket) refill() {
 	defer s.mu.Unlock()
 	s.reading = false
 	if !s.blocked {
-		s.room = sendBuffer
+		s.room, s.readAt = sendBuffer, time.Now()
 		s.offer()
 	}
 }
@@ -312,7 +317,7 @@ func (s *socket) setRoom(n int) {
 	defer s.mu.Unlock()
 	s.blocked = n != unlimited
 	if s.room = n; !s.blocked {
-		s.room, s.unsent = sendBuffer, 0
+		s.room, s.unsent, s.readAt = sendBuffer, 0, time.Now()
 	}
 	s.offer()
 }

@@ -34,8 +34,11 @@ type Engine interface {
 	TickAt(loop int, when time.Duration)
 
 	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
-	// Called on the loop itself it may keep the loop from its sockets: Again is for that.
 	Wake(loop int) error
+
+	// Probe makes the loop call Host.OnProbe when it comes to what becomes ready now: as soon as it
+	// would serve a socket. Any goroutine may call it.
+	Probe(loop int)
 
 	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
 	// called on the loop.
@@ -76,6 +79,9 @@ type Host interface {
 
 	// OnWake is called on the loop, once for each Wake and Again, or once for several.
 	OnWake(loop int)
+
+	// OnProbe is called on the loop, once for each Probe, or once for several.
+	OnProbe(loop int)
 
 	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.
 	Ended(loop int, err error)

@@ -78,6 +78,7 @@ type Rig struct {
 
 	config Config
 	loops  int
+	probes chan int // the loops of calls of OnProbe
 	mu     sync.Mutex
 	posts  [][]func()
 }
@@ -101,7 +102,7 @@ func Start(t *testing.T, c Config, loops int) *Rig {
 func NewRig(t *testing.T, c Config, loops int) *Rig {
 	return &Rig{
 		Engine: c.New(), T: t, Base: time.Now(), Ticks: make(chan time.Duration, 1000),
-		config: c, loops: loops, posts: make([][]func(), loops),
+		config: c, loops: loops, probes: make(chan int, 1000), posts: make([][]func(), loops),
 	}
 }
 
@@ -115,6 +116,9 @@ func (r *Rig) OnWake(i int) {
 		f()
 	}
 }
+
+// OnProbe implements engine.Host.
+func (r *Rig) OnProbe(i int) { r.probes <- i }
 
 // OnTick implements engine.Host.
 func (r *Rig) OnTick(int) { r.Ticks <- r.Now() }

@@ -23,6 +23,7 @@ func testLoops(t *testing.T, c Config) {
 	t.Run("wake", func(t *testing.T) { testWake(t, c) })
 	t.Run("wake on the loop", func(t *testing.T) { testWakeInline(t, c) })
 	t.Run("again", func(t *testing.T) { testAgain(t, c) })
+	t.Run("probe", func(t *testing.T) { testProbe(t, c) })
 	t.Run("ticks", func(t *testing.T) { testTicks(t, c) })
 	t.Run("tick of a busy loop", func(t *testing.T) { testBusyTick(t, c) })
 	t.Run("ticks move", func(t *testing.T) { testTicksMove(t, c) })
@@ -103,6 +104,28 @@ func testAgain(t *testing.T, c Config) {
 	}
 	r.Do(0, turn)
 	testkit.Receive(t, "input of a loop that asks for turns", heard)
+}
+
+// A loop that sleeps, and one that asks for turns without end, is probed on the loop that is meant.
+func testProbe(t *testing.T, c Config) {
+	r := Start(t, c, 2)
+	r.Probe(1)
+	if got := testkit.Receive(t, "a probe of a loop that sleeps", r.probes); got != 1 {
+		t.Errorf("loop %d was probed, want 1", got)
+	}
+	over := false
+	var turn func()
+	turn = func() {
+		if !over {
+			r.AskTurn(turn)
+		}
+	}
+	r.Do(0, turn)
+	r.Probe(0)
+	if got := testkit.Receive(t, "a probe of a loop that asks for turns", r.probes); got != 0 {
+		t.Errorf("loop %d was probed, want 0", got)
+	}
+	r.Do(0, func() { over = true })
 }
 
 // ticked waits for a tick, which must not come before when.

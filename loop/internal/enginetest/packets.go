@@ -18,6 +18,7 @@ func testPackets(t *testing.T, c Config) {
 	t.Run("sizes", func(t *testing.T) { testPacketSizes(t, Start(t, c, 2)) })
 	t.Run("peers stay", func(t *testing.T) { testPeersStay(t, Start(t, c, 2)) })
 	t.Run("pending", func(t *testing.T) { testPacketsPending(t, Start(t, c, 1)) })
+	t.Run("keep", func(t *testing.T) { testPacketsKept(t, Start(t, c, 1)) })
 	t.Run("close", func(t *testing.T) { testPacketsClose(t, Start(t, c, 1)) })
 	if !c.System {
 		return
@@ -32,6 +33,7 @@ type Port struct {
 	Packets engine.Packets
 	peers   chan packet
 	failed  chan error
+	keeps   bool // what it receives; on the loop
 }
 
 // packet is what a Port has received.
@@ -48,7 +50,7 @@ type onLoop struct {
 }
 
 // Received implements engine.PacketSink.
-func (p onLoop) Received(batch []engine.Datagram) {
+func (p onLoop) Received(batch []engine.Datagram) (done bool) {
 	for _, d := range batch {
 		p.peers <- packet{p.loop, d.Peer, len(d.Data)}
 		if p.Packets != nil {
@@ -58,6 +60,7 @@ func (p onLoop) Received(batch []engine.Datagram) {
 	if p.Packets != nil {
 		p.Packets.Flush()
 	}
+	return !p.keeps
 }
 
 // Failed implements engine.PacketSink.
@@ -163,6 +166,38 @@ func testPacketsPending(t *testing.T, r *Rig) {
 			t.Error("pending, and all was received")
 		}
 	})
+}
+
+// A sink that keeps a batch is given no other until it has called Resume, and then all that came,
+// in order. Datagrams are pending meanwhile.
+func testPacketsKept(t *testing.T, r *Rig) {
+	const sent = 200 // more than a batch
+	addr, ports := r.ServePackets("127.0.0.1:0")
+	port, peer := ports[0], r.config.DialPacket(t, r, addr)
+	r.Do(0, func() { port.keeps = true })
+	sizes := func(n int) (got []int) {
+		for range n {
+			got = append(got, testkit.Receive(t, "a datagram", port.peers).size)
+		}
+		return got
+	}
+	for n := range sent {
+		_, _ = peer.Write(make([]byte, n))
+	}
+	got, kept := sizes(1), 0
+	r.Do(0, func() { kept = port.Received() }) // of the first batch
+	r.Do(0, func() {
+		if n := port.Received(); n != kept {
+			t.Errorf("%d datagrams came to a sink that keeps a batch", n-kept)
+		}
+		becomes(t, "the next ones are pending", port.Packets.Pending)
+		port.keeps = false
+		port.Packets.Resume()
+	})
+	got = append(got, sizes(sent-1)...)
+	if !slices.IsSorted(got) {
+		t.Errorf("out of order: %v", got)
+	}
 }
 
 // Close sends what waits, and the sink hears nothing more.

@@ -3,11 +3,32 @@
 package measure
 
 import (
+	"context"
 	"fmt"
 	"net"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/loopwheel/loopwheel/loop"
 )
+
+// Listen listens on a free port of TCP, and prints its address.
+func Listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		fmt.Println(ln.Addr())
+	}
+	return ln, err
+}
+
+// Serve runs a server of loopwheel's, and prints its address when it listens.
+func Serve(srv *loop.Server) error {
+	if err := srv.Start(context.Background()); err != nil {
+		return err
+	}
+	fmt.Println(srv.LocalAddr())
+	return srv.Wait()
+}
 
 // FreeAddr returns an address of TCP where nothing listens now, for programs that do not tell which
 // port they got.

@@ -1,6 +1,6 @@
-// Package wsclient is a client of WebSocket that costs little, so that ten thousand of them fit
-// beside the server that is measured.
-package wsclient
+//go:build linux
+
+package main
 
 import (
 	"bufio"
@@ -14,30 +14,30 @@ import (
 	"github.com/gobwas/ws/wsutil"
 )
 
-// A Conn is a connection. One goroutine may read while others write.
-type Conn struct {
+// A wsConn is a client of WebSocket that costs little, so that ten thousand of them fit beside the
+// server that is measured. One goroutine may read while others write.
+type wsConn struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	payload []byte
 	writing sync.Mutex
 }
 
-// Dial connects to a URL.
-func Dial(url string) (*Conn, error) {
+func dial(url string) (*wsConn, error) {
 	conn, br, _, err := (ws.Dialer{ReadBufferSize: 512, WriteBufferSize: 512}).Dial(context.Background(), url)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{conn: conn, in: br}
+	c := &wsConn{conn: conn, in: br}
 	if br == nil || br.Buffered() == 0 { // else the server has spoken already
 		c.in = bufio.NewReaderSize(conn, 1024)
 	}
 	return c, nil
 }
 
-// Read returns the payload of the next frame, which is valid until the next call. It answers pings.
+// read returns the payload of the next frame, which is valid until the next call. It answers pings.
 // The end of the connection, and a frame that closes it, are errors.
-func (c *Conn) Read() ([]byte, error) {
+func (c *wsConn) read() ([]byte, error) {
 	for {
 		h, err := ws.ReadHeader(c.in)
 		if err != nil {
@@ -60,14 +60,13 @@ func (c *Conn) Read() ([]byte, error) {
 	}
 }
 
-// Say sends a text.
-func (c *Conn) Say(text []byte) error { return c.write(ws.OpText, text) }
+// say sends a text.
+func (c *wsConn) say(text []byte) error { return c.write(ws.OpText, text) }
 
-func (c *Conn) write(op ws.OpCode, b []byte) error {
+func (c *wsConn) write(op ws.OpCode, b []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	return wsutil.WriteClientMessage(c.conn, op, b)
 }
 
-// Close closes the connection without a word.
-func (c *Conn) Close() { _ = c.conn.Close() }
+func (c *wsConn) close() { _ = c.conn.Close() }
