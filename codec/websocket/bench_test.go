@@ -112,3 +112,21 @@ func BenchmarkClientHandshake(b *testing.B) {
 		openClient(b, cfg)
 	}
 }
+
+// BenchmarkUpgrade is a handshake, from the request to the first message.
+func BenchmarkUpgrade(b *testing.B) {
+	for _, cfg := range []*websocket.Codec{{}, {Compress: true, Protocols: []string{"v1"}}} {
+		b.Run(fmt.Sprintf("compress=%v", cfg.Compress), func(b *testing.B) {
+			wire := []byte(request("example.com", "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+				"Sec-WebSocket-Protocol: v2, v1", "User-Agent: test", "Cookie: a=b"))
+			dst := make([]byte, 0, 2000)
+			b.ReportAllocs()
+			for b.Loop() {
+				c := cfg.New().(*websocket.Conn)
+				if n, _, err := c.Decode(wire); err != nil || n != len(wire)-1 || len(c.AppendReply(dst)) < 100 {
+					b.Fatal(n, err)
+				}
+			}
+		})
+	}
+}

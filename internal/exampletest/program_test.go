@@ -126,6 +126,28 @@ func TestEchoesAndDrains(t *testing.T) {
 	}
 }
 
+// Over UDP a datagram is a message: it comes back as it was sent, also without the end of a line.
+func TestEchoesDatagrams(t *testing.T) {
+	t.Parallel()
+	p := start(t, "echo", "-addr", "udp://127.0.0.1:0")
+	addr := p.says(`listening on udp://(\S+)`)
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.says("nc -u " + host + " " + port + "\n")
+	c, err := net.Dial("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	for _, datagram := range []string{"hello\n", "two\nlines"} {
+		exchange(t, c, datagram, datagram)
+	}
+	p.ends(syscall.SIGTERM)
+}
+
 func TestEvictsWhoIsSilent(t *testing.T) {
 	t.Parallel()
 	p := start(t, "echo", "-idle", "3s")

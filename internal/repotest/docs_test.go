@@ -153,7 +153,7 @@ const gorilla = "gorilla"
 
 // piecesOf are documents with blocks that are a piece of something: they show how a line is added
 // to the tables of that package.
-var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv/store"}
+var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv"}
 
 // surroundings are what the snippets of a document use without showing it. Statements stand in a
 // function with these parameters.
