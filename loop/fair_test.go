@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -51,7 +52,7 @@ func feed(size int, cost time.Duration) func(c *loop.Conn) {
 	return func(c *loop.Conn) {
 		fill := func() {
 			for c.Pending() < 64<<10 {
-				if time.Sleep(cost); c.Send(chunk) != nil {
+				if testkit.Block(cost); c.Send(chunk) != nil {
 					return
 				}
 			}
@@ -110,7 +111,7 @@ func TestSlowCallbacksHaveShortTurns(t *testing.T) {
 		longest = time.Millisecond + 2*slow
 		many    = 200
 	)
-	work := func() { time.Sleep(slow) }
+	work := func() { testkit.Block(slow) }
 	kinds := map[string]func(c *loop.Conn){
 		"posts": func(c *loop.Conn) {
 			for range many {
@@ -209,7 +210,7 @@ func TestSlowClosesHaveShortTurns(t *testing.T) {
 			first = false
 			return accept(c)
 		}
-		return script{Close: func(*loop.Conn, error) { time.Sleep(slow); closed.Add(1) }}
+		return script{Close: func(*loop.Conn, error) { testkit.Block(slow); closed.Add(1) }}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, srv)
@@ -287,7 +288,7 @@ func TestSilentUDPSessionBesideAFlood(t *testing.T) {
 		return script{
 			Message: func(_ *loop.Conn, msg []byte) error {
 				if string(msg) == "flood" {
-					time.Sleep(15 * time.Millisecond)
+					testkit.Block(15 * time.Millisecond)
 					waiting.Add(-1)
 				}
 				return nil
