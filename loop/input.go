@@ -33,15 +33,15 @@ type input struct {
 type pauses uint16
 
 const (
-	pausedByUser pauses = 1 << iota // PauseRead
-	heldByLayer                     // HoldRead
-	heldByPipe                      // the other side of its pipe does not take what comes
-	heldBack                        // more than HoldBackAt of its output waits
-	heldByJobs                      // many jobs of it wait; or the server drains, and some do
-	heldByCodec                     // the codec waits for a job of its own: codec.Peer.Await
-	heldByMailbox                   // it has filled the mailbox of a loop: see Server.MaxMailbox
-	startingTLS                     // StartTLS: what comes is the handshake's
-	queued                          // it has its turn soon: it is in loop.ready
+	pausedByUser  pauses = 1 << iota // PauseRead
+	heldByLayer                      // HoldRead
+	heldByPipe                       // the other side of its pipe does not take what comes
+	heldBack                         // more than HoldBackAt of its output waits
+	heldByJobs                       // many jobs of it wait; or the server drains, and some do
+	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
+	heldByMailbox                    // it has filled the mailbox of a loop: see Server.MaxMailbox
+	startingTLS                      // StartTLS: what comes is the handshake's
+	queued                           // it has its turn soon: it is in loop.ready
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer

@@ -56,7 +56,7 @@ type Loop struct {
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd  // while that is too full
 	goroutine  uint64 // its number
-	unfinished bool // the task that runs has more to do: see PostPieces
+	unfinished bool   // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it

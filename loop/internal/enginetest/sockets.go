@@ -39,6 +39,7 @@ func testSockets(t *testing.T, c Config, network string) {
 		{"pending", testPending},
 		{"unsent", testUnsent},
 		{"detach", testDetach},
+		{"always room", testAlwaysRoom},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.f(t, Start(t, c, 1), network) })
 	}
@@ -525,5 +526,33 @@ func testDetach(t *testing.T, r *Rig, network string) {
 	gets(t, peer, "three")
 	if n, ends := ear.Pieces(), ear.Ends(); n > 0 || ends > 0 {
 		t.Errorf("the sink heard %d pieces and %d ends, want none", n, ends)
+	}
+}
+
+// thirsty asks for room again whenever there is some, as output without end does.
+type thirsty struct{ *Ear }
+
+func (s thirsty) Writable() {
+	select {
+	case s.writable <- struct{}{}:
+	default: // the test has seen enough
+	}
+	s.Socket.NotifyWritable()
+}
+
+// Sockets that always have room do not keep the loop from polling the others.
+func testAlwaysRoom(t *testing.T, r *Rig, network string) {
+	for range 2 {
+		s := thirsty{newEar()}
+		r.OpenTo(network, s.Ear, func(engine.Socket) engine.Sink { return s })
+		r.Do(0, func() { s.Socket.NotifyWritable() })
+		for range 10 {
+			s.Room(t)
+		}
+	}
+	other, peer := r.Open(network)
+	for range 10 {
+		send(t, peer, "x")
+		other.Hears(t, "x")
 	}
 }
