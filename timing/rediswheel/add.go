@@ -62,7 +62,8 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	return errs
 }
 
-// adding checks a task. The first occurrence of one with Cron is found by Redis' clock, which is now.
+// adding checks a task. The first occurrence of one with Cron is found by Redis' clock, which now
+// returns.
 func (q *Queue) adding(t *Task, now func() (time.Time, error)) (call, error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return call{}, err

@@ -16,7 +16,7 @@ func TestCronDayFields(t *testing.T) {
 	from := at(t, "UTC", "2026-03-01 12:00") // a Sunday
 	for text, want := range map[string]string{
 		"0 0 */2 * 3":   "03-11 03-25 04-01", // Wednesdays whose day is odd
-		"0 0 1-7 * */2": "03-03 03-05 03-07", // of the first seven days those that are Sunday, Tuesday, Thursday or Saturday
+		"0 0 1-7 * */2": "03-03 03-05 03-07", // Tuesday, Thursday, Saturday
 		"0 0 *,5 * 3":   "03-04 03-11 03-18",
 		"0 0 13 * 3":    "03-04 03-11 03-13",
 		"0 0 * * 3":     "03-04 03-11 03-18",
