@@ -1,4 +1,4 @@
-// Package redistest is what tests that start redis-server share.
+// Package redistest starts redis-server for tests: one server, a cluster, or one that Sentinels watch.
 package redistest
 
 import (
@@ -16,24 +16,16 @@ import (
 func Restricted(t testing.TB, client redis.UniversalClient, document, user string) redis.UniversalClient {
 	t.Helper()
 	rule := aclRule(t, document, user)
-	grant := func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rule...).Err() }
-	var err error
+	EachMaster(t, client, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rule...).Err() })
 	switch c := client.(type) {
 	case *redis.ClusterClient:
-		err = c.ForEachMaster(t.Context(), grant)
 		opt := *c.Options()
 		opt.Username, opt.Password, opt.ClientName = user, "SECRET", "a-name"
 		client = redis.NewClusterClient(&opt)
 	case *redis.Client:
-		err = grant(t.Context(), c)
 		opt := *c.Options()
 		opt.Username, opt.Password, opt.ClientName = user, "SECRET", "a-name"
 		client = redis.NewClient(&opt)
-	default:
-		t.Fatalf("a client of type %T", client)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
 	return client
