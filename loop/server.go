@@ -193,10 +193,14 @@ type Server struct {
 	// ErrMailboxFull. 0 means 65,536.
 	MaxMailbox int
 
-	// CloseTimeout is how long a closing connection may take to flush its output. When the server
-	// ends, it is how long it may take none of it: the whole has DrainTimeout then. 0 means 5
-	// seconds.
+	// CloseTimeout is how long the peer of a closing connection may take none of its output. Each
+	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
+	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
 	CloseTimeout time.Duration
+
+	// MaxCloseTime is how long a close may take in all, however slowly the peer takes the output. In
+	// the drain DrainTimeout limits all closes together. 0 means no limit.
+	MaxCloseTime time.Duration
 
 	// DrainTimeout is how long the connections may take to close when the server ends, before they
 	// are cut. 0 means 30 seconds.

@@ -59,23 +59,6 @@ func BenchmarkAppendFrame(b *testing.B) {
 	}
 }
 
-// What a client costs: a message that comes, and one that goes.
-func BenchmarkClientDecode(b *testing.B) {
-	for _, n := range []int{10, 125, 1000, 60_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := openClient(b, &websocket.Client{URL: "ws://x", Binary: true}).Codec()
-			wire := []byte(bare(2, strings.Repeat("x", n)))
-			b.SetBytes(int64(n))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, msg, err := c.Decode(wire); err != nil || len(msg) != n {
-					b.Fatal(len(msg), err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkClientAppendFrame(b *testing.B) {
 	for _, n := range []int{10, 125, 1000, 60_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

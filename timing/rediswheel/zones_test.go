@@ -9,6 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // zoneFile is a zone as RFC 8536 has it: version 1, one type, UTC, and its name.
@@ -33,7 +35,7 @@ func TestZoneOfAnotherWorker(t *testing.T) {
 
 	j := job{Addr: m.Addr(), Cfg: workerConfig{Concurrency: 1, Lease: time.Minute, Refresh: 100 * time.Millisecond}}
 	lacks := startProcess(t, j)
-	wait(t, "the worker without the zone has seen the task", func() bool {
+	testkit.Eventually(t, "the worker without the zone has seen the task", func() bool {
 		i, err := q.Get(ctx, "k")
 		return err == nil && i.Status == Retrying
 	})
@@ -42,7 +44,7 @@ func TestZoneOfAnotherWorker(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(zones, "Test", "Zone"), []byte(zoneFile), 0o644))
 	t.Setenv("ZONEINFO", zones)
 	has := startProcess(t, j)
-	wait(t, "the worker with the zone has run the task", func() bool {
+	testkit.Eventually(t, "the worker with the zone has run the task", func() bool {
 		n, err := client.HGet(ctx, "runs", "k").Int()
 		return err == nil && n == 1
 	})

@@ -3,6 +3,7 @@ package sockets
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
 
@@ -26,10 +27,36 @@ func (Network) ListenPacket(ctx context.Context, lc net.ListenConfig, network, a
 // does not tell.
 func UnsentOf(c net.Conn) int {
 	n := -1
+	control(c, func(fd int) { n = unsent(fd) })
+	return n
+}
+
+// GoneOf is what engine.Ender says of c.
+func GoneOf(c net.Conn) (is bool) {
+	control(c, func(fd int) { is = gone(fd) })
+	return is
+}
+
+// control calls f with the descriptor of c, if it has one.
+func control(c net.Conn, f func(fd int)) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { n = unsent(int(fd)) })
+			_ = raw.Control(func(fd uintptr) { f(int(fd)) })
 		}
 	}
-	return n
+}
+
+// IsPassing reports whether an error of sending a datagram says something of this moment only: no
+// room, no memory, a firewall's rule, or no route, as while a network changes. The next datagram may
+// get through.
+func IsPassing(err error) bool {
+	for _, passing := range []error{
+		syscall.EAGAIN, syscall.EPERM, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
+		syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EADDRNOTAVAIL,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
 }
