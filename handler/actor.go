@@ -51,8 +51,8 @@ type stopReason struct{ err error }
 //	})
 //
 // Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages
-// wait for start. A panic in start, or a nil that it returns, stops the actor. The errors are
-// loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
+// wait for start. A panic in start, or a nil that it returns, stops the actor. The error is
+// loop.ErrServerClosed; then there is no actor. A nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
 	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
 	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
@@ -81,7 +81,7 @@ type ActorRef[M any] struct{ a *Actor[M] }
 // before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
 // actor, with what it refers to: the bytes of a message must be copied. nil means queued; if the
 // actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or
-// r is the zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
+// r is the zero ActorRef. loop.ErrServerClosed is Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {

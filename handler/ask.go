@@ -36,7 +36,7 @@ func (r Asker[A]) Fail(err error) bool {
 //
 // message makes the message from the Asker; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
-// loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
+// loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
 // given. done is called exactly once, unless cancel, which is for l, is called before. The question
 // does not die with a connection of l, and done may use one that has closed: a Conn does nothing
 // then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.

@@ -14,7 +14,7 @@ import (
 // it must not be copied.
 //
 //	// On c's loop, when it has said who it is. Its connection of before goes.
-//	_ = devices.Enter(id, c).Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
+//	devices.Enter(id, c).Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
 //	...
 //	// Anywhere. loop.ErrClosed: nobody has that id.
 //	err := devices.Get(id).Tell(func(c *loop.Conn) { _ = c.Send(order) })

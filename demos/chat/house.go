@@ -68,7 +68,7 @@ func (h *localHouse) claim(s *session, nick string, then func(err error)) {
 		h.nicks.put(now, me)
 	case !h.nicks.add(now, me):
 		if ghost, ok := h.nicks.replaceIf(now, me, func(t tenant) bool { return s.key != "" && t.key == s.key }); ok {
-			_ = ghost.ref.Tell(func(c *loop.Conn) { c.CloseWithError(errElsewhere) })
+			ghost.ref.Tell(func(c *loop.Conn) { c.CloseWithError(errElsewhere) })
 			break
 		}
 		then(errTaken)

@@ -144,7 +144,7 @@ func (h *sharedHouse) say(s *session, e event) {
 			h.mu.Unlock()
 			return
 		}
-		_ = ref.Tell(func(c *loop.Conn) { unsaid(c, e, err) })
+		ref.Tell(func(c *loop.Conn) { unsaid(c, e, err) })
 	})
 	if err != nil {
 		unsaid(s.c, e, err)

@@ -94,14 +94,9 @@ func (s *session) gather(loops []*loop.Loop, work func(sh *shard), reply func() 
 			arrived("")
 			continue
 		}
-		// What a client waits for gets past a full mailbox. maxWaiting limits how much that is.
-		err := l.PostEventually(func() {
+		err := l.Post(func() {
 			result := "internal error" // if work panics, which the loop logs
-			defer func() {
-				if ref.TellEventually(func(*loop.Conn) { arrived(result) }) != nil {
-					return // the client has gone: nobody waits for the reply
-				}
-			}()
+			defer func() { ref.Tell(func(*loop.Conn) { arrived(result) }) }() // an error: the client has gone
 			work(shardOf(l))
 			result = ""
 		})

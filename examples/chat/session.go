@@ -110,7 +110,7 @@ func (s *session) join(c *loop.Conn, r request) error {
 		if err != nil {
 			return err
 		}
-		_ = before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
+		before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
 		s.name = r.Name
 	}
 	if s.room != nil && s.room.name == r.Room {

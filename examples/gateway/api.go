@@ -54,7 +54,7 @@ func (g *gateway) message(_ context.Context, device string, payload []byte) ([]b
 	}
 	// A login enters the registry first and then looks for messages. Here it is the other way round:
 	// so one of the two delivers the message.
-	_ = g.devices.Get(device).Tell(func(c *loop.Conn) { sessionOf(c).deliver(c) })
+	g.devices.Get(device).Tell(func(c *loop.Conn) { sessionOf(c).deliver(c) })
 	return nil, nil
 }
 
