@@ -12,9 +12,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
-// This file is what happens while more than Server.MaxMailbox functions wait for a loop. Connections
-// whose callbacks add to them are not read until half has run; TellWait waits; and the log says who
-// adds most.
+// This file is what happens while more than Server.MaxMailbox functions wait for a loop.
+// Connections whose callbacks add to them are not read until half has run; TellWait waits; and the
+// log says who adds most.
 
 const (
 	// crowdLogAfter is how long a mailbox is above its limit before the log says so, and

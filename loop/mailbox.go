@@ -20,8 +20,8 @@ type task struct {
 // Post calls f on the loop, after what was told and posted to it before, and never inline. Any
 // goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
 // posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
-// that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended. A
-// panic in f is logged and counted. A nil f panics here.
+// that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended.
+// A panic in f is logged and counted. A nil f panics here.
 //
 // No mailbox is too full for Post, so it never fails in a crowd: see Server.MaxMailbox for what
 // slows the senders.
@@ -94,14 +94,17 @@ func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
 // a closed Conn's few hundred bytes alive, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell calls f on the connection's loop, with the connection, after what was told and posted to that
-// loop before, and never inline. Any goroutine may call it, a callback of the same connection too.
+// Tell calls f on the connection's loop, with the connection, after what was told and posted to
+// that loop before, and never inline. Any goroutine may call it, a callback of the same connection
+// too.
 //
 // nil means queued: f runs unless the connection closes first. ErrClosed: it is closed, or r is the
-// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics here.
+// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics
+// here.
 //
 // No mailbox is too full for Tell. A connection whose callbacks fill one is not read until half of
-// it has run; see Server.MaxMailbox. Other goroutines that may be faster than the loop use TellWait.
+// it has run; see Server.MaxMailbox. Other goroutines that may be faster than the loop use
+// TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
 	if r.c == nil || r.c.isClosing() {
