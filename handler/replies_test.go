@@ -223,7 +223,7 @@ func answersWaitForTheMailbox(t *testing.T, srv *looptest.Server, p *looptest.Pe
 		want += line
 	}
 	resumeOwn := srv.Stall(0)
-	for srv.Loops()[0].Post(func() {}) == nil {
+	for srv.Loops()[0].TryPost(func() {}) == nil {
 	}
 	resume()
 	testkit.Pass(0)

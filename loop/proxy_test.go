@@ -162,7 +162,7 @@ func TestListenerFromOutsideIsChecked(t *testing.T) {
 	}{
 		{&loop.Server{AcceptFrom: ln, Addr: "tcp://:0"}, "both Addr and AcceptFrom"},
 		{&loop.Server{AcceptFrom: ln, TCP: loop.TCPOptions{Backlog: 1}}, "who made the listener"},
-		{&loop.Server{Addr: "tcp://:0", TCP: loop.TCPOptions{SendBuffer: -1}}, "TCP.SendBuffer is negative"},
+		{&loop.Server{Addr: "tcp://:0", TCP: loop.TCPOptions{SendBuffer: -1}}, "TCP.SendBuffer is -1: want at least 0"},
 		{&loop.Server{Addr: "tcp://:0", ProxyProtocol: []netip.Prefix{{}}}, "Server.ProxyProtocol[0] is no network"},
 		{&loop.Server{Addr: "tcp://:0", Engine: 77}, "Server.Engine 77 is unknown"},
 	} {

@@ -125,7 +125,7 @@ func TestFullMailbox(t *testing.T) {
 		p := srv.Open()
 		keys := keysOf(s, "key", 20)
 		resume := srv.Stall(1)
-		for srv.Loops()[1].Post(func() {}) == nil {
+		for srv.Loops()[1].TryPost(func() {}) == nil {
 			continue
 		}
 		var pipeline, expected string
