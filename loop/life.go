@@ -417,9 +417,16 @@ func (c *Conn) unacked() int {
 	n := c.sock.Unsent()
 	if c.out.ended || c.extras != nil && c.extras.ending.told {
 		n-- // the end itself
+		if c.isTLS() {
+			n -= closeNotify // a client that has read all it asked for may close without reading it
+		}
 	}
 	return max(0, n)
 }
+
+// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at most
+// 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
+const closeNotify = 31
 
 // isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
 func (c *Conn) isTCP() bool {

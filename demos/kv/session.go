@@ -95,7 +95,7 @@ func (s *session) gather(loops []*loop.Loop, work func(sh *shard), reply func() 
 			continue
 		}
 		err := l.Post(func() {
-			result := "internal error" // if work panics, which the loop logs
+			result := "internal error"                                        // if work panics, which the loop logs
 			defer func() { ref.Tell(func(*loop.Conn) { arrived(result) }) }() // an error: the client has gone
 			work(shardOf(l))
 			result = ""
