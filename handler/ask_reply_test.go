@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -26,7 +27,7 @@ func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 		heard  bool
 	}{
 		"it waits":   {func(*looptest.Server, func()) {}, true},
-		"time-out":   {func(*looptest.Server, func()) { pass(time.Second) }, false},
+		"time-out":   {func(*looptest.Server, func()) { testkit.Pass(time.Second) }, false},
 		"given up":   {func(srv *looptest.Server, cancel func()) { srv.Do(0, func(*loop.Loop) { cancel() }) }, false},
 		"it is over": {func(srv *looptest.Server, _ func()) { _ = srv.Stop() }, false},
 	} {
@@ -43,12 +44,12 @@ func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 				asking.Do(0, func(l *loop.Loop) {
 					cancel = handler.Ask(l, a, time.Second, add(1), func(int, error) { done++ })
 				})
-				pass(0)
+				testkit.Pass(0)
 				c.before(asking, cancel)
 				if heard := answer(replies[0]); heard != c.heard || answer(replies[0]) {
 					t.Errorf("%s, %s: heard: %v, want %v, or twice", way, name, heard, c.heard)
 				}
-				pass(0)
+				testkit.Pass(0)
 				if want := name != "given up"; (done == 1) != want {
 					t.Errorf("%s, %s: done was called %d times", way, name, done)
 				}

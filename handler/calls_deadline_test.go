@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -25,16 +26,16 @@ func TestCallsManyEndInTime(t *testing.T) {
 							t.Errorf("call %d ended %v late, with %v", i, late, err)
 						}
 						ended++
-						time.Sleep(time.Microsecond)
+						testkit.Block(time.Microsecond)
 					})
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
 			})
-			pass(5 * time.Millisecond)
+			testkit.Pass(5 * time.Millisecond)
 		}
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		if ended != turns*each {
 			t.Errorf("%d of %d calls have ended", ended, turns*each)
 		}
@@ -59,11 +60,11 @@ func TestCallsEndInStretches(t *testing.T) {
 					if ended++; ended == 1 {
 						go peer.Write([]byte("meanwhile\n"))
 					}
-					time.Sleep(10 * time.Microsecond)
+					testkit.Block(10 * time.Microsecond)
 				})
 			}
 		})
-		pass(2 * time.Second)
+		testkit.Pass(2 * time.Second)
 		if ended != n {
 			t.Errorf("%d of %d calls have ended", ended, n)
 		}
@@ -91,11 +92,11 @@ func TestCallsForgetDeadlines(t *testing.T) {
 				}
 			})
 		}
-		pass(0)
+		testkit.Pass(0)
 		if n := k.srv.Stats().Timers - before; n > 4 {
 			t.Errorf("%d timers for 4 calls", n)
 		}
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		k.want(t, oldest, "", handler.ErrCallTimeout, time.Hour)
 		k.want(t, odd, "", handler.ErrCallTimeout, 50*time.Minute)
 		want := handler.CallStats{Begun: 2002, Answered: 1998, TimedOut: 4}

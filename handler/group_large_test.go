@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -33,18 +33,18 @@ func TestLargeGroupLeavesTheLoopToOthers(t *testing.T) {
 		var g handler.Group
 		srv, _ := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		stranger := srv.Open()
-		if err := g.Each(func(*loop.Conn) { time.Sleep(each) }); err != nil {
+		if err := g.Each(func(*loop.Conn) { testkit.Block(each) }); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		stranger.Send("hello\n")
 		for stranger.Received() == "" {
-			time.Sleep(each)
+			testkit.Pass(each)
 		}
 		if took := time.Since(began); took > members*each/4 {
 			t.Errorf("it was answered after %v; all members take %v", took, members*each)
 		}
-		pass(members * each)
+		testkit.Pass(members * each)
 	})
 }
 
@@ -55,12 +55,12 @@ func TestLargeGroupThatShrinks(t *testing.T) {
 		var g handler.Group
 		srv, peers := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		visited := 0
-		_ = g.Each(func(*loop.Conn) { time.Sleep(time.Millisecond); visited++ })
+		_ = g.Each(func(*loop.Conn) { testkit.Block(time.Millisecond); visited++ })
 		_ = g.Broadcast([]byte("hello"))
 		for _, p := range peers[stay:] {
 			p.Close()
 		}
-		pass(members * time.Millisecond)
+		testkit.Pass(members * time.Millisecond)
 		if n := srv.Stats().Panics; n != 0 || g.Len() != stay {
 			t.Errorf("%d panics, %d members", n, g.Len())
 		}
@@ -107,7 +107,7 @@ type guest struct {
 func TestLargeGroupAtRandom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const members, steps = 600, 300
-		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
+		random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 1))
 		var g handler.Group
 		said := 0
 		guests := make(map[uint64]*guest)
@@ -120,7 +120,7 @@ func TestLargeGroupAtRandom(t *testing.T) {
 					said++
 					return g.Broadcast(fmt.Append(nil, said))
 				case string(msg) == "visit":
-					return g.Each(func(*loop.Conn) { time.Sleep(10 * time.Microsecond) })
+					return g.Each(func(*loop.Conn) { testkit.Block(10 * time.Microsecond) })
 				case g.Leave(c):
 					me.stays = append(me.stays, [2]int{me.since, said})
 					me.since = -1
@@ -135,10 +135,10 @@ func TestLargeGroupAtRandom(t *testing.T) {
 			p := peers[random.IntN(members)]
 			_, _ = p.Write([]byte([]string{"say\n", "say\n", "visit\n", "turn\n", "turn\n", "turn\n"}[random.IntN(6)]))
 			if random.IntN(4) == 0 {
-				time.Sleep(time.Duration(random.IntN(9000)) * time.Microsecond)
+				testkit.Pass(time.Duration(random.IntN(9000)) * time.Microsecond)
 			}
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		srv.Do(0, func(*loop.Loop) {
 			for i, p := range peers {
 				guests[uint64(i+1)].check(t, i, strings.Fields(p.Received()), said)

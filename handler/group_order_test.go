@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -75,7 +76,7 @@ func TestGroupJoinWithHistory(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		pass(0)
+		testkit.Pass(0)
 		for _, p := range peers {
 			next := -1
 			for line := range strings.Lines(p.Received()) {
@@ -115,7 +116,7 @@ func TestGroupTotalOrder(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		pass(0)
+		testkit.Pass(0)
 		all := peers[0].Received()
 		for _, p := range peers[1:] {
 			wantReceived(t, p, all)

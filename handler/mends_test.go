@@ -17,6 +17,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
@@ -227,10 +228,10 @@ func TestGroupKeepOverAChangeOfCodec(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pass(0)
+		testkit.Pass(0)
 		srv.Do(0, func(*loop.Loop) { conn.SetCodec(codec.Length{Size: 1}) })
 		p.Unblock()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		got := p.Received()
 		if want := "\n\x03one\x03two"; len(got) < len(want) || got[len(got)-len(want):] != want {
 			t.Errorf("the end of what it gets is %q, want %q", got[max(0, len(got)-20):], want)
@@ -253,7 +254,7 @@ func TestOddSettings(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(echoes, handler.Heartbeat{Interval: math.MaxInt64, Jitter: time.Hour}))
 		p := srv.Open()
-		pass(time.Hour)
+		testkit.Pass(time.Hour)
 		wantOpen(t, p)
 	})
 }
@@ -263,9 +264,9 @@ func TestSlowLimitAfterABlockedLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 0.5}))
 		p := srv.Open()
-		_ = srv.Loops()[0].Post(func() { time.Sleep(12500 * time.Millisecond) })
+		_ = srv.Loops()[0].Post(func() { testkit.Block(12500 * time.Millisecond) })
 		for range 20 {
-			time.Sleep(2 * time.Second)
+			testkit.Pass(2 * time.Second)
 			p.Send("x\n")
 		}
 		wantOpen(t, p)
@@ -287,7 +288,7 @@ func TestHeartbeatInAClosingHandshake(t *testing.T) {
 		p := wstest.Open(t, srv, "ws://example.com/", nil)
 		p.Mute()
 		p.Send("close")
-		pass(2 * time.Second)
+		testkit.Pass(2 * time.Second)
 		p.CloseWith(4001, "bye")
 		var closed *websocket.CloseError
 		if !errors.As(reason, &closed) || closed.Code != 4001 {
@@ -302,7 +303,7 @@ func TestHeartbeatBeforeTheUpgrade(t *testing.T) {
 		beat := handler.Heartbeat{Interval: 100 * time.Millisecond, Ping: func(c *loop.Conn) error { return websocket.Ping(c, nil) }}
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: handler.Chain(echoes, beat)})
 		raw := srv.Open()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		wantOpen(t, raw)
 		p := wstest.Upgrade(t, raw, "ws://example.com/", nil)
 		p.Send("hello")

@@ -289,6 +289,7 @@ func TestDetachPausedAndFull(t *testing.T) {
 		}}
 		run(srv)
 		client := dial(t, srv.LocalAddr())
+		_ = client.(*net.TCPConn).SetReadBuffer(64 << 10)
 		_, _ = client.Write([]byte("x"))
 		c := receive(t, conns, "a connection")
 		text := bytes.Repeat([]byte("0123456789"), 20_000)

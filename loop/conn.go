@@ -208,7 +208,7 @@ func (c *Conn) AfterClose(f func(err error)) {
 	needFunc("Conn.AfterClose", f != nil)
 	x := c.more()
 	if c.isClosed() {
-		f(x.ending.err)
+		f(x.ending.cause())
 		return
 	}
 	x.after = append(x.after, f)

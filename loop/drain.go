@@ -285,13 +285,14 @@ func (l *Loop) cutOverdue() {
 		if !begun {
 			c.sayGoodbye()
 		}
-		waits := c.at() == stateFinishing
+		if c.at() == stateFinishing { // with jobs not done
+			c.beginClose(ErrServerClosed)
+			c.lose(errUnfinished)
+		}
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
 			c.giveUp()
-		} else if waits {
-			l.count.add(numCut, 1)
 		}
 	}
 	l.endLingering()

@@ -62,7 +62,7 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		if b := c.out.box; b != nil {
-			t.Errorf("%s: output of %d bytes holds %d", when, b.Len(), b.Cap())
+			t.Errorf("%s: a box with %d bytes of output is held", when, b.Len())
 		}
 		if n := c.in.decoder.Buffered(); n != 0 {
 			t.Errorf("%s: input holds %d bytes", when, n)

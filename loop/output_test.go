@@ -228,7 +228,12 @@ func TestHalfCloseDelivers(t *testing.T) {
 		for range 6 {
 			wait(time.Second / 2)
 			p.Block(1)
+			p.Take(1) // of what went out before
 		}
+		if wait(time.Second / 2); p.Ended() {
+			t.Fatal("ended before the peer's system has all")
+		}
+		p.Ack(1)
 		wait(time.Second / 2)
 		if got := p.Received(); got != "hello\n" || p.Reason() != io.EOF || !p.Ended() || p.WasReset() {
 			t.Errorf("received %q, reason %v, ended %v, reset %v", got, p.Reason(), p.Ended(), p.WasReset())

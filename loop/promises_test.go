@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -154,36 +155,41 @@ func TestJobsBehindMuchOutput(t *testing.T) {
 	})
 }
 
-// A closing connection has CloseTimeout, however its peer dawdles. In the drain it has as long as
-// the peer goes on, up to DrainTimeout.
+// A closing connection has CloseTimeout from the last byte that its peer took, in the drain up to
+// DrainTimeout, and otherwise up to MaxCloseTime, if there is one.
 func TestCloseTimeoutOfADawdler(t *testing.T) {
-	for _, drains := range []bool{false, true} {
+	const drain, free, limited = "drain", "free", "limited"
+	for _, how := range []string{drain, free, limited} {
 		srv := &loop.Server{CloseTimeout: 4 * time.Second, DrainTimeout: time.Minute}
+		if how == limited {
+			srv.MaxCloseTime = 7 * time.Second
+		}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
 			p.Block(0)
 			send(srv, p, 20)
-			if drains {
+			if how == drain {
 				srv.Shutdown()
 			} else {
 				tell(srv, p, (*loop.Conn).Close)
 			}
-			for range 10 { // a byte each second
+			for second := 1; second <= 10; second++ { // a byte each
 				srv.Sleep(time.Second)
+				if ended := how == limited && second >= 7; p.Ended() != ended {
+					t.Fatalf("%s: ended: %v after %d s", how, p.Ended(), second)
+				}
 				p.Take(1)
 				p.Block(1)
 			}
-			want := uint64(1)
-			if drains {
-				want = 0
+			if p.Unblock(); how == limited {
+				if s := srv.Stats(); s.Cut != 1 || !p.WasReset() || !errors.Is(p.Reason(), loop.ErrOutputLost) {
+					t.Errorf("%s: %d cut, reset: %v, ended with %v", how, s.Cut, p.WasReset(), p.Reason())
+				}
+				return
 			}
-			if s := srv.Stats(); s.Cut != want || p.WasReset() == drains {
-				t.Errorf("drains: %v; %d cut, reset: %v", drains, s.Cut, p.WasReset())
-			}
-			p.Unblock()
 			srv.Sleep(time.Second)
-			if got := len(p.Received()); drains && got != 20 {
-				t.Errorf("%d bytes arrived", got)
+			if got := len(p.Received()); got != 20 || srv.Stats().Cut != 0 || errors.Is(p.Reason(), loop.ErrOutputLost) {
+				t.Errorf("%s: %d bytes arrived, %d were cut; ended with %v", how, got, srv.Stats().Cut, p.Reason())
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -24,12 +25,8 @@ import (
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
-	ownHoldBack := s.HoldBackAt != 0
-	if err := defaults.Fill("loop: Server", s); err != nil {
+	if err := s.setDefaults(); err != nil {
 		return err
-	}
-	if !ownHoldBack {
-		s.HoldBackAt = min(s.HoldBackAt, max(1, s.MaxOutbound/4))
 	}
 	switch {
 	case s.HoldBackAt >= s.MaxOutbound && s.MaxOutbound > 1:
@@ -52,7 +49,6 @@ func (s *Server) prepare() error {
 	if reflect.ValueOf(s.Logger).IsZero() {
 		s.Logger = defaultLogger()
 	}
-	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
 	switch {
@@ -90,6 +86,36 @@ func (s *Server) prepare() error {
 	return nil
 }
 
+// setDefaults fills in the numbers that are zero, and refuses those that make no sense.
+func (s *Server) setDefaults() error {
+	const name = "loop: Server."
+	err := cmp.Or(
+		defaults.Set(name+"HandshakeTimeout", &s.HandshakeTimeout, 10*time.Second, 0),
+		defaults.Set(name+"MaxHandshakes", &s.MaxHandshakes, 1024, 0),
+		defaults.Set(name+"MaxProxyHeader", &s.MaxProxyHeader, proxyhead.MaxSize, 0),
+		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
+		defaults.Set(name+"IdleJitter", &s.IdleJitter, 0, 0),
+		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
+		defaults.Set(name+"MaxSessions", &s.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"MaxConns", &s.MaxConns, 0, 0),
+		defaults.Set(name+"MaxConnsPerIP", &s.MaxConnsPerIP, 0, 0),
+		defaults.Set(name+"IPv6Prefix", &s.IPv6Prefix, 64, 0),
+		defaults.Set(name+"AcceptRate", &s.AcceptRate, 0, 0),
+		defaults.Set(name+"FirstByteTimeout", &s.FirstByteTimeout, 0, 0),
+		defaults.Set(name+"FrameTimeout", &s.FrameTimeout, 0, 0),
+		defaults.Set(name+"MaxFrame", &s.MaxFrame, 16<<20, 0),
+		defaults.Set(name+"MaxOutbound", &s.MaxOutbound, 1<<20, 0),
+		defaults.Set(name+"MaxMailbox", &s.MaxMailbox, 64<<10, 0),
+		defaults.Set(name+"CloseTimeout", &s.CloseTimeout, 5*time.Second, 0),
+		defaults.Set(name+"DrainTimeout", &s.DrainTimeout, 30*time.Second, 0),
+		defaults.Set(name+"DrainWindow", &s.DrainWindow, 0, 0),
+		defaults.Set(name+"DrainDelay", &s.DrainDelay, 0, 0),
+		defaults.Set(name+"MaxOffload", &s.MaxOffload, 256, 0),
+		defaults.Set(name+"BlockedAfter", &s.BlockedAfter, 100*time.Millisecond, 0),
+	)
+	return cmp.Or(err, defaults.Set(name+"HoldBackAt", &s.HoldBackAt, min(256<<10, max(1, s.MaxOutbound/4)), 0))
+}
+
 // raw reports whether c adds nothing to what comes.
 func raw(c codec.Codec) bool {
 	_, isRaw := c.(codec.Raw)
@@ -116,7 +142,10 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
-	err := defaults.Fill("loop: "+field, &l)
+	err := cmp.Or(
+		defaults.Set("loop: "+field+".IdleTimeout", &l.IdleTimeout, 0, 0),
+		defaults.Set("loop: "+field+".MaxConns", &l.MaxConns, 0, 0),
+	)
 	switch {
 	case err != nil:
 		return nil, err
@@ -140,7 +169,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP
 	}
-	if err = defaults.Fill("loop: "+field+".TCP", &ln.tcp); err != nil {
+	if err = ln.tcp.check("loop: " + field + ".TCP."); err != nil {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {

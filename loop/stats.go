@@ -18,7 +18,7 @@ type Stats struct {
 	Closed   uint64                  // connections that have ended, OnClose included
 	Evicted  uint64                  // of these: by the idle timeout
 	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
-	Cut      uint64                  // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
+	Cut      uint64                  // of these: with output lost (see ErrOutputLost), or jobs not done when the drain's time was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64

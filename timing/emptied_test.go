@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A store that had many entries gives their memory back when the last one has gone, however it
@@ -114,7 +116,7 @@ func TestEmptiedKeepsHandlesStale(t *testing.T) {
 
 // passes lets virtual time pass, and what is due then run.
 func passes(d time.Duration) {
-	time.Sleep(d)
+	testkit.Pass(d)
 	synctest.Wait()
 }
 

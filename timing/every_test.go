@@ -3,6 +3,8 @@ package timing
 import (
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // beats checks the calls of an Every: none early, and each late by less than it may be.
@@ -91,13 +93,13 @@ func TestEveryKeepsEachPeriodOnAScheduler(t *testing.T) {
 					if phase != tick/3 {
 						periods /= 20
 					}
-					pass(phase)
+					testkit.Pass(phase)
 					begin := time.Now()
 					b := &beats{t: t, first: tenths * tick / 10, period: tenths * tick / 10}
 					b.now = func() time.Duration { return time.Since(begin) }
 					b.late, b.skipped = tick, s.skippedNow
 					must(s.Every(b.period, b.called))
-					pass(periods*b.period + tick)
+					testkit.Pass(periods*b.period + tick)
 					s.Stop()
 					if st := s.Stats(); b.calls < int(periods) || b.calls > int(periods)+1 || st.Skipped != 0 {
 						t.Errorf("tick %v, period %v, phase %v: %d calls of %d, %+v", tick, b.period, phase, b.calls, periods, st)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31. With
@@ -19,7 +19,7 @@ func TestWheelAgainstModel(t *testing.T) {
 	test := func(name string, tick time.Duration, crowd bool) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, randomChooser{rand.New(rand.NewPCG(seed.Pick(t, 1), uint64(tick)))}, tick)
+			m := newModel(t, randomChooser{rand.New(rand.NewPCG(testkit.Seed(t, 1), uint64(tick)))}, tick)
 			m.crowd = crowd
 			peak := 0
 			for i := range steps {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // record notes what ran, by name.
@@ -166,9 +168,9 @@ func TestZeroAndForeignHandlesAreHarmless(t *testing.T) {
 	x := a.At(at(1), func() {})
 	b.At(at(1), func() {})
 	for _, h := range []Timer{{}, x} {
-		if b.Stop(h) || b.Reset(h, 0) || b.Pending(h) {
-			t.Errorf("%+v is pending", h)
-		}
+		testkit.Want(t, "b.Stop(h)", b.Stop(h), false)
+		testkit.Want(t, "b.Reset(h, 0)", b.Reset(h, 0), false)
+		testkit.Want(t, "b.Pending(h)", b.Pending(h), false)
 	}
 	if a.Len() != 1 || b.Len() != 1 {
 		t.Errorf("Len %d and %d, want 1 and 1", a.Len(), b.Len())

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // wantSums checks that each call is in one place.
@@ -45,11 +45,11 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 							must(0, s.Set("k", at(1), r.add("ran")))
 						}
 						if started {
-							pass(at(1))
+							testkit.Pass(at(1))
 							r.want(t, "ran")
 						}
 						hold(s)
-						pass(at(1))
+						testkit.Pass(at(1))
 						if got, want := stop(s, task), !started || kind == "every"; got != want {
 							t.Errorf("stopped: %v, want %v", got, want)
 						}
@@ -57,7 +57,7 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 							t.Error("stopped twice, or pending still")
 						}
 						s.endRun()
-						pass(at(10))
+						testkit.Pass(at(10))
 						r.want(t)
 						wantSums(t, s)
 					})
@@ -74,16 +74,16 @@ func TestMaxPendingOfWhatWaits(t *testing.T) {
 		must(0, s.Set("a", at(1), f))
 		must(s.AfterFunc(time.Hour, f))
 		hold(s)
-		pass(at(1))
+		testkit.Pass(at(1))
 		var limit *LimitError
 		if _, err := s.AfterFunc(at(1), f); !errors.As(err, &limit) {
 			t.Errorf("a third timer, one that waits included: %v", err)
 		}
 		must(0, s.Set("a", time.Hour, f)) // in place of the one that waits
 		must(0, s.Move("a", at(1)))
-		pass(at(1))
+		testkit.Pass(at(1))
 		s.endRun()
-		pass(0)
+		testkit.Pass(0)
 		must(s.AfterFunc(at(1), f))
 	})
 }
@@ -112,7 +112,7 @@ func (m *schedulerModel) file(key string, d time.Duration) { m.keys[key] = m.now
 
 // settle lets time pass, and then what was due must have run, unless it is held.
 func (m *schedulerModel) settle(d time.Duration) {
-	pass(d)
+	testkit.Pass(d)
 	for key, when := range m.keys {
 		if !m.held && tickTime(when) <= m.now() {
 			delete(m.keys, key)
@@ -162,7 +162,7 @@ func (m *schedulerModel) step() {
 }
 
 func TestSchedulerAgainstModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(4) {
 		m := &schedulerModel{r: rand.New(rand.NewPCG(first+i, 7)), keys: map[string]time.Duration{},
 			ran: map[string]int{}, want: map[string]int{}, holds: i%2 == 1}

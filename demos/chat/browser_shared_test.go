@@ -12,8 +12,9 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/chromedp/chromedp/kb"
 
-	"github.com/loopwheel/loopwheel/internal/browser"
+	"github.com/loopwheel/loopwheel/demos/internal/browser"
 	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
@@ -61,14 +62,13 @@ func (p *process) kill() {
 // Two people on two processes: they talk, one process is stopped and then killed, and nothing is
 // lost, or said twice.
 func TestBrowserShared(t *testing.T) {
-	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
+	b := browser.Start(t)
 	m := miniredis.RunT(t)
 	addrs := []string{freeport.Addr(t), freeport.Addr(t)}
 	var servers []*process
 	for i, a := range addrs {
 		servers = append(servers, startProcess(t, "-addr", "tcp://"+a, "-redis", m.Addr(), "-also", "http://"+addrs[1-i]))
 	}
-	b := browser.Start(t)
 	ann := open(b, "shared-ann", servers[0].page+"?nick=ann#lobby", 1280, 800, "light")
 	ann.says("You have joined lobby")
 	bob := open(b, "shared-bob", servers[1].page+"?nick=bob#lobby", 390, 844, "dark")
@@ -117,10 +117,9 @@ func TestBrowserShared(t *testing.T) {
 
 // What was seen to be wrong with the page.
 func TestBrowserFaults(t *testing.T) {
-	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
+	b := browser.Start(t)
 	srv, _ := serve(t, testOptions())
 	url := "http://" + srv.Addrs()[0].String() + "/"
-	b := browser.Start(t)
 
 	odd := open(b, "odd", url+"?nick=odd#%zz", 320, 640, "dark") // an address that is not well-formed
 	odd.says("You have joined %zz")
@@ -156,7 +155,7 @@ func TestBrowserFaults(t *testing.T) {
 	bad.TypeLine("my own") // is in sight
 	bad.Until("atEnd() && [...document.querySelectorAll('.msg:not(.pending) p')].at(-1).textContent === 'my own'")
 	bad.Insert("two\nlines")
-	bad.Key("Enter", "\r", 13)
+	bad.Key(kb.Enter)
 	odd.says("two\nlines")
 	quiet(bad, odd)
 	drawers(odd)
@@ -184,7 +183,7 @@ func drawers(phone *webPage) {
 	phone.Eval("document.querySelector('#more').click()")
 	phone.Until("document.querySelector('#side').contains(document.activeElement) && document.querySelector('main').inert")
 	phone.Screenshot("drawer")
-	phone.Key("Escape", "", 27)
+	phone.Key(kb.Escape)
 	phone.Until("document.activeElement.id === 'more' && !document.querySelector('main').inert && document.querySelector('#side').inert")
 }
 

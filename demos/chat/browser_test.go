@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/browser"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/loopwheel/loopwheel/demos/internal/browser"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -18,14 +20,12 @@ import (
 type webPage struct{ *browser.Page }
 
 // open opens the page of the chat.
-func open(b *browser.Browser, name, url string, width, height int, scheme string) *webPage {
+func open(b *browser.Browser, name, url string, width, height int64, scheme string) *webPage {
 	return &webPage{b.Open("chat-"+name, url, "#say", width, height, scheme)}
 }
 
 // says waits until the text is in the log.
-func (p *webPage) says(text string) {
-	p.Until(fmt.Sprintf("document.querySelector('#log').innerText.includes(%q)", text))
-}
+func (p *webPage) says(text string) { p.Says("#log", text) }
 
 // A liner is somebody with nc.
 type liner struct {
@@ -82,12 +82,11 @@ func saidLately(minute time.Time) bool {
 
 // Two pages and one who came by lines, in one room.
 func TestBrowser(t *testing.T) {
-	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
+	b := browser.Start(t)
 	opt := testOptions()
 	opt.ping = time.Second
 	srv, stop := serve(t, opt)
 	opt.web, opt.lines = port(srv.Addrs()[0]), port(srv.Addrs()[1])
-	b := browser.Start(t)
 	url := "http://" + srv.Addrs()[0].String() + "/"
 
 	ann := open(b, "ann", url, 1280, 800, "light")
@@ -125,9 +124,8 @@ func TestBrowser(t *testing.T) {
 
 // The same over TLS, with a certificate made on the spot.
 func TestBrowserTLS(t *testing.T) {
-	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
-	srv, stop := serve(t, secureOptions(t))
 	b := browser.Start(t)
+	srv, stop := serve(t, secureOptions(t))
 	url := "https://" + srv.Addrs()[0].String() + "/?nick="
 	ann := open(b, "tls-ann", url+"ann#lobby", 1280, 800, "light")
 	bob := open(b, "tls-bob", url+"bob#lobby", 390, 844, "dark")
@@ -187,7 +185,7 @@ func meters(t *testing.T, ann, bob *webPage) {
 	bob.Eval("document.querySelector('#more').click()")
 	bob.Until("document.querySelectorAll('#loops .loop').length === 2 && getComputedStyle(document.querySelector('#side')).visibility === 'visible' && document.querySelector('#side').getBoundingClientRect().right <= innerWidth + 1")
 	bob.Screenshot("drawer")
-	bob.Key("Escape", "", 27)
+	bob.Key(kb.Escape)
 	bob.Until("!document.body.classList.contains('drawer')")
 }
 
@@ -201,11 +199,10 @@ func presence(ann, bob *webPage, nc *liner) {
 
 // A silent page is kicked at its time, and says why; one that talks is not.
 func TestBrowserIdle(t *testing.T) {
-	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
+	b := browser.Start(t)
 	opt := testOptions()
 	opt.idle, opt.ping = 4*time.Second, time.Second
 	srv, _ := serve(t, opt)
-	b := browser.Start(t)
 	url := "http://" + srv.Addrs()[0].String() + "/?nick="
 	silent := open(b, "silent", url+"silent#quiet", 1280, 800, "dark")
 	talks := open(b, "talks", url+"talks#quiet", 1280, 800, "light")

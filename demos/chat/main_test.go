@@ -102,14 +102,6 @@ func serve(t testing.TB, opt options) (srv *loop.Server, stop func()) {
 // port returns the address in the form in which a server can be told to take it again.
 func port(a net.Addr) string { return "tcp://" + a.String() }
 
-// slowly skips what needs the machine for long.
-func slowly(t *testing.T, variable, why string) {
-	t.Helper()
-	if os.Getenv(variable) == "" {
-		t.Skipf("%s; to run it set %s=1, as CI does", why, variable)
-	}
-}
-
 func contains(t *testing.T, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
+	addr := flag.String("addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port, unix://path or udp://host:port")
 	idle := flag.Duration("idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -32,9 +33,8 @@ func main() {
 }
 
 func newServer(addr string, idle time.Duration) *loop.Server {
-	return &loop.Server{
+	srv := &loop.Server{
 		Addr:        addr,
-		Codec:       codec.Lines{},
 		IdleTimeout: idle,
 		Logger:      zerolog.New(os.Stderr).With().Timestamp().Logger(),
 		Accept: func(c *loop.Conn) loop.Handler {
@@ -44,6 +44,10 @@ func newServer(addr string, idle time.Duration) *loop.Server {
 			return &session{}
 		},
 	}
+	if !strings.HasPrefix(addr, "udp") { // a datagram is a message
+		srv.Codec = codec.Lines{}
+	}
+	return srv
 }
 
 // run serves until ctx is done and all connections have been drained.
@@ -52,8 +56,11 @@ func run(ctx context.Context, srv *loop.Server) error {
 		return err
 	}
 	fmt.Printf("echo: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
-	if tcp, ok := srv.LocalAddr().(*net.TCPAddr); ok {
-		fmt.Printf("echo: connect with: nc %s %d\n", tcp.IP, tcp.Port)
+	switch a := srv.LocalAddr().(type) {
+	case *net.TCPAddr:
+		fmt.Printf("echo: connect with: nc %s %d\n", a.IP, a.Port)
+	case *net.UDPAddr:
+		fmt.Printf("echo: connect with: nc -u %s %d\n", a.IP, a.Port)
 	}
 	err := srv.Wait()
 	fmt.Println("echo: drained, bye")

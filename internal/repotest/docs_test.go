@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // getThis is how a module comes by this one. It names a package that imports what programs need:
@@ -54,7 +54,7 @@ func TestGettingStarted(t *testing.T) {
 	if !slices.Contains(ran, getThis) {
 		t.Errorf("the commands are %q, want %q among them", ran, getThis)
 	}
-	addr := freeport.Addr(t)
+	addr := testkit.FreeAddr(t)
 	run("sed -i 's/127.0.0.1:7000/" + addr + "/' main.go && go build -o thermo .")
 	c, end := start(t, filepath.Join(dir, "thermo"), addr)
 	_, _ = io.WriteString(c, "T\x00\x0421.5")
@@ -79,7 +79,7 @@ func TestReadmeProgram(t *testing.T) {
 			program = f.code
 		}
 	}
-	addr := freeport.Addr(t)
+	addr := testkit.FreeAddr(t)
 	binary := filepath.Join(t.TempDir(), "first")
 	write(t, binary+".go", strings.Replace(program, "127.0.0.1:7000", addr, 1))
 	goCommand(t, root, "go build -buildvcs=false -o "+binary+" "+binary+".go")
@@ -103,15 +103,15 @@ func start(t *testing.T, program, addr string) (c *net.TCPConn, end func() error
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(30 * time.Second); c == nil; time.Sleep(10 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", addr); err == nil {
+	testkit.Eventually(t, "the program listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
 			c = conn.(*net.TCPConn)
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	return c, func() error {
 		_ = cmd.Process.Signal(os.Interrupt)
 		return cmd.Wait()
@@ -153,7 +153,7 @@ const gorilla = "gorilla"
 
 // piecesOf are documents with blocks that are a piece of something: they show how a line is added
 // to the tables of that package.
-var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv/store"}
+var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv"}
 
 // surroundings are what the snippets of a document use without showing it. Statements stand in a
 // function with these parameters.

@@ -37,7 +37,7 @@
 // sessions of UDP, and servers with UDP addresses as a whole; those with a job of Offload under
 // way, SetBusy, or a Saver that returns an error, for as long as that is so; handlers that are no
 // Saver; codecs with state that are no codec.Saver. They stay with the old process, and drain there
-// as ever. The codecs of package codec, of codec/resp and a server's of codec/websocket can move.
+// as ever. The codecs of package codec and a server's of codec/websocket can move.
 //
 // # Who owns a connection
 //

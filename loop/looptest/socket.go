@@ -29,8 +29,9 @@ type socket struct {
 	mu       sync.Mutex
 	in       []byte
 	out      []byte
-	unsent   int       // bytes that went out and that the peer has not taken
-	room     int       // how many more it takes
+	unsent   int       // bytes that went out and that the peer's system has not acknowledged, the end counting as one
+	unread   int       // bytes that it has acknowledged, and that the peer has not read
+	room     int       // how many more go out
 	readAt   time.Time // when the peer has read last, unless it is blocked
 	blocked  bool      // it does not read
 	reading  bool      // it is about to read
@@ -172,8 +173,19 @@ func (s *socket) Resume() {
 func (s *socket) CloseWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.shut && s.blocked && s.unsent > 0 {
+		s.unsent++ // behind what waits; otherwise it is acknowledged at once
+	}
 	s.shut = true
 	s.tell()
+}
+
+// Gone implements engine.Ender: a system whose program has closed altogether resets the connection
+// when more comes.
+func (s *socket) Gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end != nil && !s.half
 }
 
 // Divert implements engine.Socket.
@@ -313,16 +325,35 @@ func (s *socket) setRoom(n int) {
 	defer s.mu.Unlock()
 	s.blocked = n != unlimited
 	if s.room = n; !s.blocked {
-		s.room, s.unsent, s.readAt = sendBuffer, 0, time.Now()
+		s.room, s.unsent, s.unread, s.readAt = sendBuffer, 0, 0, time.Now()
 	}
 	s.offer()
 }
 
-// take is the peer reading n bytes of those that wait for it, without the socket taking more.
+// take is the peer reading n bytes of those that wait for it, without the socket taking more. What
+// it reads is acknowledged, if it was not before.
 func (s *socket) take(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsent = max(0, s.unsent-n)
+	before := min(n, s.unread)
+	s.unread -= before
+	s.acknowledge(n - before)
+}
+
+// ack is the peer's system taking n bytes that the peer does not read.
+func (s *socket) ack(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread += s.acknowledge(n)
+}
+
+// acknowledge acknowledges up to n bytes, and the end behind the last of them. s.mu is held.
+func (s *socket) acknowledge(n int) int {
+	n = min(n, s.unsent)
+	if s.unsent -= n; s.shut && s.unsent <= 1 {
+		s.unsent = 0
+	}
+	return n
 }
 
 func (s *socket) countWrites() int {

@@ -114,7 +114,7 @@ type Socket interface {
 	Pending() bool
 
 	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if
-	// it does not tell.
+	// it does not tell. After CloseWrite the end counts as one byte.
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
@@ -140,6 +140,13 @@ type Socket interface {
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.
 	Close(hard bool)
+}
+
+// An Ender is a Socket of a system that tells whether a connection has ended.
+type Ender interface {
+	// Gone reports whether the TCP connection is no more, as it was reset, though nothing reads it
+	// any more: what is not acknowledged is lost.
+	Gone() bool
 }
 
 // A Detachable is a Socket that a loop can give away.

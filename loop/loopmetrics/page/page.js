@@ -14,16 +14,19 @@ function make(tag, text, className) {
   return e;
 }
 
+// short is a number with its unit, of at most eight characters, as a tile has place for.
+const short = (n, unit) => n.toFixed(n < 99.95 ? 1 : 0) + ' ' + unit;
+
 function count(n) {
   for (const [unit, size] of [['G', 1e9], ['M', 1e6], ['k', 1e4]]) {
-    if (n >= size) return (n / (unit === 'k' ? 1e3 : size)).toFixed(1) + ' ' + unit;
+    if (n >= size) return short(n / (unit === 'k' ? 1e3 : size), unit);
   }
   return n < 10 && n % 1 ? n.toFixed(1) : Math.round(n).toLocaleString('en');
 }
 
 function bytes(n) {
   for (const [unit, size] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]]) {
-    if (n >= size) return (n / size).toFixed(1) + ' ' + unit;
+    if (n >= size) return short(n / size, unit);
   }
   return Math.round(n) + ' B';
 }
@@ -85,7 +88,7 @@ function unusedTiles(s) {
 }
 
 const charts = [
-  ['messages per second', p => p.messages, count],
+  ['messages/s', p => p.messages, count],
   ['busiest loop, %', p => p.busy, n => n.toFixed(0), 100],
   ['worst lag', p => p.lag, duration],
   ['longest turn', p => p.turn, duration],

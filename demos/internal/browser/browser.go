@@ -1,0 +1,176 @@
+// Package browser opens pages in a headless Chromium for tests.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long something in the browser may take.
+const patience = 2 * time.Minute
+
+// A Browser is a headless Chromium.
+type Browser struct {
+	t   *testing.T
+	ctx context.Context
+}
+
+// Start runs Chromium until the test ends. It skips the test if LOOPWHEEL_BROWSER is not set.
+func Start(t *testing.T) *Browser {
+	t.Helper()
+	if os.Getenv("LOOPWHEEL_BROWSER") == "" {
+		t.Skip("it needs Chromium; to run it set LOOPWHEEL_BROWSER=1, as CI does")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.IgnoreCertErrors, // tests make theirs on the spot
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"), // as a name that is rebound
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(patience))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil { // starts it
+		t.Fatal(err)
+	}
+	return &Browser{t, ctx}
+}
+
+// A Page is a window.
+type Page struct {
+	t    *testing.T
+	ctx  context.Context
+	name string
+}
+
+// Open opens a window with a profile of its own, so that pages do not share what they store, and
+// waits until the page has what the selector names. scheme is light or dark; a window that is less
+// than 600 wide is a phone.
+func (b *Browser) Open(name, url, selector string, width, height int64, scheme string) *Page {
+	b.t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
+	b.t.Cleanup(cancel)
+	p := &Page{b.t, ctx, name}
+	viewport := []chromedp.EmulateViewportOption{chromedp.EmulateScale(2)}
+	if width < 600 {
+		viewport = append(viewport, chromedp.EmulateMobile)
+	}
+	if err := chromedp.Do(ctx); err != nil { // its target lives as long as ctx
+		b.t.Fatal(err)
+	}
+	p.do(chromedp.EmulateViewport(width, height, viewport...))
+	p.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}))
+	p.Navigate(url)
+	p.Until(fmt.Sprintf("document.readyState === 'complete' && !!document.querySelector(%q)", selector))
+	return p
+}
+
+// command is an action that calls a command of the browser.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, c, params)
+		return err
+	})
+}
+
+func (p *Page) do(action chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, action); err != nil {
+		p.t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
+// Eval returns the value of an expression, or of the promise that it is.
+func (p *Page) Eval(expression string) any {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%s: %s: %v", p.name, expression, err)
+	}
+	return value
+}
+
+// Until waits until a condition is true. chromedp.Poll cannot do that where the page's policy
+// forbids eval.
+func (p *Page) Until(condition string) {
+	p.t.Helper()
+	const wait = `new Promise(done => {
+		const end = Date.now() + %d;
+		const look = () => { let ok = false; try { ok = %s } catch (e) {} ok ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 20) };
+		look();
+	})`
+	if p.Eval(fmt.Sprintf(wait, (patience*2/3).Milliseconds(), condition)) != true {
+		p.Screenshot("failed")
+		p.t.Fatalf("%s: never true: %s; the page says: %v", p.name, condition, p.Eval("document.body.innerText"))
+	}
+}
+
+// Says waits until the element that the selector names shows a text.
+func (p *Page) Says(selector, text string) {
+	p.t.Helper()
+	p.Until(fmt.Sprintf("document.querySelector(%q).innerText.includes(%q)", selector, text))
+}
+
+// Navigate goes to url, and waits until that is loaded.
+func (p *Page) Navigate(url string) {
+	p.t.Helper()
+	p.do(chromedp.Navigate(url))
+}
+
+// Insert types text, without a key, into whatever has the focus.
+func (p *Page) Insert(text string) {
+	p.t.Helper()
+	p.do(command(input.InsertText, input.InsertTextParams{Text: text}))
+}
+
+// Key presses keys and lets them go; package kb has their names.
+func (p *Page) Key(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// TypeLine types text into whatever has the focus, and presses Enter.
+func (p *Page) TypeLine(text string) {
+	p.t.Helper()
+	p.Insert(text)
+	p.Key("\r")
+}
+
+// Screenshot keeps a picture in LOOPWHEEL_OUT, or in the test's own directory.
+func (p *Page) Screenshot(what string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatalf("%s: %v", p.name, err)
+	}
+	dir := os.Getenv("LOOPWHEEL_OUT")
+	if dir == "" {
+		dir = p.t.TempDir()
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, p.name+"-"+what+".png"), picture, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
