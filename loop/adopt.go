@@ -69,6 +69,9 @@ func (s *Server) adopting(nc net.Conn, as Listener) (*listener, error) {
 	if !isUnix && !isTCP || unix == nil && tcp == nil || nc.LocalAddr() == nil || isUnix && nc.LocalAddr().Network() != "unix" {
 		return nil, fmt.Errorf("loop: Server.Adopt: a connection of type %T: want *net.TCPConn or a stream *net.UnixConn", nc)
 	}
+	if isTCP && nc.RemoteAddr() == nil {
+		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
+	}
 	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.Control != nil || !as.TCP.isZero() {
 		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -57,7 +58,7 @@ func TestIdleWriteAddedAfterALongTurn(t *testing.T) {
 		j = newJournal()
 		tell(srv, p, func(c *loop.Conn) {
 			_ = c.Send([]byte("x"))
-			time.Sleep(5 * time.Second)
+			testkit.Block(5 * time.Second)
 		})
 		wait(time.Second)
 		tell(srv, p, func(c *loop.Conn) { c.OnIdle(loop.IdleWrite, 10*time.Second, note(&j, "write")) })

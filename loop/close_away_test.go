@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -26,9 +27,9 @@ func TestCloseTimeoutCountsOnlyWhileTheServerIsThere(t *testing.T) {
 				c.Close()
 			})
 			wait(block.after)
-			_ = srv.Loops()[0].Post(func() { time.Sleep(block.length) })
+			_ = srv.Loops()[0].Post(func() { testkit.Block(block.length) })
 			go func() { // the peer reads, though the loop does not see it
-				time.Sleep(block.length / 2)
+				testkit.Block(block.length / 2)
 				p.Unblock()
 			}()
 			wait(block.length + time.Second)
@@ -51,7 +52,7 @@ func TestCloseTimeoutEnds(t *testing.T) {
 		})
 		for range 4 {
 			wait(time.Second)
-			_ = srv.Loops()[0].Post(func() { time.Sleep(200 * time.Millisecond) })
+			_ = srv.Loops()[0].Post(func() { testkit.Block(200 * time.Millisecond) })
 		}
 		if wait(2 * time.Second); !p.WasReset() {
 			t.Error("the peer was not cut")
@@ -63,8 +64,8 @@ func TestCloseTimeoutEnds(t *testing.T) {
 func TestAway(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		l := srv.Loops()[0]
-		_ = l.Post(func() { time.Sleep(3 * time.Second) })
-		_ = l.Post(func() { time.Sleep(time.Millisecond) })
+		_ = l.Post(func() { testkit.Block(3 * time.Second) })
+		_ = l.Post(func() { testkit.Block(time.Millisecond) })
 		wait(4 * time.Second)
 		srv.Do(0, func(l *loop.Loop) {
 			if away := l.Away(); away < 3*time.Second || away > 3010*time.Millisecond {
@@ -78,7 +79,7 @@ func TestAway(t *testing.T) {
 func TestAwayInMessages(t *testing.T) {
 	const turns, each = 20, 30 * time.Millisecond
 	srv := &loop.Server{BlockedAfter: time.Minute, Accept: func(*loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(*loop.Conn, []byte) error { time.Sleep(each); return nil })
+		return loop.HandlerFunc(func(*loop.Conn, []byte) error { testkit.Block(each); return nil })
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -318,7 +319,7 @@ func (c *Conn) peer() codec.Peer {
 // SyscallConn returns the system's socket of c, for options that have no method here. The Control
 // of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
 // must not block, close the socket, read it or write to it. Read and Write fail with
-// errors.ErrUnsupported: the loop does that. The sessions of a UDP address share a socket. An
+// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The sessions of a UDP address share a socket. An
 // error, errors.ErrUnsupported: there is no socket, as in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
@@ -369,7 +370,10 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	if err != nil {
 		return err
 	}
-	return control(f)
+	if err := control(f); err != nil {
+		return err
+	}
+	return control(sockets.NoLingerFD)
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }

@@ -71,7 +71,8 @@ type Dialer struct {
 	Proxy *url.URL
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
-	// on a goroutine beside the loops. An error, or a panic, ends the attempt.
+	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control, a
+	// SO_LINGER with a time is taken off again.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -298,7 +299,10 @@ func (a *dialing) control() engine.Control {
 			a.loop.logPanic(panicked, nil)
 			err = panicked
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return sockets.NoLinger(c)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // slowDials is an engine whose attempts fail after a while, in words of their own.
@@ -19,7 +21,7 @@ type slowDials struct {
 var errOwnWords = errors.New("lookup name.test: i/o timeout")
 
 func (e *slowDials) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
-	time.Sleep(e.after)
+	testkit.Block(e.after)
 	return nil, errOwnWords
 }
 
@@ -38,7 +40,7 @@ func TestDialFailsWhileTheLoopIsBusy(t *testing.T) {
 				return nil
 			})
 			r.turn()
-			time.Sleep(2 * time.Second)
+			testkit.Pass(2 * time.Second)
 			if r.turn(); !errors.Is(told, want) {
 				t.Errorf("failed after %v: told %v, want %v", after, told, want)
 			}

@@ -3,11 +3,13 @@ package loop_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -50,7 +52,7 @@ func feed(size int, cost time.Duration) func(c *loop.Conn) {
 	return func(c *loop.Conn) {
 		fill := func() {
 			for c.Pending() < 64<<10 {
-				if time.Sleep(cost); c.Send(chunk) != nil {
+				if testkit.Block(cost); c.Send(chunk) != nil {
 					return
 				}
 			}
@@ -109,7 +111,7 @@ func TestSlowCallbacksHaveShortTurns(t *testing.T) {
 		longest = time.Millisecond + 2*slow
 		many    = 200
 	)
-	work := func() { time.Sleep(slow) }
+	work := func() { testkit.Block(slow) }
 	kinds := map[string]func(c *loop.Conn){
 		"posts": func(c *loop.Conn) {
 			for range many {
@@ -200,14 +202,15 @@ func TestSlowClosesHaveShortTurns(t *testing.T) {
 			}
 		}
 	}})
-	closed, first := 0, true
+	var closed atomic.Int64
+	first := true
 	accept := srv.Accept
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		if first {
 			first = false
 			return accept(c)
 		}
-		return script{Close: func(*loop.Conn, error) { time.Sleep(slow); closed++ }}
+		return script{Close: func(*loop.Conn, error) { testkit.Block(slow); closed.Add(1) }}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, srv)
@@ -217,8 +220,8 @@ func TestSlowClosesHaveShortTurns(t *testing.T) {
 		}
 		p.Send("close\n")
 		n, slowest := echoes(srv, p, many*slow)
-		if st := srv.Stats(); st.MaxTurn > 2*slow+time.Millisecond || n < 30 || slowest > 3*slow || closed < many*9/10 {
-			t.Errorf("the longest turn took %v; %d echoes, the slowest took %v; %d have closed", st.MaxTurn, n, slowest, closed)
+		if st := srv.Stats(); st.MaxTurn > 2*slow+time.Millisecond || n < 30 || slowest > 3*slow || closed.Load() < many*9/10 {
+			t.Errorf("the longest turn took %v; %d echoes, the slowest took %v; %d have closed", st.MaxTurn, n, slowest, closed.Load())
 		}
 	})
 }
@@ -279,18 +282,18 @@ func TestFlushedOncePerTurn(t *testing.T) {
 // A silent UDP session ends though others keep its address busy: their datagrams put the decision
 // off, and are no sign of life.
 func TestSilentUDPSessionBesideAFlood(t *testing.T) {
-	ended, waiting := 0, 0
+	var ended, waiting atomic.Int64
 	srv := &loop.Server{NumLoops: 1, Addr: "udp://127.0.0.1:0", IdleTimeout: 2 * time.Second, Accept: func(c *loop.Conn) loop.Handler {
 		c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) {})
 		return script{
 			Message: func(_ *loop.Conn, msg []byte) error {
 				if string(msg) == "flood" {
-					time.Sleep(15 * time.Millisecond)
-					waiting--
+					testkit.Block(15 * time.Millisecond)
+					waiting.Add(-1)
 				}
 				return nil
 			},
-			Close: func(*loop.Conn, error) { ended++ },
+			Close: func(*loop.Conn, error) { ended.Add(1) },
 		}
 	}}
 	synctest.Test(t, func(t *testing.T) {
@@ -299,14 +302,15 @@ func TestSilentUDPSessionBesideAFlood(t *testing.T) {
 			srv.OpenUDP(0).Send("hello")
 		}
 		flood := srv.OpenUDP(0)
-		for began := time.Now(); ended < 4 && time.Since(began) < 10*time.Second; {
-			for ; waiting < 20; waiting++ {
+		for began := time.Now(); ended.Load() < 4 && time.Since(began) < 10*time.Second; {
+			for waiting.Load() < 20 {
+				waiting.Add(1)
 				flood.Send("flood")
 			}
 			srv.Sleep(10 * time.Millisecond)
 		}
-		if ended != 4 {
-			t.Errorf("%d of 4 silent sessions have ended", ended)
+		if n := ended.Load(); n != 4 {
+			t.Errorf("%d of 4 silent sessions have ended", n)
 		}
 	})
 }

@@ -69,8 +69,7 @@ func TestFarewell(t *testing.T) {
 		"an error":      {func(_ *looptest.Server, p *looptest.Peer) { p.Send("kick\n") }, "seen\nbye: kicked\n"},
 		"a panic in it": {func(_ *looptest.Server, p *looptest.Peer) { p.Send("panic\n") }, "seen\n"},
 		"the timeout": {func(*looptest.Server, *looptest.Peer) {
-			time.Sleep(2 * time.Minute)
-			synctest.Wait()
+			wait(2 * time.Minute)
 		}, "bye: loop: idle timeout\n"},
 		"the drain": {func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown() }, "bye: loop: server closed\n"},
 		"the peer":  {func(_ *looptest.Server, p *looptest.Peer) { p.CloseWrite() }, ""},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -28,7 +29,7 @@ func (p *inParts) Decode(data []byte) (advance int, frame []byte, err error) {
 		return advance, nil, err
 	}
 	if p.cost > 0 {
-		time.Sleep(p.cost)
+		testkit.Block(p.cost)
 	}
 	switch line[0] {
 	case '+':
@@ -224,7 +225,7 @@ func TestFrameTimeoutHeldBack(t *testing.T) {
 func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
 	srv := partsServer(0)
 	srv.Accept = accepting(nil, func(c *loop.Conn, _ []byte) error {
-		return loop.Offload(c, func(context.Context) int { time.Sleep(time.Second); return 300 << 10 },
+		return loop.Offload(c, func(context.Context) int { testkit.Block(time.Second); return 300 << 10 },
 			func(c *loop.Conn, n int) { _ = c.Send(make([]byte, n)) })
 	})
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -244,7 +245,7 @@ func TestFrameTimeoutOfWhoWaitsForJobs(t *testing.T) {
 		p.Send("+a\n")
 		tell(srv, p, func(c *loop.Conn) {
 			for range 16 { // half of them is a minute
-				_ = loop.Offload(c, func(context.Context) int { time.Sleep(7500 * time.Millisecond); return 0 }, func(*loop.Conn, int) {})
+				_ = loop.Offload(c, func(context.Context) int { testkit.Block(7500 * time.Millisecond); return 0 }, func(*loop.Conn, int) {})
 			}
 		})
 		srv.Sleep(time.Minute)
@@ -270,7 +271,7 @@ func TestFrameTimeoutOfARecordStandsStill(t *testing.T) {
 // busy keeps the loop in one turn until d has passed: what comes meanwhile waits after the timers
 // that are due then.
 func busy(srv *looptest.Server, d time.Duration) {
-	srv.Do(0, func(l *loop.Loop) { _ = l.Post(func() { time.Sleep(d) }) })
+	srv.Do(0, func(l *loop.Loop) { _ = l.Post(func() { testkit.Block(d) }) })
 }
 
 // What came in time is not late because the loop was, also if it takes the loop some time, and

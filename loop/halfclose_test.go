@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -127,7 +128,7 @@ func TestEndBehindRealJobs(t *testing.T) {
 // A hook may close after the jobs as well.
 func TestOnEOFBehindJobs(t *testing.T) {
 	accept := func(c *loop.Conn) loop.Handler {
-		wait := func(context.Context) int { time.Sleep(time.Second); return 1 }
+		wait := func(context.Context) int { testkit.Block(time.Second); return 1 }
 		c.OnEOF(func() {
 			_ = loop.Offload(c, func(context.Context) int { return 0 }, func(c *loop.Conn, _ int) { c.Close() })
 		})
@@ -276,7 +277,7 @@ func TestSeveralGoroutines(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			p.Send("a", "b")
 		}()
 		srv.Sleep(time.Second)

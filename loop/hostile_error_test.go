@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -81,7 +82,7 @@ var situations = map[string]func(s *stage){
 		s.tell(func(c *loop.Conn) { c.SetCodec(codec.Fixed{Size: 1}) })
 		messages := 0
 		s.inMessage = func(c *loop.Conn) {
-			time.Sleep(100 * time.Microsecond)
+			testkit.Block(100 * time.Microsecond)
 			if messages++; messages == 4 {
 				_ = c.Ref().Tell(s.do)
 			}
@@ -91,7 +92,7 @@ var situations = map[string]func(s *stage){
 	"its jobs are waited for": func(s *stage) {
 		s.tell(func(c *loop.Conn) {
 			for range 16 {
-				_ = loop.Offload(c, func(context.Context) int { time.Sleep(time.Millisecond); return 0 }, func(*loop.Conn, int) {})
+				_ = loop.Offload(c, func(context.Context) int { testkit.Block(time.Millisecond); return 0 }, func(*loop.Conn, int) {})
 			}
 		})
 		s.p.Send("held")
@@ -144,7 +145,7 @@ var situations = map[string]func(s *stage){
 	},
 	"draining, with a job": func(s *stage) {
 		s.tell(func(c *loop.Conn) {
-			_ = loop.Offload(c, func(context.Context) int { time.Sleep(time.Second); return 0 }, func(*loop.Conn, int) {})
+			_ = loop.Offload(c, func(context.Context) int { testkit.Block(time.Second); return 0 }, func(*loop.Conn, int) {})
 		})
 		s.drains = true
 		s.srv.Shutdown()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -76,7 +77,7 @@ func TestLateHookPutsOffTheNext(t *testing.T) {
 		j = newJournal()
 		srv.Open()
 		resume := srv.Stall(0)
-		time.Sleep(19 * time.Second)
+		wait(19 * time.Second)
 		resume()
 		wait(21 * time.Second)
 		j.expect(t, "19s read 1", "29s read 2", "39s read 3")
@@ -92,7 +93,7 @@ func TestLateByManyPeriodsIsNoBurst(t *testing.T) {
 		j = newJournal()
 		srv.Open()
 		resume := srv.Stall(0)
-		time.Sleep(100 * time.Second)
+		wait(100 * time.Second)
 		resume()
 		wait(2500 * time.Millisecond)
 		j.expect(t, "1m40s read 1", "1m41s read 2", "1m42s read 3")
@@ -113,9 +114,9 @@ func TestBytesInTheSocketPreventEviction(t *testing.T) {
 		j = newJournal()
 		speaks, mute := srv.Open(), srv.Open()
 		resume := srv.Stall(0)
-		time.Sleep(time.Second)
+		wait(time.Second)
 		speaks.Send("x")
-		time.Sleep(9 * time.Second)
+		wait(9 * time.Second)
 		resume()
 		if speaks.Ended() {
 			t.Errorf("evicted with bytes in the socket: %v", speaks.Reason())
@@ -135,10 +136,10 @@ func TestBytesBehindTheTimersTurn(t *testing.T) {
 		p := srv.Open()
 		srv.Do(0, func(l *loop.Loop) { // keeps the loop busy within a turn, just before the wheel's part of it
 			_ = l.Post(func() {
-				time.Sleep(10 * time.Second)
+				testkit.Block(10 * time.Second)
 			})
 		})
-		time.Sleep(time.Second)
+		wait(time.Second)
 		p.Write([]byte("x"))
 		wait(10 * time.Second)
 		if p.Ended() {
@@ -157,7 +158,7 @@ func TestTheEndInTheSocketCountsBeforeEviction(t *testing.T) {
 		p := srv.Open()
 		resume := srv.Stall(0)
 		p.Close()
-		time.Sleep(time.Minute)
+		wait(time.Minute)
 		resume()
 		if p.Reason() == nil || errors.Is(p.Reason(), loop.ErrIdle) {
 			t.Errorf("ended with %v, want io.EOF", p.Reason())

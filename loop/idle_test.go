@@ -106,7 +106,7 @@ func TestHookAfterTheTimeoutNeverRuns(t *testing.T) {
 		j = newJournal()
 		p := srv.Open()
 		resume := srv.Stall(0)
-		time.Sleep(20 * time.Second) // both are due when the loop comes back
+		wait(20 * time.Second) // both are due when the loop comes back
 		resume()
 		if !errors.Is(p.Reason(), loop.ErrIdle) {
 			t.Errorf("reason %v", p.Reason())

@@ -78,7 +78,7 @@ func TestEveryKeepsEachPeriod(t *testing.T) {
 	for _, tenths := range []time.Duration{10, 15, 20, 100, 10_000} {
 		period := tenths * time.Millisecond / 10
 		bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
-			time.Sleep(333 * time.Microsecond) // not on a tick
+			wait(333 * time.Microsecond) // not on a tick
 			calls := 0
 			var begin time.Time
 			srv.Do(0, func(l *loop.Loop) {

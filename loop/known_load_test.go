@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -31,7 +32,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		talker.Send("0\n", "200ms\n") // from 110 ms to 310 ms, of which a post waits for 150 ms
 		wait(50 * ms)
 		unpolled := srv.Stats().Unpolled // the watchdog's probe has waited for half of that
-		_ = srv.Loops()[0].Post(func() { time.Sleep(5 * ms) })
+		_ = srv.Loops()[0].Post(func() { testkit.Block(5 * ms) })
 		wait(time.Second)
 		deaf.Block(0)
 		srv.Do(0, func(l *loop.Loop) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -125,7 +126,8 @@ func TestLivesInMemory(t *testing.T) {
 	}
 }
 
-// The same on real sockets, with goroutines beside that tell and post.
+// The same on real sockets, with goroutines beside that tell and post. LOOPWHEEL_FAULT_TIME=30s runs
+// it for as long.
 func TestLivesForReal(t *testing.T) {
 	first := testkit.Seed(t, 1)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
@@ -137,7 +139,7 @@ func TestLivesForReal(t *testing.T) {
 		if err := srv.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		end := time.Now().Add(lifeSeconds * ls.second)
+		end := time.Now().Add(rig.FaultTime(t, lifeSeconds*ls.second))
 		var mu sync.Mutex
 		got := make(map[string]string)
 		var clients sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -121,7 +122,7 @@ func TestDrainBehindABacklog(t *testing.T) {
 		var ref loop.Ref
 		tell(srv, p, func(c *loop.Conn) { ref = c.Ref() })
 		for range tells {
-			if err := ref.Tell(func(*loop.Conn) { time.Sleep(each); ran++ }); err != nil {
+			if err := ref.Tell(func(*loop.Conn) { testkit.Block(each); ran++ }); err != nil {
 				t.Fatal(err)
 			}
 		}

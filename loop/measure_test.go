@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -43,7 +44,7 @@ type dawdler struct{ script }
 
 func (dawdler) OnMessage(_ *loop.Conn, msg []byte) error {
 	d, err := time.ParseDuration(string(msg))
-	time.Sleep(d)
+	testkit.Block(d)
 	return err
 }
 
@@ -85,7 +86,7 @@ func TestSlowTurnsAreTheLongest(t *testing.T) {
 	bubble(t, &loop.Server{Accept: silent}, func(t *testing.T, srv *looptest.Server) {
 		for i := range 30 {
 			d := time.Duration(i*7%30+2) * time.Millisecond
-			srv.Do(0, func(*loop.Loop) { time.Sleep(d) })
+			srv.Do(0, func(*loop.Loop) { testkit.Block(d) })
 		}
 		slow := srv.Stats().Loops[0].SlowTurns
 		if len(slow) != 8 {

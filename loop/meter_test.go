@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -60,7 +61,7 @@ func (b *logBuffer) lines(t *testing.T) (lines []logLine) {
 // sleeper is a handler that blocks for as long as the message says.
 func sleeper(_ *loop.Conn, msg []byte) error {
 	d, err := time.ParseDuration(string(msg))
-	time.Sleep(d)
+	testkit.Block(d)
 	return err
 }
 
@@ -79,13 +80,13 @@ func TestBlockedLoopIsReported(t *testing.T) {
 		srv, log := startSleeper(t, 2)
 		srv.Open()
 		p := srv.Open()
-		time.Sleep(time.Hour)
+		wait(time.Hour)
 		p.Send("1s\n")
-		time.Sleep(99 * time.Millisecond)
+		wait(99 * time.Millisecond)
 		if lines := log.lines(t); len(lines) > 0 || srv.Stats().Blocked > 0 {
 			t.Fatalf("reported early: %v", lines)
 		}
-		time.Sleep(27 * time.Millisecond)
+		wait(27 * time.Millisecond)
 		lines := log.lines(t)
 		if len(lines) != 1 || lines[0].Loop != 1 || !strings.Contains(lines[0].Stack, "loop_test.sleeper") || lines[0].For < 100 ||
 			lines[0].Conn != 2 || lines[0].Work != "message" {
@@ -95,7 +96,7 @@ func TestBlockedLoopIsReported(t *testing.T) {
 		if st.Blocked != 1 || st.Loops[1].Blocked != 1 || st.Loops[1].Turn != 126*time.Millisecond || st.Loops[1].Busy != st.Turn {
 			t.Errorf("while it blocks: %+v", st)
 		}
-		time.Sleep(time.Second)
+		wait(time.Second)
 		lines = log.lines(t)
 		if len(lines) != 1 || lines[0].Loop != 1 || lines[0].Took != 1000 || lines[0].Stack != "" || lines[0].Conn != 2 {
 			t.Errorf("when it is over the log has %v", lines)
@@ -103,7 +104,7 @@ func TestBlockedLoopIsReported(t *testing.T) {
 		if st := srv.Stats(); st.Blocked != 1 || st.MaxTurn != time.Second || st.Loops[1].Busy != time.Second || st.Loops[0].MaxTurn != 0 {
 			t.Errorf("when it is over: %+v", st)
 		}
-		time.Sleep(time.Minute)
+		wait(time.Minute)
 		if st := srv.Stats(); st.Turn != 0 || st.MaxTurn != time.Second {
 			t.Errorf("a minute later the longest turn was %v, ever %v", st.Turn, st.MaxTurn)
 		}
@@ -120,7 +121,7 @@ func TestTurnAfterTurnIsNotBlocked(t *testing.T) {
 		q.Send("99ms\n")
 		resume()
 		p.Send("99ms\n")
-		time.Sleep(time.Second)
+		wait(time.Second)
 		if lines := log.lines(t); len(lines) > 0 || srv.Stats().Blocked > 0 {
 			t.Errorf("reported: %v", lines)
 		}
@@ -137,7 +138,7 @@ func TestReportsAreBounded(t *testing.T) {
 		p := srv.Open()
 		for range 7 {
 			p.Send("200ms\n")
-			time.Sleep(300 * time.Millisecond)
+			wait(300 * time.Millisecond)
 		}
 		lines := log.lines(t)
 		if len(lines) != 4 || lines[0].Unreported != 0 || lines[2].Unreported != 3 {
@@ -153,7 +154,7 @@ func TestReportsAreBounded(t *testing.T) {
 func TestBlockedDrainIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, log := startSleeper(t, 1)
-		if err := srv.Loops()[0].Post(func() { time.Sleep(time.Second) }); err != nil {
+		if err := srv.Loops()[0].Post(func() { testkit.Block(time.Second) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := srv.Stop(); err != nil {
@@ -169,14 +170,14 @@ func TestLagOfTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, _ := startSleeper(t, 1)
 		p := srv.Open()
-		time.Sleep(time.Hour)
+		wait(time.Hour)
 		srv.Do(0, func(l *loop.Loop) { l.AfterFunc(10*time.Millisecond, func() {}) })
 		p.Send("50ms\n")
-		time.Sleep(time.Second)
+		wait(time.Second)
 		if st := srv.Stats(); st.Lag != 40*time.Millisecond || st.MaxLag != st.Lag || st.Loops[0].Lag != st.Lag {
 			t.Errorf("a timer that was 40 ms late: %v, ever %v", st.Lag, st.MaxLag)
 		}
-		time.Sleep(2 * time.Minute)
+		wait(2 * time.Minute)
 		if st := srv.Stats(); st.Lag != 0 || st.MaxLag != 40*time.Millisecond {
 			t.Errorf("two minutes later: %v, ever %v", st.Lag, st.MaxLag)
 		}
@@ -189,12 +190,12 @@ func TestLagOfPost(t *testing.T) {
 		p := srv.Open()
 		p.Send("50ms\n")
 		for range 3 {
-			time.Sleep(10 * time.Millisecond)
+			wait(10 * time.Millisecond)
 			if err := srv.Loops()[0].Post(func() {}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Second)
+		wait(time.Second)
 		if lag := srv.Stats().MaxLag; lag != 40*time.Millisecond {
 			t.Errorf("a post that waited 40 ms: %v", lag)
 		}
@@ -207,12 +208,12 @@ func TestLagOfStorms(t *testing.T) {
 	storms := map[string]func(l *loop.Loop){
 		"timers": func(l *loop.Loop) {
 			for range 300 {
-				l.AfterFunc(time.Millisecond, func() { time.Sleep(time.Millisecond) })
+				l.AfterFunc(time.Millisecond, func() { testkit.Block(time.Millisecond) })
 			}
 		},
 		"posts": func(l *loop.Loop) {
 			for range 300 {
-				_ = l.Post(func() { time.Sleep(time.Millisecond) })
+				_ = l.Post(func() { testkit.Block(time.Millisecond) })
 			}
 		},
 	}
@@ -220,7 +221,7 @@ func TestLagOfStorms(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv, _ := startSleeper(t, 1)
 			srv.Do(0, storm)
-			time.Sleep(time.Minute)
+			wait(time.Minute)
 			if lag := srv.Stats().MaxLag; lag < 256*time.Millisecond || lag > 300*time.Millisecond {
 				t.Errorf("the last 44 of 300 %s waited for 256 to 300 ms: lag %v", name, lag)
 			}
@@ -237,14 +238,13 @@ func TestNoLagOfShortenedTimeout(t *testing.T) {
 			Accept:      func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
 		})
 		p := srv.Open()
-		time.Sleep(time.Hour)
+		wait(time.Hour)
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {
 				c.SetIdleTimeout(time.Second)
 			}
 		})
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		wait(time.Millisecond)
 		if lag := srv.Stats().MaxLag; lag > time.Millisecond || !p.Ended() {
 			t.Errorf("lag %v, evicted %v", lag, p.Ended())
 		}

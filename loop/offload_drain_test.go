@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -73,7 +74,7 @@ func TestDrainTimeoutCutsJobs(t *testing.T) {
 				p := srv.Open()
 				tell(srv, p, func(c *loop.Conn) {
 					_ = loop.Offload(c, func(ctx context.Context) string {
-						time.Sleep(test.deaf)
+						testkit.Block(test.deaf)
 						<-ctx.Done()
 						return ""
 					}, answer)
@@ -90,7 +91,7 @@ func TestDrainTimeoutCutsJobs(t *testing.T) {
 				if lines := log.lines(t); len(lines) != test.left {
 					t.Errorf("the log has %v", lines)
 				}
-				time.Sleep(2 * time.Hour)
+				wait(2 * time.Hour)
 			})
 		})
 	}

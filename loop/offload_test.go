@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -192,7 +193,7 @@ func TestOffloadThenAfterClose(t *testing.T) {
 		ran := false
 		tell(srv, p, func(c *loop.Conn) {
 			_ = loop.Offload(c, takes(time.Second, ""), func(*loop.Conn, string) { ran = true })
-			_ = c.Loop().AfterFunc(999*time.Millisecond, func() { time.Sleep(time.Second); c.Close() })
+			_ = c.Loop().AfterFunc(999*time.Millisecond, func() { testkit.Block(time.Second); c.Close() })
 		})
 		wait(time.Minute)
 		if ran || !p.Ended() {

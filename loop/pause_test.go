@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -62,7 +63,7 @@ func TestFrameTimeoutAndPauses(t *testing.T) {
 func TestFrameTimeoutWhileWorksAreDone(t *testing.T) {
 	srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
-			return loop.Offload(c, func(context.Context) string { time.Sleep(10 * time.Second); return "done" },
+			return loop.Offload(c, func(context.Context) string { testkit.Block(10 * time.Second); return "done" },
 				func(c *loop.Conn, v string) { _ = c.Send([]byte(v)) })
 		})
 	}}
@@ -108,7 +109,7 @@ func TestHeldInputIsNoSilence(t *testing.T) {
 		c.AfterFunc(10*time.Second, c.ResumeRead)
 	}
 	work := func(c *loop.Conn) {
-		_ = loop.Offload(c, func(context.Context) int { time.Sleep(3 * time.Second); return 0 }, func(*loop.Conn, int) {})
+		_ = loop.Offload(c, func(context.Context) int { testkit.Block(3 * time.Second); return 0 }, func(*loop.Conn, int) {})
 	}
 	for name, hold := range map[string]func(c *loop.Conn){"paused": pause, "many jobs": work} {
 		for _, ended := range []bool{false, true} {

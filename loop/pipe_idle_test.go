@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -58,7 +59,7 @@ func TestPipeIdleWriteInALongTurn(t *testing.T) {
 		j.began = time.Now()
 		p.Send("x")
 		_ = srv.Loops()[0].Post(func() {
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			a.ResumeRead()
 		})
 		srv.Sleep(3500 * time.Millisecond)

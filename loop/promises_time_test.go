@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -46,7 +47,7 @@ func TestIdleHooksInALongTurn(t *testing.T) {
 			j.began = time.Now()
 			p := srv.Open()
 			tell(srv, p, func(c *loop.Conn) {
-				time.Sleep(time.Second)
+				testkit.Block(time.Second)
 				_ = c.Send([]byte("x"))
 			})
 			srv.Sleep(2500 * time.Millisecond)

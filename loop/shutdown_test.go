@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -16,7 +17,7 @@ import (
 func TestShutdownWaitsForJobs(t *testing.T) {
 	var ended atomic.Bool
 	srv := &loop.Server{DrainTimeout: time.Second, Accept: with(func(c *loop.Conn) {
-		_ = loop.Offload(c, func(context.Context) int { time.Sleep(time.Minute); ended.Store(true); return 0 }, func(*loop.Conn, int) {})
+		_ = loop.Offload(c, func(context.Context) int { testkit.Block(time.Minute); ended.Store(true); return 0 }, func(*loop.Conn, int) {})
 	})}
 	synctest.Test(t, func(t *testing.T) {
 		s := looptest.Start(t, srv)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -144,7 +145,7 @@ func TestIdleWriteAfterALongTurn(t *testing.T) {
 		j = newJournal()
 		tell(srv, p, func(c *loop.Conn) {
 			c.Send([]byte("x"))
-			time.Sleep(5 * time.Second)
+			testkit.Block(5 * time.Second)
 		})
 		wait(10*time.Second - 1)
 		j.expect(t)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -52,7 +53,7 @@ func TestDrainFlushes(t *testing.T) {
 		p.Block(3)
 		send(srv, p, 10)
 		go func() {
-			time.Sleep(50 * time.Second)
+			testkit.Block(50 * time.Second)
 			p.Unblock()
 		}()
 		if err := srv.Stop(); err != nil || len(p.Received()) != 10 || p.WasReset() {
@@ -113,7 +114,7 @@ func TestLateDrainCutsNobody(t *testing.T) {
 		}
 		resume := srv.Stall(0)
 		srv.Shutdown()
-		time.Sleep(2 * time.Second)
+		wait(2 * time.Second)
 		resume()
 		if err := srv.Stop(); err != nil {
 			t.Error(err)
@@ -230,7 +231,7 @@ func TestOnStopIsLast(t *testing.T) {
 		q.Block(0)
 		send(s, q, 1)
 		go func() {
-			time.Sleep(time.Minute)
+			testkit.Block(time.Minute)
 			q.Unblock()
 		}()
 		if err := s.Stop(); err != nil {

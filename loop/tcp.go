@@ -23,7 +23,10 @@ type TCPOptions struct {
 	NoKeepAlive bool
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT). 0 means the system's time, on Linux about 15 minutes.
+	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output waits:
+	// its window is closed then. To find only peers that have vanished, use KeepAlive; to end those
+	// that do not read after a time of your own, an OnIdle hook with WriteStalled. 0 means the
+	// system's time, on Linux about 15 minutes.
 	UserTimeout time.Duration
 
 	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
@@ -47,7 +50,8 @@ type TCPOptions struct {
 
 	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
 	// is: for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes
-	// after these, and holds for unix sockets, too. nil: nothing is to be set.
+	// after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER with a
+	// time is taken off again: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -72,7 +76,10 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 		if err := own.Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
-		return o.Control(network, address, c)
+		if err := o.Control(network, address, c); err != nil {
+			return err
+		}
+		return sockets.NoLinger(c)
 	}}
 }
 

@@ -100,7 +100,7 @@ func (m *tickModel) run(r *rand.Rand) {
 		setters.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for range 100 {
-				time.Sleep(randomDelay(r) / 4)
+				testkit.Block(randomDelay(r) / 4)
 				own := rand.New(rand.NewPCG(r.Uint64(), 0))
 				if err := l.Post(func() { m.add(l, own, 3) }); err != nil {
 					m.t.Error(err)
@@ -109,8 +109,7 @@ func (m *tickModel) run(r *rand.Rand) {
 		})
 	}
 	setters.Wait()
-	time.Sleep(time.Hour) // longer than any delay
-	synctest.Wait()
+	wait(time.Hour) // longer than any delay
 	if m.set.Load() != m.fired.Load() || m.early.Load() != 0 || m.late.Load() != 0 {
 		m.t.Errorf("%d set, %d fired, %d early, %d late", m.set.Load(), m.fired.Load(), m.early.Load(), m.late.Load())
 	}

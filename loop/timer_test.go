@@ -69,7 +69,7 @@ func TestTimersFireExactlyAndInOrder(t *testing.T) {
 
 func TestTimerIsNeverEarly(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
-		time.Sleep(333 * time.Microsecond) // not on a tick
+		wait(333 * time.Microsecond) // not on a tick
 		for d := time.Duration(1); d < 40*time.Millisecond; d = d*3/2 + 1 {
 			var began time.Time
 			var took time.Duration
@@ -93,7 +93,7 @@ func TestEverySkipsWhatAStallMissed(t *testing.T) {
 		srv.Do(0, func(l *loop.Loop) { timer = l.Every(10*time.Millisecond, func() { j.at("every") }) })
 		wait(25 * time.Millisecond)
 		resume := srv.Stall(0)
-		time.Sleep(52 * time.Millisecond) // to 77 ms
+		wait(52 * time.Millisecond) // to 77 ms
 		resume()
 		wait(20 * time.Millisecond)
 		j.expect(t, "10ms every", "20ms every", "77ms every", "80ms every", "90ms every")

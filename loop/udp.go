@@ -12,6 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // This file is UDP: a loop's socket of an address, with a session for each peer, and sessions that
@@ -107,7 +108,9 @@ func (p *packetPort) close() {
 // Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
 func (p *packetPort) Failed(err error) {
 	p.loop.enter()
-	if p.only != nil {
+	if p.only != nil && sockets.IsPassing(err) { // about a datagram that was sent
+		p.loop.count.add(numLost, 1)
+	} else if p.only != nil {
 		p.only.c.beginClose(os.NewSyscallError("read", errors.Unwrap(err)))
 	} else if more, ok := p.loop.server.badInput.Pass(time.Now()); ok {
 		p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", more).Msg("cannot receive")
@@ -264,7 +267,7 @@ func (c *Conn) notSent(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):
 		return ErrDatagramTooLong
-	case errors.Is(err, syscall.EAGAIN):
+	case sockets.IsPassing(err):
 		c.loop.count.add(numLost, 1)
 		return nil // as if it had been lost on the way
 	case c.isDialed():

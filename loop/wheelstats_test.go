@@ -19,7 +19,7 @@ func TestWheelStats(t *testing.T) {
 				t.Errorf("%+v, want two timers, one on the lowest level", s)
 			}
 		})
-		time.Sleep(time.Second)
+		wait(time.Second)
 		srv.Do(0, func(l *loop.Loop) {
 			if s := l.WheelStats(); s.Pending != 1 || s.Levels[0] != 0 || s.Fired != 1 {
 				t.Errorf("%+v, want one timer, and one that has fired", s)

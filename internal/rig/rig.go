@@ -194,6 +194,23 @@ func Goroutines() (stacks string) {
 	}
 }
 
+// FaultTimeEnv is how long the tests run that run for as long as they are allowed to.
+const FaultTimeEnv = "LOOPWHEEL_FAULT_TIME"
+
+// FaultTime returns what the variable says, or else.
+func FaultTime(t *testing.T, otherwise time.Duration) time.Duration {
+	t.Helper()
+	s := os.Getenv(FaultTimeEnv)
+	if s == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatalf("%s: %v", FaultTimeEnv, err)
+	}
+	return d
+}
+
 // GoroutineID returns the number of the calling goroutine.
 func GoroutineID() int {
 	var buf [40]byte

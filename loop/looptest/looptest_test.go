@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -44,15 +45,13 @@ func TestEvictionInVirtualTime(t *testing.T) {
 		srv := echoServer()
 		srv.IdleTimeout = time.Hour
 		p := looptest.Start(t, srv).Open()
-		time.Sleep(30 * time.Minute)
+		testkit.Pass(30 * time.Minute)
 		p.Send("x")
-		time.Sleep(time.Hour - time.Nanosecond)
-		synctest.Wait()
+		testkit.Pass(time.Hour - time.Nanosecond)
 		if p.Ended() {
 			t.Fatal("evicted early")
 		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		testkit.Pass(time.Millisecond)
 		if !errors.Is(p.Reason(), loop.ErrIdle) || !p.Closed() {
 			t.Fatalf("reason %v, closed %v", p.Reason(), p.Closed())
 		}

@@ -19,6 +19,7 @@ type memory struct {
 	taskloop.Loops
 	blind atomic.Bool
 	peers atomic.Int64
+	open  sync.Map // of *socket
 
 	mu        sync.Mutex
 	listeners []*memListener
@@ -113,6 +114,10 @@ func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 // Stop implements engine.Engine.
 func (m *memory) Stop() error {
 	m.End()
+	m.open.Range(func(s, _ any) bool {
+		s.(*socket).refused()
+		return true
+	})
 	return nil
 }
 

@@ -195,6 +195,7 @@ func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.hard = true, hard
+	s.memory.open.Delete(s)
 	s.tell()
 }
 
@@ -242,6 +243,7 @@ func (s *socket) open(sink engine.Sink) {
 	}
 	s.mu.Lock()
 	s.opened = true
+	s.memory.open.Store(s, nil)
 	s.signal()
 	s.mu.Unlock()
 }
@@ -287,7 +289,9 @@ func (s *socket) deliver() {
 	s.mu.Unlock()
 	s.sink.Closed(s.end)
 	s.mu.Lock()
-	s.closed = s.closed || !s.lingers
+	if s.closed = s.closed || !s.lingers; s.closed {
+		s.memory.open.Delete(s)
+	}
 	s.tell()
 	s.mu.Unlock()
 }

@@ -91,21 +91,28 @@ type UDPPeer struct {
 // own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
-	n := &s.memory.datagrams
-	addr := s.Addrs()[i]
+	peer := s.memory.datagrams.newPeer(s.Addrs()[i])
+	if peer == nil {
+		s.t.Fatalf("looptest: %v is not a UDP address", s.Addrs()[i])
+	}
+	peer.srv = s
+	return peer
+}
+
+// newPeer makes a peer of an address, or returns nil if that is not of UDP.
+func (n *datagrams) newPeer(addr net.Addr) *UDPPeer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.ports {
 		if p.addr == addr {
 			n.next++
 			k := len(n.peers) + 1
-			peer := &UDPPeer{srv: s, port: p, addr: netip.AddrPortFrom(
+			peer := &UDPPeer{port: p, addr: netip.AddrPortFrom(
 				netip.AddrFrom4([4]byte{10, byte(k >> 16), byte(k >> 8), byte(k)}), 1024+n.next)}
 			n.peers[peer.addr] = peer
 			return peer
 		}
 	}
-	s.t.Fatalf("looptest: %v is not a UDP address", addr)
 	return nil
 }
 
@@ -173,8 +180,7 @@ func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, ad
 
 // arrive brings a datagram to the loop of its peer.
 func (p *memPort) arrive(msg string, from netip.AddrPort) {
-	b := from.Addr().As4()
-	p.loops[(int(b[3])+int(from.Port()))%len(p.loops)].arrive(engine.Datagram{Data: []byte(msg), Peer: from})
+	p.loops[int(from.Port())%len(p.loops)].arrive(engine.Datagram{Data: []byte(msg), Peer: from})
 }
 
 // memPackets implements engine.Packets.

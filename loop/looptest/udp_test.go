@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -59,7 +60,7 @@ func TestUDPSessionsIdleOutInOrder(t *testing.T) {
 		s := looptest.Start(t, srv)
 		for range n {
 			s.OpenUDP(0).Send("hi")
-			time.Sleep(2 * time.Millisecond)
+			testkit.Pass(2 * time.Millisecond)
 		}
 		s.Sleep(time.Minute)
 		if len(ended) != n || !slices.IsSorted(ended) {

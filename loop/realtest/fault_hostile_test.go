@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -233,7 +234,7 @@ func (a *attacker) flood(net.Conn) {
 // that gives all it can back to the system. Before means after a few seconds of the same, as the
 // first use of buffers counts for nothing.
 func TestFaultHostileClients(t *testing.T) {
-	needSlow(t, "hostile clients for as long as "+faultTimeEnv+" says, or 20 s")
+	needSlow(t, "hostile clients for as long as "+rig.FaultTimeEnv+" says, or 20 s")
 	needLinux(t)
 	server := startPuppet(t, "hostile")
 	server.address()

@@ -3,12 +3,9 @@ package realtest_test
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,53 +99,6 @@ func sendsAll(t *testing.T, c net.Conn, stream []byte) {
 	}
 }
 
-// A connection that ends while its reading is paused ends at once: by Close, by the drain, by its
-// peer's reset once it is resumed.
-func TestEndsWhilePaused(t *testing.T) {
-	needPlain(t, "it is about the socket")
-	for name, c := range map[string]struct {
-		end  func(c *loop.Conn, peer *net.TCPConn)
-		want error
-	}{
-		"close":  {func(c *loop.Conn, _ *net.TCPConn) { c.Close() }, nil},
-		"reason": {func(c *loop.Conn, _ *net.TCPConn) { c.CloseWithError(errOwn) }, errOwn},
-		"reset": {func(c *loop.Conn, peer *net.TCPConn) {
-			_ = peer.SetLinger(0)
-			_ = peer.Close()
-			c.AfterFunc(10*time.Millisecond, c.ResumeRead)
-		}, syscall.ECONNRESET},
-		"resume and close": {func(c *loop.Conn, _ *net.TCPConn) { c.ResumeRead(); c.CloseWithError(errOwn) }, errOwn},
-	} {
-		t.Run(name, func(t *testing.T) {
-			refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
-			srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
-				n := 0
-				return script{
-					Message: func(c *loop.Conn, _ []byte) error {
-						if n++; n == 1 {
-							c.PauseRead()
-							refs <- c.Ref()
-						}
-						return nil
-					},
-					Close: func(_ *loop.Conn, err error) { reasons <- err },
-				}
-			}}
-			peer := dial(t, start(t, srv)).(*net.TCPConn)
-			_, _ = peer.Write([]byte("x"))
-			ref := <-refs
-			_, _ = peer.Write(make([]byte, 100_000)) // so that the socket is paused indeed
-			looksAround(ref)
-			if err := ref.Tell(func(conn *loop.Conn) { c.end(conn, peer) }); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-reasons; !errors.Is(err, c.want) {
-				t.Errorf("reason %v, want %v", err, c.want)
-			}
-		})
-	}
-}
-
 // looksAround waits until the loop has looked at its sockets a few times.
 func looksAround(ref loop.Ref) {
 	for range 20 {
@@ -211,42 +161,5 @@ func peerGoes(t *testing.T, answer func(c *loop.Conn)) {
 	_ = ref.Tell((*loop.Conn).ResumeRead)
 	if err := <-reasons; got != size+1 || err != io.EOF {
 		t.Errorf("got %d bytes, want %d; %v", got, size+1, err)
-	}
-}
-
-// That a peer resets its connection is noticed though nothing is read from it.
-func TestResetWhilePaused(t *testing.T) {
-	needPlain(t, "it is about the socket")
-	if runtime.GOOS != "linux" {
-		t.Skip("it is noticed on Linux only; see Conn.PauseRead")
-	}
-	for name, send := range map[string]int{"silent": 0, "with output that waits": 16 << 20} {
-		t.Run(name, func(t *testing.T) {
-			refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
-			srv := &loop.Server{MaxOutbound: 32 << 20, Accept: func(*loop.Conn) loop.Handler {
-				return script{
-					Message: func(c *loop.Conn, _ []byte) error {
-						c.PauseRead()
-						refs <- c.Ref()
-						return c.Send(make([]byte, send))
-					},
-					Close: func(_ *loop.Conn, err error) { reasons <- err },
-				}
-			}}
-			peer := dial(t, start(t, srv)).(*net.TCPConn)
-			_, _ = peer.Write([]byte("x"))
-			ref := <-refs
-			_, _ = peer.Write([]byte("the socket is paused when this has come"))
-			looksAround(ref)
-			_ = peer.SetLinger(0)
-			_ = peer.Close()
-			if err := <-reasons; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-				t.Errorf("reason %v", err)
-			}
-			turnsEnd(t, srv)
-			if n := srv.Stats().Conns; n != 0 {
-				t.Errorf("%d connections are left", n)
-			}
-		})
 	}
 }

@@ -27,23 +27,6 @@ import (
 // says. Servers or clients are processes of their own where their memory, descriptors or end are
 // what is tested.
 
-// faultTimeEnv is how long the tests run that run for as long as they are allowed to.
-const faultTimeEnv = "LOOPWHEEL_FAULT_TIME"
-
-// faultTime returns what the variable says, or else.
-func faultTime(t *testing.T, otherwise time.Duration) time.Duration {
-	t.Helper()
-	s := os.Getenv(faultTimeEnv)
-	if s == "" {
-		return otherwise
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatalf("%s: %v", faultTimeEnv, err)
-	}
-	return d
-}
-
 // needLinux skips a test that looks into /proc.
 func needLinux(t *testing.T) {
 	t.Helper()

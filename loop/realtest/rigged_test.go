@@ -1,8 +1,6 @@
 package realtest_test
 
 import (
-	"errors"
-
 	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -24,9 +22,7 @@ var (
 	needSlow      = testkit.NeedSlow
 	needPlain     = rig.NeedPlain
 	goroutineID   = rig.GoroutineID
+	faultTime     = rig.FaultTime
 	bubble        = rig.Bubble
-	wait          = testkit.Pass
 	ourGoroutines = rig.Goroutines
 )
-
-var errOwn = errors.New("a reason of my own")

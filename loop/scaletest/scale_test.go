@@ -18,6 +18,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -185,7 +186,7 @@ func run(t *testing.T, n int, lasts time.Duration) outcome {
 	})
 	before := srv.Stats()
 	for i := range int(lasts / time.Minute) {
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		var all tally
 		onLoop(t, srv, func() { all = w.meter.all })
 		progress("%d connections: minute %d of %v, %v of CPU per connection and minute, %v", n, i+1, lasts, all.busy/time.Duration(n*(i+1)), all)
@@ -226,10 +227,9 @@ func open(w *world) {
 			w.comes <- &w.clients[sent]
 			sent++
 		}
-		time.Sleep(time.Millisecond)
+		testkit.Pass(time.Millisecond)
 	}
-	time.Sleep(2 * heartbeat) // all were pinged, and the server has what it needs for that
-	synctest.Wait()
+	testkit.Pass(2 * heartbeat) // all were pinged, and the server has what it needs for that
 }
 
 // check compares what the server has counted with what the clients have seen.

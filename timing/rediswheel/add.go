@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -34,12 +35,13 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 // addAll adds tasks, and returns what became of each. A pipeline has no key twice.
 func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	errs := make([]error, len(tasks))
+	now := sync.OnceValues(func() (time.Time, error) { return q.now(ctx) })
 	for i := 0; i < len(tasks); {
 		var calls []call
 		var places []int // of the tasks
 		keys := make(map[string]bool)
 		for ; i < len(tasks) && len(calls) < pipelined && !keys[tasks[i].Key]; i++ {
-			c, err := q.adding(ctx, &tasks[i])
+			c, err := q.adding(&tasks[i], now)
 			if errs[i] = err; err == nil {
 				calls, places = append(calls, c), append(places, i)
 				keys[tasks[i].Key] = true
@@ -60,8 +62,9 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	return errs
 }
 
-// adding checks a task. The first occurrence of one with Cron is found by Redis' clock.
-func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
+// adding checks a task. The first occurrence of one with Cron is found by Redis' clock, which now
+// returns.
+func (q *Queue) adding(t *Task, now func() (time.Time, error)) (call, error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return call{}, err
 	}
@@ -69,7 +72,7 @@ func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if t.At.IsZero() && t.Delay == 0 {
 		first.Delay = t.Every
 		if t.Cron != "" {
-			now, err := q.now(ctx)
+			now, err := now()
 			if err != nil {
 				return call{}, err
 			}

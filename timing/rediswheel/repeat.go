@@ -8,7 +8,8 @@ import (
 	cron "github.com/netresearch/go-cron"
 )
 
-// cronParser reads five fields, as crontab has them: if both days are restricted, either is enough.
+// cronParser reads five fields, as crontab has them: either day is enough, unless one of its fields
+// begins with an asterisk.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
 // next returns the first occurrence that is after now, given one that was.
@@ -33,12 +34,14 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, wrap(ErrBadTask, "the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
-	var next time.Time
-	if fields, ok := parsed.(*cron.SpecSchedule); ok {
-		next = nextIn(zone, fields, latest(now, occurrence))
-	} else { // @every
-		next = parsed.Next(latest(now, occurrence))
+	fields, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return time.Time{}, wrap(ErrBadTask, "the Cron %q of %q is a period, which is for Task.Every", t.Cron, t.Key)
 	}
+	if f := strings.Fields(t.Cron); len(f) == 5 && (f[2][0] == '*' || f[4][0] == '*') {
+		fields.DowOrDom = false
+	}
+	next := nextIn(zone, fields, latest(now, occurrence))
 	if next.IsZero() {
 		return next, wrap(ErrBadTask, "%q: the Cron %q never comes", t.Key, t.Cron)
 	}

@@ -56,7 +56,7 @@ type Task struct {
 	// which is reported but makes no dead letter. Periods count from the first occurrence and do
 	// not drift.
 	Every   time.Duration `json:",omitzero"` // rounded up to ms; first at Delay or At, or else one Every from now
-	Cron    string        `json:",omitzero"` // "minute hour day month weekday", "@daily" ...; either day will do
+	Cron    string        `json:",omitzero"` // "minute hour day month weekday" as crontab has it, or "@daily" and the like
 	Zone    string        `json:",omitzero"` // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
 	Misfire Misfire       `json:",omitzero"`
 

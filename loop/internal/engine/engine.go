@@ -113,8 +113,9 @@ type Socket interface {
 	// Pending reports whether bytes, or the end of the stream, wait to be read.
 	Pending() bool
 
-	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if
-	// it does not tell. After CloseWrite the end counts as one byte.
+	// Unsent returns how many bytes were written that the peer has not acknowledged, or -1 if the
+	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a kernel
+	// counts its own buffers of a unix socket, but is 0 if and only if all were acknowledged.
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are

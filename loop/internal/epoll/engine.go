@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +80,7 @@ func (e *Engine) Stop() error {
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
-	fd, err := takeOver(nc)
+	fd, err := sockets.TakeOver(nc)
 	if err != nil {
 		go lost(err)
 		return
@@ -91,21 +90,4 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 			lost(err)
 		}
 	}, func() { lost(errors.Join(engine.ErrEnded, unix.Close(fd))) })
-}
-
-// takeOver returns a copy of nc's descriptor, and closes nc.
-func takeOver(nc net.Conn) (fd int, err error) {
-	defer nc.Close()
-	raw, err := nc.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var failed error
-	err = raw.Control(func(n uintptr) {
-		fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	if failed != nil {
-		return -1, fmt.Errorf("fcntl: %w", failed)
-	}
-	return fd, err
 }

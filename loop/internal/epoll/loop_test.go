@@ -3,91 +3,23 @@
 package epoll
 
 import (
-	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+
+	"golang.org/x/sys/unix"
 )
-
-// What other goroutines ask a loop for is done, whether it sleeps or is busy.
-func TestRequestsWakeTheLoop(t *testing.T) {
-	engines(t, 2, func(t *testing.T, r *rig) {
-		var wg sync.WaitGroup
-		var ran [2]int
-		for range 8 {
-			wg.Go(func() {
-				for i := range 500 {
-					r.do(i%2, func() { ran[i%2]++ })
-					done := make(chan struct{})
-					r.loops[i%2].Execute(func() { ran[i%2]++; close(done) })
-					wait(t, done, "a task")
-				}
-			})
-		}
-		wg.Wait()
-		r.do(0, func() {})
-		if ran != [2]int{4000, 4000} {
-			t.Errorf("%v ran, of 4000 on each loop", ran)
-		}
-	})
-}
-
-// One that asks a loop for something just when it is about to wait is heard, though nobody else is
-// going to wake it.
-func TestWhoComesLastIsHeard(t *testing.T) {
-	engines(t, 2, func(t *testing.T, r *rig) {
-		var wg sync.WaitGroup
-		for i, l := range r.loops {
-			wg.Go(func() {
-				for n := range 10_000 {
-					if n%2 == 0 {
-						r.do(i, func() {})
-						continue
-					}
-					done := make(chan struct{})
-					l.Execute(func() { close(done) })
-					wait(t, done, "a task")
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
-// A loop that asks for another turn looks at its sockets before, and does not sleep.
-func TestAgainComesBehindTheSockets(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		sink, peer := r.dialled(t)
-		heard := make(chan struct{})
-		var turn func()
-		turn = func() {
-			if len(sink.heard) != 0 {
-				close(heard)
-				return
-			}
-			r.mu.Lock()
-			r.posts[0] = append(r.posts[0], turn)
-			r.mu.Unlock()
-			r.Again(0)
-		}
-		r.do(0, turn)
-		if _, err := peer.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
-		wait(t, heard, "a loop that asks for turns")
-	})
-}
 
 // To wake a loop that has ended does no harm: its descriptors may be another's by then.
 func TestWakeAfterTheEnd(t *testing.T) {
-	r := newRig(t, 1)
-	e := r.Engine
-	if err := e.Start(1, r.base, r); err != nil {
+	r := enginetest.NewRig(t, config, 1)
+	e := r.Engine.(*Engine)
+	if err := e.Start(1, r.Base, r); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Stop(); err != nil {
@@ -110,15 +42,46 @@ func TestWakeAfterTheEnd(t *testing.T) {
 	e.loops[0].Execute(func() { t.Error("ran") })
 }
 
-// dialled connects loop 0 to a peer.
-func (r *rig) dialled(t *testing.T) (*ear, net.Conn) {
-	t.Helper()
-	addr, accepted := listen(t)
-	sink := newEar()
-	r.connect(addr, sink)
-	peer := wait(t, accepted, "the peer")
-	t.Cleanup(func() { _ = peer.Close() })
-	return sink, peer
+// A loop that is never done with its turns still does what others have it execute.
+func TestTurnsLetOthersIn(t *testing.T) {
+	r, e := start(t)
+	const asked = 80
+	turns, done := 0, make(chan struct{})
+	var busy func()
+	busy = func() {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if turns++; turns == asked {
+			e.loops[0].Execute(func() { close(done) })
+		}
+		r.AskTurn(busy)
+	}
+	r.Do(0, busy)
+	testkit.Receive(t, "a function beside a loop that is never done", done)
+	r.Do(0, func() {
+		if got := turns - asked; got > 20 {
+			t.Errorf("it had to wait for %d turns, want at most 20", got)
+		}
+	})
+}
+
+// A deadline that becomes later does not change when the loop ends its waiting, so that one that
+// messages move on costs nothing.
+func TestDeadlineIsSetOnlyEarlier(t *testing.T) {
+	l := bareLoop(t, nil)
+	for _, step := range []struct{ tick, deadline time.Duration }{
+		{3 * time.Hour, 3 * time.Hour}, {4 * time.Hour, 3 * time.Hour}, {engine.Never, 3 * time.Hour},
+		{time.Hour, time.Hour}, {2 * time.Hour, time.Hour},
+	} {
+		l.tick = step.tick
+		l.rounds(0)
+		if l.deadline != step.deadline {
+			t.Errorf("with a tick in %v it waits for %v, want %v", step.tick, l.deadline, step.deadline)
+		}
+	}
 }
 
 // told is a pollee that does something when it is told of an event.
@@ -130,11 +93,7 @@ func (told) release()        {}
 // An event that was taken together with the one that has ended its socket reaches nobody, not even
 // what has begun to be watched meanwhile.
 func TestEventsOfWhatHasEnded(t *testing.T) {
-	l, err := newLoop(&Engine{host: newRig(t, 1)}, 0, time.Now())
-	defer l.close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := bareLoop(t, nil)
 	var pipes [3][2]*os.File
 	for i := range pipes {
 		in, out, err := os.Pipe()

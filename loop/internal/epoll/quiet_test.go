@@ -3,68 +3,54 @@
 package epoll
 
 import (
-	"net"
+	"io"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
-
-// quiet reports whether the loop comes to rest: whether nothing is reported any more. Looking takes
-// no report away.
-func quiet(r *rig) (rests bool) {
-	for range 200 {
-		if r.do(0, func() { fd := sockets.Descriptor(r.loops[0].fd); rests = fd.Poll() == 0 }); rests {
-			return true
-		}
-	}
-	return false
-}
 
 // A socket that is paused and has ended both ways, which epoll reports for ever, does not keep its
 // loop busy until it is resumed; nor does one that goes on writing after the peer's end.
 func TestEndedSocketsAreQuiet(t *testing.T) {
-	pair := func(t *testing.T, r *rig, e *ear) (engine.Socket, net.Conn) {
-		nc, peer := unixPair(t)
-		var sock engine.Socket
-		if err := r.enroll(nc, func(s engine.Socket) engine.Sink { sock = s; return e }); err != nil {
-			t.Fatal(err)
-		}
-		return sock, peer
-	}
-	engines(t, 1, func(t *testing.T, r *rig) {
-		for name, open := range map[string]func(*testing.T, *rig, *ear) (engine.Socket, net.Conn){"tcp": accept, "unix": pair} {
-			e := newEar()
-			sock, peer := open(t, r, e)
-			r.do(0, func() {
-				if err := sock.Pause(); err != nil {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			r, e := start(t)
+			quiet := func() bool { // looking takes no report away
+				rests := false
+				for range 200 {
+					r.Do(0, func() { fd := sockets.Descriptor(e.loops[0].fd); rests = rests || fd.Poll() == 0 })
+				}
+				return rests
+			}
+			ear, peer := r.Open(network)
+			r.Do(0, func() {
+				if err := ear.Socket.Pause(); err != nil {
 					t.Error(err)
 				}
-				sock.CloseWrite()
+				ear.Socket.CloseWrite()
 			})
-			if _, err := peer.Write([]byte("last words")); err != nil {
+			if _, err := io.WriteString(peer, "last words"); err != nil {
 				t.Fatal(err)
 			}
 			_ = peer.Close()
-			for end := time.Now().Add(patience); sock.(*socket).Poll()&unix.POLLHUP == 0 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
+			sock := ear.Socket.(*socket)
+			testkit.Eventually(t, "it has ended both ways", func() bool { return sock.Poll()&unix.POLLHUP != 0 })
+			if !quiet() {
+				t.Error("a paused socket that has ended is reported again and again")
 			}
-			if !quiet(r) {
-				t.Errorf("%s: a paused socket that has ended is reported again and again", name)
+			r.Do(0, func() { sock.NotifyWritable() })
+			ear.Room(t)
+			if !quiet() {
+				t.Error("one that writes on is reported again and again")
 			}
-			r.do(0, func() { sock.NotifyWritable() })
-			wait(t, e.writable, "writing")
-			if !quiet(r) {
-				t.Errorf("%s: so is one that writes on", name)
+			r.Do(0, sock.Resume)
+			ear.Hears(t, "last words")
+			if err := ear.End(t); err == nil {
+				t.Error("no error at the end")
 			}
-			r.do(0, func() { sock.Resume() })
-			if got := wait(t, e.heard, "what came before the end"); got != "last words" {
-				t.Errorf("%s: heard %q", name, got)
-			}
-			wait(t, e.closed, "the end")
-		}
-	})
+		})
+	}
 }

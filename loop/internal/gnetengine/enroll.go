@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -24,28 +25,67 @@ type ticket struct {
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
+	if nc.RemoteAddr() == nil {
+		l.enrollEnded(nc, open, lost)
+		return
+	}
 	l.enroll(&ticket{conn: nc, lost: lost, open: func(c gnet.Conn) {
 		s := &socket{loop: l, conn: c, Descriptor: sockets.Descriptor(c.Fd())}
 		c.SetContext(s)
-		if sink := open(s); s.sink == nil { // otherwise Divert was called
-			s.sink = sink
-		}
-		if s.sink == nil {
-			s.Close(false)
-		}
+		s.begin(open)
 	}})
+}
+
+// begin gives the socket its sink.
+func (s *socket) begin(open func(engine.Socket) engine.Sink) {
+	if sink := open(s); s.sink == nil { // otherwise Divert was called
+		s.sink = sink
+	}
+	if s.sink == nil {
+		s.Close(false)
+	}
+}
+
+// enrollEnded is Enroll for a connection that was reset, or has ended in both directions, while
+// nobody had it. The system has the peer's address no more, and gnet does not expect that, so what
+// came before the end is read in gnet's place.
+func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	fd, err := sockets.TakeOver(nc)
+	if err != nil {
+		go lost(err)
+		return
+	}
+	t := &ticket{conn: nc, lost: func(err error) { lost(errors.Join(err, unix.Close(fd))) }}
+	if !l.expect(t) {
+		go t.lose(engine.ErrEnded)
+		return
+	}
+	l.Execute(func() {
+		if !l.claim(t) {
+			return
+		}
+		s := &socket{loop: l, Descriptor: sockets.Descriptor(fd)}
+		if s.begin(open); s.sink != nil {
+			s.readRest()
+		}
+	})
+}
+
+// expect notes that a connection is on its way, unless the loop has ended.
+func (l *eventLoop) expect(t *ticket) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tickets == nil {
+		return false
+	}
+	l.tickets[t] = struct{}{}
+	return true
 }
 
 // enroll brings a connection to the loop. gnet waits, in EnrollContext, until OnOpen has run, and
 // for ever if the loop ends before: only a goroutine of its own can call it.
 func (l *eventLoop) enroll(t *ticket) {
-	l.mu.Lock()
-	alive := l.tickets != nil
-	if alive {
-		l.tickets[t] = struct{}{}
-	}
-	l.mu.Unlock()
-	if alive {
+	if l.expect(t) {
 		go l.handOver(t)
 	} else {
 		go t.lose(engine.ErrEnded)

@@ -3,51 +3,14 @@
 package gnetengine
 
 import (
-	"errors"
 	"net"
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
 )
-
-// Who enrolls a connection hears of it once: that it was opened, or that it is lost, also if the
-// loop ends meanwhile.
-func TestEnrollAnswersOnce(t *testing.T) {
-	for range 20 {
-		r := newRig(t, 1)
-		if err := r.Start(1, r.base, r); err != nil {
-			t.Fatal(err)
-		}
-		addr, accepted := listen(t)
-		const conns = 8
-		answers := make(chan error, 2*conns)
-		for range conns {
-			peer, err := net.Dial("tcp", addr.String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer peer.Close()
-			r.Enroll(0, wait(t, accepted, "a connection"), func(engine.Socket) engine.Sink {
-				answers <- nil
-				return newEar()
-			}, func(err error) { answers <- err })
-		}
-		r.Lost(0)
-		for range conns {
-			if err := wait(t, answers, "an answer"); err != nil && !errors.Is(err, engine.ErrEnded) {
-				t.Error(err)
-			}
-		}
-		if n := len(answers); n != 0 {
-			t.Errorf("%d answers too many", n)
-		}
-		if err := r.Stop(); err != nil {
-			t.Error(err)
-		}
-	}
-}
 
 // another is a gnet engine of somebody else's: it counts what it reads.
 type another struct {
@@ -73,19 +36,23 @@ func TestAnotherGnetEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Stop()
-	addr, accepted := listen(t)
+	accepted := make(chan net.Conn, 1)
+	ln := testkit.Serve(t, func(c net.Conn) {
+		accepted <- c
+		<-t.Context().Done()
+	})
 	var loop gnet.EventLoop
 	works := func(when string) {
 		t.Helper()
 		if loop == nil {
-			c, err := client.Dial("tcp", addr.String())
+			c, err := client.Dial("tcp", ln.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			loop = c.EventLoop()
-			wait(t, accepted, when)
+			testkit.Receive(t, when, accepted)
 		}
-		nc, err := net.Dial("tcp", addr.String())
+		nc, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,31 +60,25 @@ func TestAnotherGnetEngine(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
-		if res := wait(t, result, when); res.Err != nil || res.Conn == nil {
-			t.Fatalf("%s: %v", when, res.Err)
+		if res := testkit.Receive(t, when, result); res.Err != nil || res.Conn == nil {
+			t.Fatalf("%s: enrolled %v, %v", when, res.Conn, res.Err)
 		}
-		peer := wait(t, accepted, when)
-		defer peer.Close()
-		if _, err := peer.Write([]byte(when)); err != nil {
+		if _, err := testkit.Receive(t, when, accepted).Write([]byte(when)); err != nil {
 			t.Fatal(err)
 		}
-		if got := wait(t, a.heard, when); got != when {
-			t.Errorf("%s: heard %q", when, got)
+		if got := testkit.Receive(t, when, a.heard); got != when {
+			t.Errorf("heard %q, want %q", got, when)
 		}
 	}
 	works("before")
-	engines(t, 1, func(t *testing.T, r *rig) {
-		addr, accepted := listen(t)
-		if _, err := r.connect(addr, newEar()); err != nil {
+	t.Run("beside", func(t *testing.T) {
+		r := enginetest.Start(t, config, 1)
+		ear, peer := r.Open("tcp")
+		works("beside")
+		if _, err := peer.Write([]byte("ours")); err != nil {
 			t.Fatal(err)
 		}
-		defer wait(t, accepted, "accept").Close()
-		works("beside")
-		r.do(0, func() {})
+		ear.Hears(t, "ours")
 	})
-	r := newRig(t, 1)
-	if err := errors.Join(r.Start(1, r.base, r), r.Stop()); err != nil {
-		t.Fatal(err)
-	}
 	works("after")
 }

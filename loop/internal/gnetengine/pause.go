@@ -48,7 +48,7 @@ func (s *socket) Resume() {
 		return
 	}
 	s.resuming = true
-	nc, err := s.Copy()
+	nc, err := s.CopyAsIs()
 	switch {
 	case err != nil:
 		s.resumeLater(err)

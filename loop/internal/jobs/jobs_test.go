@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func never(t *testing.T) func(any) { return func(v any) { t.Errorf("panicked with %v", v) } }
@@ -111,7 +113,7 @@ func TestStop(t *testing.T) {
 		end := make(chan struct{})
 		_ = a.Put(func(context.Context) { <-end })
 		_ = a.Put(func(context.Context) { t.Error("ran after Stop") })
-		_ = b.Put(func(context.Context) { time.Sleep(time.Second) })
+		_ = b.Put(func(context.Context) { testkit.Block(time.Second) })
 		synctest.Wait()
 		began := time.Now()
 		if n := p.Stop(5 * time.Second); n != 1 || time.Since(began) != 5*time.Second {
@@ -139,11 +141,11 @@ func TestOneAfterAnother(t *testing.T) {
 		var ends []time.Duration
 		for range 3 {
 			_ = q.Put(func(context.Context) {
-				time.Sleep(time.Second)
+				testkit.Block(time.Second)
 				ends = append(ends, time.Since(began))
 			})
 		}
-		time.Sleep(2500 * time.Millisecond)
+		testkit.Pass(2500 * time.Millisecond)
 		n := p.Stop(time.Minute)
 		if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}; n != 0 || !slices.Equal(ends, want) {
 			t.Errorf("the jobs ended at %v, and %d are left", ends, n)

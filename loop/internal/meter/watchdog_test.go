@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
@@ -81,16 +82,16 @@ func TestSleeps(t *testing.T) {
 		}
 		expect(true)
 		for range 3 {
-			time.Sleep(time.Hour)
+			testkit.Pass(time.Hour)
 			begin()
 			expect(false)
 			m.End()
-			time.Sleep(10 * time.Millisecond)
+			testkit.Pass(10 * time.Millisecond)
 			begin()
-			time.Sleep(25 * time.Millisecond)
+			testkit.Pass(25 * time.Millisecond)
 			expect(false)
 			m.End()
-			time.Sleep(25 * time.Millisecond)
+			testkit.Pass(25 * time.Millisecond)
 			expect(true)
 		}
 		d.Stop()

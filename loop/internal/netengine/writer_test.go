@@ -1,11 +1,13 @@
 package netengine
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -42,6 +44,7 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 	w := waker{woken: make(chan struct{}, 1)}
 	s := newSocket(e, e.At(0), conn)
 	s.sink = w
+	longEnough := func() { time.Sleep(2 * time.Millisecond) } // no event: the order of those that wait for a lock
 	for round := range 20 {
 		if n, err := s.Write(make([]byte, maxUnsent)); n != maxUnsent || err != nil {
 			t.Fatal(n, err)
@@ -52,18 +55,14 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 		}
 		s.mu.Lock()
 		conn.goOn <- struct{}{}
-		time.Sleep(2 * time.Millisecond)
+		longEnough()
 		running.Go(func() { s.NotifyWritable() })
-		time.Sleep(2 * time.Millisecond)
+		longEnough()
 		s.mu.Unlock()
 		s.mu.Lock()
-		time.Sleep(time.Millisecond)
+		longEnough()
 		s.mu.Unlock()
-		select {
-		case <-w.woken:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("round %d: the loop was not told of room", round)
-		}
+		testkit.Receive(t, fmt.Sprintf("round %d: the loop is told of room", round), w.woken)
 	}
 	running.Wait()
 	if err := e.Stop(); err != nil {

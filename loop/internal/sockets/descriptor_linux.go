@@ -1,6 +1,7 @@
 package sockets
 
 import (
+	"net"
 	"syscall"
 	"unsafe"
 
@@ -39,4 +40,25 @@ func gone(fd int) bool {
 	const tcpClose = 7 // TCP_CLOSE
 	info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 	return err == nil && info.State == tcpClose
+}
+
+// CopyAsIs is Copy for a socket that stays what it is: package net sets options of TCP sockets that
+// it makes, which are put back.
+func (d *Descriptor) CopyAsIs() (net.Conn, error) {
+	options := [...][2]int{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_NODELAY},
+	}
+	var values [len(options)]int
+	var errs [len(options)]error // not of TCP
+	for i, o := range options {
+		values[i], errs[i] = unix.GetsockoptInt(d.FD(), o[0], o[1])
+	}
+	nc, err := d.Copy()
+	for i, o := range options {
+		if errs[i] == nil && err == nil {
+			_ = unix.SetsockoptInt(d.FD(), o[0], o[1], values[i])
+		}
+	}
+	return nc, err
 }

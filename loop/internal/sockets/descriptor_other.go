@@ -2,7 +2,11 @@
 
 package sockets
 
-import "golang.org/x/sys/unix"
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
 
 // Write implements engine.Socket.
 func (d *Descriptor) Write(p []byte) (int, error) {
@@ -17,3 +21,6 @@ func unsent(int) int { return -1 }
 func (d *Descriptor) Gone() bool { return false }
 
 func gone(int) bool { return false }
+
+// CopyAsIs is Copy: that package net sets some options anew is not undone here.
+func (d *Descriptor) CopyAsIs() (net.Conn, error) { return d.Copy() }

@@ -70,10 +70,18 @@ func Unblock(ln net.Listener) error {
 // then, though the socket does not block. Without a time it resets, and does not wait.
 func UnblockConn(c syscall.Conn) error {
 	return withFD(c, func(fd int) error {
-		l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
-		if err == nil && l.Onoff != 0 && l.Linger > 0 {
-			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-		}
+		NoLingerFD(uintptr(fd))
 		return unix.SetNonblock(fd, true)
 	})
+}
+
+// NoLinger has no close of a socket, or of those that a listener accepts, wait for the peer.
+func NoLinger(c syscall.RawConn) error { return c.Control(NoLingerFD) }
+
+// NoLingerFD is NoLinger for a descriptor.
+func NoLingerFD(fd uintptr) {
+	l, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
+	if err == nil && l.Onoff != 0 && l.Linger > 0 {
+		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	}
 }

@@ -3,6 +3,7 @@ package sockets
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
 
@@ -43,4 +44,19 @@ func control(c net.Conn, f func(fd int)) {
 			_ = raw.Control(func(fd uintptr) { f(int(fd)) })
 		}
 	}
+}
+
+// IsPassing reports whether an error of sending a datagram says something of this moment only: no
+// room, no memory, a firewall's rule, or no route, as while a network changes. The next datagram may
+// get through.
+func IsPassing(err error) bool {
+	for _, passing := range []error{
+		syscall.EAGAIN, syscall.EPERM, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
+		syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.EADDRNOTAVAIL,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
 }

@@ -113,3 +113,20 @@ func (d *Descriptor) Copy() (net.Conn, error) {
 	defer f.Close()
 	return net.FileConn(f)
 }
+
+// TakeOver returns a copy of the descriptor of nc, and closes nc.
+func TakeOver(nc net.Conn) (fd int, err error) {
+	defer nc.Close()
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var failed error
+	err = raw.Control(func(n uintptr) {
+		fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if failed != nil {
+		return -1, os.NewSyscallError("fcntl", failed)
+	}
+	return fd, err
+}

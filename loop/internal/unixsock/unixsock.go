@@ -45,6 +45,9 @@ func Listen(ctx context.Context, lc net.ListenConfig, path string) (net.Listener
 func Adopt(ln *net.UnixListener) net.Listener {
 	ln.SetUnlinkOnClose(false)
 	l := &listener{UnixListener: ln, path: ln.Addr().String()}
+	if whole, err := filepath.Abs(l.path); err == nil { // the program may change its directory
+		l.path = whole
+	}
 	l.file, _ = os.Lstat(l.path)
 	return l
 }
