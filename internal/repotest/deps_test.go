@@ -62,8 +62,9 @@ var floors = map[string][]string{
 		"codec/...", "timing/...", "loop", "loop/handover", "loop/loopmetrics", "handler/...",
 		zerologModule,
 	},
-	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
+	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule},
 	"internal/hostguard":  {},
+	"internal/redistest":  {redisModule, "github.com/alicebob/miniredis/v2"},
 	"internal/rig":        {"loop", "loop/looptest"},
 	"internal/selfsigned": {},
 }
