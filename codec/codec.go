@@ -27,6 +27,10 @@ var (
 	// own errors may be this, too, by a method Is; a server then does not log them as bad input.
 	ErrEnd = errors.New("codec: the protocol's own end")
 
+	// ErrClosed: AppendFrame takes no frame any more, because the conversation ends, as after the
+	// close frame of WebSocket. It says nothing about the frame, which another connection may take.
+	ErrClosed = errors.New("codec: the conversation has ended")
+
 	// ErrConfig: the codec's own fields make no sense. See Validator.
 	ErrConfig = length.ErrConfig
 
@@ -85,12 +89,23 @@ type Resumer interface {
 	DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error)
 }
 
+// Unpacker is implemented by a Stateful codec that may find several frames in bytes that it
+// consumes at once: a compressed block, a frame that carries frames (see Stack).
+type Unpacker interface {
+	// NextFrame returns the next frame in the bytes that Decode has consumed, or nil if there is
+	// none. A caller of Decode that got an advance above 0 calls NextFrame until it returns nil,
+	// before the next Decode; some time may pass in between, so a frame must not be a piece of the
+	// data that Decode got. The frame is valid until the next call of either method. An error is
+	// like one of Decode.
+	NextFrame() (frame []byte, err error)
+}
+
 // Responder is implemented by a codec that has something to say to the peer by itself: the
 // answer to a handshake, a pong.
 type Responder interface {
 	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after
-	// each Decode, also after one that failed, and before the frame that Decode found is delivered.
-	// The bytes are sent as they are, not framed again.
+	// each Decode and each NextFrame, also after one that failed, and before the frame that Decode
+	// found is delivered. The bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
 }
 

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -39,22 +40,24 @@ func TestConfig(t *testing.T) {
 		{Length{Size: 1, Strip: 1000}, "Strip 1000"},   // 256 bytes on the wire at most
 		{Length{Inclusive: true, Size: 1, Adjust: length.MaxSetting, Max: 1000}, "Max 1000"},
 	} {
-		if err := tt.codec.(Validator).Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tt.field) {
-			t.Errorf("%+v: Validate: %v, want one that names %s", tt.codec, err, tt.field)
-		}
-		for _, data := range []string{"", "x", strings.Repeat("\n", 2000)} {
-			if n, frame, err := tt.codec.Decode([]byte(data)); n != 0 || frame != nil || !errors.Is(err, ErrConfig) {
-				t.Errorf("%+v: Decode: %d, %q, %v", tt.codec, n, frame, err)
+		t.Run(fmt.Sprintf("%T%+[1]v", tt.codec), func(t *testing.T) {
+			if err := tt.codec.(Validator).Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tt.field) {
+				t.Errorf("Validate: %v, want one that names %s", err, tt.field)
 			}
-			if dst, err := tt.codec.AppendFrame([]byte("a"), []byte(data)); string(dst) != "a" || !errors.Is(err, ErrConfig) {
-				t.Errorf("%+v: AppendFrame: %q, %v", tt.codec, dst, err)
+			for _, data := range []string{"", "x", strings.Repeat("\n", 2000)} {
+				if n, frame, err := tt.codec.Decode([]byte(data)); n != 0 || frame != nil || !errors.Is(err, ErrConfig) {
+					t.Errorf("Decode: %d, %q, %v; want %v", n, frame, err, ErrConfig)
+				}
+				if dst, err := tt.codec.AppendFrame([]byte("a"), []byte(data)); string(dst) != "a" || !errors.Is(err, ErrConfig) {
+					t.Errorf("AppendFrame: %q, %v; want %v", dst, err, ErrConfig)
+				}
 			}
-		}
-		if s, ok := tt.codec.(Sizer); ok {
-			if n, exact := s.FrameSize(make([]byte, 10)); exact {
-				t.Errorf("%+v: FrameSize: %d", tt.codec, n)
+			if s, ok := tt.codec.(Sizer); ok {
+				if n, exact := s.FrameSize(make([]byte, 10)); exact {
+					t.Errorf("FrameSize: %d, want none", n)
+				}
 			}
-		}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@
 //	Fixed       frames of one size
 //	Length      frames with a length field, anywhere in a header of any shape
 //	Varint      frames after their length as a varint, as Protocol Buffers delimit them
+//	Stack       a codec on a codec: frames inside the frames of another protocol
 //
 // They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
 // goroutine. Those that wait for the end of a frame, all but Raw and Fixed, have a limit on its
@@ -18,7 +19,7 @@
 // around it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which
 // for a length field is when the field is there.
 //
-// # A codec of one's own
+// # Write a codec
 //
 // Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and
 // AppendFrame. The table at Codec says what Decode answers when there is less than a frame, exactly
@@ -30,6 +31,7 @@
 //	answers the peer by itself: pongs, acknowledgements   Responder
 //	knows the length of a frame early, or bounds it       Sizer
 //	sends a message in several frames                     Assembler
+//	finds several frames in bytes it consumes at once     Unpacker
 //	begins with a handshake, or our side speaks first     Opener
 //	has a last word                                       Farewell
 //	has settings that can be wrong                        Validator

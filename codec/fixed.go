@@ -6,14 +6,14 @@ import (
 	"github.com/loopwheel/loopwheel/internal/length"
 )
 
-// Fixed is the codec of frames that are all Size bytes long.
+// Fixed is the codec of frames that are all Size bytes long, which is its only limit.
 //
 //	Fixed{Size: 3}
 //
 //	on the wire     frames
 //	abcdefgh        "abc" "def", and "gh" waits for the rest
 type Fixed struct {
-	// Size is the length of every frame in bytes. It must be set; there is no other limit.
+	// Size is the length of every frame in bytes. It must be set.
 	Size int
 }
 

@@ -39,17 +39,19 @@ func TestLengthWireForms(t *testing.T) {
 		{Length{Size: 2, Adjust: 1, Strip: 3}, "\x00\x05\x00HELLO", "HELLO"},
 		{Length{Size: 1, Strip: 3}, "\x07\x00\x00HELLO", "HELLO"},
 	} {
-		n, frame, err := tt.codec.Decode([]byte(tt.wire + "next"))
-		if n != len(tt.wire) || string(frame) != tt.frame || err != nil {
-			t.Errorf("%+v: Decode(%q) = %d, %q, %v", tt.codec, tt.wire, n, frame, err)
-		}
-		wire, err := tt.codec.AppendFrame(nil, []byte(tt.frame))
-		if string(wire) != tt.wire || err != nil {
-			t.Errorf("%+v: AppendFrame(%q) = %q, %v", tt.codec, tt.frame, wire, err)
-		}
-		if size, ok := tt.codec.FrameSize([]byte(tt.wire)); size != len(tt.wire) || !ok {
-			t.Errorf("%+v: FrameSize(%q) = %d, %t", tt.codec, tt.wire, size, ok)
-		}
+		t.Run(fmt.Sprintf("%+v %q", tt.codec, tt.wire), func(t *testing.T) {
+			n, frame, err := tt.codec.Decode([]byte(tt.wire + "next"))
+			if n != len(tt.wire) || string(frame) != tt.frame || err != nil {
+				t.Errorf("Decode = %d, %q, %v; want %d, %q", n, frame, err, len(tt.wire), tt.frame)
+			}
+			wire, err := tt.codec.AppendFrame(nil, []byte(tt.frame))
+			if string(wire) != tt.wire || err != nil {
+				t.Errorf("AppendFrame(%q) = %q, %v; want %q", tt.frame, wire, err, tt.wire)
+			}
+			if size, ok := tt.codec.FrameSize([]byte(tt.wire)); size != len(tt.wire) || !ok {
+				t.Errorf("FrameSize = %d, %t; want %d, true", size, ok, len(tt.wire))
+			}
+		})
 	}
 }
 
@@ -80,10 +82,12 @@ func TestLengthFieldExtremes(t *testing.T) {
 		{Length{Max: 5, Strip: StripNone}, "\x00\x00\x00\x01x", nil},
 		{Length{Max: 5, Strip: 5}, "\x00\x00\x00\x06abcdef", nil}, // five of the six are delivered
 	} {
-		n, frame, err := tt.codec.Decode([]byte(tt.wire))
-		if !errors.Is(err, tt.want) || tt.want != nil && n != 0 || tt.want == nil && frame == nil {
-			t.Errorf("%+v: Decode(%x) = %d, %q, %v, want %v", tt.codec, tt.wire, n, frame, err, tt.want)
-		}
+		t.Run(fmt.Sprintf("%+v %x", tt.codec, tt.wire), func(t *testing.T) {
+			n, frame, err := tt.codec.Decode([]byte(tt.wire))
+			if !errors.Is(err, tt.want) || tt.want != nil && n != 0 || tt.want == nil && frame == nil {
+				t.Errorf("Decode = %d, %q, %v; want %v", n, frame, err, tt.want)
+			}
+		})
 	}
 }
 
@@ -111,10 +115,12 @@ func TestLengthAppendFrameExtremes(t *testing.T) {
 		{Length{Offset: 2, Strip: 1}, 4, ErrMalformed},
 		{Length{Offset: 2, Strip: 1}, 5, nil},
 	} {
-		dst, err := tt.codec.AppendFrame([]byte("dst"), make([]byte, tt.size))
-		if !errors.Is(err, tt.want) || err != nil && string(dst) != "dst" {
-			t.Errorf("%+v: AppendFrame of %d: %d bytes, %v, want %v", tt.codec, tt.size, len(dst), err, tt.want)
-		}
+		t.Run(fmt.Sprintf("%+v %d", tt.codec, tt.size), func(t *testing.T) {
+			dst, err := tt.codec.AppendFrame([]byte("dst"), make([]byte, tt.size))
+			if !errors.Is(err, tt.want) || err != nil && string(dst) != "dst" {
+				t.Errorf("AppendFrame: %d bytes, %v; want %v", len(dst), err, tt.want)
+			}
+		})
 	}
 }
 

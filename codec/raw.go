@@ -1,8 +1,8 @@
 package codec
 
-// Raw is the codec without framing: a frame is whatever has arrived, in the pieces the network
-// made. Frames are never empty, and boundaries between the frames sent are not kept. Raw has no
-// limit because it never waits for more.
+// Raw is the codec without framing and without a Max, because it never waits for more: a frame is
+// whatever has arrived, in the pieces the network made. Frames are never empty, and boundaries
+// between the frames sent are not kept.
 //
 //	on the wire    frames
 //	h e l l o      "hello", or "he" and "llo", or ...

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -23,12 +24,14 @@ func TestLinesAtTheLimit(t *testing.T) {
 		{"0123456789\rx", 0, ErrTooLong},
 		{"012345678\r\r\n", 12, nil},
 	} {
-		for seen := range tt.data {
-			n, frame, err := Lines{Max: 10}.DecodeFrom([]byte(tt.data), min(seen, 10))
-			if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
-				t.Errorf("DecodeFrom(%q, %d) = %d, %q, %v", tt.data, seen, n, frame, err)
+		t.Run(fmt.Sprintf("%q", tt.data), func(t *testing.T) {
+			for seen := range tt.data {
+				n, frame, err := Lines{Max: 10}.DecodeFrom([]byte(tt.data), min(seen, 10))
+				if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
+					t.Errorf("DecodeFrom(%d) = %d, %q, %v; want %d, %v", seen, n, frame, err, tt.advance, tt.want)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -47,10 +50,12 @@ func TestDelimiterAtTheLimit(t *testing.T) {
 		{"0123456789xy", 0, ErrTooLong},
 		{"0123456789x\r\n", 0, ErrTooLong},
 	} {
-		n, frame, err := c.Decode([]byte(tt.data))
-		if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
-			t.Errorf("Decode(%q) = %d, %q, %v", tt.data, n, frame, err)
-		}
+		t.Run(fmt.Sprintf("%q", tt.data), func(t *testing.T) {
+			n, frame, err := c.Decode([]byte(tt.data))
+			if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
+				t.Errorf("Decode = %d, %q, %v; want %d, %v", n, frame, err, tt.advance, tt.want)
+			}
+		})
 	}
 }
 
@@ -69,13 +74,15 @@ func TestDelimiterAcrossTheEnd(t *testing.T) {
 		{"\r\n", "a\r", nil},
 		{"\r\n", "\n", nil},
 	} {
-		c := Delimiter{Delim: tt.delim}
-		wire, err := c.AppendFrame([]byte("dst"), []byte(tt.frame))
-		if !errors.Is(err, tt.want) || !strings.HasPrefix(string(wire), "dst") {
-			t.Errorf("%q in %q: %q, %v", tt.frame, tt.delim, wire, err)
-		}
-		if n, frame, _ := c.Decode(wire[3:]); err == nil && (n != len(wire)-3 || string(frame) != tt.frame) {
-			t.Errorf("%q in %q became %q", tt.frame, tt.delim, frame)
-		}
+		t.Run(fmt.Sprintf("%q in %q", tt.frame, tt.delim), func(t *testing.T) {
+			c := Delimiter{Delim: tt.delim}
+			wire, err := c.AppendFrame([]byte("dst"), []byte(tt.frame))
+			if !errors.Is(err, tt.want) || !strings.HasPrefix(string(wire), "dst") {
+				t.Errorf("AppendFrame: %q, %v; want %v", wire, err, tt.want)
+			}
+			if n, frame, _ := c.Decode(wire[3:]); err == nil && (n != len(wire)-3 || string(frame) != tt.frame) {
+				t.Errorf("Decode: %q, want %q", frame, tt.frame)
+			}
+		})
 	}
 }

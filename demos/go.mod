@@ -6,14 +6,16 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/gammazero/deque v1.2.1
 	github.com/gobwas/ws v1.4.0
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1
+<<<<<<< HEAD
 	github.com/tidwall/btree v1.8.1
 	golang.org/x/sys v0.48.0
 	golang.org/x/text v0.43.0
+=======
+>>>>>>> main
 )
 
 require (
@@ -40,6 +42,11 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+<<<<<<< HEAD
+=======
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+>>>>>>> main
 	google.golang.org/protobuf v1.36.8 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 )

@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -66,7 +67,7 @@ func TestActorTell(t *testing.T) {
 		for n := range 5 {
 			wantTell(t, a, n, nil)
 		}
-		pass(0)
+		testkit.Pass(0)
 		d.want(t, []int{0, 1, 2, 3, 4})
 		srv.Do(1, func(l *loop.Loop) {
 			if _, _, actors := handler.Tracked(l); actors != 1 {
@@ -77,7 +78,7 @@ func TestActorTell(t *testing.T) {
 		a.Stop()
 		a.StopWithError(io.EOF)
 		wantTell(t, a, 5, handler.ErrStopped)
-		pass(0)
+		testkit.Pass(0)
 		d.want(t, []int{0, 1, 2, 3, 4}, nil)
 		srv.Do(1, func(l *loop.Loop) {
 			if _, _, actors := handler.Tracked(l); actors != 0 {
@@ -94,7 +95,7 @@ func TestActorStopDrops(t *testing.T) {
 		srv := startLines(t, 1, silent)
 		var inside, outside diary
 		a, b := spawn(t, srv.Loops()[0], inside.start), spawn(t, srv.Loops()[0], outside.start)
-		pass(0)
+		testkit.Pass(0)
 		resume := srv.Stall(0)
 		for _, n := range []int{1, -1, 2} {
 			a.Tell(n)
@@ -117,7 +118,7 @@ func TestActorPanic(t *testing.T) {
 			a.Tell(n)
 			b.Tell(n + 10)
 		}
-		pass(0)
+		testkit.Pass(0)
 		if len(d.stopped) != 1 {
 			t.Fatalf("stopped with %v", d.stopped)
 		}
@@ -195,9 +196,9 @@ func TestActorOnStop(t *testing.T) {
 			})
 			return func(int) {}
 		})
-		pass(0)
+		testkit.Pass(0)
 		a.Stop()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		srv.Do(0, func(l *loop.Loop) { inside.OnStop(note("at once")) })
 		if want := []string{"first", "third", "added late", "at once"}; !slices.Equal(order, want) {
 			t.Errorf("order %q, want %q", order, want)
@@ -263,7 +264,7 @@ func TestActorMailboxFull(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 3, Accept: silent})
 		var d diary
 		a := spawn(t, srv.Loops()[0], d.start)
-		pass(0)
+		testkit.Pass(0)
 		resume := srv.Stall(0)
 		for n := range 3 {
 			wantTell(t, a, n, nil)
@@ -273,10 +274,10 @@ func TestActorMailboxFull(t *testing.T) {
 			t.Errorf("Spawn: %v", err)
 		}
 		a.Stop()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		d.want(t, nil)
 		resume()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		d.want(t, nil, nil)
 	})
 }
@@ -296,7 +297,7 @@ func TestActorRefs(t *testing.T) {
 			return func(q question) { q.answer.Tell(2 * q.n) }
 		})
 		doubler.Tell(question{21, asker})
-		pass(0)
+		testkit.Pass(0)
 		d.want(t, []int{42})
 		var none handler.ActorRef[int]
 		none.Stop()
@@ -333,7 +334,7 @@ func TestActorConcurrency(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		pass(0)
+		testkit.Pass(0)
 		for i, n := range next {
 			if n != each {
 				t.Errorf("sender %d: %d messages", i, n)
@@ -354,9 +355,9 @@ func TestActorForgets(t *testing.T) {
 			a.Every(time.Second, func() { d.got[0]++ })
 			return d.start(a)
 		})
-		pass(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		a.Stop()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		srv.Do(0, func(*loop.Loop) {}) // the mailbox forgets its last batch
 		runtime.GC()
 		if state.Value() != nil {
@@ -377,6 +378,6 @@ func TestActorMisuse(t *testing.T) {
 			wantPanic(t, "Every(nil)", func() { a.Every(1, nil) })
 			return func(int) {}
 		})
-		pass(0)
+		testkit.Pass(0)
 	})
 }

@@ -1,7 +1,6 @@
 package handler_test
 
 import (
-	"errors"
 	"io"
 	"runtime"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -39,12 +39,12 @@ func TestActorTimers(t *testing.T) {
 				}
 			}
 		})
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		a.Tell("stop timer")
 		a.Tell("move timer")
-		pass(20 * time.Second)
+		testkit.Pass(20 * time.Second)
 		a.Tell("stop every")
-		pass(20 * time.Second)
+		testkit.Pass(20 * time.Second)
 		if want := []string{"once", "every", "moved", "every"}; !slices.Equal(fired, want) {
 			t.Errorf("fired %q, want %q", fired, want)
 		}
@@ -52,7 +52,7 @@ func TestActorTimers(t *testing.T) {
 			t.Errorf("%d timers pending, want 1", n)
 		}
 		a.Stop()
-		pass(0)
+		testkit.Pass(0)
 		if n := srv.Stats().Timers; n != 0 {
 			t.Errorf("%d timers pending after Stop", n)
 		}
@@ -61,7 +61,7 @@ func TestActorTimers(t *testing.T) {
 				t.Error("a dead timer says that it was pending")
 			}
 		})
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		if len(fired) != 4 {
 			t.Errorf("fired after Stop: %q", fired)
 		}
@@ -86,7 +86,7 @@ func TestStoppedActorTimersAreForgotten(t *testing.T) {
 			}
 		})
 		a.Tell(1000)
-		pass(0)
+		testkit.Pass(0)
 		if grown := heapInUse() - before; grown > 10<<20 {
 			t.Errorf("%d bytes are kept", grown)
 		}
@@ -117,17 +117,17 @@ func TestActorTimerStopped(t *testing.T) {
 			return func(int) {}
 		}
 		spawn(t, srv.Loops()[0], start)
-		pass(time.Hour)
+		testkit.Pass(time.Hour)
 		if fired != 1 {
 			t.Errorf("%d timers fired, want 1", fired)
 		}
 		b := spawn(t, srv.Loops()[0], start)
-		pass(0)
+		testkit.Pass(0)
 		resume := srv.Stall(0)
-		pass(time.Hour)
+		testkit.Pass(time.Hour)
 		b.Stop()
 		resume()
-		pass(time.Hour)
+		testkit.Pass(time.Hour)
 		if fired != 1 {
 			t.Errorf("%d timers fired after Stop", fired-1)
 		}
@@ -150,10 +150,11 @@ func TestActorTimerPanics(t *testing.T) {
 				}
 				return func(int) {}
 			})
-			pass(time.Minute)
-			if !errors.Is(reason, io.ErrNoProgress) || fired != 1 || srv.Stats().Panics != 1 || srv.Stats().Timers != 0 {
-				t.Errorf("reason %v, fired %d, stats %+v", reason, fired, srv.Stats())
-			}
+			testkit.Pass(time.Minute)
+			testkit.WantErr(t, "reason", reason, io.ErrNoProgress)
+			testkit.Want(t, "fired", fired, 1)
+			testkit.Want(t, "srv.Stats().Panics", srv.Stats().Panics, 1)
+			testkit.Want(t, "srv.Stats().Timers", srv.Stats().Timers, 0)
 			wantTell(t, a, 1, handler.ErrStopped)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -57,13 +58,12 @@ func TestAskFromALoop(t *testing.T) {
 				t.Error("answered inline")
 			}
 		})
-		pass(time.Second)
-		if first != (asked{n: 3}) || second != (asked{n: 7}) || canceled != (asked{}) {
-			t.Errorf("answers %v, %v, %v", first, second, canceled)
-		}
-		if !errors.Is(silent.err, handler.ErrCallTimeout) || silent.n != 0 {
-			t.Errorf("no answer: %v", silent)
-		}
+		testkit.Pass(time.Second)
+		testkit.Want(t, "first", first, (asked{n: 3}))
+		testkit.Want(t, "second", second, (asked{n: 7}))
+		testkit.Want(t, "canceled", canceled, (asked{}))
+		testkit.WantErr(t, "silent.err", silent.err, handler.ErrCallTimeout)
+		testkit.Want(t, "silent.n", silent.n, 0)
 	})
 }
 
@@ -106,7 +106,7 @@ func TestAskWait(t *testing.T) {
 			t.Errorf("without an answer: %v", err)
 		}
 		go func() {
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			a.Stop()
 		}()
 		if _, err := handler.AskWait(t.Context(), a, add(-1)); !errors.Is(err, handler.ErrStopped) {
@@ -146,9 +146,8 @@ func TestAskWhenTheAskersLoopEnds(t *testing.T) {
 		if err := asking.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if !errors.Is(got.err, loop.ErrServerClosed) || got.n != 0 {
-			t.Errorf("the loop got %v", got)
-		}
+		testkit.WantErr(t, "got.err", got.err, loop.ErrServerClosed)
+		testkit.Want(t, "got.n", got.n, 0)
 	})
 }
 
@@ -168,9 +167,8 @@ func TestAskWhenLoopsEnd(t *testing.T) {
 		if err := srv.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if !errors.Is(got.err, loop.ErrServerClosed) || got.n != 0 {
-			t.Errorf("the loop got %v", got)
-		}
+		testkit.WantErr(t, "got.err", got.err, loop.ErrServerClosed)
+		testkit.Want(t, "got.n", got.n, 0)
 		if err := <-waited; !errors.Is(err, handler.ErrStopped) {
 			t.Errorf("the goroutine got %v", err)
 		}
@@ -192,15 +190,14 @@ func TestAskFullMailboxes(t *testing.T) {
 		resumeOwn := srv.Stall(0)
 		full(0)
 		resume()
-		pass(0) // the answer finds no room
+		testkit.Pass(0) // the answer finds no room
 		resumeOwn()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		resume = srv.Stall(1)
 		full(1)
 		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), refused.done) })
 		resume()
-		if got != (asked{n: 2}) || !errors.Is(refused.err, loop.ErrMailboxFull) {
-			t.Errorf("got %v and %v", got, refused)
-		}
+		testkit.Want(t, "got", got, (asked{n: 2}))
+		testkit.WantErr(t, "refused.err", refused.err, loop.ErrMailboxFull)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
@@ -167,48 +166,4 @@ func BenchmarkCalls(b *testing.B) {
 			ids[n%64], _ = calls.Begin(0, done)
 		}
 	})
-}
-
-// BenchmarkCallsUnanswered measures what a call costs if one of three is never answered: over eight
-// connections, each of which begins 64 in a turn. Tens of thousands wait for their deadlines.
-func BenchmarkCallsUnanswered(b *testing.B) {
-	const conns, depth, timeout = 8, 64, 8 * time.Millisecond
-	all := make(chan *handler.Calls[int], conns)
-	l := benchServer(b, conns, func(c *loop.Conn) loop.Handler {
-		all <- handler.NewCalls[int](c, handler.CallLimits{})
-		return silent(c)
-	})
-	var ids [conns][depth]uint64
-	var calls [conns]*handler.Calls[int]
-	for i := range calls {
-		calls[i] = <-all
-	}
-	n, pending := 0, 0
-	over := make(chan struct{})
-	done := func(int, error) {}
-	var turn func()
-	turn = func() {
-		at := n / depth % conns
-		for i, id := range ids[at] {
-			if i%3 < 2 {
-				calls[at].Answer(id, i)
-			}
-		}
-		for i := range ids[at] {
-			ids[at][i], _ = calls[at].Begin(timeout, done)
-		}
-		if n += depth; n < b.N {
-			_ = l.Post(turn)
-			return
-		}
-		for _, cs := range calls {
-			pending += cs.Stats().Pending
-		}
-		close(over)
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	_ = l.Post(turn)
-	<-over
-	b.ReportMetric(float64(pending), "pending")
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // What a burst of calls has taken is given back, and those that are under way meanwhile end when
@@ -24,7 +25,7 @@ func TestCallsGiveBackMemory(t *testing.T) {
 		k.do(func() { long[0] = k.begin(t, time.Hour) })
 		k.do(burst)
 		k.do(func() { long[1] = k.begin(t, time.Hour) })
-		pass(5 * time.Second)
+		testkit.Pass(5 * time.Second)
 		k.do(func() {
 			if a, b := handler.CallBytes(k.calls), handler.PipelineBytes(k.pipe); a < 8*few || b < 8*few {
 				t.Fatalf("a burst takes %d and %d bytes: too few to tell anything", a, b)
@@ -34,7 +35,7 @@ func TestCallsGiveBackMemory(t *testing.T) {
 			}
 		})
 		k.do(func() { long[2] = k.begin(t, time.Hour) })
-		pass(2 * time.Minute)
+		testkit.Pass(2 * time.Minute)
 		k.do(func() {
 			if a, b := handler.CallBytes(k.calls), handler.PipelineBytes(k.pipe); a > few || b > few {
 				t.Errorf("%d and %d bytes are kept after a burst", a, b)
@@ -47,37 +48,9 @@ func TestCallsGiveBackMemory(t *testing.T) {
 			}
 		})
 		answered := time.Since(k.start)
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		k.want(t, long[1], "yes", nil, answered)
 		k.want(t, long[0], "", handler.ErrCallTimeout, time.Hour)
 		k.want(t, long[2], "", handler.ErrCallTimeout, time.Hour+5*time.Second)
-	})
-}
-
-// Bursts that come again and again do not have the memory be given back, and taken again.
-func TestCallsKeepMemoryThatIsUsed(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates; run it without -race, as README's go test does")
-	}
-	bubble(t, func(t *testing.T) {
-		const many = 20_000
-		k := newCaller(t, handler.CallLimits{})
-		ids := make([]uint64, many)
-		nobody := func(string, error) {}
-		for i := range 60 {
-			k.do(func() {
-				before := handler.CallBytes(k.calls)
-				for j := range ids {
-					ids[j], _ = k.calls.Begin(time.Minute, nobody)
-				}
-				for _, id := range ids {
-					k.calls.Answer(id, "yes")
-				}
-				if after := handler.CallBytes(k.calls); i > 0 && after > before+4096 {
-					t.Errorf("burst %d: %d bytes before, %d after", i, before, after)
-				}
-			})
-			pass(2 * time.Second)
-		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -25,16 +26,16 @@ func TestCallsManyEndInTime(t *testing.T) {
 							t.Errorf("call %d ended %v late, with %v", i, late, err)
 						}
 						ended++
-						time.Sleep(time.Microsecond)
+						testkit.Block(time.Microsecond)
 					})
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
 			})
-			pass(5 * time.Millisecond)
+			testkit.Pass(5 * time.Millisecond)
 		}
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		if ended != turns*each {
 			t.Errorf("%d of %d calls have ended", ended, turns*each)
 		}
@@ -59,11 +60,11 @@ func TestCallsEndInStretches(t *testing.T) {
 					if ended++; ended == 1 {
 						go peer.Write([]byte("meanwhile\n"))
 					}
-					time.Sleep(10 * time.Microsecond)
+					testkit.Block(10 * time.Microsecond)
 				})
 			}
 		})
-		pass(2 * time.Second)
+		testkit.Pass(2 * time.Second)
 		if ended != n {
 			t.Errorf("%d of %d calls have ended", ended, n)
 		}
@@ -91,11 +92,11 @@ func TestCallsForgetDeadlines(t *testing.T) {
 				}
 			})
 		}
-		pass(0)
+		testkit.Pass(0)
 		if n := k.srv.Stats().Timers - before; n > 4 {
 			t.Errorf("%d timers for 4 calls", n)
 		}
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		k.want(t, oldest, "", handler.ErrCallTimeout, time.Hour)
 		k.want(t, odd, "", handler.ErrCallTimeout, 50*time.Minute)
 		want := handler.CallStats{Begun: 2002, Answered: 1998, TimedOut: 4}
@@ -104,31 +105,5 @@ func TestCallsForgetDeadlines(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 		})
-	})
-}
-
-// A call with a long timeout may lie among others whose deadlines come first.
-func TestCallsOddAmongOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const ms = time.Millisecond
-		k := newCaller(t, handler.CallLimits{})
-		var early, others [2]uint64
-		odd := new(uint64)
-		k.do(func() {
-			k.conn.AfterFunc(100*ms, func() { others[0] = k.begin(t, 200*ms) })
-			early[0], _ = k.calls.Begin(100*ms, func(string, error) { // ends between two others of one turn
-				*odd, _ = k.calls.Begin(5*time.Second, k.note(odd))
-			})
-			early[1] = k.begin(t, 200*ms)
-			k.conn.AfterFunc(100*ms, func() { others[1] = k.begin(t, 200*ms) })
-		})
-		pass(6 * time.Second)
-		if *odd != others[0]+1 || others[1] != *odd+1 {
-			t.Fatalf("%d is not among %v", *odd, others)
-		}
-		k.want(t, early[1], "", handler.ErrCallTimeout, 200*ms)
-		k.want(t, others[0], "", handler.ErrCallTimeout, 300*ms)
-		k.want(t, others[1], "", handler.ErrCallTimeout, 300*ms)
-		k.want(t, *odd, "", handler.ErrCallTimeout, 5100*ms)
 	})
 }

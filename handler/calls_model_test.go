@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // modelCall is what must become of a call.
@@ -169,7 +169,7 @@ func TestCallsModel(t *testing.T) {
 }
 
 func (m *callsModel) run(t *testing.T) {
-	m.t, m.rng = t, rand.New(rand.NewPCG(seed.Pick(t, 16), 1))
+	m.t, m.rng = t, rand.New(rand.NewPCG(testkit.Seed(t, 16), 1))
 	m.caller = newCaller(t, handler.CallLimits{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
 	for range 800 {
 		var d int64
@@ -179,7 +179,7 @@ func (m *callsModel) run(t *testing.T) {
 			}
 			d = m.rng.Int64N(int64(20 * time.Millisecond))
 		})
-		pass(time.Duration(d))
+		testkit.Pass(time.Duration(d))
 		m.do(m.check)
 	}
 	var left []*modelCall

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -86,7 +87,7 @@ func TestCallsEnd(t *testing.T) {
 				t.Error("a call was canceled twice, or answered after that")
 			}
 		})
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		k.do(func() {
 			if k.calls.Answer(a, "late") || k.calls.Answer(12345678, "never asked for") || k.calls.Answer(0, "") {
 				t.Error("an answer was taken for which there is no call")
@@ -126,30 +127,6 @@ func TestCallsAfterClose(t *testing.T) {
 		if st := k.calls.Stats(); st.Pending != 0 || st.Begun != 1 {
 			t.Errorf("%+v", st)
 		}
-	})
-}
-
-func TestCallsNamed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{IDBits: 16, Max: 2, Timeout: time.Second})
-		seven, nine := uint64(7), uint64(9)
-		k.do(func() {
-			for _, tt := range []struct {
-				id   *uint64
-				want error
-			}{{&seven, nil}, {&seven, handler.ErrCallID}, {&nine, nil}, {new(uint64), handler.ErrTooManyCalls}} {
-				if err := k.calls.BeginAs(*tt.id, 0, k.note(tt.id)); !errors.Is(err, tt.want) {
-					t.Errorf("BeginAs(%d): %v, want %v", *tt.id, err, tt.want)
-				}
-			}
-			k.calls.Answer(7, "seven")
-			if err := k.calls.BeginAs(7, 0, func(string, error) {}); err != nil {
-				t.Errorf("an id that is free again: %v", err)
-			}
-		})
-		pass(time.Second)
-		k.want(t, 7, "seven", nil, 0)
-		k.want(t, 9, "", handler.ErrCallTimeout, time.Second)
 	})
 }
 
@@ -197,7 +174,7 @@ func TestPipelineOrder(t *testing.T) {
 				t.Errorf("call 21: %v", err)
 			}
 		})
-		pass(time.Second) // those with even numbers are too late
+		testkit.Pass(time.Second) // those with even numbers are too late
 		k.do(func() {
 			for i := range 20 {
 				if took, want := k.pipe.Answer(fmt.Sprint(i)), i%2 == 1 && i != 3; took != want {
@@ -257,7 +234,7 @@ func TestCallsPanicCloses(t *testing.T) {
 		k.do(func() {
 			_, _ = k.calls.Begin(0, func(string, error) { panic("done") })
 		})
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		var p *loop.PanicError
 		if !errors.As(k.peer.Reason(), &p) {
 			t.Errorf("closed with %v", k.peer.Reason())
@@ -320,9 +297,9 @@ func TestCallsBesideLongOnes(t *testing.T) {
 				}
 			})
 			k.do(func() { short = append(short, k.begin(t, 0)) })
-			pass(time.Millisecond)
+			testkit.Pass(time.Millisecond)
 		}
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		for i, id := range short {
 			k.want(t, id, "", handler.ErrCallTimeout, 10*time.Second+time.Duration(i)*time.Millisecond)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -95,7 +96,7 @@ func TestGroupEncodesOnce(t *testing.T) {
 				}
 				encoded.Store(0)
 				g.Broadcast([]byte("hello"))
-				pass(0)
+				testkit.Pass(0)
 				for _, p := range peers {
 					if got := p.Received(); !bytes.HasSuffix([]byte(got), []byte("hello\n")) {
 						t.Errorf("received %q", got)
@@ -129,7 +130,7 @@ func TestGroupMixedCodecs(t *testing.T) {
 			peers = append(peers, ts.OpenTo(i+1), ts.OpenTo(i+1))
 		}
 		g.Broadcast([]byte("hi"))
-		pass(0)
+		testkit.Pass(0)
 		for i, p := range peers {
 			wantReceived(t, p, want[i/2])
 		}

@@ -48,9 +48,6 @@ func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 	return len(r.a.questions.open), asking(l)
 }
 
-// ActorTimers returns how many timers an actor remembers. It must be called on its loop.
-func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }
-
 // AskedConns returns how many questions of AskConn connections of l have not answered. It must be
 // called on l.
 func AskedConns(l *loop.Loop) (n int) {

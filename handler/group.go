@@ -391,6 +391,9 @@ func (b *backlog) flush() {
 			return
 		}
 		w := b.take()
+		if w.form != nil && w.form.codec != frameKey(b.c.Codec()) { // the codec has changed, or ends
+			w.form = nil
+		}
 		w.form.send(b.c, w.msg)
 	}
 	b.clear()

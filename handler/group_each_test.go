@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -27,7 +28,7 @@ func TestGroupEach(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		pass(0)
+		testkit.Pass(0)
 		for i, p := range peers {
 			if i == 1 {
 				wantReceived(t, p, "")
@@ -75,7 +76,7 @@ func TestGroupEachLeaving(t *testing.T) {
 					}
 				}
 			})
-			pass(0)
+			testkit.Pass(0)
 			for _, c := range conns {
 				if v := visits[c.ID()]; v > 1 || v == 0 && !left[c.ID()] {
 					t.Fatalf("victims %06b: connection %d visited %d times", victims, c.ID(), v)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -45,7 +46,7 @@ func TestGroupKeepDropsTheOldest(t *testing.T) {
 			if err := g.Broadcast(fmt.Appendf(nil, "%d %s", i, big)); err != nil {
 				t.Fatal(err)
 			}
-			pass(0)
+			testkit.Pass(0)
 		}
 		wantOpen(t, slow)
 		if n := strings.Count(fast.Received(), "\n"); n != says {
@@ -55,7 +56,7 @@ func TestGroupKeepDropsTheOldest(t *testing.T) {
 			t.Errorf("%d messages were encoded %d times", says, encoded)
 		}
 		slow.Unblock()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		lines := strings.Split(strings.TrimSpace(slow.Received()), "\n")
 		first := len(lines) - keep // of those that waited
 		if first < 10 || uint64(says-len(lines)) != g.Dropped() {
@@ -71,7 +72,7 @@ func TestGroupKeepDropsTheOldest(t *testing.T) {
 			}
 		}
 		_ = g.Broadcast([]byte("now"))
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, slow, "now\n")
 	})
 }
@@ -95,9 +96,9 @@ func TestGroupKeepTheNewestOfAKey(t *testing.T) {
 				_ = g.BroadcastKey("", []byte("plain"))
 			}
 		}
-		pass(0)
+		testkit.Pass(0)
 		slow.Unblock()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		_, got, _ := strings.Cut(slow.Received(), "\n")
 		if want := "a=99\nb=99\nc=99\nplain\n"; got != want {
 			t.Errorf("the slow member got %q, want %q", got, want)
@@ -105,7 +106,7 @@ func TestGroupKeepTheNewestOfAKey(t *testing.T) {
 		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "a"} {
 			_ = g.BroadcastKey(key, []byte(key)) // nothing waits: all pass
 		}
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, slow, "a\nb\nc\nd\ne\nf\ng\na\n")
 	})
 }
@@ -125,7 +126,7 @@ func TestGroupKeepManyKeysAndLeave(t *testing.T) {
 		for _, key := range []string{"a", "b", "c", "d", "b", "e", "a"} {
 			_ = g.BroadcastKey(key, []byte(key))
 		}
-		pass(0)
+		testkit.Pass(0)
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {
 				if c.ID() == 2 {
@@ -135,7 +136,7 @@ func TestGroupKeepManyKeysAndLeave(t *testing.T) {
 		})
 		slow.Unblock()
 		fast.Unblock()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		_, got, _ := strings.Cut(slow.Received(), "\n")
 		if want := "d\ne\na\n"; got != want {
 			t.Errorf("the slow member got %q, want %q", got, want)

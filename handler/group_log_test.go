@@ -10,6 +10,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -27,7 +28,7 @@ func TestGroupLogsOnceASecond(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			pass(1100 * time.Millisecond)
+			testkit.Pass(1100 * time.Millisecond)
 			if last := log.String(); strings.Count(last, "cannot be encoded") != 1 || !strings.Contains(last, want) {
 				t.Errorf("want one line with %s: %s", want, last)
 			}

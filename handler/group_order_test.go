@@ -1,19 +1,15 @@
 package handler_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"net"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -80,7 +76,7 @@ func TestGroupJoinWithHistory(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		pass(0)
+		testkit.Pass(0)
 		for _, p := range peers {
 			next := -1
 			for line := range strings.Lines(p.Received()) {
@@ -120,7 +116,7 @@ func TestGroupTotalOrder(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		pass(0)
+		testkit.Pass(0)
 		all := peers[0].Received()
 		for _, p := range peers[1:] {
 			wantReceived(t, p, all)
@@ -159,58 +155,4 @@ func TestGroupOrderWithTell(t *testing.T) {
 		})
 		wantReceived(t, p, "sent\ntold\nbroadcast\nagain\nposted\nlast\ntold at last\n")
 	})
-}
-
-// The same order on real sockets and loops.
-func TestGroupTotalOrderOnSockets(t *testing.T) {
-	const peers, senders, each = 12, 6, 100
-	var g handler.Group
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 4, Codec: codec.Lines{}, Accept: joining(&g)}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer srv.Wait()
-	defer cancel()
-	var clients [peers]net.Conn
-	for i := range clients {
-		c, err := net.Dial("tcp", srv.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		clients[i] = c
-	}
-	var readers [peers]*bufio.Reader
-	for i, c := range clients {
-		readers[i] = bufio.NewReader(c)
-	}
-	for g.Len() < peers {
-		runtime.Gosched()
-	}
-	for i := range senders {
-		go func() {
-			for n := range each {
-				if i%2 == 0 {
-					_ = g.Broadcast(fmt.Appendf(nil, "%d:%d", i, n))
-				} else {
-					fmt.Fprintf(clients[i], "%d:%d\n", i, n)
-				}
-			}
-		}()
-	}
-	var all [peers]string
-	for i, r := range readers {
-		for range senders * each {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[i] += line
-		}
-		if all[i] != all[0] {
-			t.Errorf("peers 0 and %d were told in different orders", i)
-		}
-	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -78,7 +78,7 @@ func TestGroupLeave(t *testing.T) {
 			t.Errorf("Len %d after a leave and a close, want 1", g.Len())
 		}
 		g.Broadcast([]byte("x"))
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, p, "")
 		wantReceived(t, r, "x\n")
 		r.Reset()
@@ -136,9 +136,8 @@ func TestGroupMembership(t *testing.T) {
 				t.Errorf("%d closed connections are kept", conns)
 			}
 		})
-		if g.Len() != 0 || other.Len() != 0 {
-			t.Errorf("after the close: %d and %d members", g.Len(), other.Len())
-		}
+		testkit.Want(t, "g.Len()", g.Len(), 0)
+		testkit.Want(t, "other.Len()", other.Len(), 0)
 	})
 }
 
@@ -152,7 +151,7 @@ func TestGroupMailboxFull(t *testing.T) {
 			if err := g.Broadcast([]byte{'a' + byte(i)}); err != nil {
 				t.Fatal(err)
 			}
-			pass(0)
+			testkit.Pass(0)
 		}
 		err := g.Broadcast([]byte("lost"))
 		var u *handler.UnreachedError
@@ -161,7 +160,7 @@ func TestGroupMailboxFull(t *testing.T) {
 		}
 		resume()
 		g.Broadcast([]byte("z"))
-		pass(0)
+		testkit.Pass(0)
 		var reached int
 		for _, p := range peers {
 			switch got := p.Received(); got {
@@ -191,7 +190,7 @@ func TestGroupOnlyLoopsWithMembers(t *testing.T) {
 			if err := g.Broadcast([]byte("x")); err != nil {
 				t.Error(err)
 			}
-			pass(0)
+			testkit.Pass(0)
 		}
 		wantReceived(t, stays, "x\nx\nx\nx\nx\n")
 	})
@@ -245,10 +244,10 @@ func TestGroupBadMembers(t *testing.T) {
 			if err := g.Broadcast([]byte(msg)); err != nil {
 				t.Error(err)
 			}
-			pass(0)
+			testkit.Pass(0)
 		}
 		g.Broadcast([]byte("fits"))
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, good, strings.Repeat(msg+"\n", 3)+"fits\n")
 		wantReceived(t, short, "fits\n")
 		wantReason(t, slow, loop.ErrSlowConsumer)
@@ -279,7 +278,7 @@ func TestGroupStress(t *testing.T) {
 		})
 		open(srv, cap(refs))
 		close(refs)
-		first := seed.Pick(t, 1)
+		first := testkit.Seed(t, 1)
 		var wg sync.WaitGroup
 		for ref := range refs {
 			wg.Go(func() {
@@ -293,7 +292,7 @@ func TestGroupStress(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		for i := range groups {
 			members := 0
 			for l := range srv.Loops() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -16,23 +17,23 @@ func TestPingPong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(silent, handler.Heartbeat{Interval: time.Minute, Message: []byte("PING")}))
 		p := srv.Open()
-		pass(time.Minute - time.Millisecond)
+		testkit.Pass(time.Minute - time.Millisecond)
 		wantReceived(t, p, "")
-		pass(time.Millisecond)
+		testkit.Pass(time.Millisecond)
 		wantReceived(t, p, "PING\n")
 		p.Send("PON") // a part of a message is life, too
 		for range 10 {
-			pass(59 * time.Second)
+			testkit.Pass(59 * time.Second)
 			p.Send("x")
 			wantReceived(t, p, "")
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		wantReceived(t, p, "PING\n")
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		wantReceived(t, p, "PING\n")
-		pass(time.Minute - time.Millisecond)
+		testkit.Pass(time.Minute - time.Millisecond)
 		wantOpen(t, p)
-		pass(time.Millisecond)
+		testkit.Pass(time.Millisecond)
 		wantReason(t, p, handler.ErrHeartbeat)
 		wantReason(t, p, loop.ErrIdle)
 		wantReceived(t, p, "")
@@ -45,13 +46,13 @@ func TestPongStartsAgain(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(silent, handler.Heartbeat{Interval: time.Minute, Message: []byte("PING"), Missed: 1}))
 		p := srv.Open()
 		for range 100 {
-			pass(time.Minute)
+			testkit.Pass(time.Minute)
 			wantReceived(t, p, "PING\n")
-			pass(59 * time.Second)
+			testkit.Pass(59 * time.Second)
 			p.Send("PONG\n")
 		}
 		wantOpen(t, p)
-		pass(2 * time.Minute)
+		testkit.Pass(2 * time.Minute)
 		wantReason(t, p, handler.ErrHeartbeat)
 	})
 }
@@ -60,11 +61,11 @@ func TestExpectOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(silent, handler.Heartbeat{Interval: time.Minute, Missed: 3}))
 		p := srv.Open()
-		pass(2 * time.Minute)
+		testkit.Pass(2 * time.Minute)
 		p.Send("\n")
-		pass(3*time.Minute - time.Millisecond)
+		testkit.Pass(3*time.Minute - time.Millisecond)
 		wantOpen(t, p)
-		pass(time.Millisecond)
+		testkit.Pass(time.Millisecond)
 		wantReason(t, p, handler.ErrHeartbeat)
 		wantReceived(t, p, "")
 	})
@@ -75,15 +76,15 @@ func TestSendOnly(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(echoes, handler.Heartbeat{Interval: time.Minute, Message: []byte("."), SendOnly: true}))
 		p := srv.Open()
 		for range 1000 {
-			pass(time.Minute)
+			testkit.Pass(time.Minute)
 			wantReceived(t, p, ".\n")
 		}
-		pass(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		p.Send("a\n") // the answer is written: the next ping is a minute after that
 		wantReceived(t, p, "a\n")
-		pass(time.Minute - time.Millisecond)
+		testkit.Pass(time.Minute - time.Millisecond)
 		wantReceived(t, p, "")
-		pass(time.Millisecond)
+		testkit.Pass(time.Millisecond)
 		wantReceived(t, p, ".\n")
 		wantOpen(t, p)
 	})
@@ -98,17 +99,17 @@ func TestSendOnlyCountsWrites(t *testing.T) {
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
 		}, handler.Heartbeat{Interval: time.Minute, Message: []byte("."), SendOnly: true}))
 		p := srv.Open()
-		pass(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		p.Send("a\n")
-		pass(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		wantReceived(t, p, ".\n")
 		for range 5 {
-			pass(59 * time.Second)
+			testkit.Pass(59 * time.Second)
 			ref.Tell(func(c *loop.Conn) { c.Send([]byte("event")) })
-			pass(0)
+			testkit.Pass(0)
 			wantReceived(t, p, "event\n")
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		wantReceived(t, p, ".\n")
 	})
 }
@@ -119,7 +120,7 @@ func TestSendOnlyToBlocked(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(silent, handler.Heartbeat{Interval: time.Minute, Message: []byte("."), SendOnly: true}))
 		p := srv.Open()
 		p.Block(0)
-		pass(24 * time.Hour)
+		testkit.Pass(24 * time.Hour)
 		p.Unblock()
 		wantReceived(t, p, ".\n")
 	})
@@ -132,10 +133,10 @@ func TestHeartbeatBothWays(t *testing.T) {
 			handler.Heartbeat{Interval: 10 * time.Second},
 		))
 		p := srv.Open()
-		pass(19 * time.Second)
+		testkit.Pass(19 * time.Second)
 		wantReceived(t, p, ".\n")
 		wantOpen(t, p)
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		wantReason(t, p, handler.ErrHeartbeat)
 	})
 }
@@ -147,7 +148,7 @@ func TestPingFails(t *testing.T) {
 			Ping:     func(*loop.Conn) error { return io.ErrShortWrite },
 		}))
 		p := srv.Open()
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		wantReason(t, p, io.ErrShortWrite)
 	})
 }
@@ -168,7 +169,7 @@ func TestHeartbeatJitter(t *testing.T) {
 		for range 100 {
 			srv.Open()
 		}
-		pass(70 * time.Second)
+		testkit.Pass(70 * time.Second)
 		for when, n := range pinged {
 			if when < time.Minute || when > 70*time.Second || n > 10 {
 				t.Errorf("%d pings at %v", n, when)
@@ -185,12 +186,12 @@ func TestHeartbeatAfterStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, handler.Chain(silent, handler.Heartbeat{Interval: time.Second, Missed: 1}))
 		p, dead := srv.Open(), srv.Open()
-		pass(500 * time.Millisecond)
+		testkit.Pass(500 * time.Millisecond)
 		resume := srv.Stall(0)
 		p.Send("alive\n")
-		pass(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		resume()
-		pass(500 * time.Millisecond)
+		testkit.Pass(500 * time.Millisecond)
 		wantOpen(t, p)
 		wantReason(t, dead, handler.ErrHeartbeat)
 	})

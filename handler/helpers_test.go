@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
@@ -26,12 +25,6 @@ var echoes = handler.Shared(loop.HandlerFunc(echo))
 func startLines(t *testing.T, loops int, accept loop.Accept) *looptest.Server {
 	t.Helper()
 	return looptest.Start(t, &loop.Server{NumLoops: loops, Codec: codec.Lines{}, Accept: accept})
-}
-
-// pass lets virtual time pass, and what is due happen.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // wantReceived compares what p has received since the last time.

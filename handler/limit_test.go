@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -17,7 +18,7 @@ func TestLimitCloses(t *testing.T) {
 		p := srv.Open()
 		p.Send("1\n2\n3\n")
 		wantReceived(t, p, "1\n2\n3\n")
-		pass(500 * time.Millisecond)
+		testkit.Pass(500 * time.Millisecond)
 		p.Send("4\n") // one token has come back
 		wantReceived(t, p, "4\n")
 		p.Send("5\n6\n")
@@ -40,10 +41,10 @@ func TestLimitDrops(t *testing.T) {
 		wantReceived(t, p, "1\n2\n")
 		q.Send("a\n") // has a bucket of its own
 		wantReceived(t, q, "a\n")
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		p.Send("5\n6\n")
 		wantReceived(t, p, "5\n")
-		pass(time.Hour) // fills the bucket, and does not overfill it
+		testkit.Pass(time.Hour) // fills the bucket, and does not overfill it
 		p.Send("7\n8\n9\n")
 		wantReceived(t, p, "7\n8\n")
 		if got := strings.Join(dropped, " "); got != "3 4 6 9" {
@@ -79,7 +80,7 @@ func TestLimitRate(t *testing.T) {
 				for range 200 {
 					p.Send("\n")
 					q.Send("\n\n")
-					pass(interval)
+					testkit.Pass(interval)
 				}
 				for name, peer := range map[string]interface{ Received() string }{"at the rate": p, "at twice the rate": q} {
 					if got := len(peer.Received()); got != 200 {
@@ -114,7 +115,7 @@ func TestLimitExtremes(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			srv := startLines(t, 1, handler.Chain(echoes, l))
 			p := srv.Open()
-			pass(1000 * time.Hour)
+			testkit.Pass(1000 * time.Hour)
 			p.Send("x\n")
 			wantReceived(t, p, "x\n")
 			if l.PerSecond < 1 && l.Burst == 0 {
@@ -131,12 +132,12 @@ func TestLimitAfterABlockedLoop(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 10, Burst: 2}))
 			p := srv.Open()
-			_ = srv.Loops()[0].Post(func() { time.Sleep(3 * time.Second) })
+			_ = srv.Loops()[0].Post(func() { testkit.Block(3 * time.Second) })
 			for range 3 * rate {
-				time.Sleep(time.Second / time.Duration(rate))
+				testkit.Pass(time.Second / time.Duration(rate))
 				p.Send("x\n")
 			}
-			pass(time.Second)
+			testkit.Pass(time.Second)
 			if want != nil {
 				wantReason(t, p, want)
 			} else if p.Closed() {

@@ -73,6 +73,8 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	msg, err := build(dst)
 	if err == nil {
 		err = c.Send(msg)
+	} else {
+		msg = dst // what was returned with an error may be somebody else's
 	}
 	if cap(msg) > cap(l.buffer) && cap(msg) <= maxBuffer {
 		l.buffer = msg[:0]

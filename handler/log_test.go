@@ -12,6 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -86,7 +87,7 @@ func TestLogOpenAndClose(t *testing.T) {
 			if len(es) != 1 || es[0].Message != "open" || es[0].Level != "info" || es[0].Conn != 1 || es[0].Remote != p.Addr().String() {
 				t.Fatalf("opening logged %+v", es)
 			}
-			pass(time.Minute)
+			testkit.Pass(time.Minute)
 			p.Send(msg + "\n")
 			es = out.take(t)
 			e := es[len(es)-1] // the panic itself is logged before

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -141,7 +142,8 @@ var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 // heartbeats all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit
 // costs one reading of the clock per message, and no timer.
 type Limit struct {
-	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
+	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
+	// positive.
 	PerSecond float64
 	// Burst is how many messages may come at once after a silence. 0 means PerSecond rounded up.
 	Burst int
@@ -155,13 +157,8 @@ type Limit struct {
 func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	require(l.PerSecond > 0 && !math.IsInf(l.PerSecond, 0), "Limit.PerSecond must be a positive number")
 	require(l.Burst >= 0, "Limit.Burst is negative")
-	const forever = math.MaxInt64 / 4
-	burst := float64(l.Burst)
-	if l.Burst == 0 {
-		burst = math.Ceil(l.PerSecond)
-	}
-	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
-	full := bucket{interval: time.Duration(interval), capacity: time.Duration(min((burst-1)*interval, forever))}
+	full := bucket{rate: l.PerSecond / float64(time.Second), burst: float64(cmp.Or(l.Burst, int(min(math.Ceil(l.PerSecond), math.MaxInt32))))}
+	full.tokens = full.burst
 	return func(c *loop.Conn) loop.Handler {
 		inner := next(c)
 		if inner == nil {
@@ -184,30 +181,33 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	}
 }
 
-// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm.
+// A bucket is a token bucket. A token is one message.
 type bucket struct {
-	interval time.Duration // between two messages at the rate
-	capacity time.Duration // how far ahead of that they may be
-	due      time.Duration // when the next message is due if all come at the exact rate
+	rate, burst float64 // tokens per nanosecond, and at most
+	tokens      float64
+	at          time.Duration // when tokens was right
 
 	// Messages that the peer sent while the loop was away come all at once: they are let through,
 	// up to what the rate allowed in that time, if they are handled soon after.
 	away    time.Duration // loop.Loop.Away when last looked at
-	excused time.Duration // of that, not yet used
-	until   time.Duration // when it is forfeited
+	excused float64       // tokens for that time
+	until   time.Duration // when they are forfeited
 }
 
 // take takes one token at now, if there is one. away is how long the loop was away in all.
 func (b *bucket) take(now, away time.Duration) bool {
+	const whole = 1 - 1e-6 // of a peer that keeps to the rate exactly, as fractions add up
+	b.tokens = min(b.burst, b.tokens+float64(now-b.at)*b.rate)
+	b.at = now
 	if away != b.away {
-		b.excused = min(b.excused+away-b.away, away)
-		b.away, b.until = away, now+time.Second
+		b.excused = min(b.excused+float64(away-b.away)*b.rate, float64(away)*b.rate)
+		b.away, b.until = away, now+time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
 	}
 	switch {
-	case b.due-now <= b.capacity:
-		b.due = max(b.due, now) + b.interval
-	case b.excused >= b.interval && now <= b.until:
-		b.excused -= b.interval
+	case b.tokens >= whole:
+		b.tokens = max(0, b.tokens-1)
+	case b.excused >= whole && now <= b.until:
+		b.excused--
 	default:
 		return false
 	}
@@ -239,14 +239,15 @@ type Heartbeat struct {
 	Interval time.Duration
 	// Message is the ping: one message, framed by the connection's codec.
 	Message []byte
-	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of the
-	// codec. It is called on the loop. An error closes c with it.
+	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of
+	// the codec. It is called on the loop. An error closes c with it.
 	Ping func(c *loop.Conn) error
 	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
 	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
 	// s. Without one, Missed times Interval does.
 	Missed int
-	// SendOnly: never close a peer for its silence, and ping when nothing was written for an Interval.
+	// SendOnly: never close a peer for its silence, and ping when nothing was written for an
+	// Interval.
 	SendOnly bool
 	// Jitter adds to each connection's Interval a random time below this, so that clients that
 	// connected together are not pinged together. 0 means none.
@@ -278,9 +279,9 @@ func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 
 // start sets the hook of one connection.
 func (h *Heartbeat) start(c *loop.Conn) {
-	interval, closeAt := h.Interval, h.Missed
+	interval, closeAt, ended := h.Interval, h.Missed, false
 	if h.Jitter > 0 {
-		interval += rand.N(h.Jitter)
+		interval += min(rand.N(h.Jitter), math.MaxInt64-interval)
 	}
 	if h.Ping != nil {
 		closeAt++
@@ -294,16 +295,24 @@ func (h *Heartbeat) start(c *loop.Conn) {
 		return
 	}
 	c.OnIdle(loop.IdleRead, interval, func(n int) {
-		if n >= closeAt {
+		if n == 1 {
+			ended = false
+		}
+		switch {
+		case ended: // the closing handshake has a time of its own
+		case n >= closeAt:
 			c.CloseWithError(fmt.Errorf("%w: nothing received for %v", ErrHeartbeat, time.Duration(n)*interval))
-		} else if h.Ping != nil {
-			h.ping(c)
+		case h.Ping != nil:
+			ended = !h.ping(c)
 		}
 	})
 }
 
-func (h *Heartbeat) ping(c *loop.Conn) {
-	if err := h.Ping(c); err != nil && !errors.Is(err, loop.ErrClosed) {
+// ping reports false if the conversation has not begun, or ends, so that no ping can be sent.
+func (h *Heartbeat) ping(c *loop.Conn) bool {
+	err := h.Ping(c)
+	if err != nil && !ends(err) {
 		c.CloseWithError(fmt.Errorf("handler: heartbeat: %w", err))
 	}
+	return !ends(err)
 }

@@ -40,7 +40,7 @@ type PoolConfig[A any] struct {
 type Pool[A any] struct {
 	links []*Link
 	lines []line[A]
-	turn  int
+	turn  uint      // may overflow
 	past  CallStats // of connections that have gone
 }
 
@@ -117,7 +117,7 @@ func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64
 func (p *Pool[A]) pick() (best *line[A]) {
 	p.turn++
 	for i := range p.lines {
-		ln := &p.lines[(p.turn+i)%len(p.lines)]
+		ln := &p.lines[(p.turn+uint(i))%uint(len(p.lines))]
 		if ln.conn != nil && !ln.ends && (best == nil || len(ln.calls.calls) < len(best.calls.calls)) {
 			best = ln
 		}

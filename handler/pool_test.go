@@ -12,7 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -278,7 +278,7 @@ func TestPoolOpen(t *testing.T) {
 // Whatever the backend does: each call that was begun ends once.
 func TestPoolEndsEachCallOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
+		rng := rand.New(rand.NewPCG(testkit.Seed(t, 1), 1))
 		k := newPooled(t, handler.PoolConfig[string]{Size: 4, Limits: handler.CallLimits{Max: 20}})
 		var all []*poolCall
 		for range 3000 {

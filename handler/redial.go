@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -44,8 +46,9 @@ type Redial struct {
 	State func(c *loop.Conn, err error)
 	// Min and Max bound the time between two attempts. 0 means 100 ms, and 30 s.
 	Min, Max time.Duration
-	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
-	// on the next one, as fast as the peer takes them. 0 means none: Send fails with ErrAway.
+	// Keep is how many messages Link.Send keeps while there is no connection, or it closes; they
+	// are sent first on the next one, as fast as the peer takes them. 0 means none: Send fails with
+	// ErrAway, or as Conn.Send does while the connection closes.
 	Keep int
 	// Drop has the oldest kept message give way to a new one, in place of ErrAway.
 	Drop bool
@@ -108,16 +111,32 @@ func (k *Link) Send(msg []byte) error {
 	case k.stopped:
 		return loop.ErrClosed
 	case k.conn != nil && len(k.kept) == 0:
-		return k.conn.Send(msg)
+		if err := k.conn.Send(msg); !ends(err) || k.redial.Keep == 0 {
+			return err
+		}
+	}
+	switch {
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
 	case len(k.kept) >= k.redial.Keep:
-		k.kept[0] = nil
-		k.kept = k.kept[1:]
+		k.takeKept()
 		k.stats.Dropped++
 	}
 	k.kept = append(k.kept, bytes.Clone(msg))
 	return nil
+}
+
+// ends reports whether err says that a connection takes no more messages, though it may not have
+// closed yet: its output is being flushed, or its protocol's closing handshake is under way.
+func ends(err error) bool {
+	return errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) || errors.Is(err, codec.ErrClosed)
+}
+
+// takeKept takes out the oldest message.
+func (k *Link) takeKept() (msg []byte) {
+	msg, k.kept[0] = k.kept[0], nil
+	k.kept = k.kept[1:]
+	return msg
 }
 
 // Stats returns the numbers up to now.
@@ -180,18 +199,20 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 }
 
 // sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close. A message that the codec refuses is dropped, or it would hold back all after it.
+// would close. A message that the codec refuses is dropped, or it would hold back all after it. A
+// hook of the connection, which Send may call, may send more by the Link, or stop it.
 func (k *Link) sendKept() {
-	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
-		switch err := k.conn.Send(k.kept[0]); {
-		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
+	for len(k.kept) > 0 && k.conn != nil && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
+		c, msg := k.conn, k.takeKept()
+		switch err := c.Send(msg); {
+		case err == nil:
+		case ends(err) && !k.stopped: // the next connection gets it
+			k.kept = slices.Insert(k.kept, 0, msg)
 			return
-		case err != nil:
+		default:
 			k.stats.Dropped++
-			warnSeldom(k.conn, err, "a kept message cannot be sent")
+			warnSeldom(c, err, "a kept message cannot be sent")
 		}
-		k.kept[0] = nil
-		k.kept = k.kept[1:]
 	}
 }
 

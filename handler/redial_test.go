@@ -14,6 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -196,9 +197,8 @@ func TestRedialWithCalls(t *testing.T) {
 			p.Reset()
 		}
 		synctest.Wait()
-		if begun != 200 || len(ended) != begun {
-			t.Errorf("%d calls, %d ended", begun, len(ended))
-		}
+		testkit.Want(t, "begun", begun, 200)
+		testkit.Want(t, "len(ended)", len(ended), begun)
 		for n, times := range ended {
 			if times != 1 {
 				t.Errorf("call %d ended %d times", n, times)

@@ -22,35 +22,55 @@ import (
 // A connection that was replaced and closes takes nothing away from the one that has its key now.
 type Registry[K comparable] struct {
 	mu   sync.Mutex
-	by   map[K]loop.Ref
-	keys map[loop.Ref][]K // entered, and not left; somebody else may have them now
+	by   map[K]entered
+	keys map[loop.Ref][]K // of each connection that was ever entered and has not closed
+}
+
+// entered says whose a key is.
+type entered struct {
+	ref loop.Ref
+	at  int // in Registry.keys[ref]
 }
 
 // Enter gives key to c until it leaves or has closed, and returns the connection that had it: the
 // zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it,
-// too. Nothing happens if c has closed already.
+// too. Nothing happens once c closes: no Tell would reach it.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	state, ref := stateOf(c), c.Ref()
-	if state.closed {
+	if state.closed || c.Info().Closing {
 		return before
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.by == nil {
-		r.by, r.keys = make(map[K]loop.Ref), make(map[loop.Ref][]K)
+		r.by, r.keys = make(map[K]entered), make(map[loop.Ref][]K)
 	}
-	had, known := r.keys[ref]
+	old, taken := r.by[key]
+	switch {
+	case taken && old.ref == ref:
+		return before
+	case taken:
+		before = old.ref
+		r.takeAway(old)
+	}
+	keys, known := r.keys[ref]
 	if !known {
 		state.atClose = append(state.atClose, func() { r.leaveAll(ref) })
 	}
-	if !slices.Contains(had, key) {
-		r.keys[ref] = append(had, key)
-	}
-	if before = r.by[key]; before == ref {
-		before = loop.Ref{}
-	}
-	r.by[key] = ref
+	r.by[key] = entered{ref, len(keys)}
+	r.keys[ref] = append(keys, key)
 	return before
+}
+
+// takeAway takes a key from its connection, whose last key moves to its place.
+func (r *Registry[K]) takeAway(e entered) {
+	keys := r.keys[e.ref]
+	last := len(keys) - 1
+	if e.at != last {
+		keys[e.at] = keys[last]
+		r.by[keys[last]] = e
+	}
+	r.keys[e.ref] = slices.Delete(keys, last, last+1) // it stays without keys, until leaveAll
 }
 
 // Leave takes key away from c and reports whether c had it. It must be called on c's loop.
@@ -58,24 +78,21 @@ func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 	ref := c.Ref()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if had, known := r.keys[ref]; known { // and stays so without keys, as leaveAll will be called
-		r.keys[ref] = slices.DeleteFunc(had, func(k K) bool { return k == key })
+	e, taken := r.by[key]
+	if !taken || e.ref != ref {
+		return false
 	}
-	had := r.by[key] == ref
-	if had {
-		delete(r.by, key)
-	}
-	return had
+	delete(r.by, key)
+	r.takeAway(e)
+	return true
 }
 
-// leaveAll is what happens when a connection has closed. Others may have its keys now.
+// leaveAll takes all keys from a connection that has closed.
 func (r *Registry[K]) leaveAll(ref loop.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range r.keys[ref] {
-		if r.by[key] == ref {
-			delete(r.by, key)
-		}
+		delete(r.by, key)
 	}
 	delete(r.keys, ref)
 }
@@ -84,7 +101,7 @@ func (r *Registry[K]) leaveAll(ref loop.Ref) {
 func (r *Registry[K]) Get(key K) loop.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.by[key]
+	return r.by[key].ref
 }
 
 // Len returns how many keys have a connection. Any goroutine may call it.
@@ -100,6 +117,10 @@ func (r *Registry[K]) All() iter.Seq2[K, loop.Ref] {
 		r.mu.Lock()
 		all := maps.Clone(r.by)
 		r.mu.Unlock()
-		maps.All(all)(yield)
+		for key, e := range all {
+			if !yield(key, e.ref) {
+				return
+			}
+		}
 	}
 }

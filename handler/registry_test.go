@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -54,7 +55,7 @@ func TestRegistry(t *testing.T) {
 		if err := r.Get("lamp").Tell(func(c *loop.Conn) { _ = c.Send([]byte("on")) }); err != nil {
 			t.Error(err)
 		}
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, q, "on\n")
 		q.Send("-door\n")
 		wantKeys(t, &r, "lamp")
@@ -128,7 +129,7 @@ func TestRegistryUnderContention(t *testing.T) {
 			})
 		}
 		all.Wait()
-		pass(0)
+		testkit.Pass(0)
 		if n := r.Len(); n > keys || n != srv.Stats().Conns || handler.Registered(&r) != n {
 			t.Errorf("%d keys have connections, %d are open, %d kept account of", n, srv.Stats().Conns, handler.Registered(&r))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -44,7 +45,7 @@ func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 					t.Errorf("%d bytes wait, with a MaxOutbound of %d", answered, limit)
 				}
 				srv.Do(0, func(*loop.Loop) { first.Done([]byte("first")) })
-				pass(time.Minute)
+				testkit.Pass(time.Minute)
 				if n := len(p.Received()); n != len("first")+(all-1)*size {
 					t.Errorf("%d bytes have come; closed: %v", n, p.Reason())
 				}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -57,7 +57,7 @@ func TestRepliesKeepOrder(t *testing.T) {
 		p.Send("now 1\n", "later 2\n", "now 3\nnow 4\n", "ask 1 5\n", "ask 2 6\nask 0 7\n", "now 8\n")
 		wantReceived(t, p, "now 1\n")
 		writes := p.Writes()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		wantReceived(t, p, "later 2\nnow 3\nnow 4\nask 1 5\nask 2 6\nask 0 7\nnow 8\n")
 		if n := p.Writes() - writes; n != 1 {
 			t.Errorf("what waited for one answer was sent in %d pieces", n)
@@ -70,17 +70,17 @@ func TestRepliesInRandomOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, 0)
 		p := srv.Open()
-		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+		random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 		var want strings.Builder
 		for i := range 500 {
 			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[random.IntN(5)], i)
 			want.WriteString(line)
 			p.Send(line)
 			if random.IntN(50) == 0 {
-				pass(time.Duration(random.IntN(1000)) * time.Millisecond)
+				testkit.Pass(time.Duration(random.IntN(1000)) * time.Millisecond)
 			}
 		}
-		pass(2 * time.Second)
+		testkit.Pass(2 * time.Second)
 		wantReceived(t, p, want.String())
 	})
 }
@@ -110,7 +110,7 @@ func TestRepliesThatWaitAreBounded(t *testing.T) {
 			}
 			first.Done([]byte("first\n"))
 		})
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, p, "first\n"+strings.Repeat("x\n", 99))
 	})
 }
@@ -120,12 +120,12 @@ func TestAnswerThatIsLost(t *testing.T) {
 		srv := startAsking(t, 0)
 		p, other := srv.Open(), srv.Open()
 		p.Send("panic 1\n", "now 2\n")
-		pass(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		if !p.Closed() || p.Reason() == nil {
 			t.Errorf("it is open, though its answer is lost: %v", p.Reason())
 		}
 		other.Send("ask 1 x\n") // the loop goes on
-		pass(0)
+		testkit.Pass(0)
 		wantReceived(t, other, "ask 1 x\n")
 	})
 }
@@ -144,7 +144,7 @@ func TestRepliesOfAClosedConnection(t *testing.T) {
 		p := srv.Open()
 		p.Send("x\n")
 		p.Close()
-		pass(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		srv.Do(0, func(*loop.Loop) { answer.Done([]byte("late\n")) })
 		wantReceived(t, p, "")
 	})
@@ -226,12 +226,12 @@ func answersWaitForTheMailbox(t *testing.T, srv *looptest.Server, p *looptest.Pe
 	for srv.Loops()[0].Post(func() {}) == nil {
 	}
 	resume()
-	pass(0)
+	testkit.Pass(0)
 	if waiting := startedHere(); waiting != 0 {
 		t.Errorf("%d goroutines wait, for %d answers", waiting, n)
 	}
 	wantReceived(t, p, "")
 	resumeOwn()
-	pass(time.Second)
+	testkit.Pass(time.Second)
 	wantReceived(t, p, want)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -58,7 +59,7 @@ func pushBehind(t *testing.T, size, n int) {
 	var got strings.Builder
 	for range 100 {
 		got.WriteString(p.Received())
-		pass(time.Second)
+		testkit.Pass(time.Second)
 	}
 	if got.String() != want {
 		t.Errorf("%d bytes arrived, or not in order; want %d; closed: %v", got.Len(), len(want), p.Reason())
@@ -110,7 +111,7 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 	var got strings.Builder
 	for range 100 {
 		got.WriteString(p.Received())
-		pass(time.Second)
+		testkit.Pass(time.Second)
 	}
 	if want := string(large) + "pushpushpush"; got.String() != want {
 		t.Fatalf("%d bytes arrived, or not in order; want %d; closed: %v", got.Len(), len(want), p.Reason())
@@ -124,7 +125,7 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 	if pushed < limit || pushed > limit+1<<10 {
 		t.Errorf("%d bytes were taken, want %d", pushed, limit)
 	}
-	pass(time.Minute) // in which what was asked for could be taken
+	testkit.Pass(time.Minute) // in which what was asked for could be taken
 	wantReason(t, p, loop.ErrSlowConsumer)
 }
 

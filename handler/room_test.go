@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -17,7 +18,7 @@ func rests(t *testing.T, srv *looptest.Server, p *looptest.Peer, want string) {
 	t.Helper()
 	synctest.Wait()
 	fired := srv.Stats().Fired
-	pass(time.Minute)
+	testkit.Pass(time.Minute)
 	if n := srv.Stats().Fired - fired; n > 3 {
 		t.Errorf("%d timers fired while the peer took nothing", n)
 	}
@@ -102,12 +103,12 @@ func TestRepliesAndPauses(t *testing.T) {
 		do(conn.ResumeRead)
 		want("the user resumes while too many wait", max)
 		do(func() { conn.PauseRead(); done() })
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		want("too few wait while the user pauses", max)
 		do(conn.ResumeRead)
 		want("the user resumes", 2*max)
 		p.CloseWrite()
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		do(done)
 		do(done)
 		want("the peer has ended its output", 4*max)

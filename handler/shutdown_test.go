@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -23,10 +24,10 @@ func TestActorShutdown(t *testing.T) {
 		srv := startLines(t, 1, echoes)
 		stopped := false
 		a, _ := handler.Spawn(srv.Loops()[0], func(a *handler.Actor[int]) func(int) {
-			a.OnStop(func(error) { time.Sleep(time.Second); stopped = true })
+			a.OnStop(func(error) { testkit.Block(time.Second); stopped = true })
 			return func(int) {}
 		})
-		pass(0)
+		testkit.Pass(0)
 		if err := a.Shutdown(within(t, time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("while OnStop runs: %v", err)
 		}
@@ -127,7 +128,7 @@ func TestAskConn(t *testing.T) {
 					answer, err := handler.AskConn(ctx, ref, tt.f)
 					results <- result{answer, err, time.Since(start)}
 				}()
-				pass(0)
+				testkit.Pass(0)
 				resume()
 				r := <-results
 				if r.answer != tt.answer || !errors.Is(r.err, tt.err) || r.after != tt.after {

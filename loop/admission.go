@@ -129,7 +129,10 @@ func (p *packetPort) GoOn() {
 
 // admit opens sessions until the time is over, nobody waits, or one panics.
 func (p *packetPort) admit(end time.Duration) {
-	defer p.loop.rescue(nil)
+	p.loop.guardCurrent(func() { p.admitGuarded(end) })
+}
+
+func (p *packetPort) admitGuarded(end time.Duration) {
 	for n := 1; ; n++ {
 		d := p.admission.take()
 		s := p.sessions[sessionKey{d.Peer, d.Local}] // of which this may be the second datagram
@@ -146,5 +149,4 @@ func (p *packetPort) admit(end time.Duration) {
 			break
 		}
 	}
-	p.loop.returned = true
 }

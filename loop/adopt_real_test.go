@@ -18,8 +18,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -132,7 +131,7 @@ func TestAdoptAndDetach(t *testing.T) {
 	crowds := []int{300}
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		crowds = []int{9_000, 1_000}
-		filelimit.Need(t, 2*crowds[0]+1_000)
+		testkit.NeedFiles(t, 2*crowds[0]+1_000)
 	}
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		for _, n := range crowds {
@@ -255,7 +254,7 @@ func TestAdoptTLS(t *testing.T) {
 				})
 			}},
 		} {
-			for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": shortdir.Socket(t)} {
+			for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": testkit.SocketPath(t)} {
 				here, there := pairOf(t, network, addr)
 				client := tls.Client(there, &tls.Config{InsecureSkipVerify: true})
 				go func() { _, _ = client.Write([]byte("hello\n")) }()
@@ -290,6 +289,7 @@ func TestDetachPausedAndFull(t *testing.T) {
 		}}
 		run(srv)
 		client := dial(t, srv.LocalAddr())
+		_ = client.(*net.TCPConn).SetReadBuffer(64 << 10)
 		_, _ = client.Write([]byte("x"))
 		c := receive(t, conns, "a connection")
 		text := bytes.Repeat([]byte("0123456789"), 20_000)

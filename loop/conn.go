@@ -167,7 +167,8 @@ func (c *Conn) Log() *zerolog.Logger {
 	return x.log
 }
 
-// Codec returns the codec in use: the connection's own if the one given was codec.Stateful.
+// Codec returns the codec in use: the connection's own if the one given was codec.Stateful. After
+// OnClose, and what AfterClose was given, it is codec.Raw.
 func (c *Conn) Codec() codec.Codec {
 	c.loop.owner.Check("Conn.Codec")
 	return c.in.decoder.Codec()
@@ -185,6 +186,9 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	if isTypedNil(cd) {
 		panic(fmt.Sprintf("loop: Conn.SetCodec with a nil %T", cd))
+	}
+	if c.isClosed() {
+		return
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
@@ -204,7 +208,7 @@ func (c *Conn) AfterClose(f func(err error)) {
 	needFunc("Conn.AfterClose", f != nil)
 	x := c.more()
 	if c.isClosed() {
-		f(x.ending.err)
+		f(x.ending.cause())
 		return
 	}
 	x.after = append(x.after, f)

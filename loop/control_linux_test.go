@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -82,7 +82,7 @@ func TestPeerCredentials(t *testing.T) {
 			err  error
 		}
 		seen := make(chan peer, 1)
-		path := shortdir.Socket(t)
+		path := testkit.SocketPath(t)
 		startWith(t, ctx, &loop.Server{Addr: "unix://" + path, Accept: func(c *loop.Conn) loop.Handler {
 			var p peer
 			raw, err := c.SyscallConn()

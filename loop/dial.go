@@ -130,7 +130,9 @@ func (a *dialing) begin() {
 	a.timer = l.wheel.At(a.deadline, func() { a.abort(a.timeout()) })
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, a.deadline-l.clock()))
 	a.stop = func(error) { cancel() }
+	l.server.dials.Add(1)
 	l.server.newcomers.Go(func() {
+		defer l.server.dials.Add(-1)
 		defer cancel()
 		a.connect(ctx)
 	})

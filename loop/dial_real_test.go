@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/freeport"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -95,7 +95,7 @@ func (o *opening) tell(t *testing.T, f func(c *loop.Conn)) {
 
 func TestDialEcho(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		sock := shortdir.Socket(t)
+		sock := testkit.SocketPath(t)
 		server := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, NumLoops: 1,
 			Accept:    func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
 			Listeners: []loop.Listener{{Addr: "unix://" + sock}, {Addr: "udp://127.0.0.1:0"}}}
@@ -136,7 +136,7 @@ func TestDialEcho(t *testing.T) {
 				}
 			}
 		}
-		waitFor(t, func() bool { return client.Stats().Conns == 0 }) // shown when the turn ends
+		rig.HasConns(t, client, 0) // shown when the turn ends
 		if st := client.Stats(); st.Accepted != 0 {
 			t.Errorf("%+v", st)
 		}
@@ -147,7 +147,7 @@ func TestDialErrors(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		client := &loop.Server{NumLoops: 1}
 		startWith(t, ctx, client)
-		refusing := freeport.Addr(t)
+		refusing := testkit.FreeAddr(t)
 		for _, tt := range []struct {
 			addr string
 			d    loop.Dialer
@@ -268,17 +268,8 @@ func TestDialOnABlockedLoop(t *testing.T) {
 		if err := receive(t, late, "the late one"); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after its time: %v", err)
 		}
-		waitFor(t, func() bool { return server.Stats().Conns == 0 })
+		rig.HasConns(t, server, 0)
 	})
-}
-
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing happens")
-		}
-	}
 }
 
 func TestDialRefusedByOpen(t *testing.T) {
@@ -307,7 +298,7 @@ func TestDialRefusedByOpen(t *testing.T) {
 			c.Close()
 		}
 		// Nothing of these counts any more.
-		waitFor(t, func() bool { return client.Stats().Timers == 0 })
+		testkit.Eventually(t, "no timer is left", func() bool { return client.Stats().Timers == 0 })
 		o := dialOn(t, loop.Dialer{}, l, "tcp://"+ln.Addr().String())
 		if o.err != nil {
 			t.Fatal(o.err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -61,7 +61,7 @@ func TestDialThroughStrangersProxies(t *testing.T) {
 	}
 	through := func(t *testing.T, scheme, proxy, wrongPassword, noUpstream string) {
 		plain, secure := upstream(t)
-		nobody := "tcp://" + freeport.Addr(t)
+		nobody := "tcp://" + testkit.FreeAddr(t)
 		allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 			srv := &loop.Server{}
 			run(srv)
@@ -86,7 +86,7 @@ func TestDialThroughStrangersProxies(t *testing.T) {
 		})
 	}
 	t.Run("tinyproxy", func(t *testing.T) {
-		addr := freeport.Addr(t)
+		addr := testkit.FreeAddr(t)
 		_, port, _ := net.SplitHostPort(addr)
 		file := filepath.Join(t.TempDir(), "tinyproxy.conf")
 		text := "Listen 127.0.0.1\nPort " + port + "\nTimeout 60\nMaxClients 50\nBasicAuth me secret\nLogLevel Warning\n"
@@ -97,7 +97,7 @@ func TestDialThroughStrangersProxies(t *testing.T) {
 		through(t, "http", addr, "401 Unauthorized", "500 Unable to connect")
 	})
 	t.Run("microsocks", func(t *testing.T) {
-		addr := freeport.Addr(t)
+		addr := testkit.FreeAddr(t)
 		host, port, _ := net.SplitHostPort(addr)
 		stranger(t, addr, "microsocks", "-i", host, "-p", port, "-u", "me", "-P", "secret")
 		through(t, "socks5h", addr, "authentication failed", "connection refused")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -110,7 +111,7 @@ func TestDialTriesAddresses(t *testing.T) {
 		if o := dialOn(t, loop.Dialer{}, l, "tcp://none.test.:"+port); !errors.Is(o.err, syscall.ECONNREFUSED) {
 			t.Errorf("none accepts: %v", o.err)
 		}
-		waitFor(t, func() bool { return client.Stats().Conns == 1 })
+		rig.HasConns(t, client, 1)
 	})
 }
 

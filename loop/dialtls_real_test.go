@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/listening"
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -33,7 +34,7 @@ func tlsEcho(t *testing.T, cfg *tls.Config) (port string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listening.On(t, ln, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	testkit.ServeOn(t, ln, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	_, port, _ = net.SplitHostPort(ln.Addr().String())
 	return port
 }
@@ -76,7 +77,7 @@ func TestDialTLS(t *testing.T) {
 		if o.err == nil || !strings.Contains(o.err.Error(), "DTLS") {
 			t.Errorf("TLS on UDP: %v", o.err)
 		}
-		waitFor(t, func() bool { return client.Stats().Conns == 0 })
+		rig.HasConns(t, client, 0)
 	})
 }
 
@@ -144,6 +145,6 @@ func TestSessionCacheThatPanics(t *testing.T) {
 		if err := receive(t, o.closed, "OnClose"); !errors.As(err, &panicked) || panicked.Value != "Put" {
 			t.Errorf("closed with %v", err)
 		}
-		waitFor(t, func() bool { st := client.Stats(); return st.Conns == 0 && st.ClosedBy[loop.ClosedByPanic] == 1 })
+		testkit.Eventually(t, "it is closed for the panic", func() bool { st := client.Stats(); return st.Conns == 0 && st.ClosedBy[loop.ClosedByPanic] == 1 })
 	})
 }

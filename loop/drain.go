@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // This file is the server's end: the drain of its connections, and the end of its loops.
@@ -39,12 +41,11 @@ func (s *Server) supervise(ctx context.Context) {
 		s.err = errors.Join(failure, stuck)
 		go func() { // if the callback that was stuck returns after all
 			_ = await(context.Background(), s.ended()...)
-			s.newcomers.Wait()
-			_ = s.engine.Stop()
+			_ = s.stopEngine()
 		}()
 		return
 	}
-	s.err = errors.Join(failure, s.engine.Stop())
+	s.err = errors.Join(failure, s.stopEngine())
 	if s.err == nil && cut > 0 {
 		s.err = &DrainError{Cut: cut}
 	}
@@ -80,15 +81,14 @@ func (s *Server) serveUntil(ctx context.Context) error {
 	}
 }
 
-// stopAccepting may be called again.
+// stopAccepting may be called again, by several goroutines at a time. It returns when the listeners
+// are closed.
 func (s *Server) stopAccepting() {
 	s.stage.Store(stageLeaving)
-	select {
-	case <-s.draining:
-	default:
+	s.stopsAccepting.Do(func() {
 		close(s.draining)
 		s.closeListeners()
-	}
+	})
 }
 
 // Draining reports whether the server is ending: from the end of Start's context on, DrainDelay
@@ -123,8 +123,25 @@ func (s *Server) drain() (cut int, stuck error) {
 	if !awaitFor(stuckTimeout, s.ended()...) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
-	s.newcomers.Wait()
 	return int(s.Stats().Cut - before), nil
+}
+
+// stopEngine ends the engine, whose loops have ended.
+func (s *Server) stopEngine() error { return errors.Join(s.waitForNewcomers(), s.engine.Stop()) }
+
+// waitForNewcomers waits, though not for ever, until no goroutine accepts or dials any more. What
+// such a goroutine may hang in is a function of the user's.
+func (s *Server) waitForNewcomers() error {
+	gone := make(chan struct{})
+	go func() {
+		s.newcomers.Wait()
+		close(gone)
+	}()
+	if awaitFor(stuckTimeout, gone) {
+		return nil
+	}
+	return fmt.Errorf("loop: goroutines do not end and are left behind: %d that dial (a Dialer.Control that blocks?), %d that accept (an AcceptFrom whose Accept goes on after Close?)",
+		s.dials.Load(), s.listening.Load())
 }
 
 // tellLoops has f run on each loop that has not ended.
@@ -181,10 +198,14 @@ func (s *Server) notEnded() (which string) {
 // user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
 // not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
-// number of goroutines may call it, after Start, but no loop's.
+// number of goroutines may call it, after Start. On a loop it is an error, and does nothing; so it
+// is for Wait, and for Retire and Out of a Mover.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
+	}
+	if s.onLoop() {
+		return errors.New("loop: Server.Shutdown was called on a loop, which would wait for itself: call it on a goroutine")
 	}
 	s.cancel()
 	if err := await(ctx, s.done); err != nil {
@@ -194,6 +215,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	return s.err
+}
+
+// onLoop reports whether the calling goroutine is that of a loop. It is too slow for what happens
+// often.
+func (s *Server) onLoop() bool {
+	id := goroutine.ID()
+	return slices.ContainsFunc(s.loops, func(l *Loop) bool { return l.meter.IsOn(id) })
 }
 
 // beginDrain closes the connections of a loop, in random order, at even times of DrainWindow.
@@ -257,13 +285,14 @@ func (l *Loop) cutOverdue() {
 		if !begun {
 			c.sayGoodbye()
 		}
-		waits := c.at() == stateFinishing
+		if c.at() == stateFinishing { // with jobs not done
+			c.beginClose(ErrServerClosed)
+			c.lose(errUnfinished)
+		}
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
 			c.giveUp()
-		} else if waits {
-			l.count.add(numCut, 1)
 		}
 	}
 	l.endLingering()
@@ -282,11 +311,15 @@ func (l *Loop) stop() {
 		return
 	default:
 	}
-	defer l.rescue(nil) // a Goexit; what panics is tried
+	_ = l.guard(l.stopGuarded) // which tries what panics; a Goexit is left
+}
+
+func (l *Loop) stopGuarded() {
 	l.mail.Close()
-	for l.runMail(never) || l.mail.Len() > 0 {
+	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
+		l.runMail()
 	}
-	l.settle()
+	l.settle(never)
 	l.current = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
@@ -299,8 +332,8 @@ func (l *Loop) stop() {
 	}
 	l.closePorts()
 	l.show()
+	l.meter.Over()
 	close(l.ended)
-	l.returned = true
 }
 
 // broke ends a loop whose engine has ended unasked.
@@ -312,10 +345,10 @@ func (l *Loop) broke(err error) {
 		c.touch() // it may have been flushing
 	}
 	l.endLingering()
-	l.settle()
+	l.settle(never)
 	l.show()
 	l.stop()
-	l.leaveMeasured()
+	l.leaveTurn()
 }
 
 // drainState is a loop's part in the drain.

@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -229,7 +230,7 @@ func TestZeroLogger(t *testing.T) {
 		c := dial(t, addr)
 		_ = c.SetDeadline(time.Now().Add(patience))
 		_, _ = io.ReadAll(c)
-		waitFor(t, func() bool { return srv.Stats().Panics == 1 })
+		testkit.Eventually(t, "the panic is counted", func() bool { return srv.Stats().Panics == 1 })
 		if err := srv.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

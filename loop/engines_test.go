@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -21,7 +21,7 @@ func TestEngineNet(t *testing.T) {
 	const size = 3 << 20
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Engine: loop.EngineNet, NumLoops: 2, Codec: codec.Length{Max: size},
-		Listeners: []loop.Listener{{Addr: "unix://" + shortdir.Socket(t)}},
+		Listeners: []loop.Listener{{Addr: "unix://" + testkit.SocketPath(t)}},
 		Accept: func(*loop.Conn) loop.Handler {
 			return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		},

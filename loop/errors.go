@@ -14,6 +14,10 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
+	// ErrOutputLost: output that was sent before the close was lost, as the peer did not take it for
+	// Server.CloseTimeout, or in the time of the drain, or has gone. OnClose gets it beside the reason.
+	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
+
 	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
 	// Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
@@ -60,10 +64,18 @@ var (
 )
 
 var (
-	errSpeaksTLS = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
-	errInputLost = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
-	errGoexited  = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
+	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
+	errUnfinished = errors.New("loop: its jobs were not done when the time of the drain was over")
+	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
+
+// A lossError is the reason of a connection that closed and has lost output, or why it has. Either
+// may be an error of the user's, whose methods are not called before somebody asks.
+type lossError struct{ reason, lost error }
+
+func (e *lossError) Error() string   { return fmt.Sprintf("%v; %v", e.reason, e.lost) }
+func (e *lossError) Unwrap() []error { return []error{e.reason, e.lost} }
 
 // A PanicError is the reason of a connection that was closed because its code panicked.
 type PanicError struct {

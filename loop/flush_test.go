@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -128,7 +128,7 @@ func TestHooksOfTheEarlyFlush(t *testing.T) {
 // at random: what Send took arrives, once and in order, unless the connection was dropped; and each
 // closes once.
 func TestFlushAtRandom(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(200) {
 		seed := first + i
 		w := &flushWorld{rand: rand.New(rand.NewPCG(seed, 1))}

@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A listener that somebody has made blocking, as os.File.Fd does with the copy that is handed to a
 // child, does not keep the server from ending.
 func TestForeignListenerThatBlocks(t *testing.T) {
-	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": shortdir.Socket(t)} {
+	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": testkit.SocketPath(t)} {
 		ln, err := net.Listen(network, addr)
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -17,7 +17,7 @@ const forever = time.Duration(math.MaxInt64)
 // net.
 func TestDialForever(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		sock := shortdir.Socket(t)
+		sock := testkit.SocketPath(t)
 		start(t, &loop.Server{Addr: "unix://" + sock, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
 		client := &loop.Server{NumLoops: 1}
 		startWith(t, ctx, client)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -34,7 +34,7 @@ func (n *numbers) Write(line []byte) (int, error) {
 func TestGoexitInAcceptClosesOnce(t *testing.T) {
 	var files numbers
 	srv := &loop.Server{
-		Addr:     "unix://" + shortdir.Socket(t),
+		Addr:     "unix://" + testkit.SocketPath(t),
 		NumLoops: 1,
 		Logger:   zerolog.New(zerolog.SyncWriter(&files)),
 		Accept:   func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil },

@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -31,7 +32,7 @@ func TestHandOverLeavesNoDescriptors(t *testing.T) {
 					before = openFiles(t)
 				}
 			}
-			waitFor(t, func() bool { return openFiles(t) <= before })
+			testkit.Eventually(t, "all new descriptors are closed", func() bool { return openFiles(t) <= before })
 			if last := inherited.Addr().String(); last != addr {
 				t.Errorf("the last one listens on %v, the first one on %v", last, addr)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -171,9 +172,14 @@ func (c *Conn) refileIdle() {
 // checkIdle runs when the timer is due. It fires what is due indeed.
 func (c *Conn) checkIdle() {
 	l := c.loop
-	l.current = c
+	l.runs(c, meter.Idle)
 	now := l.clock()
 	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
+		if s, ok := c.sock.(*udpSession); ok && s.putsOff(now) {
+			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
+			l.current = nil
+			return
+		}
 		c.lookAtSocket(now)
 	}
 	cut := c.evictAt() <= now && c.isCutShort(now) // before a hook sends something

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is the input of a connection. Bytes that the engine reads are decoded at once. When
@@ -26,6 +27,7 @@ type input struct {
 	pauses   pauses // why nothing is decoded, if so
 	unread   bool   // the socket is paused
 	ended    bool   // the peer has ended its output: nothing more comes
+	pace     uint8  // messages before the first look at the clock, or 0: more, if they are short
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -63,7 +65,7 @@ func (s *sink) Readable(p []byte) {
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			c.decode(p, l.now+inputBudget)
+			c.decode(p, l.now, l.now+inputSlice)
 		}
 		c.endTurn()
 	}
@@ -97,15 +99,10 @@ func (s *sink) Closed(err error) {
 }
 
 const (
-	// inputBudget is how long one connection's input is decoded at a stretch when it comes, as it
-	// may be one of many. laterBudget is that of input that has had to wait.
-	inputBudget = 500 * time.Microsecond
-	laterBudget = time.Millisecond
-
-	// The clock is read after firstLook messages, and then after every nextLook. A long message
-	// counts for one more with each longMessage bytes.
-	firstLook, nextLook = 8, 16
-	longMessage         = 1 << 10
+	// A connection whose messages are short has its first look at the clock after maxPace of them. A
+	// long message counts for one more with each longMessage bytes.
+	maxPace     = 8
+	longMessage = 1 << 10
 
 	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
 	keptOpen = 16 << 10
@@ -114,21 +111,23 @@ const (
 	maxHeld = 1 << 20
 )
 
-// decode delivers the messages in data, which follows what was kept before, until end. The rest has
-// a turn of its own. A panic closes c.
-func (c *Conn) decode(data []byte, end time.Duration) {
-	if err := c.decodeUntil(data, end); err != nil {
+// decode delivers the messages in data, which follows what was kept before, from now until end. The
+// rest has a turn of its own. A panic closes c.
+func (c *Conn) decode(data []byte, now, end time.Duration) {
+	if err := c.loop.guard(func() { c.decodeUntil(data, now, end) }); err != nil {
 		c.loop.decoding, c.loop.rest = 0, nil
 		c.beginClose(err)
 		c.dropInput()
 	}
 }
 
-// decodeUntil is decode. An error is a panic.
-func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
-	l, look, came := c.loop, firstLook, len(data) > 0
-	l.current, l.decoding = c, c.id
-	defer l.rescue(&err)
+// decodeUntil is decode, guarded.
+func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
+	l, came := c.loop, len(data) > 0
+	look := max(1, int(c.in.pace)) // a fast neighbour says nothing of how long c's messages take
+	s := slice{end: end, seen: now, next: look}
+	l.runs(c, meter.Message)
+	l.decoding = c.id
 	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
@@ -150,7 +149,7 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 			l.messages++
 			l.rest = data
 			if err := c.deliver(msg); err != nil {
-				c.refuseInput(err, "a message was refused")
+				c.refuseMessage(err)
 			}
 		}
 		if len(data) == 0 && c.in.decoder.Fresh() {
@@ -163,9 +162,11 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 			break
 		}
 		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
-			if look = nextLook; l.clock() >= end {
+			if s.look(l) {
 				c.decodeSoon()
 			}
+			look = s.left
+			c.in.pace = uint8(min(look, maxPace))
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
@@ -174,8 +175,6 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
-	l.returned = true
-	return nil
 }
 
 // prefix is the size of the length before a message that needs no codec.
@@ -237,14 +236,35 @@ func (c *Conn) undecodable(err error) {
 	c.refuseInput(err, "the input cannot be decoded")
 }
 
-// refuseInput closes c because its codec or its handler finds fault with what the peer sent, and
-// says so in the log: for all connections of the server together once a second at most.
-func (c *Conn) refuseInput(err error, text string) {
+// refuseMessage closes c because OnMessage returned err: as it finds fault with what the peer sent,
+// or as this side has too much to do or is ending, which is no fault of the peer's.
+func (c *Conn) refuseMessage(err error) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
+		return
+	}
+	switch c.reasonFor(err) {
+	case ClosedByOverload:
+		c.beginClose(err)
+		c.logInput(err, "a message was refused, as the server is overloaded")
+	case ClosedByDrain:
+		c.beginClose(err)
+	default:
+		c.refuseInput(err, "a message was refused")
+	}
+}
+
+// refuseInput closes c because of what the peer sent, and says so in the log.
+func (c *Conn) refuseInput(err error, text string) {
+	if c.isClosing() {
 		return
 	}
 	c.more().ending.reason = ClosedByInput
 	c.beginClose(err)
+	c.logInput(err, text)
+}
+
+// logInput writes a line about input, for all connections of the server together one each second.
+func (c *Conn) logInput(err error, text string) {
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
 	}
@@ -269,7 +289,7 @@ func (w *waitingInput) GoOn() {
 	if !c.isOpen() || c.in.pauses != 0 {
 		return
 	}
-	c.decode(c.in.decoder.Lend(), c.loop.clock()+laterBudget)
+	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
 	if c.in.unread && c.in.pauses == 0 && c.isOpen() {
 		if c.in.unread = false; !c.in.ended {
@@ -323,7 +343,9 @@ type halves struct {
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
-	c.more().halves.onEOF = f
+	if !c.isClosed() {
+		c.more().halves.onEOF = f
+	}
 }
 
 // HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for

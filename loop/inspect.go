@@ -33,7 +33,8 @@ func (i *inspection) enters(c *Conn, s state, allowed []state) {
 // Nothing recovers that: it is the framework's own fault, and ends the test.
 func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
-	l.require(len(l.touched) == 0, "a connection that was touched has not had its end of the turn")
+	l.require(l.touched.len() == 0 || l.state.Load() != loopParked, "a connection that was touched waits for a turn, and none comes")
+	l.require(l.ready.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
 	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
 	counted := len(l.conns)
 	for g := range l.lingering {
@@ -52,6 +53,10 @@ func (l *Loop) mustBeSound() {
 
 // mustBeSound is about a connection in the loop's list.
 func (c *Conn) mustBeSound() {
+	if c.out.atEnd&listed != 0 { // its end of the turn is still to come
+		c.require(c.loop.touched.len() > 0, "it counts as touched")
+		return
+	}
 	s := c.at()
 	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
 	c.require(c.handler != nil, "it has no handler")
@@ -60,7 +65,6 @@ func (c *Conn) mustBeSound() {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}
-	c.require(c.out.atEnd&listed == 0, "it counts as touched")
 	c.require(!c.in.unread || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
 	c.require(c.idle.watch == nil || c.idle.watch.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
@@ -79,7 +83,7 @@ func (c *Conn) mustBeSound() {
 
 // mustFlush is about one that is closing: nothing else happens.
 func (c *Conn) mustFlush() {
-	c.require(c.out.box != nil || c.extras.ending.resets, "it flushes, and nothing waits")
+	c.require(c.out.box != nil || c.loop.wheel.Pending(c.extras.retry), "it flushes, and nothing waits")
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
 	c.require(c.timers == 0 && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")

@@ -30,6 +30,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		wait(100 * ms)
 		talker.Send("0\n", "200ms\n") // from 110 ms to 310 ms, of which a post waits for 150 ms
 		wait(50 * ms)
+		unpolled := srv.Stats().Unpolled // the watchdog's probe has waited for half of that
 		_ = srv.Loops()[0].Post(func() { time.Sleep(5 * ms) })
 		wait(time.Second)
 		deaf.Block(0)
@@ -50,7 +51,10 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		if within.Mailbox != 8 || got.Mailbox != 0 {
 			t.Errorf("the mailbox has %d functions, later %d; want 7, the one that runs, and none", within.Mailbox, got.Mailbox)
 		}
-		got.Mailbox = within.Mailbox // all figures are other than zero now
+		if got.Unpolled != 0 {
+			t.Errorf("it has not polled for %v", got.Unpolled)
+		}
+		got.Mailbox, got.Unpolled = within.Mailbox, unpolled // all figures are other than zero now
 		for name, v := range reflect.ValueOf(got).Fields() {
 			if v.IsZero() {
 				t.Errorf("%s is left out: %+v", name.Name, got)
@@ -80,19 +84,23 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 			t.Fatalf("%d slow turns: %v", n, got.SlowTurns)
 		}
 		for i, want := range []loop.SlowTurn{
-			{began.Add(110 * ms), 200 * ms, 2, "loop_test.dawdler"},
-			{began.Add(10 * ms), 40 * ms, 2, "loop_test.dawdler"},
-			{began.Add(310 * ms), 5 * ms, 0, ""},
+			{began.Add(110 * ms), 200 * ms, 2, "loop_test.dawdler", "message"},
+			{began.Add(10 * ms), 40 * ms, 2, "loop_test.dawdler", "message"},
+			{began.Add(310 * ms), 5 * ms, 0, "", "post"},
 		} {
-			if s := got.SlowTurns[i]; !s.Began.Equal(want.Began) || s.Took != want.Took || s.Conn != want.Conn || !strings.HasSuffix(s.Handler, want.Handler) {
+			if s := got.SlowTurns[i]; !s.Began.Equal(want.Began) || s.Took != want.Took || s.Conn != want.Conn || !strings.HasSuffix(s.Handler, want.Handler) || s.Work != want.Work {
 				t.Errorf("slow turn %+v, want %+v", s, want)
 			}
 		}
-		got.Turns, got.Late, got.Waited, got.SlowTurns = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil
+		if buckets(got.SocketWaits, 16*ms) != 2 || got.SocketWaits.Sum > 205*ms { // 25 of 40 ms, and 175 of 200; and 5 of 5, perhaps
+			t.Errorf("probes have waited for %v: %v", got.SocketWaits.Sum, got.SocketWaits)
+		}
+		got.Turns, got.Late, got.Waited, got.SocketWaits, got.SlowTurns = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil
 		if want := (loop.LoopStats{
 			Conns: 2, Messages: 4, BytesIn: uint64(len("40ms\n0\n200ms\n0\n")), BytesOut: uint64(len("twelve bytes\n")),
 			Timers: 3 /* two idle timeouts, one of an hour */, Fired: 2, Mailbox: 8, HeldBack: 1,
 			Lag: 150 * ms, MaxLag: 150 * ms, Turn: 200 * ms, MaxTurn: 200 * ms, Busy: 245 * ms, Blocked: 1,
+			SocketWait: 175 * ms, MaxSocketWait: 175 * ms, Unpolled: 25 * ms,
 		}); !reflect.DeepEqual(got, want) {
 			t.Errorf("\n%+v, want\n%+v", got, want)
 		}

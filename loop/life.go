@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -103,11 +105,17 @@ func (c *Conn) rawSink() engine.Sink {
 	return (*sink)(c)
 }
 
-// accept asks for c's handler. An error means that Accept has panicked.
+// accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
+// cannot go on with the state that it had.
 func (c *Conn) accept(ln *listener) (err error) {
+	c.loop.runs(c, meter.Opening)
+	refused := c.loop.guard(func() { err = c.acceptGuarded(ln) })
+	return cmp.Or(refused, err)
+}
+
+// acceptGuarded is accept. An error means that c is refused.
+func (c *Conn) acceptGuarded(ln *listener) error {
 	l := c.loop
-	l.current = c
-	defer l.rescue(&err)
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
@@ -125,7 +133,6 @@ func (c *Conn) accept(ln *listener) (err error) {
 	if c.handler != nil && c.at() == stateOpening {
 		c.setState(stateOpen)
 	}
-	l.returned = true
 	return nil
 }
 
@@ -153,7 +160,11 @@ func (c *Conn) peerClosed(err error) {
 	c.in.ended = true
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	stays := hasMore || c.hasJobs()
-	outputCounts := c.out.box != nil || stays || x != nil && x.ending.resets // a reset waits for it, too
+	waits := c.out.box != nil || c.unacked() > 0
+	outputCounts := waits || stays || x != nil && x.ending.resets // a reset waits for it, too
+	if waits && !halfClosed && c.isClosing() && !x.ending.discard && x.ending.reason != ClosedByPeer {
+		c.lose(err)
+	}
 	switch {
 	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
 		if c.waitsForBudget() {
@@ -241,20 +252,44 @@ func (c *Conn) loseSocket() {
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err     error         // the first cause
-	reason  CloseReason   // what that is for counting
+	lost    error         // that output was lost, and why, if so
+	both    *lossError    // of err and lost, once somebody was given it
+	reason  CloseReason   // what err is for counting
 	discard bool          // output is not worth flushing
 	resets  bool          // the peer is not to read an end, but a reset, after the output
-	timer   timing.Timer  // of the close timeout
-	due     time.Duration // when that is over
-	away    time.Duration // Loop.Away when it began
-	unsent  int           // bytes that the peer had not taken then
-	over    bool          // the timeout has passed
+	told    bool          // the peer was sent the end of the output
+	over    bool          // the time to flush is over
+	timer   timing.Timer  // of the next look at the time
+	due     time.Duration // when that is
+	away    time.Duration // Loop.Away at the last look
+	unsent  int           // bytes that the peer had not taken when it was last seen to take some
+	moved   time.Duration // when that was, or the wait began
+	limit   time.Duration // when MaxCloseTime is over
+}
+
+// cause returns what OnClose gets.
+func (e *ending) cause() error {
+	switch {
+	case e.lost == nil:
+		return e.err
+	case e.err == nil:
+		return e.lost
+	case e.both == nil:
+		e.both = &lossError{e.err, e.lost}
+	}
+	return e.both
 }
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
-// OnIdle hook or Tell runs for it. OnClose runs after the current callback, once the output is
-// flushed or Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does
-// nothing.
+// OnIdle hook or Tell runs for it. A codec.Farewell has the last word. Closing again does nothing.
+//
+// OnClose runs after the current callback, once the output is flushed: when the system of a TCP
+// peer has acknowledged all of it, about a round trip later, or at once if it has already. Until
+// then c counts as open, in Stats.Conns and in all limits. Where the system does not tell what was
+// acknowledged (other systems than Linux), and for unix sockets, output is flushed when the system
+// has taken it. If the peer takes nothing for Server.CloseTimeout, or has gone, the rest is lost, and
+// the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout waits only
+// for output that is younger than a quarter of the silence.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
@@ -296,67 +331,149 @@ func (c *Conn) beginClose(err error) {
 // abort is beginClose for a connection whose output is not worth flushing: its socket failed, or
 // its peer does not take it.
 func (c *Conn) abort(err error) {
-	c.more().ending.discard = true
+	end := &c.more().ending
+	if c.isClosing() && !end.discard && end.reason != ClosedByPeer {
+		c.lose(err)
+	}
+	end.discard = true
 	c.beginClose(err)
+}
+
+// lose notes that output of a connection that closes was lost, and counts that. A peer that has
+// ended first, and then goes without its output, has not lost anything that it wanted.
+func (c *Conn) lose(why error) {
+	end := &c.extras.ending
+	if end.lost != nil {
+		return
+	}
+	c.loop.count.add(numCut, 1)
+	if end.lost = ErrOutputLost; why != nil {
+		end.lost = &lossError{ErrOutputLost, why}
+	}
 }
 
 // flush goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
 // once nothing is left to wait for.
 func (c *Conn) flush() {
+	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.sayLastWords()
 		c.setState(stateFlushing)
 	}
-	l, end := c.loop, &c.extras.ending
 	if b := c.out.box; b != nil && !b.Blocked && !end.discard {
 		c.writeOut()
 	}
-	unsent := 0
-	if end.resets && c.sock != nil { // a reset would overtake what the kernel still has
-		unsent = c.sock.Unsent()
-	}
-	switch {
-	case end.discard || c.sock == nil:
+	if end.discard || c.sock == nil {
 		c.release(end.discard)
-	case c.out.box == nil && unsent <= 0:
+		return
+	}
+	left := c.unflushed()
+	switch {
+	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.release(end.resets && unsent == 0)
+		c.release(end.resets && left == 0)
+	case left > 0 && c.isGone():
+		if end.reason != ClosedByPeer {
+			c.lose(nil)
+		}
+		c.release(true)
 	case end.over:
 		c.giveUp()
-	case !l.wheel.Pending(end.timer):
-		end.unsent = c.untaken()
-		c.waitForPeer(l.server.CloseTimeout)
-		fallthrough
 	default:
-		if c.out.box == nil {
-			c.tryAgain(false)
-		}
+		c.waitForPeer()
 	}
 }
 
-// waitForPeer gives the peer time to take what was sent.
-func (c *Conn) waitForPeer(d time.Duration) {
-	l, end := c.loop, &c.extras.ending
-	end.due, end.away = l.after(d), l.meter.Away()
-	end.timer = l.wheel.At(end.due, c.closeTimeout)
+// unflushed returns how many bytes the peer has not acknowledged of what the system has taken. When
+// that is all of the output it ends the output: a system acknowledges data when it likes to, but an
+// end at once. A peer is to read a reset in place of that end only after the rest.
+func (c *Conn) unflushed() (left int) {
+	end := &c.extras.ending
+	switch {
+	case end.resets:
+		left = c.sock.Unsent()
+	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
+		left = c.unacked()
+	}
+	if (left > 0 || c.out.box != nil) && c.in.unread && c.tlsStart() == nil {
+		c.in.unread = false // a peer that sends must be able to, or it may never read
+		c.sock.Resume()
+	}
+	if left > 0 && c.out.box == nil && !end.resets && !end.told && !c.out.ended {
+		end.told = true
+		c.sock.CloseWrite()
+		left = c.unacked()
+	}
+	return left
 }
 
-// closeTimeout is called when the time is over. The time for which the server itself was away is
-// added: a callback blocked its loop, or the process was stopped. In the drain, which has a timeout
-// of its own, time begins anew whenever the peer has taken something.
+// unacked returns how many bytes the peer's system has not acknowledged of output that ours has
+// taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
+// it is not asked for.
+func (c *Conn) unacked() int {
+	if c.sock == nil || c.isBroken() || !c.hasWritten() || !c.isTCP() {
+		return 0
+	}
+	n := c.sock.Unsent()
+	if c.out.ended || c.extras != nil && c.extras.ending.told {
+		n-- // the end itself
+	}
+	return max(0, n)
+}
+
+// isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
+func (c *Conn) isTCP() bool {
+	if ln := c.addrs.shared.ln; !ln.dials {
+		return strings.HasPrefix(ln.network, "tcp")
+	}
+	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
+}
+
+// isGone reports whether the connection is no more, though nobody has told: the peer had ended its
+// output, and then was reset, or has closed altogether.
+func (c *Conn) isGone() bool {
+	s, ok := c.sock.(engine.Ender)
+	return ok && s.Gone()
+}
+
+// waitForPeer gives the peer time to take what was sent: Server.CloseTimeout since it was last seen
+// to take something. Nobody tells when it acknowledges what the kernel has, so that is asked for.
+func (c *Conn) waitForPeer() {
+	l, end := c.loop, &c.extras.ending
+	now, progress := l.clock(), false
+	if end.due == 0 { // it begins
+		end.unsent, end.moved, end.away = c.untaken(), now, l.meter.Away()
+		end.limit = never
+		if limit := l.server.MaxCloseTime; limit > 0 {
+			end.limit = later(now, limit)
+		}
+	} else if n := c.untaken(); n < end.unsent {
+		end.unsent, end.moved, progress = n, now, true
+	}
+	if !l.wheel.Pending(end.timer) {
+		next := later(now, max(l.server.CloseTimeout/closeLooks, wheelTick))
+		end.due = min(next, later(end.moved, l.server.CloseTimeout), end.limit)
+		end.timer = l.wheel.At(end.due, c.closeTimeout)
+	}
+	if c.out.box == nil {
+		c.tryAgain(progress)
+	}
+}
+
+// closeTimeout looks whether the time is over. The time for which the server itself was away is
+// added: a callback blocked its loop, or the process was stopped.
 func (c *Conn) closeTimeout() {
 	l, end := c.loop, &c.extras.ending
-	n, now := c.untaken(), l.clock()
-	away := l.meter.Away() - end.away + max(now-end.due, now-l.now) // the present turn included
-	switch {
-	case l.draining && n < end.unsent:
-		end.unsent = n
-		c.waitForPeer(l.server.CloseTimeout)
-	case away >= meter.LongTurn:
-		c.waitForPeer(away)
-	default:
-		end.over = true
+	now, past := l.clock(), l.meter.Away()
+	past += max(now-end.due, now-l.now) // the present turn
+	if away := past - end.away; away >= meter.LongTurn {
+		end.moved, end.limit = later(end.moved, away), later(end.limit, away)
 	}
+	end.away = past
+	if n := c.untaken(); n < end.unsent {
+		end.unsent, end.moved = n, now
+	}
+	end.over = now >= min(later(end.moved, l.server.CloseTimeout), end.limit)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
@@ -385,7 +502,7 @@ func (c *Conn) sayLastWords() {
 
 // giveUp gives up flushing.
 func (c *Conn) giveUp() {
-	c.loop.count.add(numCut, 1)
+	c.lose(nil)
 	c.release(true)
 }
 
@@ -397,7 +514,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 		return nil
 	}
 	l, x := c.loop, c.more()
-	accepted, err := c.handler != nil, x.ending.err
+	accepted, err := c.handler != nil, x.ending.cause()
 	l.wheel.Stop(x.ending.timer)
 	l.wheel.Stop(x.retry)
 	c.releaseOutput()
@@ -409,12 +526,14 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
-		c.callHook(func() { c.handler.OnClose(c, err) })
+		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
 	for _, f := range x.after {
-		c.callHook(func() { f(err) })
+		c.callHookAs(meter.Closing, func() { f(err) })
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
+	c.dropInput()
+	c.in.decoder.Init(codec.Raw{}, nil)
 	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}
 	return rest
 }
@@ -446,6 +565,9 @@ func (c *Conn) keepTLS() {
 }
 
 const (
+	// closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
+	closeLooks = 8
+
 	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
 	// of its input is discarded meanwhile.
 	lingerTimeout = time.Second

@@ -208,6 +208,7 @@ func (l *life) mustBeCause(err error) {
 		if !errors.As(err, &panicked) || !errors.Is(err, errLife) {
 			l.wrong("ended by %v, but it had panicked", err)
 		}
+	case errors.Is(err, loop.ErrOutputLost) && (want == nil || errors.Is(err, want)):
 	case err != want:
 		l.wrong("ended by %v, want %v", err, want)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -85,7 +85,7 @@ func (p *lifePeer) act(r *rand.Rand) {
 }
 
 func TestLivesInMemory(t *testing.T) {
-	first, rounds := seed.Pick(t, 1), uint64(8)
+	first, rounds := testkit.Seed(t, 1), uint64(8)
 	if testing.Short() {
 		rounds = 2
 	}
@@ -127,7 +127,7 @@ func TestLivesInMemory(t *testing.T) {
 
 // The same on real sockets, with goroutines beside that tell and post.
 func TestLivesForReal(t *testing.T) {
-	first := seed.Pick(t, 1)
+	first := testkit.Seed(t, 1)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		ls := newLives(t, first, 20*time.Millisecond)
 		srv := ls.server()

@@ -38,18 +38,20 @@ type Loop struct {
 	locals map[any]any
 
 	// Time.
-	wall       func() time.Time // time.Now; tests set it
-	wheel      *timing.Wheel
-	now        time.Duration // the clock when this turn began
-	nesting    int           // enters that have had no leave
-	advanced   time.Duration // the clock at the last advance
-	lateNoted  bool          // how late that was
-	turnBudget time.Duration // the constant; tests set it
-	published  time.Duration // what the engine was told last, or unknown
-	known      uint64        // Wheel.Changes then
-	state      atomic.Int32
-	timers     connTimers            // which timers of the wheel are a connection's
-	take       func(timing.Due) bool // the method fire, made once
+	wall      func() time.Time // time.Now; tests set it
+	wheel     *timing.Wheel
+	now       time.Duration // the clock when this turn began
+	nesting   int           // enters that have had no leave
+	advanced  time.Duration // the clock at the last advance
+	lateNoted bool          // how late that was
+	turnSlice time.Duration // the constant; tests set it
+	slice     slice         // of the turn
+	kind      int           // of work, which comes next
+	published time.Duration // what the engine was told last, or unknown
+	known     uint64        // Wheel.Changes then
+	state     atomic.Int32
+	timers    connTimers            // which timers of the wheel are a connection's
+	take      func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	unfinished bool // the task that runs has more to do: see PostPieces
@@ -58,7 +60,7 @@ type Loop struct {
 	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
 	lastAddrs   *sharedAddrs // of the last connection of TCP
-	touched     []*Conn      // with something to do when this turn ends
+	touched     line[*Conn]  // with something to do when this turn ends
 	lingering   map[*lingering]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
@@ -69,10 +71,10 @@ type Loop struct {
 	poisons     bool   // Server.Poison, or a build with the race detector
 	rest        []byte // what came together with the message in hand, after it
 	store       outbox.Store
-	trim        timing.Timer // of the store
-	ready       []waiting    // what goes on in a turn of the loop
-	maxOutbound int          // the server's
-	holdBackAt  int          // the server's
+	trim        timing.Timer  // of the store
+	ready       line[waiting] // what goes on in a turn of the loop
+	maxOutbound int           // the server's
+	holdBackAt  int           // the server's
 
 	// Its life.
 	started   bool // OnStart has returned
@@ -96,7 +98,7 @@ func newLoop(s *Server, index int) *Loop {
 		index:       index,
 		wheel:       timing.New(timing.Config{Tick: wheelTick}),
 		wall:        time.Now,
-		turnBudget:  turnBudget,
+		turnSlice:   turnSlice,
 		published:   never,
 		lingering:   make(map[*lingering]struct{}),
 		arrivals:    make(map[*arrival]struct{}),
@@ -136,12 +138,39 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
-			if c.isOpen() && c.asks != asksForDialer && !yield(c) {
+			if c.isVisible() && !yield(c) {
 				return
 			}
 		}
 	}
 }
+
+// ConnsFrom yields those of Conns that are among the n connections from a place of the loop's list
+// on, the first of which is 0, for walks in pieces that must not hold up the loop. next is the
+// place to go on from; 0 means that this piece has the end of the list. Between two pieces
+// connections that close give their places to others, which the walk may miss then. A negative
+// place or n panics.
+func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
+	l.owner.Check("Loop.ConnsFrom")
+	if place < 0 || n < 0 {
+		panic("loop: Loop.ConnsFrom with a negative number")
+	}
+	place = min(place, len(l.conns))
+	end := place + min(n, len(l.conns)-place)
+	if next = end; end == len(l.conns) {
+		next = 0
+	}
+	return func(yield func(*Conn) bool) {
+		for i := place; i < min(end, len(l.conns)); i++ {
+			if c := l.conns[i]; c.isVisible() && !yield(c) {
+				return
+			}
+		}
+	}, next
+}
+
+// isVisible reports whether Conns yields c.
+func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

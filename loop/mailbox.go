@@ -1,5 +1,7 @@
 package loop
 
+import "github.com/loopwheel/loopwheel/loop/internal/meter"
+
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
 // A task is a function for the loop: f for the loop itself, or told for a connection.
@@ -34,6 +36,22 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 	return number, err
 }
 
+// hasRun waits until a function that was posted closes done, which it reports, or the loop has
+// ended without running it. When both have happened the function has run.
+func (l *Loop) hasRun(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-l.ended:
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // PostEventually is Post that takes f though the mailbox is full, in its place after what was
 // posted before. It is for what somebody waits for, such as an answer or an end, and would wait for
 // ever if it were refused. No limit holds, so the caller bounds how many there may be: one for each
@@ -46,7 +64,7 @@ func (l *Loop) PostEventually(f func()) error {
 
 // PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
 // until it returns false, and what was posted after it waits. Between two calls the loop writes
-// what was sent, and when a millisecond is over it looks at its sockets and timers.
+// what was sent, and when a millisecond is over it polls its sockets and runs its timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
 // errors are Post's. Any goroutine may call it. A nil f panics.
@@ -101,7 +119,7 @@ func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
 			dropped()
 			return
 		}
-		c.loop.current = c // which a panic closes
+		c.loop.runs(c, meter.Tell) // which a panic closes
 		f(c)
 	})
 }

@@ -33,6 +33,8 @@ type logLine struct {
 	Message    string
 	Stack      string
 	Loop       int
+	Conn       uint64
+	Work       string
 	For        float64
 	Took       float64
 	Unreported int
@@ -85,7 +87,8 @@ func TestBlockedLoopIsReported(t *testing.T) {
 		}
 		time.Sleep(27 * time.Millisecond)
 		lines := log.lines(t)
-		if len(lines) != 1 || lines[0].Loop != 1 || !strings.Contains(lines[0].Stack, "loop_test.sleeper") || lines[0].For < 100 {
+		if len(lines) != 1 || lines[0].Loop != 1 || !strings.Contains(lines[0].Stack, "loop_test.sleeper") || lines[0].For < 100 ||
+			lines[0].Conn != 2 || lines[0].Work != "message" {
 			t.Fatalf("within 126 ms the log has %v", lines)
 		}
 		st := srv.Stats()
@@ -94,7 +97,7 @@ func TestBlockedLoopIsReported(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		lines = log.lines(t)
-		if len(lines) != 1 || lines[0].Loop != 1 || lines[0].Took != 1000 || lines[0].Stack != "" {
+		if len(lines) != 1 || lines[0].Loop != 1 || lines[0].Took != 1000 || lines[0].Stack != "" || lines[0].Conn != 2 {
 			t.Errorf("when it is over the log has %v", lines)
 		}
 		if st := srv.Stats(); st.Blocked != 1 || st.MaxTurn != time.Second || st.Loops[1].Busy != time.Second || st.Loops[0].MaxTurn != 0 {
@@ -156,7 +159,7 @@ func TestBlockedDrainIsReported(t *testing.T) {
 		if err := srv.Stop(); err != nil {
 			t.Error(err)
 		}
-		if lines := log.lines(t); len(lines) == 0 || !strings.Contains(lines[0].Stack, "TestBlockedDrain") {
+		if lines := log.lines(t); len(lines) == 0 || !strings.Contains(lines[0].Stack, "TestBlockedDrain") || lines[0].Work != "post" {
 			t.Errorf("the log has %v", lines)
 		}
 	})

@@ -139,12 +139,10 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	if err != nil {
 		return nil, 0
 	}
-	select {
-	case <-done:
-		return moved, next
-	case <-l.ended:
+	if !l.hasRun(done) {
 		return nil, 0
 	}
+	return moved, next
 }
 
 // In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the
@@ -253,6 +251,7 @@ func (c *Conn) restoreCodec() (err error) {
 	switch {
 	case ok:
 		err = s.Restore(state)
+		c.in.decoder.Restored()
 	case len(state) > 0:
 		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
 	}

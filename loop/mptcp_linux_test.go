@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -80,7 +81,7 @@ func TestMPTCPEcho(t *testing.T) {
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d of %d bytes came back, or other ones: %v", len(got), len(data), err)
 		}
-		waitFor(t, func() bool { return srv.Stats().Conns == 0 })
+		rig.HasConns(t, srv, 0)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file runs what would block a loop on goroutines, and what comes of it on the loop.
@@ -52,7 +53,8 @@ func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn,
 type offloaded struct {
 	queue   *jobs.Queue
 	pending int      // thens that have not run
-	thens   []func() // of jobs that are done, while output is held back
+	thens   []func() // of jobs that are done, while output is held back, or others have their turn
+	goesOn  bool     // the rest of them has its turn soon
 }
 
 // maxWaitingJobs is how many jobs of a server may wait for a goroutine.
@@ -119,14 +121,26 @@ func (c *Conn) runThens() {
 	if !c.hasJobs() {
 		return
 	}
-	j := c.extras.jobs
+	l, j := c.loop, c.extras.jobs
+	if j.goesOn {
+		return
+	}
+	s := sliceOf(l.now, l.now+turnSlice)
 	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&heldBack == 0 {
+		if s.ended {
+			j.goesOn = true
+			l.goOnSoon((*waitingThens)(c))
+			return
+		}
 		then := j.thens[0]
 		j.thens = slices.Delete(j.thens, 0, 1)
 		j.pending--
-		c.callHook(then)
-		if c.pending() > c.loop.holdBackAt && c.isOpen() {
+		c.callHookAs(meter.Result, then)
+		if c.pending() > l.holdBackAt && c.isOpen() {
 			c.holdBack()
+		}
+		if len(j.thens) > 0 {
+			s.over(l)
 		}
 	}
 	if !c.isOpen() {
@@ -141,6 +155,16 @@ func (c *Conn) runThens() {
 	}
 	if c.in.ended && j.pending == 0 {
 		c.inputEnded()
+	}
+}
+
+// waitingThens makes a Conn a waiting that goes on with runThens.
+type waitingThens Conn
+
+func (w *waitingThens) GoOn() {
+	if c := (*Conn)(w); c.isOpen() {
+		c.extras.jobs.goesOn = false
+		c.runThens()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 )
 
@@ -185,7 +186,7 @@ func (c *Conn) appended(tail []byte) {
 func (c *Conn) touch() {
 	if c.out.atEnd&listed == 0 {
 		c.out.atEnd |= listed
-		c.loop.touched = append(c.loop.touched, c)
+		c.loop.touched.add(c)
 	}
 }
 
@@ -273,6 +274,24 @@ type water struct {
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
 	forRoom   []roomWaiter // of WhenPending
+	told      bool         // flushed has its turn soon
+}
+
+// flushed makes a Conn a waiting that calls OnFlushed's function. That may send as much as the
+// socket takes, each time: so it is called once in a turn, and the loop polls its sockets before.
+type flushed Conn
+
+func (w *flushed) GoOn() {
+	c := (*Conn)(w)
+	if !c.isOpen() {
+		return
+	}
+	water := &c.extras.water
+	water.told = false
+	if c.isBlocked() { // again, so it will be flushed again
+		return
+	}
+	c.callHookAs(meter.Flushed, water.onFlushed)
 }
 
 type roomWaiter struct {
@@ -291,16 +310,23 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
+	if c.isClosed() {
+		return
+	}
 	w := &c.more().water
 	w.limit, w.onHigh = n, f
 }
 
 // OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
 // had to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the
-// time to produce more. There is one such hook; nil removes it. A panic in f closes c.
+// time to produce more. f runs once in a turn of the loop at most, after the loop has polled its
+// sockets, so a producer does not keep others waiting. There is one such hook; nil removes it. A
+// panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
-	c.more().water.onFlushed = f
+	if !c.isClosed() {
+		c.more().water.onFlushed = f
+	}
 }
 
 // checkHighWater is called after output was appended.
@@ -332,7 +358,10 @@ func (c *Conn) checkWater() {
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
-		c.callHook(w.onFlushed)
+		if w.onFlushed != nil && !w.told {
+			w.told = true
+			c.loop.goOnSoon((*flushed)(c))
+		}
 	}
 	if pipe != nil {
 		pipe.to.resume(heldByPipe)

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // What is sent within one turn leaves in one write, whoever sent it.
 func TestOneWritePerTurn(t *testing.T) {
-	srv := &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1 << 20, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1<<20 - 1, Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {
 			if string(msg) == "big" {
 				return c.Send([]byte(strings.Repeat("b", 40_000)))
@@ -54,7 +54,7 @@ func TestOneWritePerTurn(t *testing.T) {
 // The stream is exact whatever the sizes are and however little the socket takes at a time, with an
 // engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(24) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, &loop.Server{MaxOutbound: 1 << 30}, func(t *testing.T, srv *looptest.Server) {
@@ -228,7 +228,12 @@ func TestHalfCloseDelivers(t *testing.T) {
 		for range 6 {
 			wait(time.Second / 2)
 			p.Block(1)
+			p.Take(1) // of what went out before
 		}
+		if wait(time.Second / 2); p.Ended() {
+			t.Fatal("ended before the peer's system has all")
+		}
+		p.Ack(1)
 		wait(time.Second / 2)
 		if got := p.Received(); got != "hello\n" || p.Reason() != io.EOF || !p.Ended() || p.WasReset() {
 			t.Errorf("received %q, reason %v, ended %v, reset %v", got, p.Reason(), p.Ended(), p.WasReset())

@@ -21,6 +21,7 @@ type noPackets struct{ sent int }
 
 func (p *noPackets) Send([]byte, netip.AddrPort, netip.Addr) error { p.sent++; return nil }
 func (*noPackets) Pending() bool                                   { return false }
+func (*noPackets) Resume()                                         {}
 func (*noPackets) Flush() int                                      { return 0 }
 func (*noPackets) Close()                                          {}
 
@@ -53,7 +54,7 @@ func (p *packetPort) receive(first, n int) {
 		}
 		p.admission.tokens = bucketSize
 		p.Received(batch[:min(len(batch), n-at)])
-		for len(p.admission.queue) > 0 { // the machine is slow
+		for len(p.rest)+len(p.admission.queue) > 0 { // the machine is slow
 			p.admission.tokens = bucketSize
 			p.loop.turn()
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -79,7 +80,7 @@ func TestUDPEcho(t *testing.T) {
 				}
 			}
 		}
-		waitFor(t, func() bool { return srv.Stats().Messages == 100 }) // shown when the turn ends
+		testkit.Eventually(t, "all messages are counted", func() bool { return srv.Stats().Messages == 100 }) // shown when the turn ends
 		if st := srv.Stats(); st.Conns != 20 || st.Sessions != 20 || st.Lost != 0 {
 			t.Errorf("%+v", st)
 		}
@@ -149,7 +150,7 @@ func TestUDPLongest(t *testing.T) {
 			if got := p.ask([]byte("go")); len(got) != longest {
 				t.Errorf("%s: got %d bytes, want %d", network, len(got), longest)
 			}
-			waitFor(t, func() bool { return srv.Stats().Messages == 1 })
+			testkit.Eventually(t, "the message is counted", func() bool { return srv.Stats().Messages == 1 })
 			if st := srv.Stats(); st.Lost != 0 {
 				t.Errorf("%s: %d are lost", network, st.Lost)
 			}
@@ -226,7 +227,7 @@ func TestUDPLimits(t *testing.T) {
 		if !refused.silent() {
 			t.Error("a third session of one address")
 		}
-		waitFor(t, func() bool { st := srv.Stats(); return st.Conns == 2 && st.Refused == 1 })
+		testkit.Eventually(t, "two sessions, and one refused", func() bool { st := srv.Stats(); return st.Conns == 2 && st.Refused == 1 })
 	})
 }
 
@@ -305,7 +306,7 @@ func TestUDPDrain(t *testing.T) {
 			}
 		}
 		// And the port is free again, unless another process has been given it meanwhile.
-		waitFor(t, func() bool {
+		testkit.Eventually(t, "the port is free", func() bool {
 			ln, err := net.ListenPacket("udp", srv.LocalAddr().String())
 			if err == nil {
 				ln.Close()

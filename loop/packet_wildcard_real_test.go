@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -70,7 +71,7 @@ func TestUDPSessionsOfTwoLocalAddresses(t *testing.T) {
 				t.Fatalf("asked %v, answered by %v, %v", to, from, err)
 			}
 		}
-		waitFor(t, func() bool { return srv.Stats().Conns == 2 })
+		rig.HasConns(t, srv, 2)
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is what becomes of panics of user code.
@@ -35,18 +37,58 @@ func (l *Loop) rescue(err *error) {
 	}
 }
 
+// runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
+func (l *Loop) runs(c *Conn, w meter.Work) {
+	var id uint64
+	if l.current = c; c != nil {
+		id = c.id
+	}
+	l.meter.Works(w, id)
+}
+
+// guard runs f, and returns its panic, logged and counted, as a *PanicError. However f returns,
+// that is a return: only a Goexit is none. So f may be user code, and what is around it.
+func (l *Loop) guard(f func()) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		} else {
+			l.exited()
+		}
+	}()
+	f()
+	returned = true
+	return nil
+}
+
+// guardCurrent is guard for the code of l.current, which a panic closes.
+func (l *Loop) guardCurrent(f func()) {
+	if err := l.guard(f); err != nil && l.current != nil {
+		l.current.beginClose(err)
+	}
+}
+
 // callHook runs f as c's code.
-func (c *Conn) callHook(f func()) {
+func (c *Conn) callHook(f func()) { c.callHookAs(meter.Hook, f) }
+
+// callHookAs is callHook for a kind of hooks that has a name.
+func (c *Conn) callHookAs(w meter.Work, f func()) {
 	if f == nil {
 		return
 	}
 	l := c.loop
 	caller := l.current // what runs next may be another's, or the loop's own
-	l.current = c
-	defer func() { l.current = caller }()
-	defer l.rescue(nil)
-	f()
-	l.returned = true
+	work, conn := l.meter.Doing()
+	l.runs(c, w)
+	defer func() {
+		l.current = caller
+		l.meter.Works(work, conn)
+	}()
+	l.guardCurrent(f)
 }
 
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,
@@ -95,8 +137,5 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // none.
 func (l *Loop) Try(f func()) (err error) {
 	l.owner.Check("Loop.Try")
-	defer l.rescue(&err)
-	f()
-	l.returned = true
-	return nil
+	return l.guard(f)
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -16,7 +16,7 @@ func TestUnixPeerGoesWhilePaused(t *testing.T) {
 	for _, size := range []int{64<<10 - 1, 64 << 10, 64<<10 + 1} {
 		bothEngines(t, func(t *testing.T, ctx context.Context) {
 			opened, closed, got := make(chan *loop.Conn, 1), make(chan error, 1), 0
-			srv := &loop.Server{Addr: "unix://" + shortdir.Socket(t), NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+			srv := &loop.Server{Addr: "unix://" + testkit.SocketPath(t), NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
 				opened <- c
 				_ = c.Send([]byte("not read to its end")) // so that the peer resets
 				return script{

@@ -180,9 +180,11 @@ func (s *pipeSide) closed(err error) {
 		}
 		return
 	}
-	if s.from.extras.ending.reason != ClosedByPeer { // err itself was looked at once, when the close began
+	end := &s.from.extras.ending // whose error was looked at once, when the close began
+	if end.reason != ClosedByPeer {
 		p.err = err
 	}
+	err = end.err // without what from's peer has lost
 	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.isCutShort(s.to.loop.clock())) {
 		s.to.extras.ending.resets = true
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -116,7 +118,7 @@ func TestPipePassesMuchOnUntilReset(t *testing.T) {
 				}
 			}
 		}()
-		waitFor(t, func() bool { return passed.Load() >= 1<<20 })
+		testkit.Eventually(t, "a MiB has passed", func() bool { return passed.Load() >= 1<<20 })
 		ends[i].SetLinger(0)
 		ends[i].Close()
 		<-sent
@@ -124,6 +126,6 @@ func TestPipePassesMuchOnUntilReset(t *testing.T) {
 		if end := receive(t, p.done, "the end"); end.err == nil {
 			t.Errorf("%+v", end)
 		}
-		waitFor(t, func() bool { return p.srv.Stats().Conns == 0 })
+		rig.HasConns(t, p.srv, 0)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -271,7 +272,7 @@ func TestPipeRandom(t *testing.T) {
 				t.Errorf("%+v", end)
 			}
 		}
-		waitFor(t, func() bool { return p.srv.Stats().Conns == 0 })
+		rig.HasConns(t, p.srv, 0)
 	})
 }
 

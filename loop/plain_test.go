@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -22,7 +22,7 @@ type hidden struct{ codec.Length }
 // makes: with pieces of any size, sockets that take little, pauses, other codecs in between, and
 // frames that are too long.
 func TestPlainFramesAreAsAnyOthers(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(30) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			seed := first + i

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,7 +16,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/listening"
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 	"github.com/loopwheel/loopwheel/timing"
@@ -40,7 +42,7 @@ func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 // seen the end, too.
 func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		ln := listening.TCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		ln := testkit.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxConnsPerIP: 1,
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		startWith(t, ctx, srv)
@@ -51,12 +53,12 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 		}
 		_ = o.conn.Ref().Tell((*loop.Conn).Close)
 		_ = receive(t, o.closed, "the end of what was dialled")
-		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
+		rig.HasConns(t, srv, 1)
 		refused := srv.Stats().Refused
 		if second, err := net.Dial("tcp", srv.LocalAddr().String()); err == nil { // else it was reset at once
 			defer second.Close()
 		}
-		waitFor(t, func() bool { return srv.Stats().Refused == refused+1 })
+		testkit.Eventually(t, "one is refused", func() bool { return srv.Stats().Refused == refused+1 })
 	})
 }
 
@@ -153,36 +155,41 @@ func TestJobsBehindMuchOutput(t *testing.T) {
 	})
 }
 
-// A closing connection has CloseTimeout, however its peer dawdles. In the drain it has as long as
-// the peer goes on, up to DrainTimeout.
+// A closing connection has CloseTimeout from the last byte that its peer took, in the drain up to
+// DrainTimeout, and otherwise up to MaxCloseTime, if there is one.
 func TestCloseTimeoutOfADawdler(t *testing.T) {
-	for _, drains := range []bool{false, true} {
+	const drain, free, limited = "drain", "free", "limited"
+	for _, how := range []string{drain, free, limited} {
 		srv := &loop.Server{CloseTimeout: 4 * time.Second, DrainTimeout: time.Minute}
+		if how == limited {
+			srv.MaxCloseTime = 7 * time.Second
+		}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
 			p.Block(0)
 			send(srv, p, 20)
-			if drains {
+			if how == drain {
 				srv.Shutdown()
 			} else {
 				tell(srv, p, (*loop.Conn).Close)
 			}
-			for range 10 { // a byte each second
+			for second := 1; second <= 10; second++ { // a byte each
 				srv.Sleep(time.Second)
+				if ended := how == limited && second >= 7; p.Ended() != ended {
+					t.Fatalf("%s: ended: %v after %d s", how, p.Ended(), second)
+				}
 				p.Take(1)
 				p.Block(1)
 			}
-			want := uint64(1)
-			if drains {
-				want = 0
+			if p.Unblock(); how == limited {
+				if s := srv.Stats(); s.Cut != 1 || !p.WasReset() || !errors.Is(p.Reason(), loop.ErrOutputLost) {
+					t.Errorf("%s: %d cut, reset: %v, ended with %v", how, s.Cut, p.WasReset(), p.Reason())
+				}
+				return
 			}
-			if s := srv.Stats(); s.Cut != want || p.WasReset() == drains {
-				t.Errorf("drains: %v; %d cut, reset: %v", drains, s.Cut, p.WasReset())
-			}
-			p.Unblock()
 			srv.Sleep(time.Second)
-			if got := len(p.Received()); drains && got != 20 {
-				t.Errorf("%d bytes arrived", got)
+			if got := len(p.Received()); got != 20 || srv.Stats().Cut != 0 || errors.Is(p.Reason(), loop.ErrOutputLost) {
+				t.Errorf("%s: %d bytes arrived, %d were cut; ended with %v", how, got, srv.Stats().Cut, p.Reason())
 			}
 		})
 	}

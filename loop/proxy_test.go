@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -136,7 +136,7 @@ func TestListenerFromOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := net.Listen("unix", shortdir.Socket(t))
+	second, err := net.Listen("unix", testkit.SocketPath(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ const (
 	ClosedByInput                           // what the codec, or OnMessage, found wrong with what the peer sent
 	ClosedByNetwork                         // an error of the system
 	ClosedByOther                           // any other error that CloseWithError was given
+	ClosedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
 
 	NumCloseReasons = iota // how many there are
 )
@@ -32,7 +33,7 @@ const (
 // String returns the reason's name in metrics, such as "slow_consumer".
 func (r CloseReason) String() string {
 	names := [NumCloseReasons]string{
-		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other",
+		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload",
 	}
 	if int(r) < len(names) {
 		return names[r]
@@ -62,6 +63,8 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, ClosedBySlowConsumer},
 	{ErrSlowFrame, ClosedBySlowFrame},
 	{ErrDetached, ClosedByHandler},
+	{ErrOffloadFull, ClosedByOverload},
+	{ErrMailboxFull, ClosedByOverload},
 	{codec.ErrTooLong, ClosedByInput},
 	{codec.ErrMalformed, ClosedByInput},
 }

@@ -47,7 +47,8 @@ type Server struct {
 	// only UDP addresses could use is an error.
 	Codec codec.Codec
 
-	// Listeners are more addresses, served by the same loops.
+	// Listeners are more addresses, served by the same loops. With them Addr may be empty; then
+	// Accept, Codec, IdleTimeout and TCP are the defaults of the Listeners, and nothing else.
 	Listeners []Listener
 
 	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
@@ -65,12 +66,12 @@ type Server struct {
 	TLS *tls.Config
 
 	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
-	// protocol and the TLS handshake together. It is also for Conn.StartTLS.
-	HandshakeTimeout time.Duration `default:"10s"`
+	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.
+	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
-	// each takes 36 KB. For one more, the one that has waited longest is cut.
-	MaxHandshakes int `default:"1_024"`
+	// each takes 36 KB. For one more, the one that has waited longest is cut. 0 means 1,024.
+	MaxHandshakes int
 
 	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
 	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
@@ -79,8 +80,8 @@ type Server struct {
 	ProxyProtocol []netip.Prefix
 
 	// MaxProxyHeader is how many bytes such a header may have, with the notes of Conn.ProxyTLVs.
-	// The default is what the protocol allows.
-	MaxProxyHeader int `default:"65_551"`
+	// 0 means 65,551, which the protocol allows.
+	MaxProxyHeader int
 
 	// TCP has the options of Addr's sockets.
 	TCP TCPOptions
@@ -94,8 +95,9 @@ type Server struct {
 	// Output that it takes does not count, unless IdleCountsOutput is set. Where an eviction cuts
 	// something off, the peer of a TCP connection reads a reset after what was sent, and not an
 	// end: because output waits, jobs run, SetBusy says so, or the last output is younger than a
-	// quarter of its silence. Output of an idle hook at the same time does not count.
-	IdleTimeout time.Duration `zero:"never"`
+	// quarter of its silence. Output of an idle hook at the same time does not count. 0 means
+	// never.
+	IdleTimeout time.Duration
 
 	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
 	// sends does. Where the system does not tell what the peer has taken, what the socket takes
@@ -103,8 +105,8 @@ type Server struct {
 	IdleCountsOutput bool
 
 	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
-	// that connected together are not evicted together.
-	IdleJitter time.Duration `zero:"none"`
+	// that connected together are not evicted together. 0 means none.
+	IdleJitter time.Duration
 
 	// OnStart is called as the first thing on each loop, before the server takes any connection. A
 	// panic makes Start fail.
@@ -122,10 +124,10 @@ type Server struct {
 	// message. Builds with the race detector do it always, and so does looptest.
 	Poison bool
 
-	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
-	// what Offload runs, clients of databases. A program whose goroutines can wait for up to 10 ms
+	// NumLoops is the number of loops. 0 means GOMAXPROCS less one, and at least one: that leaves a
+	// P to other goroutines, such as those of Offload and of clients of databases. A program whose goroutines can wait for up to 10 ms
 	// at a time takes all by runtime.GOMAXPROCS(0).
-	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
+	NumLoops int
 
 	// Engine is what moves the bytes. The zero Engine is the system's default.
 	Engine Engine
@@ -137,23 +139,25 @@ type Server struct {
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
 	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
-	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions.
-	MaxSessions int `default:"131_072"`
+	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions. 0
+	// means 131,072.
+	MaxSessions int
 
-	// MaxConns is how many connections may be open at once; one more is refused. The default leaves
-	// some for the program's own, and is a million at most.
-	MaxConns int `zero:"from the limit of open files"`
+	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from the
+	// limit of open files, leaves some for the program's own, and is a million at most.
+	MaxConns int
 
 	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
-	// see IPv6Prefix.
-	MaxConnsPerIP int `zero:"no limit"`
+	// see IPv6Prefix. 0 means no limit.
+	MaxConnsPerIP int
 
-	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most.
-	IPv6Prefix int `default:"64"`
+	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most. 0 means
+	// 64.
+	IPv6Prefix int
 
 	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
-	// wait in the system's queue.
-	AcceptRate int `zero:"no limit"`
+	// wait in the system's queue. 0 means no limit.
+	AcceptRate int
 
 	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
 	// wire form, and short. The peer's end is waited for then, for a second at most and of 64 peers
@@ -161,45 +165,51 @@ type Server struct {
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
-	// after it was opened.
-	FirstByteTimeout time.Duration `zero:"when IdleTimeout is over"`
+	// after it was opened. 0 means IdleTimeout.
+	FirstByteTimeout time.Duration
 
 	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished
 	// it after this long. Where the codec takes a message in several frames (codec.Assembler), it
 	// is the time of the whole message. The time stands still while the connection is not read:
-	// because of PauseRead, or of output that the peer does not take.
-	FrameTimeout time.Duration `zero:"no limit"`
+	// because of PauseRead, or of output that the peer does not take. 0 means no limit.
+	FrameTimeout time.Duration
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
 	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
-	// which all of package codec, websocket and resp are) has that in place of this.
-	MaxFrame int `default:"16_777_216"`
+	// which all of package codec and websocket are) has that in place of this. 0 means 16 MiB.
+	MaxFrame int
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
-	// ErrSlowConsumer.
-	MaxOutbound int `default:"1_048_576"`
+	// ErrSlowConsumer. 0 means 1 MiB.
+	MaxOutbound int
 
 	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
 	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
-	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups.
-	HoldBackAt int `default:"262_144"`
+	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
+	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
+	HoldBackAt int
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
-	// ErrMailboxFull.
-	MaxMailbox int `default:"65_536"`
+	// ErrMailboxFull. 0 means 65,536.
+	MaxMailbox int
 
-	// CloseTimeout is how long a closing connection may take to flush its output. When the server
-	// ends, it is how long it may take none of it: the whole has DrainTimeout then.
-	CloseTimeout time.Duration `default:"5s"`
+	// CloseTimeout is how long the peer of a closing connection may take none of its output. Each
+	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
+	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
+	CloseTimeout time.Duration
+
+	// MaxCloseTime is how long a close may take in all, however slowly the peer takes the output. In
+	// the drain DrainTimeout limits all closes together. 0 means no limit.
+	MaxCloseTime time.Duration
 
 	// DrainTimeout is how long the connections may take to close when the server ends, before they
-	// are cut.
-	DrainTimeout time.Duration `default:"30s"`
+	// are cut. 0 means 30 seconds.
+	DrainTimeout time.Duration
 
 	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients
 	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
-	// than DrainTimeout.
-	DrainWindow time.Duration `zero:"at once"`
+	// than DrainTimeout. 0 means at once.
+	DrainWindow time.Duration
 
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: the place for a last word. err is what OnClose will get. Send and Write work here
@@ -214,8 +224,8 @@ type Server struct {
 	// DrainDelay is how long connections are served on when the server ends, before the drain
 	// begins, and DrainTimeout with it: for balancers that need time to notice. Without DrainAccept
 	// the listeners close at once, UDP addresses open no new sessions, and the delay is over when
-	// nobody is left. Draining is true from its beginning on.
-	DrainDelay time.Duration `zero:"none"`
+	// nobody is left. Draining is true from its beginning on. 0 means none.
+	DrainDelay time.Duration
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
 	// a health check (see Draining) that no more should come. A process that is replaced by another
@@ -223,15 +233,16 @@ type Server struct {
 	DrainAccept bool
 
 	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
-	// goroutine. 16,384 more may wait.
-	MaxOffload int `default:"256"`
+	// goroutine. 16,384 more may wait. 0 means 256.
+	MaxOffload int
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
 	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
-	// which the process itself was stopped does not count.
-	BlockedAfter time.Duration `default:"100ms"`
+	// which the process itself was stopped does not count. 0 means 100 ms.
+	BlockedAfter time.Duration
 
 	listeners   []*listener
+	hasMain     bool    // the first of them is Addr's
 	inherited   []Bound // by Mover
 	base        time.Time
 	engine      engine.Engine
@@ -251,13 +262,15 @@ type Server struct {
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	slots                     int64         // how many connections may be on their way to one loop
 
-	cancel    func()         // ends the server
-	draining  chan struct{}  // closed when nothing is accepted any more
-	listening atomic.Int32   // listeners that accept
-	failed    chan error     // why the engine ended unasked
-	done      chan struct{}  // closed when Wait may return
-	err       error          // what it returns
-	newcomers sync.WaitGroup // what accepts, and what is on its way to a loop
+	cancel         func()         // ends the server
+	draining       chan struct{}  // closed when nothing is accepted any more
+	stopsAccepting sync.Once      // does that
+	listening      atomic.Int32   // listeners that accept
+	dials          atomic.Int32   // goroutines that dial
+	failed         chan error     // why the engine ended unasked
+	done           chan struct{}  // closed when Wait may return
+	err            error          // what it returns
+	newcomers      sync.WaitGroup // what accepts, and what is on its way to a loop
 }
 
 // The stages of a Server, each of which includes those before it.
@@ -275,7 +288,7 @@ type Listener struct {
 	Addr        string        // as Server.Addr
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
-	IdleTimeout time.Duration `zero:"Server.IdleTimeout"`
+	IdleTimeout time.Duration // 0 means Server.IdleTimeout
 
 	AcceptFrom    net.Listener   // as Server.AcceptFrom
 	TLS           *tls.Config    // nil means plain
@@ -284,8 +297,8 @@ type Listener struct {
 
 	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
 	// the limits of the Server: a crowd at one port leaves room at another, such as an
-	// administrator's.
-	MaxConns int `zero:"no limit of its own"`
+	// administrator's. 0 means no limit of its own.
+	MaxConns int
 
 	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
 }
@@ -354,6 +367,9 @@ func (s *Server) Wait() error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
+	if s.onLoop() {
+		return errors.New("loop: Server.Wait was called on a loop, which would wait for itself: call it on a goroutine")
+	}
 	<-s.done
 	return s.err
 }
@@ -361,7 +377,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.has(stageServing) || len(s.listeners) == 0 {
+	if !s.has(stageServing) || !s.hasMain {
 		return nil
 	}
 	return s.listeners[0].addr()

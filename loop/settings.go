@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -24,10 +25,13 @@ import (
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
 func (s *Server) prepare() error {
-	if err := defaults.Fill("loop: Server", s); err != nil {
+	if err := s.setDefaults(); err != nil {
 		return err
 	}
 	switch {
+	case s.HoldBackAt >= s.MaxOutbound && s.MaxOutbound > 1:
+		return fmt.Errorf("loop: Server.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+			s.HoldBackAt, s.MaxOutbound)
 	case s.NumLoops > maxLoops:
 		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
 			s.NumLoops, maxLoops)
@@ -45,19 +49,25 @@ func (s *Server) prepare() error {
 	if reflect.ValueOf(s.Logger).IsZero() {
 		s.Logger = defaultLogger()
 	}
-	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
-	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
-		return nil // it only dials
+	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
+	switch {
+	case s.hasMain:
+	case s.TLS != nil || s.ProxyProtocol != nil || s.Control != nil:
+		return errors.New("loop: Server.TLS, ProxyProtocol and Control are for Server.Addr, which is empty: a Listener has its own")
+	case s.Accept != nil && len(s.Listeners) == 0:
+		return errors.New("loop: Server.Addr is empty: set it; a server that only dials and adopts has no Accept (Adopt is given one)")
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
 		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
 	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
-	useful := raw(s.Codec)
+	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
 			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		} else if !s.hasMain {
+			continue
 		}
 		ln, err := s.newListener(field, l)
 		switch {
@@ -74,6 +84,36 @@ func (s *Server) prepare() error {
 		return fmt.Errorf(uselessCodec, "Server")
 	}
 	return nil
+}
+
+// setDefaults fills in the numbers that are zero, and refuses those that make no sense.
+func (s *Server) setDefaults() error {
+	const name = "loop: Server."
+	err := cmp.Or(
+		defaults.Set(name+"HandshakeTimeout", &s.HandshakeTimeout, 10*time.Second, 0),
+		defaults.Set(name+"MaxHandshakes", &s.MaxHandshakes, 1024, 0),
+		defaults.Set(name+"MaxProxyHeader", &s.MaxProxyHeader, proxyhead.MaxSize, 0),
+		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
+		defaults.Set(name+"IdleJitter", &s.IdleJitter, 0, 0),
+		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
+		defaults.Set(name+"MaxSessions", &s.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"MaxConns", &s.MaxConns, 0, 0),
+		defaults.Set(name+"MaxConnsPerIP", &s.MaxConnsPerIP, 0, 0),
+		defaults.Set(name+"IPv6Prefix", &s.IPv6Prefix, 64, 0),
+		defaults.Set(name+"AcceptRate", &s.AcceptRate, 0, 0),
+		defaults.Set(name+"FirstByteTimeout", &s.FirstByteTimeout, 0, 0),
+		defaults.Set(name+"FrameTimeout", &s.FrameTimeout, 0, 0),
+		defaults.Set(name+"MaxFrame", &s.MaxFrame, 16<<20, 0),
+		defaults.Set(name+"MaxOutbound", &s.MaxOutbound, 1<<20, 0),
+		defaults.Set(name+"MaxMailbox", &s.MaxMailbox, 64<<10, 0),
+		defaults.Set(name+"CloseTimeout", &s.CloseTimeout, 5*time.Second, 0),
+		defaults.Set(name+"DrainTimeout", &s.DrainTimeout, 30*time.Second, 0),
+		defaults.Set(name+"DrainWindow", &s.DrainWindow, 0, 0),
+		defaults.Set(name+"DrainDelay", &s.DrainDelay, 0, 0),
+		defaults.Set(name+"MaxOffload", &s.MaxOffload, 256, 0),
+		defaults.Set(name+"BlockedAfter", &s.BlockedAfter, 100*time.Millisecond, 0),
+	)
+	return cmp.Or(err, defaults.Set(name+"HoldBackAt", &s.HoldBackAt, min(256<<10, max(1, s.MaxOutbound/4)), 0))
 }
 
 // raw reports whether c adds nothing to what comes.
@@ -102,7 +142,10 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
-	err := defaults.Fill("loop: "+field, &l)
+	err := cmp.Or(
+		defaults.Set("loop: "+field+".IdleTimeout", &l.IdleTimeout, 0, 0),
+		defaults.Set("loop: "+field+".MaxConns", &l.MaxConns, 0, 0),
+	)
 	switch {
 	case err != nil:
 		return nil, err
@@ -126,7 +169,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP
 	}
-	if err = defaults.Fill("loop: "+field+".TCP", &ln.tcp); err != nil {
+	if err = ln.tcp.check("loop: " + field + ".TCP."); err != nil {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {

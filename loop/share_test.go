@@ -34,6 +34,13 @@ func (r *slowRig) OnMessage(_ *Conn, msg []byte) error {
 
 func (r *slowRig) OnClose(_ *Conn, err error) { r.err = err }
 
+// perInput and perTurn are how many of these messages fit into a slice: of input that has come, and
+// of a turn.
+const (
+	perInput = int(inputSlice / (100 * time.Microsecond))
+	perTurn  = int(turnSlice / (100 * time.Microsecond))
+)
+
 // numbered returns so many lines.
 func numbered(n int) []byte {
 	var b bytes.Buffer
@@ -64,7 +71,7 @@ func testShareOfTheLoop(t *testing.T) {
 	c, s, _ := r.connect()
 	s.Readable(numbered(5000))
 	n := len(r.got)
-	if n < 5 || n > firstLook+nextLook || !r.yielded() || r.woken() != 0 {
+	if n != perInput || !r.yielded() || r.woken() != 0 {
 		t.Fatalf("%d messages in the first turn; a further turn must come after the sockets", n)
 	}
 	if !c.in.unread {
@@ -73,13 +80,13 @@ func testShareOfTheLoop(t *testing.T) {
 	for turns := 0; len(r.got) < 5000; turns++ {
 		before := len(r.got)
 		r.turn()
-		if n := len(r.got) - before; n < 1 || n > 2*(firstLook+nextLook) {
+		if n := len(r.got) - before; n < 1 || n > perTurn {
 			t.Fatalf("%d messages in one turn", n)
 		}
 	}
 	r.turn()
 	r.expect(t, 5000)
-	if c.in.pauses != 0 || len(r.ready) != 0 {
+	if c.in.pauses != 0 || r.ready.len() != 0 {
 		t.Errorf("pauses %b", c.in.pauses)
 	}
 }
@@ -105,7 +112,7 @@ func testSharesAreEqual(t *testing.T) {
 	for range 40 {
 		before := counts[a] + counts[b]
 		r.turn()
-		if n := counts[a] + counts[b] - before; n > firstLook+nextLook {
+		if n := counts[a] + counts[b] - before; n > perTurn {
 			t.Fatalf("%d messages in one turn", n)
 		}
 	}
@@ -163,7 +170,7 @@ func testInputBeforeTheEnd(t *testing.T) {
 				r.turn()
 			}
 			s.Closed(end)
-			for r.err == nil && len(r.ready) > 0 {
+			for r.err == nil && r.ready.len() > 0 {
 				r.turn()
 			}
 			r.expect(t, 100)
@@ -184,7 +191,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	s.Readable(numbered(1000))
 	s.Closed(syscall.ECONNRESET)
 	writes := sock.writes
-	if n := len(r.got); n > firstLook+nextLook || r.err != nil {
+	if n := len(r.got); n > perInput || r.err != nil {
 		t.Fatalf("%d messages at once; closed with %v", n, r.err)
 	}
 	for turns := 0; r.err == nil; turns++ {
@@ -194,7 +201,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if r.turn(); len(r.got)-before > 2*(firstLook+nextLook) || turns > 1000 {
+		if r.turn(); len(r.got)-before > perTurn || turns > 1000 {
 			t.Fatalf("%d messages in turn %d", len(r.got)-before, turns)
 		}
 	}
@@ -235,7 +242,7 @@ func testShareAndPauses(t *testing.T) {
 		t.Error("messages came while paused")
 	}
 	c.ResumeRead()
-	for len(r.ready) > 0 {
+	for r.ready.len() > 0 {
 		r.turn()
 	}
 	r.expect(t, 200)

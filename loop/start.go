@@ -84,7 +84,8 @@ func (s *Server) startLoops() error {
 // makeWatchdog makes the watchdog, which looks at all loops.
 func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, s.Logger)
+	probe := func(loop int) { s.engine.Probe(loop) }
+	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, probe, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
@@ -93,7 +94,7 @@ func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
 		return stuck
 	}
-	return s.engine.Stop()
+	return s.stopEngine()
 }
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each
@@ -107,11 +108,12 @@ func (l *Loop) start(result chan<- error) {
 		}
 		result <- err
 	}()
-	defer l.rescue(&err)
-	if l.server.OnStart != nil {
-		l.server.OnStart(l)
-	}
-	l.started, l.returned, err = true, true, nil
+	err = l.guard(func() {
+		if l.server.OnStart != nil {
+			l.server.OnStart(l)
+		}
+		l.started = true
+	})
 }
 
 // claim makes the calling goroutine that of the loop.

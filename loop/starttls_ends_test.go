@@ -62,7 +62,7 @@ func TestStartTLSThenClose(t *testing.T) {
 				}
 				srv.Sleep(2 * time.Millisecond)
 			}
-			if post.ends != 1 || post.closed != errEnough {
+			if post.ends != 1 || !errors.Is(post.closed, errEnough) {
 				t.Errorf("%s: closed %d times, with %v", tt.name, post.ends, post.closed)
 			}
 			srv.Sleep(2 * time.Second)

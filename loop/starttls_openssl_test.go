@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -117,7 +118,7 @@ func TestStartTLSOfNetSMTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "false EHLO localhost, false STARTTLS, true EHLO localhost, true MAIL FROM:<ada@test>, true QUIT"
-	waitFor(t, func() bool { return srv.Stats().Conns == 0 })
+	rig.HasConns(t, srv, 0)
 	if all := strings.Join(got, ", "); all != want {
 		t.Errorf("the server got %s", all)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -20,7 +20,7 @@ import (
 // Whatever both sides do, at any time: each connection has one end, nothing is left of it, and no
 // message of plain text comes after STARTTLS.
 func TestStartTLSAtRandom(t *testing.T) {
-	first := seed.Pick(t, 1)
+	first := testkit.Seed(t, 1)
 	for i := range uint64(300) {
 		r, peers := rand.New(rand.NewPCG(first+i, 3)), rand.New(rand.NewPCG(first+i, 4))
 		post := &postman{}
@@ -107,7 +107,7 @@ func randomPeer(r *rand.Rand, srv *looptest.Server, p *looptest.Peer, f func(c *
 // something happens to their connections.
 func TestStartTLSDisturbed(t *testing.T) {
 	const clients, each = 8, 20
-	first := seed.Pick(t, 1)
+	first := testkit.Seed(t, 1)
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		var opened atomic.Uint64
 		srv := upgrading("220 ready\n", func(c *loop.Conn) {
@@ -133,7 +133,7 @@ func TestStartTLSDisturbed(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		waitFor(t, func() bool { st := srv.Stats(); return st.Closed == clients*each && st.HandshakesPending == 0 })
+		testkit.Eventually(t, "all are closed", func() bool { st := srv.Stats(); return st.Closed == clients*each && st.HandshakesPending == 0 })
 		if st := srv.Stats(); st.Panics != 0 || st.Handshakes == 0 {
 			t.Errorf("%d panics, %d handshakes, %d failed", st.Panics, st.Handshakes, st.HandshakesFailed)
 		}

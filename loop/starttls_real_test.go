@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -186,7 +186,7 @@ func TestStartTLSBehindAFlood(t *testing.T) {
 func TestStartTLSEchoesMuch(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		srv := upgrading("220 ready\n", func(c *loop.Conn) { c.SetCodec(nil) })
-		srv.Listeners = []loop.Listener{{Addr: "unix://" + shortdir.Socket(t)}}
+		srv.Listeners = []loop.Listener{{Addr: "unix://" + testkit.SocketPath(t)}}
 		run(srv)
 		var wg sync.WaitGroup
 		for seed := range uint64(4) {
@@ -253,7 +253,7 @@ func bothSides(t *testing.T, run func(srv *loop.Server)) {
 		}
 	}
 	for _, srv := range []*loop.Server{server, client} {
-		waitFor(t, func() bool {
+		testkit.Eventually(t, "all handshakes are done and all connections closed", func() bool {
 			st := srv.Stats()
 			return st.Conns == 0 && st.Handshakes == n && st.HandshakesPending == 0
 		})
@@ -283,7 +283,7 @@ func TestStartTLSWithABlockingHook(t *testing.T) {
 	client := tls.Client(&frugal{Conn: first, n: 1 << 20, first: "STARTTLS\n"}, clientTLS())
 	handshake := make(chan error, 1)
 	go func() { handshake <- client.Handshake() }()
-	waitFor(t, func() bool { return asked.Load() == 1 })
+	testkit.Eventually(t, "the hook is called", func() bool { return asked.Load() == 1 })
 	mustEcho(t, dialPlain(t, srv.LocalAddr()), "hello\n")
 	close(release)
 	if err := receive(t, handshake, "the handshake"); err != nil {
@@ -318,7 +318,7 @@ func TestStartTLSOfPeersThatGo(t *testing.T) {
 				_ = c.Close()
 			}
 		}
-		waitFor(t, func() bool { st := srv.Stats(); return st.Conns == 0 && st.Closed == 60 && st.HandshakesPending == 0 })
+		testkit.Eventually(t, "all are closed", func() bool { st := srv.Stats(); return st.Conns == 0 && st.Closed == 60 && st.HandshakesPending == 0 })
 		if st := srv.Stats(); st.Messages > 60 || st.Handshakes != 0 || st.HandshakesFailed == 0 {
 			t.Errorf("%d messages, %d handshakes, %d failed", st.Messages, st.Handshakes, st.HandshakesFailed)
 		}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ type Stats struct {
 	Closed   uint64                  // connections that have ended, OnClose included
 	Evicted  uint64                  // of these: by the idle timeout
 	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
-	Cut      uint64                  // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
+	Cut      uint64                  // of these: with output lost (see ErrOutputLost), or jobs not done when the drain's time was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -44,9 +45,11 @@ type Stats struct {
 	OffloadedWaiting int // jobs that wait for that
 
 	// The worst of all loops: see LoopStats.
-	Lag, MaxLag   time.Duration
-	Turn, MaxTurn time.Duration
-	Blocked       uint64 // of all loops together
+	Lag, MaxLag               time.Duration
+	Turn, MaxTurn             time.Duration
+	SocketWait, MaxSocketWait time.Duration
+	Unpolled                  time.Duration
+	Blocked                   uint64 // of all loops together
 
 	Loops []LoopStats
 }
@@ -76,13 +79,25 @@ type LoopStats struct {
 	// which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
+	// SocketWait is how long a socket that is ready waits before the loop serves it: for the turns
+	// that come first, however short each of them is. While the loop has turns, the watchdog sends it
+	// a probe every 25 ms, or every quarter of Server.BlockedAfter if that is shorter, and the probe
+	// waits as a socket would. The longest of the last 10 to 20 seconds, and since the start; a probe
+	// that waits now counts with what it has waited so far.
+	SocketWait, MaxSocketWait time.Duration
+
+	// Unpolled is for how long the loop has not polled its sockets, as far as a probe that waits now
+	// tells; 0 if none does.
+	Unpolled time.Duration
+
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
 
 	// Since the start: how long turns took, where one that is measured stands for all like it; how
 	// late the first of the timers was that were due together; how long the oldest of the functions
-	// had waited that were taken from the mailbox together.
-	Turns, Late, Waited Histogram
+	// had waited that were taken from the mailbox together; how long probes waited, which stand for
+	// sockets that are ready.
+	Turns, Late, Waited, SocketWaits Histogram
 
 	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most,
 	// and none shorter than a millisecond. As for Turn, short ones are measured now and then only.
@@ -98,6 +113,11 @@ type SlowTurn struct {
 	// Handler. 0 and "" stand for the loop's own timers and posts.
 	Conn    uint64
 	Handler string
+
+	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell, timer,
+	// idle (which the framework's own timers of a connection are, too), offload result, flushed,
+	// close, or hook. none: there was none.
+	Work string
 }
 
 // A Histogram counts durations. It is a copy, which does not change.
@@ -136,14 +156,16 @@ func (h *Histogram) Add(other *Histogram) {
 	h.Sum += other.Sum
 }
 
-// Quantile returns the bound of the bucket that holds the duration which a part q of all do not
-// exceed: it is at most twice as long. 0 if there are none; the last bucket counts as if it had a
-// bound.
+// Quantile returns the bound of the bucket that holds the shortest duration which at least a part q
+// of all do not exceed (the nearest rank): the bound is at most twice as long. 0 if there are none;
+// the last bucket counts as if it had a bound.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	rank := uint64(q * float64(h.Total()))
+	total := h.Total()
+	const rounding = 1e-9 // 0.07 times 100 is more than 7
+	rank := uint64(max(1, math.Ceil(q*float64(total)-rounding)))
 	var seen uint64
 	for i, c := range h.Counts {
-		if seen += c; c > 0 && (seen > rank || seen == h.Total()) {
+		if seen += c; c > 0 && seen >= min(rank, total) {
 			return meter.Bound(i)
 		}
 	}
@@ -230,6 +252,8 @@ func (s *Server) Stats() Stats {
 		l.showMeter(&ls)
 		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
 		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
+		st.SocketWait, st.MaxSocketWait = max(st.SocketWait, ls.SocketWait), max(st.MaxSocketWait, ls.MaxSocketWait)
+		st.Unpolled = max(st.Unpolled, ls.Unpolled)
 		st.Blocked += ls.Blocked
 		st.Loops = append(st.Loops, ls)
 	}
@@ -285,11 +309,14 @@ func (l *Loop) showMeter(ls *LoopStats) {
 	r, running := l.meter.Read(now), l.meter.Running(now)
 	ls.Lag, ls.MaxLag = max(r.Late.Recent(), r.Waited.Recent()), max(r.Late.Max, r.Waited.Max)
 	ls.Turn, ls.MaxTurn = max(r.Turns.Recent(), running), max(r.Turns.Max, running)
+	ls.Unpolled = l.meter.Unpolled(now)
+	ls.SocketWait, ls.MaxSocketWait = max(r.Ready.Recent(), ls.Unpolled), max(r.Ready.Max, ls.Unpolled)
+	ls.SocketWaits = Histogram{r.Ready.Counts, r.Ready.Sum}
 	ls.Busy, ls.Blocked = r.Turns.Sum+running, r.Blocked
 	ls.Turns = Histogram{r.Turns.Counts, r.Turns.Sum}
 	ls.Late = Histogram{r.Late.Counts, r.Late.Sum}
 	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
 	for _, t := range r.Slow {
-		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler})
+		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler, t.Work.String()})
 	}
 }

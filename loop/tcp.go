@@ -1,11 +1,13 @@
 package loop
 
 import (
+	"cmp"
 	"net"
 	"reflect"
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -21,22 +23,22 @@ type TCPOptions struct {
 	NoKeepAlive bool
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT).
-	UserTimeout time.Duration `zero:"the system's, on Linux about 15 minutes"`
+	// (TCP_USER_TIMEOUT). 0 means the system's time, on Linux about 15 minutes.
+	UserTimeout time.Duration
 
 	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
 	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
 	Delay bool
 
 	// Backlog is how many connections may wait to be accepted. The system cuts it to its
-	// largest (on Linux net.core.somaxconn).
-	Backlog int `zero:"the system's largest"`
+	// largest (on Linux net.core.somaxconn). 0 means that largest.
+	Backlog int
 
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
 	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
 	// that is sent little at a time, and does not read, is found sooner: only what the system does
-	// not take waits here.
-	SendBuffer, ReceiveBuffer int `zero:"the system's, fitted to the connection, which is usually better"`
+	// not take waits here. 0 means the system's, fitted to the connection, which is usually better.
+	SendBuffer, ReceiveBuffer int
 
 	// ReusePort lets several processes listen on the port, if all of them ask for it
 	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
@@ -47,6 +49,16 @@ type TCPOptions struct {
 	// is: for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes
 	// after these, and holds for unix sockets, too. nil: nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
+}
+
+// check refuses numbers that make no sense.
+func (o TCPOptions) check(name string) error {
+	return cmp.Or(
+		defaults.Set(name+"UserTimeout", &o.UserTimeout, 0, 0),
+		defaults.Set(name+"Backlog", &o.Backlog, 0, 0),
+		defaults.Set(name+"SendBuffer", &o.SendBuffer, 0, 0),
+		defaults.Set(name+"ReceiveBuffer", &o.ReceiveBuffer, 0, 0),
+	)
 }
 
 // isZero reports whether nothing is set.

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -76,7 +76,7 @@ func TestWakesAreForTimers(t *testing.T) {
 // Random timers on several loops, set by their own callbacks and from outside, are never early,
 // never lost, and late by less than a tick.
 func TestTickModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			m := &tickModel{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 4, Accept: silent})}
@@ -144,7 +144,7 @@ func TestNoWakeupIsLost(t *testing.T) {
 	srv := &loop.Server{NumLoops: 4, Accept: silent}
 	start(t, srv)
 	var wg sync.WaitGroup
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i, l := range srv.Loops() {
 		for j := range 50 {
 			wg.Add(1)

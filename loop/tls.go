@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -120,7 +121,7 @@ func (l *Loop) hookPanicked(v any) error {
 func named(cfg *tls.Config, address string) *tls.Config {
 	if host, _, err := net.SplitHostPort(address); err == nil && cfg.ServerName == "" {
 		cfg = cfg.Clone()
-		cfg.ServerName = host
+		cfg.ServerName, _, _ = strings.Cut(host, "%") // the zone is this machine's name of a link
 	}
 	return cfg
 }

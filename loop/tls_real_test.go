@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -103,7 +103,7 @@ func TestTLSWithoutGoroutines(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		n = 5000
 	}
-	filelimit.Need(t, 2*n+100)
+	testkit.NeedFiles(t, 2*n+100)
 	// Each loop keeps a goroutine or two for the next handshakes.
 	server := &loop.Server{NumLoops: 2, TLS: serverTLS(), Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	addr := start(t, server)

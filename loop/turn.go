@@ -4,33 +4,99 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
 // for input and output go from enter to leave, within a Sink. Those that a tick or a post asked for
-// are the function turn.
+// are the function turn. Whatever a loop runs has a slice of time, and between two turns the engine
+// polls the sockets.
 
 const (
-	// ioAdvance is how often a loop that is busy with I/O advances its wheel without a tick.
-	ioAdvance = time.Millisecond
+	// turnSlice is how long a turn runs posts, timers and what goes on, before the loop polls its
+	// sockets again. settleSlice is how long the end of a turn goes on writing and closing then.
+	turnSlice   = time.Millisecond
+	settleSlice = 250 * time.Microsecond
 
-	// turnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
-	// sockets again.
-	turnBudget = time.Millisecond
+	// inputSlice is how long one connection's input, or a UDP socket's, is decoded when it comes, as
+	// it may be one of many.
+	inputSlice = 500 * time.Microsecond
+
+	// ioAdvance is for how long a loop that is busy with input and output leaves timers that are due
+	// to the engine's tick.
+	ioAdvance = time.Millisecond
 
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
 
-	// mailBatch is how many tasks of the mailbox run between two looks at the clock.
-	mailBatch = 64
+	// settleAt is after how many touched connections posts are interrupted to write.
+	settleAt = 64
 
 	timerBatch   = 64 // nodes of the wheel touched between two looks at the clock
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 )
 
-// enter begins a turn, unless it is called within one, as by a layer of TLS. Each enter has its
-// leave.
+// The kinds of work that a turn does, apart from sockets.
+const (
+	kindMail = iota
+	kindTimers
+	kindReady
+	numKinds
+)
+
+// turn is a pass of the loop over all that is not a socket's. Each kind of work goes on until none
+// is left or the turn's slice is over, and the next turn begins with the kind after the one that
+// ended it. Then the engine polls its sockets, and calls turn again if the loop has asked for that;
+// else the loop parks: it waits for a socket, a post, or the wheel's next deadline.
+func (l *Loop) turn() {
+	l.enter()
+	l.meter.Due(l.published, l.now)
+	l.published = unknown // the engine may have forgotten it
+	if l.overdue.Load() && l.overdue.Swap(false) {
+		l.cutOverdue()
+	}
+	l.slice = sliceOf(l.now, l.now+l.turnSlice)
+	ready := l.ready.len() // what is added from here on comes after the next poll
+	for range numKinds {
+		switch l.kind {
+		case kindMail:
+			l.runMail()
+		case kindTimers:
+			l.runTimers()
+		case kindReady:
+			l.runReady(ready)
+		}
+		if l.kind = (l.kind + 1) % numKinds; l.slice.ended {
+			break
+		}
+	}
+	l.settle(max(l.slice.end, l.slice.seen+settleSlice))
+	if l.store.Large() {
+		l.trimSoon()
+	}
+	l.show()
+	if l.ending {
+		l.stop()
+		l.leaveTurn()
+		return
+	}
+	again := l.hasWork() || !l.park()
+	l.publish() // after park: a tick that comes at once must find the loop parked, or it would do nothing
+	l.leaveTurn()
+	if again {
+		l.server.engine.Again(l.index)
+	}
+}
+
+// hasWork reports whether something is left to do now.
+func (l *Loop) hasWork() bool {
+	due, ok := l.wheel.Next()
+	return l.mail.Left() > 0 || l.ready.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
+}
+
+// enter begins a turn, unless it is called within one, as by a layer of TLS or a timer that tries a
+// socket. Each enter has its leave.
 func (l *Loop) enter() {
 	if l.nesting++; l.nesting > 1 {
 		return
@@ -41,14 +107,15 @@ func (l *Loop) enter() {
 
 // leave ends a turn that handled I/O.
 func (l *Loop) leave() {
-	if l.nesting--; l.nesting > 0 {
+	if l.nesting > 1 {
+		l.nesting--
 		return
 	}
-	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
-		l.runTimers(0)
+	if l.touched.len() != 0 {
+		l.settle(l.now + inputSlice)
 	}
-	if len(l.touched) != 0 {
-		l.settle()
+	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
+		l.again() // timers are due, and the tick is late
 	}
 	if l.store.Large() {
 		l.trimSoon()
@@ -61,6 +128,14 @@ func (l *Loop) leave() {
 		l.measure(weight)
 	}
 	l.meter.End()
+	l.nesting = 0
+}
+
+// leaveTurn ends a turn that was asked for.
+func (l *Loop) leaveTurn() {
+	l.measure(1)
+	l.meter.End()
+	l.nesting = 0
 }
 
 // host makes a Server an engine.Host.
@@ -76,6 +151,12 @@ func (h *host) OnTick(i int) {
 // OnWake does what others have asked the loop for.
 func (h *host) OnWake(i int) { h.loops[i].turn() }
 
+// OnProbe notes how long a socket would have waited.
+func (h *host) OnProbe(i int) {
+	l := h.loops[i]
+	l.meter.Probed(l.clock())
+}
+
 // Ended is called on a loop that ends without being asked.
 func (h *host) Ended(i int, err error) {
 	if err == nil {
@@ -88,179 +169,117 @@ func (h *host) Ended(i int, err error) {
 	h.loops[i].broke(err)
 }
 
-// turn runs what others asked for, and the timers that are due, within a budget of time: what is
-// left is continued after the loop has looked at its sockets.
-func (l *Loop) turn() {
-	l.enter()
-	l.meter.Due(l.published, l.now)
-	l.published = unknown // the engine may have forgotten it
-	end := l.now + l.turnBudget
-	if l.overdue.Load() && l.overdue.Swap(false) {
-		l.cutOverdue()
-	}
-	more := l.runMail(end)
-	more = l.runTimers(end) || more
-	more = l.runReady() || more
-	l.settle()
-	if l.store.Large() {
-		l.trimSoon()
-	}
-	l.show()
-	if l.ending {
-		l.stop()
-		l.leaveMeasured()
-		return
-	}
-	again := more || len(l.ready) != 0 || !l.park()
-	// After park: a tick that comes at once must find the loop parked, or it would do nothing.
-	l.publish()
-	l.leaveMeasured()
-	if again {
-		l.server.engine.Again(l.index)
-	}
-}
-
-// leaveMeasured ends a turn that was asked for.
-func (l *Loop) leaveMeasured() {
-	l.nesting = 0
-	l.measure(1)
-	l.meter.End()
-}
-
-// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some
-// are left.
-func (l *Loop) runMail(end time.Duration) (more bool) {
+// runMail runs tasks of the mailbox, those that were there when it was taken last, and writes what
+// they send.
+func (l *Loop) runMail() {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
-	for l.mail.Left() > 0 {
-		stop := max(0, l.mail.Left()-mailBatch)
-		for l.mail.Left() > stop && !l.unfinished {
-			l.runTasks(stop)
-		}
+	for l.mail.Left() > 0 && !l.slice.ended {
+		l.runTasks()
 		l.unfinished = false
-		l.settle()
-		if l.clock() >= end {
-			break
-		}
+		l.settle(l.slice.end)
+		l.slice.look(l)
 	}
 	l.mail.Settle()
-	return l.mail.Left() > 0
 }
 
-// runTasks runs tasks until so many are left, or one panics or has more to do. One that has more to
-// do comes next again.
-func (l *Loop) runTasks(stop int) {
+// runTasks runs tasks until the slice is over, many connections are touched, or one panics or has
+// more to do. One that has more to do comes next again.
+func (l *Loop) runTasks() {
 	defer l.rescue(nil)
-	for l.mail.Left() > stop && !l.unfinished {
+	for {
 		t := l.mail.Next()
-		l.current = t.c
 		switch {
 		case t.c == nil:
+			l.runs(nil, meter.Post)
 			if t.f(); l.unfinished {
 				l.mail.Back(t)
 			}
 		case t.c.isOpen():
+			l.runs(t.c, meter.Tell)
 			t.told(t.c)
+		}
+		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
+			break
 		}
 	}
 	l.returned = true
 }
 
-// runTimers advances the wheel, by one batch at least, until nothing is due or the time is over,
-// and reports whether something is left.
-func (l *Loop) runTimers(end time.Duration) (more bool) {
-	now := l.clock()
+// runTimers advances the wheel until nothing is due or the slice is over.
+func (l *Loop) runTimers() {
 	for range timerBatches {
 		due, ok := l.wheel.Next()
-		if !ok || due > now {
-			return false
+		if !ok || due > l.slice.seen {
+			return
 		}
-		l.advanced, l.lateNoted = now, false
-		l.count.add(numFired, l.wheel.Take(now, timerBatch, l.take))
-		l.settle() // an expiry may have closed many
-		if now = l.clock(); now >= end {
-			break
+		l.advanced, l.lateNoted = l.slice.seen, false
+		l.count.add(numFired, l.wheel.Take(l.advanced, timerBatch, l.take))
+		l.settle(l.slice.end) // an expiry may have closed many
+		if l.slice.look(l) {
+			return
 		}
 	}
-	due, ok := l.wheel.Next()
-	return ok && due <= now
 }
 
-// fire runs a timer that is due. One that does not repeat is untied before: it has left the wheel.
+// fire runs a timer that is due, and reports whether the batch goes on: not after a panic, as the
+// clock has not been read then. A timer that does not repeat is untied before: it has left the
+// wheel.
 func (l *Loop) fire(d timing.Due) (more bool) {
-	more = true // go on with the batch, after a panic, too
 	defer l.rescue(nil)
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)
 	}
-	l.current = l.timers.owner(d.Timer.Index())
-	if l.current != nil && !l.wheel.Pending(d.Timer) {
+	c := l.timers.owner(d.Timer.Index())
+	l.runs(c, meter.Timer)
+	if c != nil && !l.wheel.Pending(d.Timer) {
 		l.timers.untie(d.Timer.Index())
 	}
 	d.Func()
 	l.returned = true
-	return more
+	return !l.slice.over(l)
 }
 
-// A waiting is what goes on in a turn of the loop, after a look at its sockets, because it has had
-// its share of the loop.
+// A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has
+// had its slice of the loop, or begins something that may be long. It goes on until Loop.slice is
+// over, or for one callback at least.
 type waiting interface{ GoOn() }
 
 // goOnSoon has w go on, in turn with others.
 func (l *Loop) goOnSoon(w waiting) {
-	l.ready = append(l.ready, w)
+	l.ready.add(w)
 	l.again()
 }
 
-// again makes sure that a turn comes after a look at the sockets. It is for the loop.
+// again makes sure that a turn comes after a poll of the sockets. It is for the loop.
 func (l *Loop) again() {
-	if l.state.CompareAndSwap(loopParked, loopQueued) {
+	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.server.engine.Again(l.index)
 	}
 }
 
-// runReady goes on with connections whose input waits to be decoded, one share each. All of them
-// together have the time of one share, however many there are, so others never wait for longer. It
-// reports whether some are left.
-func (l *Loop) runReady() (more bool) {
-	n := len(l.ready)
-	if n == 0 {
-		return false
+// runReady goes on with the first n of those that wait, one after the other. One that is not done
+// comes again after the others.
+func (l *Loop) runReady(n int) {
+	for ; n > 0 && !l.slice.ended; n-- {
+		l.ready.next().GoOn()
+		l.settle(l.slice.end)
+		l.slice.look(l)
 	}
-	end := l.clock() + laterBudget
-	done := 0
-	for done < n {
-		w := l.ready[done]
-		l.ready[done] = nil
-		done++
-		w.GoOn()
-		l.settle()
-		if l.clock() >= end {
-			break
-		}
-	}
-	left := copy(l.ready, l.ready[done:])
-	clear(l.ready[left:])
-	if l.ready = l.ready[:left]; left == 0 && cap(l.ready) > keepTouched {
-		l.ready = nil
-	}
-	return left > 0
 }
 
-// settle ends the turn of each connection that was touched. That may touch others: an OnClose may
-// send and close in turn.
-func (l *Loop) settle() {
-	for i := 0; i < len(l.touched); i++ {
-		c := l.touched[i]
-		l.touched[i] = nil
-		if c != nil { // nil: a Goexit ended an earlier settle here
-			c.endTurn()
+// settle ends the turn of connections that were touched, until end, but of one at least. That may
+// touch others: an OnClose may send and close in turn. Those that are left have the end of a later
+// turn.
+func (l *Loop) settle(end time.Duration) {
+	for s := sliceOf(l.now, end); l.touched.len() > 0; {
+		l.touched.next().endTurn()
+		if s.over(l) && l.touched.len() > 0 {
+			l.again()
+			return
 		}
-	}
-	if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
-		l.touched = nil
 	}
 }
 

@@ -69,7 +69,8 @@ func BenchmarkOffload(b *testing.B) {
 		}
 		for c.hasJobs() {
 			runtime.Gosched()
-			c.loop.runMail(never)
+			c.loop.slice = sliceOf(0, never)
+			c.loop.runMail()
 		}
 	}
 }

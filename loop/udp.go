@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is UDP: a loop's socket of an address, with a session for each peer, and sessions that
@@ -21,8 +22,11 @@ const (
 	// else says that a peer is gone.
 	defaultSessionTimeout = 2 * time.Minute
 
-	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody.
-	portBlind = 10 * time.Millisecond
+	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody. A
+	// silent session's end is put off by that, again and again for silentMost: a flood of others'
+	// datagrams must not keep it for ever.
+	portBlind  = 10 * time.Millisecond
+	silentMost = time.Second
 )
 
 // A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
@@ -33,9 +37,11 @@ type packetPort struct {
 	to        engine.Packets
 	local     net.Addr
 	sessions  map[sessionKey]*udpSession
-	only      *udpSession   // that was dialled
-	looked    time.Duration // when something was received
-	admission admission     // of new peers
+	only      *udpSession       // that was dialled
+	looked    time.Duration     // when something was received
+	rest      []engine.Datagram // of what was received, for the next slice
+	closed    bool
+	admission admission // of new peers
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket. A peer that asks two
@@ -48,6 +54,8 @@ type udpSession struct {
 	out      uint64 // sent, if they are limited
 	factor   uint64 // by so many times
 	unproven bool   // it was opened in a crowd, and has not proved its address
+
+	offSince time.Duration // when the end of its silence was first put off
 }
 
 // A sessionKey has a session's addresses.
@@ -61,18 +69,39 @@ func newPacketPort(l *Loop, ln *listener, local net.Addr) *packetPort {
 	return &packetPort{loop: l, ln: ln, local: local, sessions: make(map[sessionKey]*udpSession)}
 }
 
-// Received is a turn of the loop: all that is taken at once.
-func (p *packetPort) Received(batch []engine.Datagram) {
+// Received is a turn of the loop: as much of what is taken at once as fits into a slice. The socket
+// is read again when the rest is delivered.
+func (p *packetPort) Received(batch []engine.Datagram) (done bool) {
 	l := p.loop
 	l.enter()
 	p.looked = l.now
-	for len(batch) > 0 {
-		batch = p.deliver(batch)
+	p.deliver(batch, sliceOf(l.now, l.now+inputSlice))
+	if len(p.rest) > 0 {
+		l.goOnSoon((*waitingBatch)(p))
 	}
-	if len(p.admission.queue) > 0 && !p.admission.goesOn {
-		p.GoOn()
-	}
+	done = len(p.rest) == 0
 	l.leave()
+	return done
+}
+
+// waitingBatch makes a packetPort a waiting that goes on with the rest of a batch.
+type waitingBatch packetPort
+
+func (w *waitingBatch) GoOn() {
+	p, l := (*packetPort)(w), w.loop
+	p.deliver(p.rest, sliceOf(l.slice.seen, l.slice.end))
+	switch {
+	case len(p.rest) > 0:
+		l.goOnSoon(w)
+	case !p.closed:
+		p.to.Resume()
+	}
+}
+
+// close ends the port.
+func (p *packetPort) close() {
+	p.closed = true
+	p.to.Close()
 }
 
 // Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
@@ -86,26 +115,41 @@ func (p *packetPort) Failed(err error) {
 	p.loop.leave()
 }
 
-// deliver delivers datagrams until one panics, and returns the rest. Those of new peers it puts
-// aside.
-func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
-	rest = batch
-	defer p.loop.rescue(nil)
-	for len(rest) > 0 {
-		d := &rest[0]
-		rest = rest[1:]
-		s := p.only
-		if s == nil {
-			s = p.sessions[sessionKey{d.Peer, d.Local}]
-		}
-		if s != nil {
-			s.received(d)
-		} else {
-			p.newcomer(d)
+// deliver delivers datagrams until the slice is over, and keeps the rest. When there is none, new
+// peers have their turn.
+func (p *packetPort) deliver(batch []engine.Datagram, s slice) {
+	p.rest = batch
+	for len(p.rest) > 0 && !s.ended {
+		if p.deliverSome(&s); len(p.rest) > 0 && !s.ended { // one has panicked
+			s.look(p.loop)
 		}
 	}
-	p.loop.returned = true
-	return rest
+	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.goesOn {
+		p.GoOn()
+	}
+}
+
+// deliverSome delivers datagrams until the slice is over, or one panics. Those of new peers it puts
+// aside.
+func (p *packetPort) deliverSome(slice *slice) {
+	p.loop.guardCurrent(func() {
+		for len(p.rest) > 0 {
+			d := &p.rest[0]
+			p.rest = p.rest[1:]
+			s := p.only
+			if s == nil {
+				s = p.sessions[sessionKey{d.Peer, d.Local}]
+			}
+			if s != nil {
+				s.received(d)
+			} else {
+				p.newcomer(d)
+			}
+			if len(p.rest) > 0 && slice.over(p.loop) {
+				break
+			}
+		}
+	})
 }
 
 // received delivers a datagram.
@@ -121,9 +165,9 @@ func (s *udpSession) received(d *engine.Datagram) {
 		return
 	}
 	l.messages++
-	l.current = c
+	l.runs(c, meter.Datagram)
 	if err := c.deliver(d.Data); err != nil {
-		c.refuseInput(err, "a message was refused")
+		c.refuseMessage(err)
 	}
 }
 
@@ -260,15 +304,26 @@ func (s *udpSession) CloseWrite()               {}
 func (s *udpSession) Divert(engine.Sink)        {}
 func (s *udpSession) Linger() bool              { return false }
 
-// Pending reports whether a datagram may wait: for anybody, if the loop has been away.
-func (s *udpSession) Pending() bool {
-	return s.port.loop.clock()-s.port.looked > portBlind && s.port.to.Pending()
+// Pending is about this session alone, of which nobody can tell: see putsOff.
+func (s *udpSession) Pending() bool { return false }
+
+// putsOff reports whether a datagram may wait that ends the session's silence: the loop has not
+// looked for a while, and what waits may be anybody's.
+func (s *udpSession) putsOff(now time.Duration) bool {
+	p := s.port
+	if len(p.rest) == 0 && (now-p.looked <= portBlind || !p.to.Pending()) {
+		return false
+	}
+	if s.offSince <= s.c.idle.lastRead || s.offSince == 0 {
+		s.offSince = now
+	}
+	return now-s.offSince < silentMost
 }
 
 func (s *udpSession) Close(bool) {
 	s.port.flush()
 	if s.port.only == s {
-		s.port.to.Close()
+		s.port.close()
 		return
 	}
 	delete(s.port.sessions, s.sessionKey)
@@ -289,22 +344,20 @@ func (s *Server) servePackets() error {
 
 // servePackets has the loop receive, and waits until it does.
 func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
-	result := make(chan error, 1)
-	err := l.postUrgent(func() {
+	done := make(chan struct{})
+	var err error
+	posted := l.postUrgent(func() {
+		defer close(done)
 		p := newPacketPort(l, ln, ln.local)
-		var err error
 		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
 			l.ports = append(l.ports, p)
 		}
-		result <- err
 	})
-	if err != nil {
-		return errors.Join(err, nc.Close())
+	if posted != nil {
+		return errors.Join(posted, nc.Close())
 	}
-	select {
-	case err = <-result:
-	case <-l.ended:
-		err = engine.ErrEnded
+	if !l.hasRun(done) {
+		return engine.ErrEnded
 	}
 	return err
 }
@@ -321,7 +374,7 @@ func (s *Server) closePackets() {
 // closePorts ends the UDP sockets of a loop that ends.
 func (l *Loop) closePorts() {
 	for _, p := range l.ports {
-		p.to.Close()
+		p.close()
 	}
 	l.ports = nil
 }
@@ -342,6 +395,6 @@ func (a *dialing) openSession(nc net.Conn) {
 	}
 	p.to, p.only = to, &udpSession{port: p}
 	if c, _ := a.bringUp(p.only, p.local, remote); c == nil {
-		to.Close()
+		p.close()
 	}
 }

@@ -126,7 +126,7 @@ func TestMessagesWakeNobody(t *testing.T) {
 	})
 }
 
-// A loop that is busy with I/O runs its timers without being rung, though not with each packet.
+// A loop that is busy with I/O runs its timers without a tick, in a turn after a poll.
 func TestIOAdvancesTheWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
@@ -135,10 +135,39 @@ func TestIOAdvancesTheWheel(t *testing.T) {
 		for i := range 10 {
 			r.AfterFunc(time.Millisecond, func() { fired++ })
 			s.Readable([]byte("x")) // publishes
+			if r.yielded() {
+				t.Fatal("a turn was asked for, and nothing is due")
+			}
 			r.pass(5 * time.Millisecond)
-			if s.Readable([]byte("x")); fired != i+1 {
+			if s.Readable([]byte("x")); fired != i || !r.yielded() {
+				t.Fatalf("%d timers fired in a turn for input of round %d; they need a turn of their own", fired, i)
+			}
+			if r.turn(); fired != i+1 {
 				t.Fatalf("%d timers fired in round %d", fired, i)
 			}
+		}
+	})
+}
+
+// A timer of the loop's own that tries a socket is part of the turn in which it fires, also after
+// another one that has taken long: a turn never begins within another, nor does the wheel advance
+// within itself.
+func TestNoTurnWithinATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		c, s, sock := r.connect()
+		sock.room = 0
+		s.Readable([]byte("x")) // what it echoes waits
+		r.AfterFunc(time.Millisecond, func() { r.pass(2 * time.Millisecond) })
+		c.tryAgain(false)
+		r.pass(10 * time.Millisecond)
+		sock.room = -1
+		for range 3 {
+			s.Readable([]byte("y"))
+			r.turn()
+		}
+		if n := r.count[numPanics].Load(); n != 0 || r.nesting != 0 || c.pending() != 0 {
+			t.Errorf("%d panics; %d turns have not ended; %d bytes wait", n, r.nesting, c.pending())
 		}
 	})
 }
@@ -146,8 +175,8 @@ func TestIOAdvancesTheWheel(t *testing.T) {
 // An expiry storm is spread over turns, each of which keeps to its budget.
 func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 	r := newRig(t, &Server{}, nil)
-	r.turnBudget = time.Nanosecond
-	const n = 10_000
+	r.turnSlice = time.Nanosecond
+	const n = 1000
 	fired := 0
 	for range n {
 		r.AfterFunc(0, func() { fired++ })
@@ -157,34 +186,35 @@ func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 	for ; fired < n; turns++ {
 		before := fired
 		r.turn()
-		if ran := fired - before; ran > timerBatch { // none, if timers were moved to a lower level instead
-			t.Fatalf("turn %d ran %d callbacks, budget %d", turns, ran, timerBatch)
+		if ran := fired - before; ran > 1 { // none, if timers were moved to a lower level instead
+			t.Fatalf("turn %d ran %d callbacks in a slice for one", turns, ran)
 		}
 		if fired < n && !r.yielded() {
 			t.Fatalf("turn %d left work and told nobody", turns)
 		}
 	}
-	if turns < n/timerBatch || turns > 3*n/timerBatch {
-		t.Errorf("%d turns", turns)
+	if turns > 2*n {
+		t.Errorf("%d turns for %d callbacks", turns, n)
 	}
 }
 
 // A full mailbox is spread over turns, too, and does not keep the timers from theirs.
 func TestMailIsSpreadOverTurns(t *testing.T) {
 	r := newRig(t, &Server{}, nil)
-	r.turnBudget = time.Nanosecond
+	r.turnSlice = time.Nanosecond
 	ran, fired := 0, 0
 	r.AfterFunc(0, func() { fired++ })
 	r.pass(time.Millisecond)
 	for range 1000 {
 		_ = r.Post(func() { ran++ })
 	}
-	r.turn()
-	if ran != mailBatch || fired != 1 || !r.yielded() {
-		t.Errorf("%d tasks and %d timers ran in the first turn", ran, fired)
+	for _, want := range [][2]int{{1, 0}, {1, 1}, {2, 1}, {3, 1}} { // tasks, and timers
+		if r.turn(); ran != want[0] || fired != want[1] || !r.yielded() {
+			t.Errorf("%d tasks and %d timers have run, want %v", ran, fired, want)
+		}
 	}
-	if n := r.mail.Len(); n != 1000-mailBatch {
-		t.Errorf("%d wait", n)
+	if n := r.mail.Len(); n != 997 {
+		t.Errorf("%d wait, want 997", n)
 	}
 	for ran < 1000 {
 		r.turn()
@@ -239,7 +269,7 @@ func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{}, nil)
-		r.turnBudget = time.Nanosecond
+		r.turnSlice = time.Nanosecond
 		ran, refused := 0, 0
 		for range 1000 {
 			_ = r.Post(func() {

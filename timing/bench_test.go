@@ -32,18 +32,6 @@ func BenchmarkAtStop(b *testing.B) {
 	}
 }
 
-// Deadlines all over the wheel.
-func BenchmarkAtStopRandom(b *testing.B) {
-	w, _ := filled(1_000_000)
-	f := func() {}
-	delays := randomDelays()
-	i := 0
-	for b.Loop() {
-		w.Stop(w.At(delays[i&(len(delays)-1)], f))
-		i++
-	}
-}
-
 func randomDelays() []time.Duration {
 	r := rand.New(rand.NewPCG(3, 4))
 	d := make([]time.Duration, 1<<16)
@@ -145,42 +133,5 @@ func BenchmarkHeartbeats(b *testing.B) {
 		}
 		w.Reset(timers[i%connections], now+30*time.Second)
 		i++
-	}
-}
-
-// The oldest of a ring of timers with deadlines all over the wheel is stopped, and another added.
-func BenchmarkStopAtRing(b *testing.B) {
-	for _, n := range []int{10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("pending=%d", n), func(b *testing.B) {
-			w, _ := filled(n)
-			f := func() {}
-			delays := randomDelays()
-			ring := make([]Timer, 1024)
-			i := 0
-			for b.Loop() {
-				w.Stop(ring[i&(len(ring)-1)])
-				ring[i&(len(ring)-1)] = w.At(delays[i&(len(delays)-1)], f)
-				i++
-			}
-		})
-	}
-}
-
-// Ten thousand timers, ten for each millisecond of a second; ns/op is per timer, adding it
-// included.
-func BenchmarkTenInATick(b *testing.B) {
-	const n = 10_000
-	w := New(Config{})
-	f := func() {}
-	delays := randomDelays()
-	now := time.Duration(0)
-	for done := 0; done < b.N; done += n {
-		for _, d := range delays[:n] {
-			w.At(now+d%time.Second, f)
-		}
-		for range 1000 {
-			now += time.Millisecond
-			w.Advance(now, 4096)
-		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // visits is what a Drain calls its function with.
@@ -34,30 +36,11 @@ func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
 	if want := []time.Duration{at(5), at(11), at(15), at(20), at(20), at(300), at(5000), at(5_000_000)}; !slices.Equal(got, want) {
 		t.Errorf("visited %v, want %v", got, want)
 	}
-	if w.Len() != 0 || w.Pending(x) {
-		t.Errorf("%d left", w.Len())
-	}
+	testkit.Want(t, "w.Len()", w.Len(), 0)
+	testkit.Want(t, "w.Pending(x)", w.Pending(x), false)
 	w.Drain(nil)
 	w.Advance(at(10_000_000), 0)
 	w.validate(t)
-}
-
-func TestDrainMayChangeTheWheel(t *testing.T) {
-	var l record
-	w := New(Config{})
-	w.At(at(1), func() {})
-	b := w.At(at(2), func() {})
-	visits := 0
-	w.Drain(func(time.Duration) {
-		visits++
-		w.Stop(b)
-		w.At(at(3), l.add("new"))
-	})
-	if visits != 1 || w.Len() != 1 {
-		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
-	}
-	w.Advance(at(3), 0)
-	l.want(t, "new")
 }
 
 func TestDrainFromACallback(t *testing.T) {

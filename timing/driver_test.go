@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Whatever others add while a callback runs waits for it, and so does what an alarm rings for that
@@ -19,7 +21,7 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 		var ran []time.Duration
 		note := func() { ran = append(ran, time.Since(start)) }
 		must(s.AfterFunc(at(1), func() {
-			time.Sleep(at(10))
+			testkit.Block(at(10))
 			s.run() // the alarm's
 			if len(ran) != 0 {
 				t.Errorf("ran at %v beside the callback", ran)
@@ -28,10 +30,10 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 		}))
 		must(s.AfterFunc(at(1), note))
 		must(s.AfterFunc(at(7), note))
-		time.Sleep(at(5))
+		testkit.Pass(at(5))
 		must(s.AfterFunc(0, note))
 		must(s.AfterFunc(at(1), note))
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		if want := slices.Repeat([]time.Duration{at(11)}, 5); !slices.Equal(ran, want) {
 			t.Errorf("ran at %v, want %v", ran, want)
 		}
@@ -45,9 +47,9 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 func TestLateness(t *testing.T) {
 	for workers, want := range map[int]time.Duration{1: at(79), 2: 0} {
 		inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
-			must(s.AfterFunc(at(5), func() { time.Sleep(at(80)) }))
+			must(s.AfterFunc(at(5), func() { testkit.Block(at(80)) }))
 			must(s.AfterFunc(at(6), func() {}))
-			pass(time.Second)
+			testkit.Pass(time.Second)
 			if st := s.Stats(); st.LatenessMax != want || st.LatenessP99 != want {
 				t.Errorf("%d workers: %+v", workers, st)
 			}
@@ -63,18 +65,18 @@ func TestLatenessP99(t *testing.T) {
 			for range late {
 				must(s.AfterFunc(at(1), func() {}))
 			}
-			pass(at(6))
+			testkit.Pass(at(6))
 			s.endRun()
-			pass(0)
+			testkit.Pass(0)
 			for range 200 - late {
 				must(s.AfterFunc(at(1), func() {}))
 			}
-			pass(at(1))
+			testkit.Pass(at(1))
 			hold(s)
 			must(s.AfterFunc(at(1), func() {}))
-			pass(at(101))
+			testkit.Pass(at(101))
 			s.endRun()
-			pass(0)
+			testkit.Pass(0)
 			if st := s.Stats(); st.Fired != 201 || st.LatenessP99 < want || st.LatenessP99 > 2*want || st.LatenessMax != at(100) {
 				t.Errorf("%d were late: %+v", late, st)
 			}
@@ -102,7 +104,7 @@ func TestPanicsArePrinted(t *testing.T) {
 			k := NewKeyed(KeyedConfig{}, func([]Entry[int, int]) { panic("of expire") })
 			defer k.Stop()
 			must(0, k.Set(1, 1, at(1)))
-			pass(at(2))
+			testkit.Pass(at(2))
 		})
 		for _, want := range []string{"timing: callback panicked: the callback's\n", "timing: callback panicked: of expire\n", "TestPanicsArePrinted.func"} {
 			if !strings.Contains(out, want) {
@@ -118,9 +120,9 @@ func TestPanicsArePrinted(t *testing.T) {
 			}})
 			defer s.Stop()
 			must(s.AfterFunc(at(1), func() { panic("once") }))
-			pass(at(1))
+			testkit.Pass(at(1))
 			must(s.AfterFunc(at(1), func() { panic("twice") }))
-			pass(at(1))
+			testkit.Pass(at(1))
 		})
 		if !strings.HasSuffix(out, "timing: OnPanic panicked: its own\n") || strings.Count(out, "\n") != 1 || panics != "twice" {
 			t.Errorf("printed %q; OnPanic was told %v last", out, panics)

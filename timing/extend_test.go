@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -26,9 +27,9 @@ func TestExtendedAmongNew(t *testing.T) {
 		if len(fired) != 2 || fired[0] != "a" || fired[1] != "extended" {
 			t.Errorf("extended to %d: the first Advance fired %v", to, fired)
 		}
-		if w.Advance(to, 0); len(fired) != 3 || w.Len() != 0 {
-			t.Errorf("extended to %d: %v after the second, %d left", to, fired, w.Len())
-		}
+		w.Advance(to, 0)
+		testkit.Want(t, "len(fired)", len(fired), 3)
+		testkit.Want(t, "w.Len()", w.Len(), 0)
 	}
 }
 

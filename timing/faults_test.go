@@ -1,7 +1,6 @@
 package timing
 
 import (
-	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -9,27 +8,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// The faults that users of other timing wheels reported, each as a test of ours, of the Wheel or
-// the Scheduler. Those not here are among the promises and the Scheduler's own tests: stale
-// handles, panics, past and zero delays.
-
-func TestFaultFiresEarlyByATick(t *testing.T) {
-	inBubble(t, SchedulerConfig{Tick: at(10)}, func(t *testing.T, s *Scheduler) {
-		for offset := range 25 { // added anywhere within a tick
-			pass(at(1))
-			start := time.Now()
-			d := at(10 + offset)
-			must(s.AfterFunc(d, func() {
-				if late := time.Since(start) - d; late < 0 || late >= at(10) {
-					t.Errorf("delay %v: ran after %v", d, d+late)
-				}
-			}))
-			pass(at(100))
-		}
-	})
-}
+// Faults that users of other timing wheels reported, each as a test of the Wheel or the Scheduler.
+// Others are among the promises and the Scheduler's own tests.
 
 // Delays around multiples of a level's size fired a lap early, a lap late or never.
 func TestFaultMultipleOfTheWheelsSize(t *testing.T) {
@@ -57,11 +41,11 @@ func TestFaultMultipleOfTheWheelsSize(t *testing.T) {
 func TestFaultMissedTicksAreNeverMadeUp(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var r record
-		must(s.AfterFunc(at(1), func() { time.Sleep(time.Minute) })) // the scheduler's goroutine stands still
+		must(s.AfterFunc(at(1), func() { testkit.Block(time.Minute) })) // the scheduler's goroutine stands still
 		for i := range 5 {
 			must(s.AfterFunc(at(2+i*5000), r.add(strconv.Itoa(i))))
 		}
-		pass(time.Minute + at(1))
+		testkit.Pass(time.Minute + at(1))
 		r.want(t, "0", "1", "2", "3", "4")
 		start := time.Now()
 		must(s.AfterFunc(at(3), func() {
@@ -69,72 +53,7 @@ func TestFaultMissedTicksAreNeverMadeUp(t *testing.T) {
 				t.Errorf("after the stall, 3 ms took %v", d)
 			}
 		}))
-		pass(time.Second)
-	})
-}
-
-func TestFaultResetToEarlierComesALapLate(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		for _, far := range []time.Duration{at(60), at(70), at(5000), time.Hour, 1000 * time.Hour} {
-			for _, near := range []time.Duration{0, at(1), at(59), at(64), at(4096)} {
-				if near >= far {
-					continue
-				}
-				start := time.Now()
-				var ran time.Duration
-				must(0, s.Set("k", far, func() { ran = time.Since(start) }))
-				must(0, s.Move("k", near))
-				pass(near + at(1))
-				if ran < near || ran >= near+at(1) {
-					t.Errorf("moved from %v to %v: ran after %v", far, near, ran)
-				}
-			}
-		}
-	})
-}
-
-func TestFaultResetInTheSameSlot(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		start := time.Now()
-		ran := []time.Duration{}
-		must(0, s.Set("k", at(5000), func() { ran = append(ran, time.Since(start)) }))
-		for range 100 {
-			must(0, s.Move("k", at(5000)))
-			must(0, s.Move("k", at(5001)))
-		}
-		pass(time.Minute)
-		if len(ran) != 1 || ran[0] != at(5001) {
-			t.Errorf("ran after %v", ran)
-		}
-	})
-}
-
-func TestFaultRemovedNeighbourOfTheSameBatchStillRuns(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		must(0, s.Set("a", at(5), func() {
-			if !s.Remove("b") {
-				t.Error("Remove of a neighbour that has not run: false")
-			}
-		}))
-		must(0, s.Set("b", at(5), func() { t.Error("removed, but ran") }))
-		pass(time.Second)
-	})
-}
-
-func TestFaultPastOrZeroDelayKillsTheWheel(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		ran := 0
-		for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64, 1} {
-			must(s.AfterFunc(d, func() { ran++ }))
-			pass(at(1))
-			must(0, s.Set("k", d, func() { ran++ }))
-			must(0, s.Set("m", time.Hour, func() { ran++ }))
-			must(0, s.Move("m", d))
-			pass(at(1))
-		}
-		if ran != 15 {
-			t.Errorf("ran %d, want 15", ran)
-		}
+		testkit.Pass(time.Second)
 	})
 }
 
@@ -152,79 +71,9 @@ func TestFaultZeroDelayLoopStarvesTheRest(t *testing.T) {
 			must(s.AfterFunc(0, again))
 			must(s.AfterFunc(0, func() { neighbour = n }))
 		}))
-		pass(at(2))
-		if n != 100_000 || neighbour != 1 {
-			t.Errorf("%d rounds, the neighbour was called after %d", n, neighbour)
-		}
-	})
-}
-
-func TestFaultFreezesAfter2To30Milliseconds(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		ran := 0
-		must(s.Every(time.Hour, func() { ran++ }))
-		pass((1<<30 + 1<<31) * time.Millisecond) // 37 days
-		if want := (1<<30 + 1<<31) / 3_600_000; ran != want {
-			t.Errorf("ran %d times, want %d", ran, want)
-		}
-		start := time.Now()
-		must(s.AfterFunc(at(7), func() {
-			if d := time.Since(start); d != at(7) {
-				t.Errorf("7 ms took %v", d)
-			}
-			ran = -1
-		}))
-		pass(at(8))
-		if ran != -1 {
-			t.Error("the new timer did not run")
-		}
-	})
-}
-
-func TestFaultStopDeadlocks(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		var left []Pending
-		must(s.AfterFunc(at(1), func() {
-			left = s.Stop() // from a callback
-			s.Stop()
-		}))
-		must(s.AfterFunc(at(1), func() { t.Error("ran after Stop") }))
-		must(s.AfterFunc(at(2), func() { t.Error("ran after Stop") }))
-		pass(time.Minute)
-		if len(left) != 2 {
-			t.Errorf("Stop returned %+v", left)
-		}
-	})
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		must(s.AfterFunc(at(1), func() { time.Sleep(time.Hour) }))
-		pass(at(1))
-		start := time.Now()
-		if s.Stop(); time.Since(start) != 0 {
-			t.Error("Stop waited for a callback")
-		}
-		pass(time.Hour)
-	})
-}
-
-func TestFaultCallbacksAfterStop(t *testing.T) {
-	inBubble(t, SchedulerConfig{Workers: 4}, func(t *testing.T, s *Scheduler) {
-		var stopped atomic.Bool
-		for i := range 1000 {
-			must(s.AfterFunc(at(i), func() {
-				if stopped.Load() {
-					t.Error("ran after Stop")
-				}
-			}))
-		}
-		must(s.Every(at(1), func() {
-			if stopped.Load() {
-				t.Error("ran after Stop")
-			}
-		}))
-		pass(at(500))
-		s.Stop()
-		stopped.Store(true)
-		pass(time.Minute)
+		testkit.Pass(at(2))
+		testkit.Want(t, "n", n, 100_000)
+		testkit.Want(t, "neighbour", neighbour, 1)
 	})
 }
 
@@ -280,7 +129,7 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 					}
 				}
 				if r.IntN(50) == 0 {
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // real time, in which timers fire
 				}
 			}
 		})
@@ -294,51 +143,54 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 	s.validate(t)
 }
 
-// What nobody has made says so: the indices of a Wheel and a Keyed are not checked, so that they
-// would end the process, which no recover prevents, or never return.
+// A zero Wheel, Scheduler, Keyed or KeyedWheel panics and says why. Without the check an index out
+// of range would end the process, or a method would never return.
 func TestWhatWasNotMadePanics(t *testing.T) {
-	const wheel = "timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function"
-	mustPanic(t, wheel, func() { new(Wheel).At(1, func() {}) })
-	mustPanic(t, wheel, func() { new(Wheel).Every(1, 1, func() {}) })
-	mustPanic(t, wheel, func() { new(Wheel).Advance(1, 0) })
-	mustPanic(t, wheel, func() { new(Wheel).Drain(nil) })
-	mustPanic(t, wheel, func() { NewKeyedWheel[int, int](new(Wheel), nil) })
-	for _, timer := range []Timer{{}, New(Config{}).At(1, func() {})} {
-		mustPanic(t, wheel, func() { new(Wheel).Stop(timer) })
-		mustPanic(t, wheel, func() { new(Wheel).Reset(timer, 1) })
-		mustPanic(t, wheel, func() { new(Wheel).Pending(timer) })
-		mustPanic(t, wheel, func() { new(Wheel).When(timer) })
+	const want = "timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function"
+	f := func() {}
+	timer := New(Config{}).At(1, f)
+	for name, use := range map[string]func(){
+		"Wheel.At":                 func() { new(Wheel).At(1, f) },
+		"Wheel.Every":              func() { new(Wheel).Every(1, 1, f) },
+		"Wheel.Advance":            func() { new(Wheel).Advance(1, 0) },
+		"Wheel.Drain":              func() { new(Wheel).Drain(nil) },
+		"Wheel.Stop":               func() { new(Wheel).Stop(timer) },
+		"Wheel.Stop of nothing":    func() { new(Wheel).Stop(Timer{}) },
+		"Wheel.Reset":              func() { new(Wheel).Reset(timer, 1) },
+		"Wheel.Reset of nothing":   func() { new(Wheel).Reset(Timer{}, 1) },
+		"Wheel.Pending":            func() { new(Wheel).Pending(timer) },
+		"Wheel.When":               func() { new(Wheel).When(timer) },
+		"NewKeyedWheel":            func() { NewKeyedWheel[int, int](new(Wheel), nil) },
+		"Keyed.Set":                func() { _ = new(Keyed[int, int]).Set(1, 1, 1) },
+		"Keyed.Move":               func() { new(Keyed[int, int]).Move(1, 1) },
+		"Keyed.Get":                func() { new(Keyed[int, int]).Get(1) },
+		"Keyed.Remove":             func() { new(Keyed[int, int]).Remove(1) },
+		"Keyed.Len":                func() { new(Keyed[int, int]).Len() },
+		"Keyed.Drain":              func() { new(Keyed[int, int]).Drain(nil) },
+		"Keyed.Stop":               func() { new(Keyed[int, int]).Stop() },
+		"KeyedWheel.Set":           func() { new(KeyedWheel[int, int]).Set(1, 1, 1) },
+		"KeyedWheel.Move":          func() { new(KeyedWheel[int, int]).Move(1, 1) },
+		"KeyedWheel.Get":           func() { new(KeyedWheel[int, int]).Get(1) },
+		"KeyedWheel.Remove":        func() { new(KeyedWheel[int, int]).Remove(1) },
+		"KeyedWheel.Len":           func() { new(KeyedWheel[int, int]).Len() },
+		"KeyedWheel.Drain":         func() { new(KeyedWheel[int, int]).Drain(nil) },
+		"Scheduler.AfterFunc":      func() { _, _ = new(Scheduler).AfterFunc(1, f) },
+		"Scheduler.AfterFunc of 0": func() { _, _ = new(Scheduler).AfterFunc(0, f) },
+		"Scheduler.Set":            func() { _ = new(Scheduler).Set("key", 1, f) },
+		"Scheduler.Move":           func() { _ = new(Scheduler).Move("key", 1) },
+		"Scheduler.Every":          func() { _, _ = new(Scheduler).Every(1, f) },
+		"Scheduler.Remove":         func() { new(Scheduler).Remove("key") },
+		"Scheduler.Has":            func() { new(Scheduler).Has("key") },
+		"Scheduler.Len":            func() { new(Scheduler).Len() },
+		"Scheduler.Stats":          func() { new(Scheduler).Stats() },
+		"Scheduler.Drain":          func() { new(Scheduler).Drain(nil) },
+		"Scheduler.Stop":           func() { new(Scheduler).Stop() },
+	} {
+		t.Run(name, func(t *testing.T) { mustPanic(t, want, use) })
 	}
-	const keyed = wheel
-	mustPanic(t, keyed, func() { _ = new(Keyed[int, int]).Set(1, 1, 1) })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Move(1, 1) })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Get(1) })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Remove(1) })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Len() })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Drain(nil) })
-	mustPanic(t, keyed, func() { new(Keyed[int, int]).Stop() })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Set(1, 1, 1) })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Move(1, 1) })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Get(1) })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Remove(1) })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Len() })
-	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Drain(nil) })
-	const scheduler = wheel
-	for _, d := range []time.Duration{-1, 0, 1} {
-		mustPanic(t, scheduler, func() { _, _ = new(Scheduler).AfterFunc(d, func() {}) })
-		mustPanic(t, scheduler, func() { _ = new(Scheduler).Set("key", d, func() {}) })
-		mustPanic(t, scheduler, func() { _ = new(Scheduler).Move("key", d) })
-	}
-	mustPanic(t, scheduler, func() { _, _ = new(Scheduler).Every(1, func() {}) })
-	mustPanic(t, scheduler, func() { new(Scheduler).Remove("key") })
-	mustPanic(t, scheduler, func() { new(Scheduler).Has("key") })
-	mustPanic(t, scheduler, func() { new(Scheduler).Len() })
-	mustPanic(t, scheduler, func() { new(Scheduler).Stats() })
-	mustPanic(t, scheduler, func() { new(Scheduler).Drain(nil) })
-	mustPanic(t, scheduler, func() { new(Scheduler).Stop() })
 }
 
-// To what only tells of a Wheel, the zero Wheel is empty.
+// The methods that only report about a Wheel report a zero one as empty.
 func TestTheZeroWheelIsEmpty(t *testing.T) {
 	var w Wheel
 	if _, ok := w.Next(); ok || w.Now() != 0 || w.Len() != 0 || w.Stats() != (Stats{}) {

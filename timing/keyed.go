@@ -23,10 +23,10 @@ type KeyedConfig struct {
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
 // methods of the zero Keyed panic. Delays and goroutines are those of a [Scheduler].
 //
-// Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown to its
-// largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map. Keys
-// are compared with ==: a NaN can be set and expires, but is never found, and a key that cannot be
-// compared panics.
+// Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown. One
+// that had thousands of entries gives its memory back when the last one goes. An entry takes 32
+// bytes besides its key and value, and its place in a Go map. Keys are compared with ==: a NaN can
+// be set and expires, but is never found, and a key that cannot be compared panics.
 type Keyed[K comparable, V any] struct {
 	core[K, V]
 	s Scheduler // drives the core, with one worker
@@ -34,11 +34,11 @@ type Keyed[K comparable, V any] struct {
 
 // NewKeyed returns an empty Keyed. It panics if the config makes no sense.
 //
-// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time: never
-// early, and late by a tick at most and what calls before it take. The entries have been removed,
-// so their keys may be set again. The slice is only valid until expire returns. Calls run one at a
-// time, on a goroutine of the Keyed, without a lock. A panic is reported to OnPanic, and costs the
-// rest of that batch. expire may be nil: then entries just go.
+// expire gets what has expired, in the order of the deadlines, and within a tick as it was set, up
+// to 256 entries at a time: never early, and late by a tick at most and what calls before it take.
+// The entries have been removed, so their keys may be set again. The slice is only valid until
+// expire returns. Calls run one at a time, on a goroutine of the Keyed, without a lock. A panic is
+// reported to OnPanic, and costs the rest of that batch. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})
@@ -199,6 +199,7 @@ func (c *core[K, V]) ring() {
 		defer c.leave()
 		clear(c.batch) // it keeps nothing alive
 		c.batch = c.batch[:0]
+		c.giveBack()
 		c.arm()
 	}()
 	if len(c.batch) > 0 && c.expire != nil {
@@ -314,7 +315,17 @@ func (k *keys[K, V]) remove(key K) (value V, ok bool) {
 	if !k.wheel.Stop(t) {
 		return value, false
 	}
-	return k.takeOut(t).Value, true
+	value = k.takeOut(t).Value
+	k.giveBack()
+	return value, true
+}
+
+// giveBack gives the memory of all entries back once the last one has gone. What the wheel holds
+// besides must be pending.
+func (k *keys[K, V]) giveBack() {
+	if k.wheel.giveBack() {
+		k.nodes, k.entries = make(map[K]uint32), nil
+	}
 }
 
 // takeOut removes and returns the entry of a timer that the wheel has just given up.

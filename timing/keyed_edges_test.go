@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Drain and Stop give memory back while others work out hashes and deadlines, which is done without
@@ -137,7 +139,7 @@ func TestKeyedForgetsItsLastBatch(t *testing.T) {
 		kept := weak.Make(big)
 		must(0, k.Set(1, big, at(1)))
 		big = nil
-		pass(at(1))
+		testkit.Pass(at(1))
 		runtime.GC()
 		if kept.Value() != nil {
 			t.Error("the value of an entry that expired is kept")

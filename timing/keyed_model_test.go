@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // keyedFace is what a Keyed and a KeyedWheel have in common, so that one model serves both.
@@ -32,7 +32,7 @@ type sharedFace struct{ *Keyed[string, int] }
 func (f sharedFace) set(key string, value int, d time.Duration) { must(0, f.Set(key, value, d)) }
 func (f sharedFace) move(key string, d time.Duration) bool      { return f.Move(key, d) }
 func (f sharedFace) now() time.Duration                         { return f.s.now() }
-func (f sharedFace) pass(d time.Duration)                       { pass(d) }
+func (f sharedFace) pass(d time.Duration)                       { testkit.Pass(d) }
 func (f sharedFace) validate(t testing.TB) {
 	f.lock()
 	defer f.leave()
@@ -178,7 +178,7 @@ func (m *keyedModel) drain() {
 }
 
 func TestKeyedAgainstModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(3) {
 		m := newKeyedModel(first + i)
 		synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestKeyedAgainstModel(t *testing.T) {
 }
 
 func TestKeyedWheelAgainstModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(3) {
 		m := newKeyedModel(first + i)
 		now := at(12345)

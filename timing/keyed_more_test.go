@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func TestKeyedUpdate(t *testing.T) {
@@ -29,7 +31,7 @@ func TestKeyedUpdate(t *testing.T) {
 			if n, err := k.Update("a", at(10), count); n != want || err != nil {
 				t.Errorf("Update: %d, %v; want %d", n, err, want)
 			}
-			pass(at(2))
+			testkit.Pass(at(2))
 		}
 		if when, ok := k.When("a"); !ok || !when.Equal(start.Add(at(10))) {
 			t.Errorf("due at %v, %v; a window of 10 ms began at %v", when, ok, start)
@@ -37,7 +39,7 @@ func TestKeyedUpdate(t *testing.T) {
 		if _, ok := k.When("none"); ok {
 			t.Error("When of no key: true")
 		}
-		pass(at(4))
+		testkit.Pass(at(4))
 		r.want(t, "a")
 		must(k.Update("a", at(10), count))
 		must(k.Update("b", at(10), count))
@@ -89,9 +91,9 @@ func TestSchedulerShutdownWaits(t *testing.T) {
 			})
 			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
 				var ended atomic.Int32
-				must(s.AfterFunc(at(1), func() { time.Sleep(time.Second); ended.Add(1) }))
+				must(s.AfterFunc(at(1), func() { testkit.Block(time.Second); ended.Add(1) }))
 				must(0, s.Set("k", time.Hour, func() { t.Error("ran after Shutdown") }))
-				pass(at(1))
+				testkit.Pass(at(1))
 				ctx, cancel := context.WithTimeout(context.Background(), at(10))
 				defer cancel()
 				left, err := s.Shutdown(ctx)

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // validate checks that the keys are those of the wheel's timers. A key that is not equal to itself
@@ -98,11 +100,11 @@ func TestKeyedSetReplacesValueAndDeadline(t *testing.T) {
 		must(0, k.Set("a", "1", at(5)))
 		must(0, k.Set("a", "2", at(20)))
 		must(0, k.Set("b", "3", at(10)))
-		pass(at(15))
+		testkit.Pass(at(15))
 		r.want(t, "b=3")
 		must(0, k.Set("c", "now", 0))
 		must(0, k.Set("d", "never", math.MaxInt64))
-		pass(at(5))
+		testkit.Pass(at(5))
 		r.want(t, "c=now", "a=2")
 		if v, ok := k.Get("d"); v != "never" || !ok || k.Len() != 1 {
 			t.Errorf("%q, %v, Len %d", v, ok, k.Len())
@@ -127,7 +129,7 @@ func TestKeyedExpireMayDoAnything(t *testing.T) {
 			}
 		})
 		must(0, k.Set("k", 0, at(1)))
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		if calls != 3 || len(left) != 1 || left[0].Key != "left" || k.Stop() != nil {
 			t.Errorf("%d calls, Stop returned %v", calls, left)
 		}
@@ -157,10 +159,11 @@ func TestKeyedBatches(t *testing.T) {
 		for i := range n {
 			must(0, k.Set(i, i, at(1)))
 		}
-		pass(at(1))
-		if len(got) != n-keyedBatch || !slices.IsSorted(got) || panics != 1 || slices.Max(sizes) != keyedBatch {
-			t.Errorf("%d of %d expired, batches %v, %d panics", len(got), n, sizes, panics)
-		}
+		testkit.Pass(at(1))
+		testkit.Want(t, "len(got)", len(got), n-keyedBatch)
+		testkit.Want(t, "slices.IsSorted(got)", slices.IsSorted(got), true)
+		testkit.Want(t, "panics", panics, 1)
+		testkit.Want(t, "slices.Max(sizes)", slices.Max(sizes), keyedBatch)
 		k.core.validate(t)
 	})
 }
@@ -188,9 +191,9 @@ func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
 	for range 5 {
 		w.Advance(at(2), 0)
 	}
-	if calls != 4 || k.Len() != 0 || w.Len() != 0 {
-		t.Errorf("%d calls, %d and %d left", calls, k.Len(), w.Len())
-	}
+	testkit.Want(t, "calls", calls, 4)
+	testkit.Want(t, "k.Len()", k.Len(), 0)
+	testkit.Want(t, "w.Len()", w.Len(), 0)
 	k.Set("k", 9, at(500))
 	w.Advance(at(499), 0)
 	k.Remove("k")
@@ -227,13 +230,11 @@ func TestKeyedNaN(t *testing.T) {
 	for range 100 {
 		k.Set(math.NaN(), 1, at(1))
 	}
-	if k.Move(math.NaN(), at(9)) || k.Len() != 100 {
-		t.Errorf("Len %d, or a NaN was found", k.Len())
-	}
+	testkit.Want(t, "k.Move(math.NaN(), at(9))", k.Move(math.NaN(), at(9)), false)
+	testkit.Want(t, "k.Len()", k.Len(), 100)
 	w.Advance(at(1), 0)
-	if n != 100 || k.Len() != 0 {
-		t.Errorf("%d expired, %d left", n, k.Len())
-	}
+	testkit.Want(t, "n", n, 100)
+	testkit.Want(t, "k.Len()", k.Len(), 0)
 }
 
 func TestKeyedDoesNotAllocate(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // herd is the model test with many timers on few ticks, most of them next to the borders of slots:
@@ -121,7 +121,7 @@ func (h *herd) step() {
 }
 
 func TestHerdAgainstModel(t *testing.T) {
-	first, n := seed.Pick(t, 0), uint64(8)
+	first, n := testkit.Seed(t, 0), uint64(8)
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		n = 500
 	}

@@ -2,21 +2,27 @@ package timing
 
 import (
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31.
+// 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31. With
+// LOOPWHEEL_SLOW=1 it is five million.
 func TestWheelAgainstModel(t *testing.T) {
+	steps := 100_000
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		steps = 5_000_000
+	}
 	test := func(name string, tick time.Duration, crowd bool) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, randomChooser{rand.New(rand.NewPCG(seed.Pick(t, 1), uint64(tick)))}, tick)
+			m := newModel(t, randomChooser{rand.New(rand.NewPCG(testkit.Seed(t, 1), uint64(tick)))}, tick)
 			m.crowd = crowd
 			peak := 0
-			for i := range 100_000 {
+			for i := range steps {
 				m.step()
 				if i%2000 == 0 {
 					m.w.validate(t)

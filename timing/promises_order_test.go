@@ -3,7 +3,6 @@ package timing
 import (
 	"fmt"
 	"testing"
-	"time"
 )
 
 func TestOrderAcrossTicksAndFIFOWithinOne(t *testing.T) {
@@ -107,48 +106,6 @@ func TestAdvanceFromACallbackPanics(t *testing.T) {
 	w.At(0, func() { w.Advance(at(1), 0) })
 	mustPanic(t, "timing: Advance called by a callback of the same Wheel", func() { w.Advance(0, 0) })
 	w.validate(t)
-}
-
-func TestEveryIsAlignedAndDoesNotDrift(t *testing.T) {
-	w := New(Config{})
-	period := 1500 * time.Microsecond // no multiple of the tick
-	first := 700 * time.Microsecond
-	var now time.Duration
-	ran := 0
-	x := w.Every(first, period, func() {
-		due := first + time.Duration(ran)*period
-		if late := now - due; late < 0 || late >= time.Millisecond {
-			t.Fatalf("call %d, due at %v, at %v", ran, due, now)
-		}
-		ran++
-	})
-	for now = 0; now <= 3*time.Second; now += time.Millisecond {
-		w.Advance(now, 0)
-	}
-	if ran != 2000 {
-		t.Errorf("ran %d times in 3 s", ran)
-	}
-	if n := w.Stats().Skipped; n != 0 {
-		t.Errorf("%d skipped", n)
-	}
-	if when, ok := w.When(x); !ok || when != first+2000*period {
-		t.Errorf("When: %v, %v", when, ok)
-	}
-}
-
-func TestEverySkipsMissedPeriodsAndCountsThem(t *testing.T) {
-	var l record
-	w := New(Config{})
-	w.Every(at(10), at(10), l.add("x"))
-	w.Advance(at(57), 0)
-	l.want(t, "x") // 10; 20 to 50 are skipped
-	if n := w.Stats().Skipped; n != 4 {
-		t.Errorf("%d skipped, want 4", n)
-	}
-	w.Advance(at(59), 0)
-	l.want(t)
-	w.Advance(at(60), 0)
-	l.want(t, "x")
 }
 
 func TestEveryFirstInThePastStaysAligned(t *testing.T) {

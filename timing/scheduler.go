@@ -49,10 +49,11 @@ type SchedulerConfig struct {
 // Scheduler is a [Wheel] for programs without an event loop. Its methods may be called from any
 // goroutine, callbacks included. Make one with [NewScheduler], for a whole program. It takes 8 KB.
 //
-// Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, on a
-// goroutine that exists only while some are due: an empty Scheduler makes no wake-ups. A Scheduler
-// that is forgotten is collected once the deadline of its last timer has passed; what is pending is
-// called, forgotten or not.
+// Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, and
+// within a tick as they were added, on a goroutine that exists only while some are due: an empty
+// Scheduler makes no wake-ups. One that had thousands of timers gives their memory back when the
+// last one goes. A Scheduler that is forgotten is collected once the deadline of its last timer has
+// passed; what is pending is called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed: the callback runs at once, never inline. Delays beyond the end of
@@ -147,6 +148,7 @@ func (j Job) Stop() bool {
 	}
 	j.s.lock()
 	defer j.s.mu.Unlock()
+	defer j.s.keys.giveBack()
 	return j.s.wheel.Stop(j.t)
 }
 
@@ -355,6 +357,7 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 	if s.wheel.Pending(d.Timer) { // a periodic one, which has been filed anew
 		s.scheduled++
 	}
+	s.keys.giveBack()
 	late := max(now-d.When, 0)
 	s.latenessMax = max(s.latenessMax, late)
 	s.lateness[bits.Len64(uint64(late))]++

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // wantSums checks that each call is in one place.
@@ -45,11 +45,11 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 							must(0, s.Set("k", at(1), r.add("ran")))
 						}
 						if started {
-							pass(at(1))
+							testkit.Pass(at(1))
 							r.want(t, "ran")
 						}
 						hold(s)
-						pass(at(1))
+						testkit.Pass(at(1))
 						if got, want := stop(s, task), !started || kind == "every"; got != want {
 							t.Errorf("stopped: %v, want %v", got, want)
 						}
@@ -57,7 +57,7 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 							t.Error("stopped twice, or pending still")
 						}
 						s.endRun()
-						pass(at(10))
+						testkit.Pass(at(10))
 						r.want(t)
 						wantSums(t, s)
 					})
@@ -67,29 +67,6 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestMoveOfWhatWaitsForAWorker(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		var r record
-		must(0, s.Set("k", at(1), r.add("key")))
-		task := must(s.AfterFunc(at(1), r.add("task")))
-		hold(s)
-		pass(at(1))
-		if err := s.Move("k", at(5)); err != nil || !s.Has("k") || !task.Reset(at(6)) {
-			t.Errorf("Move: %v, Has %v; or Reset is false", err, s.Has("k"))
-		}
-		s.endRun()
-		pass(0)
-		r.want(t) // they were moved away
-		wantSums(t, s)
-		pass(at(6))
-		r.want(t, "key", "task")
-		if err := s.Move("k", at(5)); !errors.Is(err, ErrUnknownKey) || task.Reset(at(5)) {
-			t.Errorf("Move of what has run: %v; or Reset is true", err)
-		}
-		wantSums(t, s)
-	})
-}
-
 // What waits for a worker counts: it is what fills up when those are slow.
 func TestMaxPendingOfWhatWaits(t *testing.T) {
 	inBubble(t, SchedulerConfig{MaxPending: 2}, func(t *testing.T, s *Scheduler) {
@@ -97,52 +74,17 @@ func TestMaxPendingOfWhatWaits(t *testing.T) {
 		must(0, s.Set("a", at(1), f))
 		must(s.AfterFunc(time.Hour, f))
 		hold(s)
-		pass(at(1))
+		testkit.Pass(at(1))
 		var limit *LimitError
 		if _, err := s.AfterFunc(at(1), f); !errors.As(err, &limit) {
 			t.Errorf("a third timer, one that waits included: %v", err)
 		}
 		must(0, s.Set("a", time.Hour, f)) // in place of the one that waits
 		must(0, s.Move("a", at(1)))
-		pass(at(1))
+		testkit.Pass(at(1))
 		s.endRun()
-		pass(0)
+		testkit.Pass(0)
 		must(s.AfterFunc(at(1), f))
-	})
-}
-
-func TestTaskPendingAndWhen(t *testing.T) {
-	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		want := func(task Job, d time.Duration, start time.Time) {
-			t.Helper()
-			when, ok := task.When()
-			if ok != task.Pending() || ok != (d > 0) || ok && when.Sub(start) != d {
-				t.Errorf("When %v, %v, Pending %v; want %v", when.Sub(start), ok, task.Pending(), d)
-			}
-		}
-		start := time.Now()
-		want(Job{}, 0, start)
-		once, every := must(s.AfterFunc(at(3), func() {})), must(s.Every(at(3), func() {}))
-		want(once, at(3), start)
-		hold(s)
-		pass(at(3))
-		want(once, at(3), start) // it waits for a worker
-		want(every, at(3), start)
-		s.endRun()
-		pass(0)
-		want(once, 0, start)
-		want(every, at(6), start)
-		if once.Reset(at(1)) || once.Stop() {
-			t.Error("moved or stopped after it was started")
-		}
-		must(0, s.SetAt("k", start.Add(at(9)), func() {}))
-		pass(at(5))
-		if st := s.Stats(); st.Pending != 2 || !s.Has("k") {
-			t.Errorf("%+v", st)
-		}
-		every.Stop()
-		want(every, 0, start)
-		wantSums(t, s)
 	})
 }
 
@@ -170,7 +112,7 @@ func (m *schedulerModel) file(key string, d time.Duration) { m.keys[key] = m.now
 
 // settle lets time pass, and then what was due must have run, unless it is held.
 func (m *schedulerModel) settle(d time.Duration) {
-	pass(d)
+	testkit.Pass(d)
 	for key, when := range m.keys {
 		if !m.held && tickTime(when) <= m.now() {
 			delete(m.keys, key)
@@ -220,7 +162,7 @@ func (m *schedulerModel) step() {
 }
 
 func TestSchedulerAgainstModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(4) {
 		m := &schedulerModel{r: rand.New(rand.NewPCG(first+i, 7)), keys: map[string]time.Duration{},
 			ran: map[string]int{}, want: map[string]int{}, holds: i%2 == 1}
@@ -239,39 +181,4 @@ func TestSchedulerAgainstModel(t *testing.T) {
 			wantSums(t, s)
 		})
 	}
-}
-
-// The sums add up with everything that can happen to a call.
-func TestSchedulerSums(t *testing.T) {
-	inBubble(t, SchedulerConfig{OnPanic: func(any, []byte) {}}, func(t *testing.T, s *Scheduler) {
-		var tasks []Job
-		for i := range 10 {
-			tasks = append(tasks, must(s.AfterFunc(at(i), func() { panic("one that runs") })))
-			must(0, s.Set(fmt.Sprint(i), at(2*i), func() {}))
-		}
-		must(s.Every(at(2), func() {}))
-		must(s.Every(at(1)/3, func() {}))
-		for i := range 30 {
-			pass(at(1))
-			switch i % 5 {
-			case 1:
-				hold(s)
-			case 4:
-				s.endRun()
-			}
-			tasks[(i+5)%10].Stop()
-			s.Remove(fmt.Sprint(i))
-			wantSums(t, s)
-		}
-		must(s.AfterFunc(time.Hour, func() {}))
-		s.Drain(nil)
-		wantSums(t, s)
-		must(s.AfterFunc(at(1), func() {}))
-		pass(at(1))
-		s.Stop()
-		wantSums(t, s)
-		if st := s.Stats(); st.Pending != 0 || st.Panics == 0 || st.Skipped == 0 {
-			t.Errorf("too little happened: %+v", st)
-		}
-	})
 }

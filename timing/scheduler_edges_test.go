@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Stop and Drain may come from wherever the user's code is called.
@@ -43,7 +45,7 @@ func TestStopAndDrainFromWithin(t *testing.T) {
 						must(s.AfterFunc(time.Hour, func() { t.Error("ran") }))
 					}
 					must(0, s.Set("k", time.Hour, func() { t.Error("ran") }))
-					pass(2 * time.Hour)
+					testkit.Pass(2 * time.Hour)
 					if left != 4 || s.Len() != 0 {
 						t.Errorf("%d were left, want 4; Len %d", left, s.Len())
 					}
@@ -64,7 +66,7 @@ func TestGoexitInOnPanic(t *testing.T) {
 				must(s.Every(at(1), func() { ran.Add(1); panic("again") }))
 				must(s.Every(at(1), func() { ran.Add(1); runtime.Goexit() }))
 				must(s.AfterFunc(at(1), func() { ran.Add(1) }))
-				pass(at(10))
+				testkit.Pass(at(10))
 				if st := s.Stats(); ran.Load() != 21 || st.Fired != 21 || st.Panics != 10 {
 					t.Errorf("ran %d, %+v", ran.Load(), st)
 				}
@@ -89,7 +91,7 @@ func TestGoexitInExpire(t *testing.T) {
 			must(0, k.Set(i, i, at(1)))
 		}
 		must(0, k.Set(-1, 0, at(5)))
-		pass(at(10))
+		testkit.Pass(at(10))
 		if n := 2*keyedBatch + 2; len(got) != n || got[n-1] != -1 || !slices.IsSorted(got[:n-1]) {
 			t.Errorf("%d expired: %v", len(got), got)
 		}

@@ -2,7 +2,6 @@ package timing
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func TestStop(t *testing.T) {
@@ -36,24 +37,37 @@ func TestStop(t *testing.T) {
 		if task.Stop() || task.Reset(0) || s.Remove("k") || s.Has("k") || s.Drain(nil) != 0 || s.Len() != 0 {
 			t.Error("something is pending after Stop")
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
+	})
+}
+
+func TestStopDoesNotWaitForACallback(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		must(s.AfterFunc(at(1), func() { testkit.Block(time.Hour) }))
+		testkit.Pass(at(1))
+		start := time.Now()
+		s.Stop()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("Stop took %v, want 0", took)
+		}
+		testkit.Pass(time.Hour)
 	})
 }
 
 func TestStopReturnsWhatWaitsForAWorker(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var ran int
-		must(s.AfterFunc(0, func() { time.Sleep(time.Second); ran++ }))
+		must(s.AfterFunc(0, func() { testkit.Block(time.Second); ran++ }))
 		must(s.AfterFunc(at(1), func() { ran += 100 }))
 		must(s.AfterFunc(at(2), func() { ran += 100 }))
-		pass(at(10))
+		testkit.Pass(at(10))
 		if st := s.Stats(); st.Pending != 2 || st.Fired != 1 {
 			t.Errorf("%+v", st)
 		}
 		if got := s.Stop(); len(got) != 2 || !got[0].When.Before(got[1].When) {
 			t.Errorf("Stop returned %+v", got)
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		if ran != 1 {
 			t.Errorf("ran %d", ran)
 		}
@@ -66,7 +80,7 @@ func TestStopKnowsTheKeysOfWhatWaitsForAWorker(t *testing.T) {
 		hold(s)
 		must(0, s.Set("a", at(1), r.add("a")))
 		must(0, s.Set("b", at(2), r.add("old b")))
-		pass(at(2))
+		testkit.Pass(at(2))
 		must(0, s.Set("b", at(3), r.add("b")))
 		var keys []string
 		for _, p := range s.Stop() {
@@ -86,13 +100,13 @@ func TestStopKnowsTheKeysOfWhatWaitsForAWorker(t *testing.T) {
 func TestPeriodicTimerWaitsForAWorkerOnce(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		ran := 0
-		must(s.AfterFunc(0, func() { time.Sleep(at(1005)) }))
+		must(s.AfterFunc(0, func() { testkit.Block(at(1005)) }))
 		must(s.Every(at(10), func() { ran++ }))
-		pass(at(995))
+		testkit.Pass(at(995))
 		if st := s.Stats(); st.Pending != 1 || st.Fired != 1 {
 			t.Errorf("%+v", st)
 		}
-		pass(at(20))
+		testkit.Pass(at(20))
 		if st := s.Stats(); ran != 2 || st.Pending != 1 || st.Skipped != 99 || st.Fired != 3 {
 			t.Errorf("ran %d, %+v", ran, st)
 		}
@@ -103,15 +117,15 @@ func TestSlowCallbackOfAWorkerDelaysNobody(t *testing.T) {
 	inBubble(t, SchedulerConfig{Workers: 2}, func(t *testing.T, s *Scheduler) {
 		start := time.Now()
 		var late atomic.Int64
-		must(s.AfterFunc(at(1), func() { time.Sleep(time.Hour) }))
+		must(s.AfterFunc(at(1), func() { testkit.Block(time.Hour) }))
 		for i := range 100 {
 			must(s.AfterFunc(at(i), func() { late.Store(max(late.Load(), int64(time.Since(start)-at(i)))) }))
 		}
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		if n := s.Stats().Fired; n != 101 || late.Load() != 0 {
 			t.Errorf("%d ran, the latest late by %v", n, time.Duration(late.Load()))
 		}
-		pass(time.Hour)
+		testkit.Pass(time.Hour)
 	})
 }
 
@@ -121,15 +135,14 @@ func TestWorkersAreBounded(t *testing.T) {
 		for range 20 {
 			must(s.AfterFunc(0, func() {
 				peak.Store(max(peak.Load(), now.Add(1)))
-				time.Sleep(time.Second)
+				testkit.Block(time.Second)
 				now.Add(-1)
 				ran.Add(1)
 			}))
 		}
-		pass(time.Minute)
-		if peak.Load() != 3 || ran.Load() != 20 {
-			t.Errorf("%d at a time, %d in all", peak.Load(), ran.Load())
-		}
+		testkit.Pass(time.Minute)
+		testkit.Want(t, "peak.Load()", peak.Load(), 3)
+		testkit.Want(t, "ran.Load()", ran.Load(), 20)
 	})
 }
 
@@ -151,7 +164,7 @@ func TestMaxPending(t *testing.T) {
 		if keysOf(s) != 1 {
 			t.Errorf("%d keys are kept, of one timer", keysOf(s))
 		}
-		pass(at(1))
+		testkit.Pass(at(1))
 		if err := s.Set("b", at(1), f); err != nil {
 			t.Error(err)
 		}
@@ -171,7 +184,7 @@ func TestPanicsAreReportedAndCounted(t *testing.T) {
 		must(s.AfterFunc(at(1), func() { panic("one") }))
 		must(s.AfterFunc(at(1), r.add("neighbour")))
 		must(s.Every(at(10), func() { panic("every") }))
-		pass(at(25))
+		testkit.Pass(at(25))
 		r.want(t, "neighbour")
 		if !slices.Equal(got, []any{"one", "every", "every"}) || s.Stats().Panics != 3 {
 			t.Errorf("reported %v, %+v", got, s.Stats())
@@ -182,39 +195,24 @@ func TestPanicsAreReportedAndCounted(t *testing.T) {
 	})
 }
 
-func TestGoexitEndsTheCallbackOnly(t *testing.T) {
-	for _, workers := range []int{1, 2} {
-		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
-				var r record
-				must(s.AfterFunc(at(1), runtime.Goexit))
-				must(s.AfterFunc(at(1), r.add("neighbour")))
-				must(s.AfterFunc(at(9), r.add("later")))
-				pass(time.Second)
-				r.want(t, "neighbour", "later")
-			})
-		})
-	}
-}
-
 func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		s := NewScheduler(SchedulerConfig{})
 		must(s.AfterFunc(time.Hour, func() {}))
-		pass(59 * time.Minute)
+		testkit.Pass(59 * time.Minute)
 		if n := runtime.NumGoroutine(); n > before { // one of a former test may have ended
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 		if n := s.rounds(); n != 0 {
 			t.Errorf("%d runs before anything was due", n)
 		}
-		pass(time.Minute)
+		testkit.Pass(time.Minute)
 		once := s.rounds()
 		if s.Len() != 0 || once > 2 {
 			t.Errorf("Len %d, %d runs for one timer", s.Len(), once)
 		}
-		pass(1000 * time.Hour)
+		testkit.Pass(1000 * time.Hour)
 		if s.rounds() != once {
 			t.Error("an empty scheduler woke up")
 		}
@@ -246,14 +244,13 @@ func TestSchedulerProgrammersErrors(t *testing.T) {
 
 func TestNever(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		task := must(s.AfterFunc(math.MaxInt64, func() { t.Error("ran") }))
 		must(0, s.Set("k", math.MaxInt64-1, func() { t.Error("ran") }))
 		must(s.Every(math.MaxInt64, func() { t.Error("ran") }))
-		pass(100 * 365 * 24 * time.Hour)
-		if s.Len() != 3 || !task.Reset(at(1)) {
-			t.Errorf("Len %d", s.Len())
-		}
+		testkit.Pass(100 * 365 * 24 * time.Hour)
+		testkit.Want(t, "s.Len()", s.Len(), 3)
+		testkit.Want(t, "task.Reset(at(1))", task.Reset(at(1)), true)
 		task.Stop()
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // taskModel is the obvious Scheduler of tasks without keys: a slice that is looked through each
@@ -63,7 +63,7 @@ func (m *taskModel) add(d, period time.Duration) {
 
 // settle lets time pass, and does to the tasks what that does.
 func (m *taskModel) settle(d time.Duration) {
-	pass(d)
+	testkit.Pass(d)
 	for _, x := range m.tasks {
 		for !m.held && x.pending && tickTime(x.when) <= m.now() {
 			m.due(x, tickTime(x.when))
@@ -177,7 +177,7 @@ func (s *Scheduler) validate(t testing.TB) {
 
 // Jobs against the model, which panic, are stopped and moved, drained and, in some runs, wait.
 func TestJobsAgainstModel(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(4) {
 		m := &taskModel{r: rand.New(rand.NewPCG(first+i, 11)), holds: i%2 == 1}
 		cfg := SchedulerConfig{OnPanic: func(any, []byte) { m.panics++ }}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // keysOf returns how many keys s keeps.
@@ -36,12 +38,6 @@ func inBubble(t *testing.T, cfg SchedulerConfig, f func(t *testing.T, s *Schedul
 	})
 }
 
-// pass lets virtual time pass, until all that is due has run.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -55,7 +51,7 @@ func TestSchedulerIsExact(t *testing.T) {
 			start := time.Now()
 			var ran time.Time
 			must(s.AfterFunc(d, func() { ran = time.Now() }))
-			pass(max(d, 0) + at(1))
+			testkit.Pass(max(d, 0) + at(1))
 			if late := ran.Sub(start) - max(d, 0); ran.IsZero() || late < 0 || late >= at(1) {
 				t.Errorf("AfterFunc(%v) ran after %v", d, ran.Sub(start))
 			}
@@ -69,13 +65,13 @@ func TestSchedulerIsExact(t *testing.T) {
 func TestNoDelayIsNotRoundedUpToATick(t *testing.T) {
 	inBubble(t, SchedulerConfig{Tick: time.Hour}, func(t *testing.T, s *Scheduler) {
 		for _, wait := range []time.Duration{0, time.Minute, time.Hour, time.Minute} {
-			pass(wait)
+			testkit.Pass(wait)
 			for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64} {
 				var r, moved record // apart: the first may run while the other is moved
 				must(s.AfterFunc(d, func() { must(s.AfterFunc(0, r.add("second"))); r.add("first")() }))
 				must(0, s.Set("k", time.Hour, moved.add("moved")))
 				must(0, s.Move("k", d))
-				pass(1)
+				testkit.Pass(1)
 				r.want(t, "first", "second")
 				moved.want(t, "moved")
 			}
@@ -89,11 +85,11 @@ func TestSchedulerAt(t *testing.T) {
 		var ran time.Time
 		must(s.At(want, func() { ran = time.Now() }))
 		must(s.At(want.Add(-time.Hour), func() {}))
-		pass(at(0))
+		testkit.Pass(at(0))
 		if n := s.Stats().Fired; n != 1 {
 			t.Errorf("%d ran, want the past one", n)
 		}
-		pass(at(2000))
+		testkit.Pass(at(2000))
 		if !ran.Equal(want) {
 			t.Errorf("ran at %v, want %v", ran, want)
 		}
@@ -107,10 +103,10 @@ func TestSchedulerEvery(t *testing.T) {
 		task := must(s.Every(at(10), func() {
 			ran = append(ran, time.Since(start))
 			if len(ran) == 2 {
-				time.Sleep(at(25)) // 30 is late, and 40 skipped
+				testkit.Pass(at(25)) // 30 is late, and 40 skipped
 			}
 		}))
-		pass(at(65))
+		testkit.Pass(at(65))
 		if want := []time.Duration{at(10), at(20), at(45), at(50), at(60)}; !slices.Equal(ran, want) {
 			t.Errorf("ran at %v, want %v", ran, want)
 		}
@@ -120,7 +116,7 @@ func TestSchedulerEvery(t *testing.T) {
 		if !task.Stop() || task.Stop() {
 			t.Error("Stop of a periodic task: want true, then false")
 		}
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		if len(ran) != 5 {
 			t.Errorf("ran after Stop: %v", ran)
 		}
@@ -136,14 +132,14 @@ func TestTask(t *testing.T) {
 		start := time.Now()
 		var ran time.Duration
 		task := must(s.AfterFunc(time.Hour, func() { ran = time.Since(start) }))
-		pass(at(5))
+		testkit.Pass(at(5))
 		if !task.Reset(at(10)) {
 			t.Error("Reset of a pending task: false")
 		}
-		pass(time.Minute)
-		if ran != at(15) || task.Reset(at(1)) || task.Stop() {
-			t.Errorf("ran after %v; or is pending still", ran)
-		}
+		testkit.Pass(time.Minute)
+		testkit.Want(t, "ran", ran, at(15))
+		testkit.Want(t, "task.Reset(at(1))", task.Reset(at(1)), false)
+		testkit.Want(t, "task.Stop()", task.Stop(), false)
 	})
 }
 
@@ -155,10 +151,9 @@ func TestSetReplaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if s.Len() != 1 || !s.Has("k") {
-			t.Errorf("Len %d, Has %v", s.Len(), s.Has("k"))
-		}
-		pass(time.Second)
+		testkit.Want(t, "s.Len()", s.Len(), 1)
+		testkit.Want(t, `s.Has("k")`, s.Has("k"), true)
+		testkit.Pass(time.Second)
 		r.want(t, "3")
 		if s.Has("k") || keysOf(s) != 0 {
 			t.Error("the key outlives its timer")
@@ -189,7 +184,7 @@ func TestMoveAndRemove(t *testing.T) {
 		if keysOf(s) != 2 {
 			t.Errorf("%d keys are kept, of two timers", keysOf(s))
 		}
-		pass(2 * time.Hour)
+		testkit.Pass(2 * time.Hour)
 		if len(ran) != 2 || ran["earlier"] != at(7) || ran["later"] != at(5001) {
 			t.Errorf("ran %v", ran)
 		}
@@ -210,13 +205,12 @@ func TestKeyReusedWhileItsCallbackRuns(t *testing.T) {
 				t.Error("a key whose callback runs is pending")
 			}
 			must(0, s.Set("k", at(1), func() { second.Add(1) }))
-			time.Sleep(time.Second)
+			testkit.Pass(time.Second)
 		}))
-		pass(at(500))
-		if first.Load() != 1 || second.Load() != 1 {
-			t.Errorf("ran %d and %d", first.Load(), second.Load())
-		}
-		pass(time.Second)
+		testkit.Pass(at(500))
+		testkit.Want(t, "first.Load()", first.Load(), 1)
+		testkit.Want(t, "second.Load()", second.Load(), 1)
+		testkit.Pass(time.Second)
 	})
 }
 
@@ -225,15 +219,15 @@ func TestOldCallbackOfAKeyLeavesItsNewTimerAlone(t *testing.T) {
 		var r record
 		hold(s)
 		must(0, s.Set("k", at(1), r.add("old")))
-		pass(at(1))
+		testkit.Pass(at(1))
 		must(0, s.Set("k", at(1), r.add("new")))
 		s.endRun()
-		pass(0)
+		testkit.Pass(0)
 		r.want(t)
 		if !s.Has("k") {
 			t.Error("the old callback took the new timer's key")
 		}
-		pass(at(1))
+		testkit.Pass(at(1))
 		r.want(t, "new")
 	})
 }
@@ -255,7 +249,7 @@ func TestCallbackTakenUpLeavesANewTimerAlone(t *testing.T) {
 			t.Error("the old callback took the new timer's key")
 		}
 		s.endRun()
-		pass(at(1))
+		testkit.Pass(at(1))
 		r.want(t, "new")
 	})
 }
@@ -265,7 +259,7 @@ func TestEveryNanosecond(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		n := 0
 		must(s.Every(1, func() { n++ }))
-		pass(at(10))
+		testkit.Pass(at(10))
 		if st := s.Stats(); n != 10 || st.Skipped != 10*uint64(at(1))-10 {
 			t.Errorf("%d calls, %+v", n, st)
 		}
@@ -318,7 +312,7 @@ func TestSchedulerDrain(t *testing.T) {
 		if n != 3 || !slices.Equal(got, []time.Duration{at(10), at(20), at(30)}) || s.Len() != 3 {
 			t.Errorf("%d: %v, %d left", n, got, s.Len())
 		}
-		pass(time.Second)
+		testkit.Pass(time.Second)
 		r.want(t, "new", "new", "new")
 	})
 }

@@ -135,6 +135,20 @@ func (w *Wheel) clear() {
 	w.counts.Pending, w.counts.Levels = 0, [numLevels]int{}
 }
 
+// keptNodes is for how many timers an emptied Keyed or Scheduler keeps its memory: 128 KB of nodes.
+// To let go of less would cost more, in stores that fill and empty again and again, than it gives.
+const keptNodes = 4 << chunkBits
+
+// giveBack makes w an empty wheel, and reports true, if it has become empty and is much larger than
+// that.
+func (w *Wheel) giveBack() bool {
+	if w.made <= keptNodes || w.counts.Pending > 0 || w.advancing {
+		return false
+	}
+	w.clear()
+	return true
+}
+
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
 // is not after the wheel's time, that is the next Advance: never this one, and never inline.
 // Callbacks run in the order of their deadlines, and within a tick as they were added.

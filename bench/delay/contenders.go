@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
 
@@ -112,23 +113,20 @@ func (a *theirs) close() { a.client.Close() }
 // each calls f for each contender, in turns, as often as there are rounds; Redis is empty each
 // time.
 func each(r *redisServer, rounds int, f func(c contender) error) error {
-	for round := range rounds {
-		for i := range 2 {
-			if err := r.flush(); err != nil {
-				return err
-			}
-			all, err := contenders(r)
-			if err != nil {
-				return err
-			}
-			c := all[(i+round)%2]
-			err = f(c)
-			for _, c := range all {
-				c.close()
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.name(), err)
-			}
+	for _, i := range measure.Turns(rounds, []int{0, 1}) {
+		if err := r.flush(); err != nil {
+			return err
+		}
+		all, err := contenders(r)
+		if err != nil {
+			return err
+		}
+		err = f(all[i])
+		for _, c := range all {
+			c.close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", all[i].name(), err)
 		}
 	}
 	return nil

@@ -26,8 +26,7 @@ type settings struct {
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("delay: ")
+	measure.Begin("delay")
 	var s settings
 	flag.IntVar(&s.rounds, "rounds", 3, "measure this often, in turns")
 	flag.IntVar(&s.tasks, "tasks", 20_000, "tasks that live in each round")
@@ -41,9 +40,7 @@ func main() {
 		s = settings{rounds: 1, tasks: 4000, window: 2 * time.Second, settle: 2 * time.Second}
 	}
 	r, err := startRedis()
-	if err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(err)
 	out := &measure.Results{Base: "asynq"}
 	for _, m := range []struct {
 		name string
@@ -60,7 +57,5 @@ func main() {
 	}
 	r.Stop()
 	measure.Progress("")
-	if err := out.Show("delays", *docs); err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(out.Show("delays", *docs))
 }

@@ -53,6 +53,9 @@ func (c cell) String() string {
 	return fmt.Sprintf("%d conns, %s, depth %d", c.conns, named(c.size), c.depth)
 }
 
+// timed reports whether the time to an answer says something of one message.
+func (c cell) timed() bool { return c.size <= 64 && c.depth <= 1 }
+
 // matches reports whether the cell's name contains one of what is listed: "depth 1" is not in
 // "depth 16".
 func (c cell) matches(list string) bool {
@@ -67,10 +70,9 @@ func (c cell) matches(list string) bool {
 
 // The tables of a job.
 const (
-	tableCPU    = "CPU"        // microseconds per message
-	tableP99    = "p99"        // milliseconds
-	tableRate   = "messages/s" // not in the documents
-	tableMemory = "memory"     // KiB for each idle connection, in user space
+	tableCPU    = "CPU"    // microseconds per message
+	tableP99    = "p99"    // milliseconds
+	tableMemory = "memory" // KiB for each idle connection, in user space
 )
 
 // tables are results by their names.
@@ -85,11 +87,11 @@ type figure struct {
 // matrix measures all cells and idle connections, the servers in turns.
 func (o *options) matrix(j job, servers []*server) (tables, error) {
 	all := tables{}
-	begun, done, jobs := time.Now(), 0, o.rounds*(len(j.cells)+len(j.idle))*len(servers)
+	done, jobs := 0, o.rounds*(len(j.cells)+len(j.idle))*len(servers)
 	each := func(round int, what string, measured func(s *server) ([]figure, error)) error {
 		for i := range servers {
-			s := servers[(i+round)%len(servers)] // nobody is always the first
-			measure.Progress("round %d of %d, %s: %s (%d of %d, %v left)", round+1, o.rounds, what, s.Name, done, jobs, left(begun, done, jobs))
+			s := servers[(i+round)%len(servers)]
+			measure.Progress("round %d of %d, %s: %s (%d of %d)", round+1, o.rounds, what, s.Name, done, jobs)
 			figures, err := attempt(s, what, measured)
 			if err != nil {
 				return err
@@ -125,11 +127,6 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 		return nil, fmt.Errorf("no load's name contains %q", o.cells)
 	}
 	return all, nil
-}
-
-// left estimates what is left of all that takes as long as what is done.
-func left(begun time.Time, done, all int) time.Duration {
-	return (time.Since(begun) / time.Duration(max(done, 1)) * time.Duration(all-done)).Round(time.Second)
 }
 
 // attempt has what is measured tried three times if another's server fails, with a new process each
@@ -168,13 +165,6 @@ func (o *options) measure(s *server, c cell) (r []figure, err error) {
 // counts.
 func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	runtime.GC() // the last one's garbage is not this one's latency
-	if o.apart {
-		free, err := measure.Apart(s.Pid())
-		if err != nil {
-			return nil, err
-		}
-		defer free()
-	}
 	l := &load{cell: c, addr: s.Addr, tls: s.setup.TLS}
 	if !c.anew {
 		var err error
@@ -185,22 +175,21 @@ func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	defer closeAll(l.conns)
 	over := l.start()
 	time.Sleep(o.window / 3)
-	cpu, begun := s.CPU(), time.Now()
+	cpu := s.CPU()
 	l.phase.Store(measuring)
 	time.Sleep(o.window)
 	l.phase.Store(ended)
-	took := time.Since(begun)
 	cpu = s.CPU() - cpu
 	if err := over(); err != nil {
 		return nil, err
 	}
 	n := float64(l.messages.Load())
 	if n == 0 {
-		return nil, fmt.Errorf("%w within %v", errNothing, took)
+		return nil, fmt.Errorf("%w within %v", errNothing, o.window)
 	}
-	figures := []figure{{tableCPU, cpu.Seconds() / n * 1e6}, {tableRate, n / took.Seconds()}}
-	if c.size <= 64 && c.depth <= 1 { // for others it is the time of the whole load
-		figures = append(figures, figure{tableP99, float64(l.latency.Quantile(0.99)) / 1e6})
+	figures := []figure{{tableCPU, cpu.Seconds() / n * 1e6}}
+	if c.timed() {
+		figures = append(figures, figure{tableP99, float64(measure.Quantile(l.waits, 0.99)) / 1e6})
 	}
 	return figures, nil
 }

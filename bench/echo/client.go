@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 // Phases of a measurement.
@@ -34,28 +32,18 @@ type load struct {
 	conns    []net.Conn // none if each message has its own
 	phase    atomic.Int32
 	messages atomic.Int64 // answered while measuring
-	latency  measure.Histogram
 	mu       sync.Mutex
+	waits    []time.Duration // of messages that are timed
 	failed   error
 }
 
 // dial connects. The connection will be reset when it closes, so that no port has to wait.
 func dial(addr string, secure bool) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
-	c, err := dialer.Dial("tcp", addr)
-	if err != nil || !secure {
-		return c, err
+	if secure {
+		return (&tls.Dialer{NetDialer: &dialer, Config: &tls.Config{InsecureSkipVerify: true}}).Dial("tcp", addr)
 	}
-	return secured(c)
-}
-
-func secured(c net.Conn) (net.Conn, error) {
-	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-	if err := t.Handshake(); err != nil {
-		_ = c.Close()
-		return nil, err
-	}
-	return t, nil
+	return dialer.Dial("tcp", addr)
 }
 
 // connect opens n connections. They will be reset when they close, so that no port has to wait.
@@ -125,7 +113,7 @@ func (l *load) start() (over func() error) {
 				l.failed = errors.Join(l.failed, err)
 			}
 			l.messages.Add(d.messages)
-			l.latency.Merge(&d.latency)
+			l.waits = append(l.waits, d.waits...)
 		})
 	}
 	return func() error {
@@ -148,7 +136,7 @@ type dialogue struct {
 	answered uint64
 	at       []time.Time // when each message under way was sent
 	messages int64
-	latency  measure.Histogram
+	waits    []time.Duration
 }
 
 // dispatch drives the i-th connection.
@@ -249,13 +237,19 @@ func (d *dialogue) receive(b []byte) (count int, err error) {
 			return count, fmt.Errorf("message %d of %d bytes came back as %d of %d", d.answered, d.size, number, length)
 		}
 		if counting {
-			d.messages++
-			d.latency.Add(now.Sub(d.at[number%uint64(d.depth)]))
+			d.count(now.Sub(d.at[number%uint64(d.depth)]))
 		}
 		d.answered++
 		count++
 	}
 	return count, nil
+}
+
+// count counts an answer. Large messages, and many at once, take the time of the whole load.
+func (d *dialogue) count(wait time.Duration) {
+	if d.messages++; d.timed() {
+		d.waits = append(d.waits, wait)
+	}
 }
 
 // pace sends a message at fixed times, rate of them a second over all connections, and takes the
@@ -281,8 +275,7 @@ func (d *dialogue) numbered(c net.Conn, frame, answer []byte, due time.Time) err
 		return err
 	}
 	if d.phase.Load() == measuring {
-		d.messages++
-		d.latency.Add(time.Since(due))
+		d.count(time.Since(due))
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"net"
 	"os"
 	"slices"
@@ -40,21 +39,6 @@ func started(t *testing.T, p peer, s setup) *server {
 
 func named1(name string) peer {
 	return echoPeers[slices.IndexFunc(echoPeers, func(p peer) bool { return p.name == name })]
-}
-
-// A flag that is given counts for more than -quick, wherever it stands.
-func TestQuickAndOtherFlags(t *testing.T) {
-	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
-	flags.Bool("quick", false, "")
-	rounds, idlers := flags.Int("rounds", 5, ""), flags.Int("idlers", 9000, "")
-	window := flags.Duration("for", time.Second, "")
-	if err := flags.Parse([]string{"-rounds", "5", "-quick"}); err != nil {
-		t.Fatal(err)
-	}
-	hurry(flags, "tls")
-	if *rounds != 5 || *idlers != 1000 || *window != 300*time.Millisecond {
-		t.Errorf("%d rounds, %d idlers, %v", *rounds, *idlers, *window)
-	}
 }
 
 // Each peer echoes small and large frames, whatever pieces they come in, and is measured.

@@ -85,7 +85,7 @@ func serveEpoll(s setup) error {
 		}
 		go func() { failed <- l.run() }()
 	}
-	listening(fmt.Sprintf("127.0.0.1:%d", addr.Port))
+	fmt.Printf("127.0.0.1:%d\n", addr.Port)
 	return <-failed
 }
 

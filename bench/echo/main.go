@@ -14,10 +14,6 @@
 // runs its code, unless -procs says otherwise. Each measurement has new connections. Where a load
 // has a rate, times count from when a message was to be sent. A server whose program is not
 // installed is left out, and the reason printed.
-//
-//	go run ./echo -docs ../docs
-//
-// brings the tables of the page to what was measured, as it does for the other commands of bench.
 package main
 
 import (
@@ -44,7 +40,6 @@ type options struct {
 	window       time.Duration // of one measurement
 	idlers       int           // connections that say little
 	procs        int
-	apart        bool
 	dir          string // of what is made for servers in other languages
 	docs         string
 }
@@ -65,8 +60,7 @@ var jobs = map[string]job{
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("echo: ")
+	measure.Begin("echo")
 	var o options
 	serve := flag.String("serve", "", "be the server of this `peer`: used by the program itself, and by ../instructions/run")
 	told := flag.String("setup", `{"Loops": 1, "Timeout": 60000000000}`, "see -serve: a setup in JSON")
@@ -79,7 +73,6 @@ func main() {
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
 	flag.IntVar(&o.idlers, "idlers", 9000, "how many connections are idle")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
-	flag.BoolVar(&o.apart, "apart", false, "have server and client run on a core each")
 	quick := flag.Bool("quick", false, "one short round, but for what other flags say")
 	flag.StringVar(&o.docs, "docs", "", measure.Docs)
 	flag.Parse()
@@ -87,7 +80,7 @@ func main() {
 	case *serve != "":
 		log.Fatal(runServer(*serve, *told))
 	case *client != "":
-		check(rounds(*client, *n, *depth, *size))
+		measure.Check(rounds(*client, *n, *depth, *size))
 		return
 	}
 	name := "echo"
@@ -95,31 +88,17 @@ func main() {
 		name = flag.Arg(0)
 	}
 	if *quick {
-		hurry(flag.CommandLine, name)
+		preset := map[string]string{"rounds": "1", "for": "300ms", "idlers": "1000"}
+		if name == "echo" {
+			preset["cells"] = "100 conns, 64 B; 16 KiB, depth 1; a connection each; idle"
+		}
+		measure.Preset(flag.CommandLine, preset)
 	}
 	j, ok := jobs[name]
 	if !ok {
 		log.Fatalf("there is no job %q, but %v", name, slices.Sorted(maps.Keys(jobs)))
 	}
-	check(o.run(name, j))
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-}
-
-// hurry sets what -quick stands for, but for what was asked for by a flag of its own.
-func hurry(flags *flag.FlagSet, job string) {
-	quick := map[string]string{"rounds": "1", "for": "300ms", "idlers": "1000"}
-	if job == "echo" {
-		quick["cells"] = "100 conns, 64 B; 16 KiB, depth 1; a connection each; idle"
-	}
-	flags.Visit(func(f *flag.Flag) { delete(quick, f.Name) })
-	for name, value := range quick {
-		_ = flags.Set(name, value)
-	}
+	measure.Check(o.run(name, j))
 }
 
 // run starts the servers of a job, measures, and prints.
@@ -164,9 +143,6 @@ func (o *options) run(name string, j job) (err error) {
 		return err
 	}
 	measure.Progress("")
-	if t := all[tableRate]; t != nil {
-		_ = t.Show(tableRate, "")
-	}
 	for _, what := range []string{tableCPU, tableP99, tableMemory} {
 		docs := o.docs
 		if what == tableP99 && name != "echo" {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -78,7 +79,7 @@ func serveLoopwheel(s setup, engine loop.Engine) error {
 	if err != nil {
 		return err
 	}
-	srv := &loop.Server{
+	return measure.Serve(&loop.Server{
 		Addr:             "tcp://127.0.0.1:0",
 		Engine:           engine,
 		TLS:              cfg,
@@ -95,12 +96,7 @@ func serveLoopwheel(s setup, engine loop.Engine) error {
 			c.OnIdle(loop.WriteStalled, s.Timeout, func(int) { c.Close() })
 			return echoer{}
 		},
-	}
-	if err := srv.Start(context.Background()); err != nil {
-		return err
-	}
-	listening(srv.LocalAddr().String())
-	return srv.Wait()
+	})
 }
 
 // gnetServer has no timeout.
@@ -116,7 +112,6 @@ func (*gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func serveGnet(s setup, opts ...gnet.Option) error {
-	go measure.Obey(nil)
 	return measure.RunGnet("tcp", &gnetServer{}, append(opts, gnet.WithNumEventLoop(s.Loops))...)
 }
 
@@ -140,7 +135,7 @@ func nbioEngine(s setup) (*nbio.Engine, func() error) {
 		if err := e.Start(); err != nil {
 			return err
 		}
-		listening(<-addr)
+		fmt.Println(<-addr)
 		select {}
 	}
 }
@@ -207,7 +202,7 @@ func serveNetpoll(s setup) error {
 	if err != nil {
 		return err
 	}
-	listening(ln.Addr().String())
+	fmt.Println(ln.Addr())
 	return e.Serve(ln)
 }
 
@@ -250,18 +245,17 @@ func echoFrames(in netpoll.Reader, out netpoll.Writer) error {
 
 // serveNet is Go's own net: a goroutine for each connection, and a deadline set before each read.
 func serveNet(s setup) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	cfg, err := s.config()
 	if err != nil {
 		return err
 	}
-	cfg, err := s.config()
+	ln, err := measure.Listen()
 	if err != nil {
 		return err
 	}
 	if cfg != nil {
 		ln = tls.NewListener(ln, cfg)
 	}
-	listening(ln.Addr().String())
 	for {
 		c, err := ln.Accept()
 		if err != nil {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -31,7 +30,7 @@ var proxyPeers = []peer{
 
 // proxyLoopwheel passes bytes as examples/proxy does.
 func proxyLoopwheel(s setup) error {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: s.Loops, Accept: func(a *loop.Conn) loop.Handler {
+	return measure.Serve(&loop.Server{Addr: "tcp://127.0.0.1:0", Engine: loop.EngineEpoll, NumLoops: s.Loops, Accept: func(a *loop.Conn) loop.Handler {
 		a.PauseRead()
 		loop.Dialer{}.Dial(a.Loop(), "tcp://"+s.To, func(b *loop.Conn, err error) loop.Handler {
 			if err != nil {
@@ -43,21 +42,15 @@ func proxyLoopwheel(s setup) error {
 			return echoer{}
 		})
 		return echoer{}
-	}}
-	if err := srv.Start(context.Background()); err != nil {
-		return err
-	}
-	listening(srv.LocalAddr().String())
-	return srv.Wait()
+	}})
 }
 
 // proxyCopy is the proxy that one writes first.
 func proxyCopy(s setup) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := measure.Listen()
 	if err != nil {
 		return err
 	}
-	listening(ln.Addr().String())
 	for {
 		a, err := ln.Accept()
 		if err != nil {

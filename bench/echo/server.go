@@ -55,8 +55,7 @@ func (p peer) missing() string {
 	return ""
 }
 
-// runServer is a server process. It prints its address with listening, and does not return unless
-// it fails.
+// runServer is a server process. It prints its address, and does not return unless it fails.
 func runServer(name, told string) error {
 	var s setup
 	if err := json.Unmarshal([]byte(told), &s); err != nil {
@@ -64,16 +63,11 @@ func runServer(name, told string) error {
 	}
 	for _, p := range slices.Concat(echoPeers, tlsPeers, proxyPeers) {
 		if p.name == name {
+			go measure.Obey(nil)
 			return p.serve(s)
 		}
 	}
 	return fmt.Errorf("no peer %q", name)
-}
-
-// listening tells the driver where to connect, and obeys it from then on.
-func listening(addr string) {
-	fmt.Println(addr)
-	go measure.Obey(nil)
 }
 
 // A server is a process, seen from the driver.
@@ -84,17 +78,11 @@ type server struct {
 }
 
 func startServer(p peer, s setup) (*server, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	told, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, "-serve", p.name, "-setup", string(told))
-	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.Loops))
-	process, err := measure.Start(p.name, cmd)
+	process, err := measure.Self(p.name, s.Loops, "-serve", p.name, "-setup", string(told))
 	if err != nil {
 		return nil, err
 	}

@@ -32,21 +32,20 @@ var pingFrame = []byte{0, 0, 0, pingSize, 'p'}
 type clients struct {
 	ep      int
 	fds     []int32
-	quiet   map[int32]bool // fall silent
+	quiet   map[int32]bool // answer no ping during silence
 	silence atomic.Bool
 	talking atomic.Bool
 	waits   chan time.Duration
 	talkFor time.Duration
-	burst   bool
 }
 
 // runClients opens n connections, and then does what its input says.
-func runClients(addr string, first, n int, talk time.Duration, burst bool) error {
+func runClients(addr string, first, n int, talk time.Duration) error {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return err
 	}
-	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk, burst: burst}
+	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk}
 	if c.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func runClients(addr string, first, n int, talk time.Duration, burst bool) error
 		case "talk":
 			return c.talk()
 		case "silence":
-			c.fallSilent()
+			c.silence.Store(true)
 		}
 		return ""
 	})
@@ -145,7 +144,7 @@ func (c *clients) received(fd int32, in []byte) {
 var epoch = time.Now()
 
 // talk has the first connections say something each second, at times that are spread, and returns
-// the median and the 99th percentile of the times to an answer, from when each was to be sent.
+// the 99th percentile of the times to an answer, from when each was to be sent.
 func (c *clients) talk() string {
 	c.talking.Store(true)
 	defer c.talking.Store(false)
@@ -166,16 +165,5 @@ func (c *clients) talk() string {
 	for len(c.waits) > 0 {
 		waits = append(waits, <-c.waits)
 	}
-	return fmt.Sprint(int64(measure.Quantile(waits, 0.5)), " ", int64(measure.Quantile(waits, 0.99)))
-}
-
-// fallSilent has the quiet ones answer nothing from now on; in a burst they say something once
-// more.
-func (c *clients) fallSilent() {
-	c.silence.Store(true)
-	if c.burst {
-		for fd := range c.quiet {
-			_, _ = unix.Write(int(fd), pingFrame)
-		}
-	}
+	return fmt.Sprint(int64(measure.Quantile(waits, 0.99)))
 }

@@ -5,7 +5,8 @@
 // evicted, and how long talkers beside them wait. It fills the table of docs/scaling.md that is
 // about sockets:
 //
-//	sudo go run ./million -conns 10000,100000,1000000    # five minutes for each number and server
+//	sudo go run ./million -rounds 3     # two minutes and a half for each round, number and server
+//	sudo go run ./million -servers loopwheel -conns 1000000 -heartbeat 2m
 //	go run ./million -quick
 //
 // Each connection has an idle timeout of one and a half heartbeats, is pinged after a silence of a
@@ -26,7 +27,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -46,24 +46,23 @@ const (
 
 type options struct {
 	heartbeat, window, talk time.Duration
-	burst                   bool
 	results, docs           string
+	rounds                  int
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("million: ")
+	measure.Begin("million")
 	var o options
 	serve := flag.String("serve", "", "used by the program itself: be this `server`")
 	client := flag.String("client", "", "used by the program itself: be the clients of this `address`")
 	first := flag.Int("first", 0, "used by the program itself: the number of the first connection")
 	conns := flag.String("conns", "10000,100000", "`numbers` of connections, by commas")
-	names := flag.String("servers", "loopwheel,loopwheel-epoll,gnet-scan,net", "`servers` to measure, by commas")
-	flag.DurationVar(&o.heartbeat, "heartbeat", time.Minute, "ping after so long a silence")
-	flag.DurationVar(&o.window, "for", time.Minute, "how long heartbeats are measured")
-	flag.DurationVar(&o.talk, "talk", 20*time.Second, "how long talkers are measured")
+	names := flag.String("servers", "loopwheel,loopwheel-epoll,gnet-list,gnet-timingwheel,net", "`servers` to measure, by commas")
+	flag.DurationVar(&o.heartbeat, "heartbeat", 30*time.Second, "ping after so long a silence")
+	flag.DurationVar(&o.window, "for", 30*time.Second, "how long heartbeats are measured")
+	flag.DurationVar(&o.talk, "talk", 10*time.Second, "how long talkers are measured")
 	flag.StringVar(&o.docs, "docs", "", measure.Docs)
-	flag.BoolVar(&o.burst, "burst", false, "have those who fall silent say a last word, all at once: so all evictions are due at once")
+	flag.IntVar(&o.rounds, "rounds", 1, "how often each is measured")
 	flag.StringVar(&o.results, "results", "", "append what was measured to this `file`, and take what stands in it into table and chart")
 	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
@@ -72,15 +71,15 @@ func main() {
 	}
 	switch {
 	case *serve != "":
-		check(runServer(*serve, o.heartbeat))
+		measure.Check(runServer(*serve, o.heartbeat))
 	case *client != "":
 		n, err := strconv.Atoi(*conns)
-		check(err)
-		check(runClients(*client, *first, n, o.talk, o.burst))
+		measure.Check(err)
+		measure.Check(runClients(*client, *first, n, o.talk))
 	default:
 		numbers := parse(*conns)
 		restore, err := raiseLimits(slices.Max(numbers))
-		check(err)
+		measure.Check(err)
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 		go func() {
@@ -90,13 +89,7 @@ func main() {
 		}()
 		err = o.measureAll(numbers, strings.Split(*names, ","))
 		restore()
-		check(err)
-	}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
+		measure.Check(err)
 	}
 }
 
@@ -111,41 +104,28 @@ func parse(list string) (numbers []int) {
 	return numbers
 }
 
-// A row is what one measurement gave.
-type row struct {
-	Server         string
-	Conns          int
-	Pairs          int // of processes
-	Burst          bool
-	Opening        time.Duration
-	User, Kernel   int           // bytes for each connection; the kernel's are of both ends
-	CPU            time.Duration // of a heartbeat
-	Median, P99    time.Duration // of talkers
-	Evicted        int
-	Late, LateMost time.Duration // the 99th percentile, and the worst
-	Sleeper        time.Duration // how late a thread that only sleeps ran: the 99th percentile
-	Closing        time.Duration
-}
-
+// measureAll has the servers take turns.
 func (o *options) measureAll(numbers []int, servers []string) error {
 	rows, err := readRows(o.results)
 	if err != nil {
 		return err
 	}
-	for _, n := range numbers {
-		for _, server := range servers {
-			r, err := o.measure(server, n)
-			if err != nil {
-				_ = show(rows, "")
-				return fmt.Errorf("%s, %d connections: %w", server, n, err)
-			}
-			measure.Progress("%s\n", strings.Join(r.cells(), " | "))
-			rows = append(rows, r)
-			if err := r.appendTo(o.results); err != nil {
-				return err
+	for range o.rounds {
+		for _, n := range numbers {
+			for _, server := range servers {
+				r, err := o.measure(server, n)
+				if err != nil {
+					_ = show(rows, "")
+					return fmt.Errorf("%s, %d connections: %w", server, n, err)
+				}
+				rows = append(rows, r)
+				if err := r.appendTo(o.results); err != nil {
+					return err
+				}
 			}
 		}
 	}
+	measure.Progress("")
 	return show(rows, o.docs)
 }
 
@@ -166,7 +146,7 @@ func (ps pairs) end() {
 // start starts this program once more. Those that no times are taken of stand back for the others.
 func start(name string, first bool, args ...string) (*measure.Process, error) {
 	if first {
-		return measure.Self(name, args...)
+		return measure.Self(name, 0, args...)
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -175,30 +155,14 @@ func start(name string, first bool, args ...string) (*measure.Process, error) {
 	return measure.Start(name, exec.Command("nice", append([]string{"-n", "10", exe}, args...)...))
 }
 
-// drain ends the connections of a few servers at a time: each has a minute.
-func (ps pairs) drain() error {
-	for few := range slices.Chunk(ps, 4) {
-		errs := make([]error, len(few))
-		var all sync.WaitGroup
-		for i, p := range few {
-			all.Go(func() { _, errs[i] = p.server.Ask("end") })
-		}
-		all.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // A reading is what servers say of themselves, and what they have used.
 type reading struct {
-	resident       int // bytes
-	cpu            time.Duration
-	conns          int
-	heartbeats     int // answered
-	evicted        int
-	late, lateMost time.Duration // the 99th percentile, and the worst
+	resident   int // bytes
+	cpu        time.Duration
+	conns      int
+	heartbeats int // answered
+	evicted    int
+	late       time.Duration // the 99th percentile
 }
 
 // read sums up what the servers say, after what they are told to do. Only the last one evicts.
@@ -209,7 +173,7 @@ func (ps pairs) read(what string) (sum reading, err error) {
 			return sum, err
 		}
 		var conns, heartbeats int
-		if _, err := fmt.Sscan(answer, &conns, &heartbeats, &sum.evicted, &sum.late, &sum.lateMost); err != nil {
+		if _, err := fmt.Sscan(answer, &conns, &heartbeats, &sum.evicted, &sum.late); err != nil {
 			return sum, fmt.Errorf("%q: %w", answer, err)
 		}
 		sum.conns += conns
@@ -235,7 +199,7 @@ func (o *options) measure(name string, n int) (r row, err error) {
 		}
 		ps = append(ps, pair{server: server})
 	}
-	r = row{Server: name, Conns: n, Pairs: len(ps), Burst: o.burst}
+	r = row{Server: name, Conns: n, Pairs: len(ps)}
 	time.Sleep(settle)
 	empty, err := ps.read("gc")
 	if err != nil {
@@ -245,7 +209,7 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	for i := range ps {
 		first, last := i*n/len(ps), (i+1)*n/len(ps)
 		c, err := start("clients", i == len(ps)-1, "-client", ps[i].server.Addr, "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first),
-			"-talk", o.talk.String(), "-burst="+strconv.FormatBool(o.burst))
+			"-talk", o.talk.String())
 		if err != nil {
 			return r, err
 		}
@@ -294,7 +258,7 @@ func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Sscan(answer, &r.Median, &r.P99); err != nil {
+	if _, err := fmt.Sscan(answer, &r.Talkers); err != nil {
 		return err
 	}
 	o.progress(r, "silence")
@@ -305,14 +269,10 @@ func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
-	if r.Evicted, r.Late, r.LateMost = after.evicted, after.late, after.lateMost; r.Evicted == 0 {
+	if r.Late = after.late; after.evicted == 0 {
 		return errors.New("nobody was evicted")
 	}
-	o.progress(r, "the end")
-	begun := time.Now()
-	err = ps.drain()
-	r.Closing = time.Since(begun)
-	return err
+	return nil
 }
 
 // sleep sleeps for d, a millisecond at a time, and returns how late it was run after each: what the

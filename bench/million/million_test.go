@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 func someRows() []row {
@@ -18,7 +20,7 @@ func someRows() []row {
 		{Server: "net", Conns: 10_000, User: 4000, CPU: 30 * time.Microsecond, Late: 3 * time.Millisecond},
 		{Server: "loopwheel", Conns: 100_000, User: 1500, CPU: 20 * time.Microsecond, Late: 2 * time.Millisecond},
 		{Server: "loopwheel", Conns: 10_000, User: 1400, CPU: 21 * time.Microsecond, Late: time.Millisecond},
-		{Server: "loopwheel", Conns: 10_000, User: 999_000, CPU: time.Hour, Burst: true},
+		{Server: "loopwheel", Conns: 10_000, User: 1600, CPU: 23 * time.Microsecond, Late: 2 * time.Millisecond},
 	}
 }
 
@@ -31,15 +33,39 @@ func TestRowsAreReadBack(t *testing.T) {
 		}
 	}
 	got, err := readRows(file)
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Fatalf("%v, %v", got, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("read %v, want %v", got, want)
 	}
 }
 
-// A chart is well-formed, has a point for each row but for bursts, and all points lie within their
-// panels.
+// Rounds of a measurement become one line, in the order of the servers.
+func TestLines(t *testing.T) {
+	want := []struct {
+		server string
+		conns  int
+		user   measure.Spread
+	}{
+		{"loopwheel", 10_000, measure.Spread{Median: 1600, Least: 1400, Most: 1600}},
+		{"loopwheel", 100_000, measure.Spread{Median: 1500, Least: 1500, Most: 1500}},
+		{"net", 10_000, measure.Spread{Median: 4000, Least: 4000, Most: 4000}},
+	}
+	got := lines(someRows())
+	if len(got) != len(want) {
+		t.Fatalf("%d lines, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		if g := got[i]; g.Server != w.server || g.Conns != w.conns || g.spreads[user.name] != w.user {
+			t.Errorf("line %d: %s, %d, %v, want %v", i, g.Server, g.Conns, g.spreads[user.name], w)
+		}
+	}
+}
+
+// A chart is well-formed, has a point for each line, and all points lie within their panels.
 func TestChart(t *testing.T) {
-	svg := chart(someRows())
+	svg := chart(lines(someRows()))
 	circles := 0
 	for d := xml.NewDecoder(strings.NewReader(string(svg))); ; {
 		token, err := d.Token()
@@ -66,7 +92,7 @@ func TestChart(t *testing.T) {
 func TestThousands(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
 		if got := thousands(n); got != want {
-			t.Errorf("%d: %q", n, got)
+			t.Errorf("%d: %q, want %q", n, got, want)
 		}
 	}
 }

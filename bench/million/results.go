@@ -12,9 +12,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
+
+// A row is what one measurement gave.
+type row struct {
+	Server       string
+	Conns        int
+	Pairs        int // of processes
+	Opening      time.Duration
+	User, Kernel int           // bytes for each connection; the kernel's are of both ends
+	CPU          time.Duration // of a heartbeat
+	Talkers      time.Duration // the 99th percentile of their waits
+	Late         time.Duration // of evictions: the 99th percentile
+	Sleeper      time.Duration // how late a thread that only sleeps ran: the 99th percentile
+}
 
 // readRows reads what appendTo wrote: a line of JSON for each row.
 func readRows(file string) (rows []row, err error) {
@@ -51,17 +65,59 @@ func (r *row) appendTo(file string) error {
 	return errors.Join(json.NewEncoder(f).Encode(r), f.Close())
 }
 
-var columns = []string{"server", "connections", "opened in", "user memory", "kernel, both ends", "CPU of a heartbeat",
-	"talkers p99", "evictions late p99", "sleeper late p99", "ended in"}
+// A column is a cost of a measurement, in a unit.
+type column struct {
+	name  string
+	value func(r *row) float64
+}
 
-func (r *row) cells() []string {
-	server := r.Server
-	if r.Burst {
-		server += ", due at once"
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+var (
+	user   = column{"user memory, B", func(r *row) float64 { return float64(r.User) }}
+	beat   = column{"CPU of a heartbeat, µs", func(r *row) float64 { return milliseconds(r.CPU) * 1000 }}
+	late   = column{"evictions late p99, ms", func(r *row) float64 { return milliseconds(r.Late) }}
+	others = []column{
+		{"kernel, both ends, B", func(r *row) float64 { return float64(r.Kernel) }},
+		{"talkers p99, ms", func(r *row) float64 { return milliseconds(r.Talkers) }},
+		{"sleeper late p99, ms", func(r *row) float64 { return milliseconds(r.Sleeper) }},
+		{"opened in, s", func(r *row) float64 { return r.Opening.Seconds() }},
 	}
-	return []string{server, thousands(r.Conns), measure.Short(r.Opening).String(), thousands(r.User) + " B", thousands(r.Kernel) + " B",
-		measure.Short(r.CPU).String(), measure.Short(r.P99).String(),
-		measure.Short(r.Late).String(), measure.Short(r.Sleeper).String(), measure.Short(r.Closing).String()}
+	columns = append([]column{user, beat, late}, others...)
+)
+
+// A line is what several rounds of one measurement gave: a spread for each column.
+type line struct {
+	row     // of the first round
+	spreads map[string]measure.Spread
+}
+
+// lines sums up rounds, in the order of the servers.
+func lines(rows []row) (all []line) {
+	type key struct {
+		server string
+		conns  int
+	}
+	values := make(map[key]map[string][]float64)
+	for _, r := range rows {
+		k := key{r.Server, r.Conns}
+		if values[k] == nil {
+			values[k] = make(map[string][]float64)
+			all = append(all, line{r, make(map[string]measure.Spread)})
+		}
+		for _, c := range columns {
+			values[k][c.name] = append(values[k][c.name], c.value(&r))
+		}
+	}
+	for _, l := range all {
+		for name, v := range values[key{l.Server, l.Conns}] {
+			l.spreads[name] = measure.SpreadOf(v)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b line) int {
+		return cmp.Or(cmp.Compare(order(a.Server), order(b.Server)), cmp.Compare(a.Conns, b.Conns))
+	})
+	return all
 }
 
 // thousands writes a number with commas.
@@ -75,15 +131,19 @@ func thousands(n int) string {
 
 // show prints a table, and brings the document and its chart up to date if it has their directory.
 func show(rows []row, docs string) error {
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(order(a.Server), order(b.Server)), cmp.Compare(a.Conns, b.Conns))
-	})
-	t := measure.Table{columns}
-	for _, r := range rows {
-		t = append(t, r.cells())
+	t, all := measure.Table{{"server, connections", "processes"}}, lines(rows)
+	for _, c := range columns {
+		t[0] = append(t[0], c.name)
+	}
+	for _, l := range all {
+		cells := []string{l.Server + ", " + thousands(l.Conns), strconv.Itoa(l.Pairs)}
+		for _, c := range columns {
+			cells = append(cells, l.spreads[c.name].String())
+		}
+		t = append(t, cells)
 	}
 	if docs != "" {
-		if err := os.WriteFile(filepath.Join(docs, "scaling.svg"), chart(rows), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(docs, "scaling.svg"), chart(all), 0o644); err != nil {
 			return err
 		}
 	}

@@ -3,22 +3,40 @@
 package main
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/panjf2000/gnet/v2"
 
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
+
+// A server prints its address, and serves until it fails.
+type server struct {
+	name  string
+	serve func(s *counts, heartbeat time.Duration) error
+}
+
+// servers are in the order of the table and the chart.
+var servers = []server{
+	{"loopwheel", func(s *counts, h time.Duration) error { return serveLoopwheel(s, h, loop.EngineGnet) }},
+	{"loopwheel-epoll", func(s *counts, h time.Duration) error { return serveLoopwheel(s, h, loop.EngineEpoll) }},
+	{"gnet-list", serveList},
+	{"gnet-timingwheel", serveWheel},
+	{"net", serveNet},
+}
+
+// order returns the place of a server among all, -1 if there is none of that name.
+func order(name string) int {
+	return slices.IndexFunc(servers, func(s server) bool { return s.name == name })
+}
 
 // counts are what all servers tell of themselves.
 type counts struct {
@@ -38,41 +56,19 @@ func (s *counts) evicted(heard, timeout time.Duration) {
 	s.mu.Unlock()
 }
 
-// runServer prints its address, and for each line of input how many connections there are, how many
-// heartbeats were answered, how many peers were evicted, and how late: the 99th percentile and the
-// worst. "end" ends all connections.
+// runServer answers each line of input by how many connections there are, how many heartbeats were
+// answered, how many peers were evicted, and how late: the 99th percentile.
 func runServer(name string, heartbeat time.Duration) error {
+	if order(name) < 0 {
+		return fmt.Errorf("there is no server %q", name)
+	}
 	s := &counts{}
-	var addr string
-	var end func()
-	var err error
-	switch name {
-	case "loopwheel":
-		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineGnet)
-	case "loopwheel-epoll":
-		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineEpoll)
-	case "gnet-scan":
-		err = serveGnet(s, heartbeat, &end)
-	case "net":
-		addr, end, err = serveNet(s, heartbeat)
-	default:
-		err = fmt.Errorf("there is no server %q", name)
-	}
-	if err != nil {
-		return err
-	}
-	if addr != "" {
-		fmt.Println(addr)
-	}
-	measure.Obey(func(line string) string {
-		if line == "end" {
-			end()
-		}
+	go measure.Obey(func(string) string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return fmt.Sprint(s.open.Load(), " ", s.heartbeats.Load(), " ", len(s.late), " ", int64(measure.Quantile(s.late, 0.99)), " ", int64(measure.Quantile(s.late, 1)))
+		return fmt.Sprint(s.open.Load(), s.heartbeats.Load(), len(s.late), int64(measure.Quantile(s.late, 0.99)))
 	})
-	return nil
+	return servers[order(name)].serve(s, heartbeat)
 }
 
 // peer is the handler of loopwheel's server.
@@ -98,7 +94,7 @@ func (p *peer) OnClose(_ *loop.Conn, err error) {
 	}
 }
 
-func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (string, func(), error) {
+func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) error {
 	timeout := heartbeat * 3 / 2
 	accept := func(*loop.Conn) loop.Handler {
 		s.open.Add(1)
@@ -106,147 +102,33 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (str
 	}
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Engine: engine, NumLoops: 1, Codec: codec.Length{Max: 1024},
-		IdleTimeout: timeout, MaxConns: 2_000_000, DrainTimeout: time.Minute,
+		IdleTimeout: timeout, MaxConns: 2_000_000,
 		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Jitter: heartbeat / 4, Message: pingFrame[header:], Missed: 10}),
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := srv.Start(ctx); err != nil {
-		cancel()
-		return "", nil, err
-	}
-	return srv.LocalAddr().String(), func() {
-		cancel()
-		_ = srv.Wait()
-	}, nil
-}
-
-// gnetPeer is the context of a connection of gnet's. OnTick reads it on another goroutine.
-type gnetPeer struct {
-	conn     gnet.Conn
-	interval time.Duration
-	heard    atomic.Int64
-	pinged   atomic.Bool
-}
-
-// gnetScan looks at all connections each second, as raw gnet has no timeouts.
-type gnetScan struct {
-	gnet.BuiltinEventEngine
-	*counts
-	heartbeat time.Duration
-	booted    chan gnet.Engine
-	mu        sync.Mutex
-	peers     map[*gnetPeer]struct{}
-}
-
-func (s *gnetScan) OnBoot(e gnet.Engine) gnet.Action {
-	s.booted <- e
-	return gnet.None
-}
-
-func (s *gnetScan) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	p := &gnetPeer{conn: c, interval: interval(s.heartbeat)}
-	p.heard.Store(int64(time.Since(epoch)))
-	c.SetContext(p)
-	s.mu.Lock()
-	s.peers[p] = struct{}{}
-	s.mu.Unlock()
-	s.open.Add(1)
-	return nil, gnet.None
-}
-
-func (s *gnetScan) OnClose(c gnet.Conn, _ error) gnet.Action {
-	s.mu.Lock()
-	delete(s.peers, c.Context().(*gnetPeer))
-	s.mu.Unlock()
-	s.open.Add(-1)
-	return gnet.None
-}
-
-func (s *gnetScan) OnTraffic(c gnet.Conn) gnet.Action {
-	p := c.Context().(*gnetPeer)
-	p.heard.Store(int64(time.Since(epoch)))
-	p.pinged.Store(false)
-	for {
-		head, err := c.Peek(header)
-		if err != nil {
-			return gnet.None
-		}
-		n := header + int(binary.BigEndian.Uint32(head))
-		frame, err := c.Peek(n)
-		if err != nil {
-			return gnet.None
-		}
-		if n != header+pingSize {
-			_, _ = c.Write(frame)
-		} else {
-			s.heartbeats.Add(1)
-		}
-		_, _ = c.Discard(n)
-	}
-}
-
-func (s *gnetScan) OnTick() (time.Duration, gnet.Action) {
-	now := time.Since(epoch)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range s.peers {
-		switch silence := now - time.Duration(p.heard.Load()); {
-		case silence >= s.heartbeat*3/2:
-			s.evicted(time.Duration(p.heard.Load()), s.heartbeat*3/2)
-			_ = p.conn.Close()
-		case silence >= p.interval && p.pinged.CompareAndSwap(false, true):
-			_ = p.conn.AsyncWrite(pingFrame, nil)
-		}
-	}
-	return time.Second, gnet.None
-}
-
-func serveGnet(s *counts, heartbeat time.Duration, end *func()) error {
-	h := &gnetScan{counts: s, heartbeat: heartbeat, booted: make(chan gnet.Engine, 1), peers: make(map[*gnetPeer]struct{})}
-	failed := make(chan error, 1)
-	go func() { failed <- measure.RunGnet("tcp", h, gnet.WithNumEventLoop(1), gnet.WithTicker(true)) }()
-	select {
-	case err := <-failed:
-		return err
-	case e := <-h.booted:
-		*end = func() { _ = e.Stop(context.Background()) }
-		return nil
-	}
+	return measure.Serve(srv)
 }
 
 // serveNet is Go's own net: a goroutine for each connection, and a deadline for each read.
-func serveNet(s *counts, heartbeat time.Duration) (string, func(), error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func serveNet(s *counts, heartbeat time.Duration) error {
+	ln, err := measure.Listen()
 	if err != nil {
-		return "", nil, err
+		return err
 	}
-	var conns sync.Map
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			conns.Store(c, nil)
-			s.open.Add(1)
-			go func() {
-				defer s.open.Add(-1)
-				defer conns.Delete(c)
-				defer c.Close()
-				s.serveNet(c, heartbeat)
-			}()
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
 		}
-	}()
-	return ln.Addr().String(), func() {
-		_ = ln.Close()
-		conns.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
-		for s.open.Load() > 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}, nil
+		s.open.Add(1)
+		go func() {
+			defer s.open.Add(-1)
+			defer c.Close()
+			s.serveConn(c, heartbeat)
+		}()
+	}
 }
 
-func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
+func (s *counts) serveConn(c net.Conn, heartbeat time.Duration) {
 	in := make([]byte, header+talkSize)
 	heard, pinged, interval := time.Since(epoch), false, interval(heartbeat)
 	for have := 0; ; {
@@ -279,10 +161,8 @@ func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
 			}
 			if size == header+pingSize {
 				s.heartbeats.Add(1)
-			} else {
-				if _, err := c.Write(in[:size]); err != nil {
-					return
-				}
+			} else if _, err := c.Write(in[:size]); err != nil {
+				return
 			}
 			have = copy(in, in[size:have])
 		}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,52 +12,55 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loopwheel/loopwheel/bench/internal/wsclient"
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
-// A crowd is all the clients: half of the members of each room are on each process.
+// A crowd is all the clients. The members of each room are spread over the processes.
 type crowd struct {
+	*options
 	contender string
-	addrs     []string
-	o         options
 	members   []*member
+	said      int // so far, in rounds over the rooms
 
 	delivered atomic.Int64
-	failed    atomic.Pointer[string]
+	failed    atomic.Pointer[error] // the first fault
 }
 
 // A member is one client: a goroutine that reads.
 type member struct {
-	crowd *crowd
-	side  int
-	room  int
-	conn  *wsclient.Conn
+	crowd      *crowd
+	addr       string
+	side, room int
+	conn       *wsConn
 
 	mu            sync.Mutex
+	next          int // the number of the message that must come
 	across, local []time.Duration
 }
 
-func newCrowd(contender string, addrs []string, o options) *crowd {
-	c := &crowd{contender: contender, addrs: addrs, o: o}
+func newCrowd(contender string, servers []*measure.Process, o *options) *crowd {
+	c := &crowd{options: o, contender: contender}
 	for i := range o.conns {
-		c.members = append(c.members, &member{crowd: c, side: i / o.rooms % 2, room: i % o.rooms})
+		side := i / o.rooms % len(servers)
+		c.members = append(c.members, &member{crowd: c, addr: servers[side].Addr, side: side, room: i % o.rooms})
 	}
 	return c
 }
 
+// connect opens all connections, some at a time, and waits until each is in its room.
 func (c *crowd) connect() error {
-	slots, errs := make(chan struct{}, 32), make(chan error, len(c.members))
-	for _, m := range c.members {
+	slots, errs := make(chan struct{}, 32), make([]error, len(c.members))
+	var all sync.WaitGroup
+	for i, m := range c.members {
 		slots <- struct{}{}
-		go func() {
-			errs <- m.open()
+		all.Go(func() {
+			errs[i] = m.open()
 			<-slots
-		}()
+		})
 	}
-	for range c.members {
-		if err := <-errs; err != nil {
-			return err
-		}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	for _, m := range c.members {
 		go m.read()
@@ -65,21 +69,21 @@ func (c *crowd) connect() error {
 }
 
 func (m *member) open() (err error) {
-	if m.conn, err = wsclient.Dial("ws://" + m.crowd.addrs[m.side] + "/ws?room=" + strconv.Itoa(m.room)); err != nil {
+	if m.conn, err = dial("ws://" + m.addr + "/ws?room=" + strconv.Itoa(m.room)); err != nil {
 		return err
 	}
 	ready := "joined"
 	if m.crowd.contender == "centrifuge" {
 		ready = `"subscribe":`
-		if err := m.conn.Say([]byte(`{"id":1,"connect":{}}`)); err != nil {
+		if err := m.conn.say([]byte(`{"id":1,"connect":{}}`)); err != nil {
 			return err
 		}
-		if err := m.conn.Say(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"r%d"}}`, m.room)); err != nil {
+		if err := m.conn.say(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"r%d"}}`, m.room)); err != nil {
 			return err
 		}
 	}
 	for {
-		p, err := m.conn.Read()
+		p, err := m.conn.read()
 		if err != nil {
 			return err
 		}
@@ -92,105 +96,99 @@ func (m *member) open() (err error) {
 	}
 }
 
-var stamp = []byte(`"t":"`)
-
 // read takes what comes: a frame may have several messages.
 func (m *member) read() {
+	stamp := []byte(`"t":"`)
 	for {
-		p, err := m.conn.Read()
+		p, err := m.conn.read()
 		if err != nil {
+			m.crowd.fail(err)
 			return
 		}
 		now := time.Now().UnixNano()
 		for {
-			i := bytes.Index(p, stamp)
-			if i < 0 {
+			_, after, found := bytes.Cut(p, stamp)
+			if !found {
 				break
 			}
-			p = p[i+len(stamp):]
-			m.take(p, now)
+			p = after
+			text, _, _ := strings.Cut(string(p[:min(len(p), 60)]), `"`)
+			m.take(text, now)
 		}
 	}
 }
 
-// take takes a message: side and time.
-func (m *member) take(p []byte, now int64) {
-	text, _, _ := strings.Cut(string(p[:min(len(p), 40)]), `"`)
-	side, at, _ := strings.Cut(text, ":")
-	ns, err := strconv.ParseInt(at, 10, 64)
-	if err != nil {
-		return
+// take takes a message: its room, side, number and time.
+func (m *member) take(text string, now int64) {
+	var room, side, number int
+	var at int64
+	if _, err := fmt.Sscanf(text, "%d:%d:%d:%d", &room, &side, &number, &at); err != nil {
+		m.crowd.fail(err)
 	}
-	m.crowd.delivered.Add(1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if side == strconv.Itoa(m.side) {
-		m.local = append(m.local, time.Duration(now-ns))
-	} else {
-		m.across = append(m.across, time.Duration(now-ns))
+	if room != m.room || number != m.next {
+		m.crowd.fail(fmt.Errorf("in room %d came number %d of room %d, want number %d", m.room, number, room, m.next))
 	}
+	m.next = number + 1
+	if side == m.side {
+		m.local = append(m.local, time.Duration(now-at))
+	} else {
+		m.across = append(m.across, time.Duration(now-at))
+	}
+	m.crowd.delivered.Add(1)
 }
 
-// talk has members talk for a time, and waits until all was delivered or nothing more comes.
+func (c *crowd) fail(err error) { c.failed.CompareAndSwap(nil, &err) }
+
+// talk has one member of each room in turn say something, and waits until all was delivered, or
+// nothing more comes. Half of those who speak are on each process.
 func (c *crowd) talk(length time.Duration) (said int) {
-	const every = 2 * time.Millisecond
-	before := c.delivered.Load()
-	began := time.Now()
-	pad := strings.Repeat("x", c.o.size)
-	for time.Since(began) < length {
-		for due := int(time.Since(began).Seconds() * float64(c.o.rate)); said < due; said++ {
-			m := c.members[(said*7)%len(c.members)]
-			data := fmt.Sprintf(`{"t":"%d:%d","p":"%s"}`, m.side, time.Now().UnixNano(), pad)
-			if c.contender == "centrifuge" {
-				data = fmt.Sprintf(`{"id":%d,"publish":{"channel":"r%d","data":%s}}`, said+10, m.room, data)
-			}
-			if err := m.conn.Say([]byte(data)); err != nil {
-				text := err.Error()
-				c.failed.Store(&text)
-			}
+	before, pad := c.delivered.Load(), strings.Repeat("x", 64)
+	period := time.Second / time.Duration(c.rate)
+	for due, end := time.Now(), time.Now().Add(length); due.Before(end); due = due.Add(period) {
+		time.Sleep(time.Until(due))
+		room := c.said % c.rooms
+		m := c.members[room+c.rooms*(room%2)]
+		data := fmt.Sprintf(`{"t":"%d:%d:%d:%d","p":"%s"}`, room, m.side, c.said/c.rooms, time.Now().UnixNano(), pad)
+		c.said++
+		said++
+		if c.contender == "centrifuge" {
+			data = fmt.Sprintf(`{"id":%d,"publish":{"channel":"r%d","data":%s}}`, c.said+10, room, data)
 		}
-		time.Sleep(every)
+		if err := m.conn.say([]byte(data)); err != nil {
+			c.fail(err)
+		}
 	}
-	want := before + int64(said*(c.o.conns/c.o.rooms))
+	want := before + int64(said*(c.conns/c.rooms))
 	for end := time.Now().Add(20 * time.Second); c.delivered.Load() < want && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // for what must not come
+	if n := c.delivered.Load(); n != want {
+		c.fail(fmt.Errorf("%d deliveries, want %d", n-before, want-before))
 	}
 	return said
 }
 
-func (c *crowd) reset() {
-	c.delivered.Store(0)
+// results returns how long deliveries took since the last call, or what went wrong.
+func (c *crowd) results() (across, local []time.Duration, err error) {
 	for _, m := range c.members {
 		m.mu.Lock()
+		across, local = append(across, m.across...), append(local, m.local...)
 		m.across, m.local = nil, nil
 		m.mu.Unlock()
 	}
-}
-
-func (c *crowd) late(across bool) (all []time.Duration) {
-	for _, m := range c.members {
-		m.mu.Lock()
-		if across {
-			all = append(all, m.across...)
-		} else {
-			all = append(all, m.local...)
-		}
-		m.mu.Unlock()
+	if err := c.failed.Load(); err != nil {
+		return nil, nil, *err
 	}
-	return all
-}
-
-func (c *crowd) fault() string {
-	if f := c.failed.Load(); f != nil {
-		return *f
-	}
-	return "no fault seen"
+	return across, local, nil
 }
 
 func (c *crowd) close() {
 	for _, m := range c.members {
 		if m.conn != nil {
-			m.conn.Close()
+			m.conn.close()
 		}
 	}
 }

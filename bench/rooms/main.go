@@ -1,23 +1,24 @@
 //go:build linux
 
-// Command rooms measures rooms over two processes, on Redis, beside centrifugal/centrifuge with its
-// Redis broker: time of a delivery across processes, CPU time of the servers per delivery and of
-// Redis per message, memory of a connection. It fills the table Rooms on Redis of
-// docs/performance.md:
+// Command rooms measures rooms of WebSocket clients. Each room has one member who speaks, and every
+// member must get each message once and in order. It fills the tables of docs/performance.md about
+// rooms:
 //
-//	go run ./rooms                # plain rooms
-//	go run ./rooms -ordered       # ordered ones, beside history and recovery
-//	go run ./rooms -quick
+//	go run ./rooms                # over two processes, by Redis, beside centrifugal/centrifuge
+//	go run ./rooms -ordered       # the same with ordered rooms, beside history and recovery
+//	go run ./rooms -local         # in one process, beside gorilla/websocket
+//	go run ./rooms -quick         # each of them with -quick
 //
-// Each contender has two processes of its own and a redis-server of its own; they take turns.
-// Clients speak WebSocket, and all run in this process, whose CPU time does not count. It needs the
-// program redis-server.
+// Each contender has processes of its own, and a redis-server of its own; they take turns. All
+// clients run in this process, whose CPU time does not count. But for -local it needs the program
+// redis-server.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"strings"
 	"time"
 
@@ -25,98 +26,115 @@ import (
 )
 
 type options struct {
-	conns, rooms, rate, size int
-	length                   time.Duration
-	rounds                   int
-	ordered                  bool
+	conns, rooms, rate int
+	length             time.Duration
+	ordered, local     bool
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("rooms: ")
+	measure.Begin("rooms")
 	var o options
 	role := flag.String("serve", "", "used by the program itself: be this server, of Redis at an address")
-	flag.IntVar(&o.conns, "conns", 2000, "clients, half on each process")
+	flag.IntVar(&o.conns, "conns", 2000, "clients, half on each process; 10,000 with -local")
 	flag.IntVar(&o.rooms, "rooms", 100, "rooms")
-	flag.IntVar(&o.rate, "rate", 250, "messages per second in all rooms")
-	flag.IntVar(&o.size, "size", 64, "bytes of padding in a message")
-	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round")
-	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each")
+	flag.IntVar(&o.rate, "rate", 250, "messages per second in all rooms; 100 with -local")
+	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round; 20 s with -local")
+	rounds := flag.Int("rounds", 3, "rounds of each")
 	flag.BoolVar(&o.ordered, "ordered", false, "ordered rooms, beside history and recovery")
+	flag.BoolVar(&o.local, "local", false, "rooms in one process, without Redis")
 	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one round of two seconds with 200 clients")
 	flag.Parse()
 	if *role != "" {
 		name, addr, _ := strings.Cut(*role, " ")
-		serve(name, addr, o.ordered)
-		return
+		go measure.Obey(nil)
+		log.Fatal(serve(name, addr, o.ordered))
+	}
+	table, contenders, preset := "rooms", []string{"loopwheel", "centrifuge"}, make(map[string]string)
+	switch {
+	case o.local:
+		table, contenders = "local rooms", []string{"handler.Group", "gorilla/websocket"}
+		preset = map[string]string{"conns": "10000", "rate": "100", "for": "20s"}
+	case o.ordered:
+		table = "ordered rooms"
 	}
 	if *quick {
-		o.conns, o.rooms, o.rounds, o.length = 200, 20, 1, 2*time.Second
+		maps.Copy(preset, map[string]string{"conns": "200", "rooms": "20", "rounds": "1", "for": "2s"})
 	}
+	measure.Preset(flag.CommandLine, preset)
 	results := &measure.Results{Base: contenders[1]}
-	for round := range o.rounds {
-		for i := range contenders {
-			name := contenders[(i+round)%len(contenders)]
-			measure.Progress("round %d of %d: %s", round+1, o.rounds, name)
-			if err := o.measure(name, results); err != nil {
-				log.Fatalf("%s: %v", name, err)
-			}
+	for round, name := range measure.Turns(*rounds, contenders) {
+		measure.Progress("round %d of %d: %s", round+1, *rounds, name)
+		if err := o.measure(name, results); err != nil {
+			log.Fatalf("%s: %v", name, err)
 		}
 	}
 	measure.Progress("")
-	name := "rooms"
-	if o.ordered {
-		name = "ordered rooms"
-	}
-	check(results.Show(name, *docs))
+	measure.Check(results.Show(table, *docs))
 }
-
-var contenders = []string{"loopwheel", "centrifuge"}
 
 // measure runs one contender once.
 func (o *options) measure(name string, results *measure.Results) error {
-	redis, err := measure.StartRedis()
-	if err != nil {
-		return err
+	redis, processes := &measure.Redis{}, 1
+	if !o.local {
+		var err error
+		if redis, err = measure.StartRedis(); err != nil {
+			return err
+		}
+		defer redis.Stop()
+		processes = 2
 	}
-	defer redis.Stop()
 	var servers []*measure.Process
-	for range 2 {
-		s, err := measure.Self(name, "-serve", name+" "+redis.Addr, fmt.Sprintf("-ordered=%v", o.ordered))
+	for range processes {
+		s, err := measure.Self(name, 0, "-serve", name+" "+redis.Addr, fmt.Sprintf("-ordered=%v", o.ordered))
 		if err != nil {
 			return err
 		}
 		defer s.End()
 		servers = append(servers, s)
 	}
-	memory := func() int { return servers[0].Resident() + servers[1].Resident() }
-	cpu := func() time.Duration { return servers[0].CPU() + servers[1].CPU() }
-	before := memory()
-	c := newCrowd(name, []string{servers[0].Addr, servers[1].Addr}, *o)
+	usage := func() (memory int, cpu time.Duration) {
+		for _, s := range servers {
+			memory += s.Resident()
+			cpu += s.CPU()
+		}
+		return memory, cpu
+	}
+	empty, _ := usage()
+	c := newCrowd(name, servers, o)
 	defer c.close()
 	if err := c.connect(); err != nil {
 		return err
 	}
 	time.Sleep(500 * time.Millisecond)
-	perConn := float64(memory()-before) / 1024 / float64(o.conns)
+	full, _ := usage()
 	c.talk(time.Second) // to warm up
-	c.reset()
-	used, redisUsed := cpu(), redis.CPU()
+	if _, _, err := c.results(); err != nil {
+		return err
+	}
+	_, before := usage()
+	redisBefore := redis.CPU()
 	said := c.talk(o.length)
-	used, redisUsed = cpu()-used, redis.CPU()-redisUsed
-	deliveries := int(c.delivered.Load())
-	if want := said * (o.conns / o.rooms); deliveries != want {
-		return fmt.Errorf("%d deliveries, want %d; %s", deliveries, want, c.fault())
+	_, after := usage()
+	redisUsed := redis.CPU() - redisBefore
+	across, local, err := c.results()
+	if err != nil {
+		return err
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-	across, local := c.late(true), c.late(false)
-	results.Add("across processes: median, ms", name, ms(measure.Quantile(across, 0.5)))
-	results.Add("across processes: p99, ms", name, ms(measure.Quantile(across, 0.99)))
-	results.Add("in one process: median, ms", name, ms(measure.Quantile(local, 0.5)))
-	results.Add("in one process: p99, ms", name, ms(measure.Quantile(local, 0.99)))
-	results.Add("CPU of the servers per delivery, µs", name, ms(used)*1e3/float64(deliveries))
-	results.Add("CPU of Redis per message, µs", name, ms(redisUsed)*1e3/float64(said))
-	results.Add("memory of a connection, KB", name, perConn)
+	for _, late := range []struct {
+		where string
+		waits []time.Duration
+	}{{"across processes", across}, {"in one process", local}} {
+		if len(late.waits) > 0 {
+			results.Add(late.where+": median, ms", name, ms(measure.Quantile(late.waits, 0.5)))
+			results.Add(late.where+": p99, ms", name, ms(measure.Quantile(late.waits, 0.99)))
+		}
+	}
+	results.Add("CPU of the servers per delivery, µs", name, ms(after-before)*1e3/float64(len(across)+len(local)))
+	if !o.local {
+		results.Add("CPU of Redis per message, µs", name, ms(redisUsed)*1e3/float64(said))
+	}
+	results.Add("memory of a connection, KB", name, float64(full-empty)/1024/float64(o.conns))
 	return nil
 }

@@ -4,9 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"log"
-	"net"
 	"net/http"
 	"time"
 
@@ -19,19 +16,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// serve is one server, with rooms that are ordered or not.
-func serve(name, addr string, ordered bool) {
-	go measure.Obey(nil)
-	if name == "centrifuge" {
-		check(serveCentrifuge(addr, ordered))
+// serve is one server. Those on Redis have rooms that are ordered or not.
+func serve(name, addr string, ordered bool) error {
+	switch name {
+	case "loopwheel":
+		return serveLoopwheel(addr, ordered)
+	case "centrifuge":
+		return serveCentrifuge(addr, ordered)
+	case "handler.Group":
+		return serveGroup()
 	}
-	check(serveLoopwheel(addr, ordered))
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
+	return serveGorilla()
 }
 
 // Both keep as much of an ordered room.
@@ -69,11 +64,7 @@ func serveLoopwheel(addr string, ordered bool) error {
 			return t
 		},
 	}
-	if err := srv.Start(context.Background()); err != nil {
-		return err
-	}
-	fmt.Println(srv.LocalAddr())
-	return srv.Wait()
+	return measure.Serve(srv)
 }
 
 type talker struct{ say func(msg []byte) error }
@@ -114,10 +105,9 @@ func serveCentrifuge(addr string, ordered bool) error {
 		return err
 	}
 	http.Handle("/ws", centrifuge.NewWebsocketHandler(node, centrifuge.WebsocketConfig{UseWriteBufferPool: true}))
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := measure.Listen()
 	if err != nil {
 		return err
 	}
-	fmt.Println(ln.Addr())
 	return (&http.Server{ReadTimeout: time.Minute}).Serve(ln)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"container/heap"
 	"time"
 
 	russell "github.com/RussellLuo/timingwheel"
@@ -42,7 +41,6 @@ var kinds = []kind{
 	{name: "timing.Wheel", handle: 12, make: newWheel},
 	{name: "timing.Wheel, Extend", handle: 12, make: newExtended},
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
-	{name: "container/heap", handle: 8, make: newStdHeap},
 	{name: "timing.Scheduler", handle: 24, make: newScheduler, library: true},
 	{name: "time.AfterFunc", handle: 8, make: newStd, library: true},
 	{name: "RussellLuo", handle: 8, make: newRussell, library: true},
@@ -98,72 +96,6 @@ func (c *heap4Contender) close()                               {}
 func (c *heap4Contender) advance(now time.Duration) {
 	c.now = now
 	c.q.advance(now)
-}
-
-// stdHeap is what most people write: container/heap of pointers.
-type stdHeap struct {
-	q   stdQueue
-	now time.Duration
-	h   []*stdItem
-}
-
-type stdItem struct {
-	when time.Duration
-	f    func()
-	pos  int
-}
-
-type stdQueue []*stdItem
-
-func (q stdQueue) Len() int           { return len(q) }
-func (q stdQueue) Less(i, j int) bool { return q[i].when < q[j].when }
-func (q stdQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].pos, q[j].pos = i, j
-}
-
-func (q *stdQueue) Push(x any) {
-	it := x.(*stdItem)
-	it.pos = len(*q)
-	*q = append(*q, it)
-}
-
-func (q *stdQueue) Pop() any {
-	last := len(*q) - 1
-	it := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	it.pos = -1
-	return it
-}
-
-func newStdHeap(n int) contender { return &stdHeap{h: make([]*stdItem, n)} }
-
-func (c *stdHeap) add(i int, d time.Duration, f func()) {
-	c.h[i] = &stdItem{when: c.now + d, f: f}
-	heap.Push(&c.q, c.h[i])
-}
-
-func (c *stdHeap) stop(i int) {
-	if it := c.h[i]; it.pos >= 0 {
-		heap.Remove(&c.q, it.pos)
-	}
-}
-
-func (c *stdHeap) reset(i int, d time.Duration) {
-	if it := c.h[i]; it.pos >= 0 {
-		it.when = c.now + d
-		heap.Fix(&c.q, it.pos)
-	}
-}
-
-func (c *stdHeap) close() {}
-
-func (c *stdHeap) advance(now time.Duration) {
-	c.now = now
-	for len(c.q) > 0 && c.q[0].when <= now {
-		heap.Pop(&c.q).(*stdItem).f()
-	}
 }
 
 type scheduler struct {

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/zeromicro/go-zero/core/collection"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,18 +23,16 @@ type job struct {
 	once  bool // in the first rounds only, as it waits for the clock
 	keyed bool // by strings
 	fixed bool // has a number of timers of its own
-	inner bool // of no interest beside libraries
 }
 
 var jobs = []job{
 	{names: []string{"schedule and stop, same slot, ns"}, run: scheduleStop},
 	{names: []string{"schedule and stop, spread, ns"}, run: spreadStop},
 	{names: []string{"reset a random one, ns"}, run: resetRandom},
-	{names: []string{"filling, ns each"}, run: filling, inner: true},
 	{names: []string{"all due at once, ns each"}, run: dueAtOnce},
 	{names: []string{"all due within 1 s, added and called, s", "the worst step of that, ms"}, run: spread},
 	{names: []string{"memory of each, bytes", "the same after churn, bytes", "the handle, bytes", "a full collection, ms"}, run: memory},
-	{names: []string{"heartbeats of 100,000 connections, ms"}, run: heartbeats, fixed: true, inner: true},
+	{names: []string{"heartbeats of 100,000 connections, ms"}, run: heartbeats, fixed: true},
 	{names: []string{"all due within 1 s, real time, s"}, run: spreadReal, once: true},
 	{names: []string{"set and remove a string, ns"}, run: keyedSetRemove, keyed: true},
 }
@@ -128,20 +125,6 @@ func randomDelays() []time.Duration {
 		delays[i] = time.Minute + time.Duration(r.Int64N(int64(time.Hour)))
 	}
 	return delays
-}
-
-// filling adds n timers to a contender that has had as many before.
-func filling(k kind, n int) []float64 {
-	c := k.make(n)
-	defer c.close()
-	fill(c, n)
-	for i := range n {
-		c.stop(i)
-	}
-	runtime.GC()
-	begin := cpuTime()
-	fill(c, n)
-	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
 func resetRandom(k kind, n int) []float64 {
@@ -354,36 +337,10 @@ const (
 
 // heartbeats moves a connection's timer each time it is heard.
 func heartbeats(k kind, _ int) []float64 {
-	switch k.name {
-	case "time.AfterFunc": // the same resets; nothing comes due, so no time has to pass
-		return eager(k.make(connections), func(time.Duration) {})
-	case "go-zero":
-		ticks := make(chan time.Time)
-		w, err := collection.NewTimingWheelWithTicker(time.Second, 300, func(_, v any) { v.(func())() }, fakeTicker(ticks))
-		if err != nil {
-			panic(err)
-		}
-		return eager(&goZero{w}, func(now time.Duration) {
-			if now%time.Second == 0 {
-				ticks <- time.Time{}
-			}
-		})
-	}
 	c, ok := k.make(connections).(stepper)
 	if !ok {
 		return nil
 	}
-	return eager(c, c.advance)
-}
-
-// fakeTicker lets go-zero's wheel run in simulated time, with the second it uses for its own cache
-// as its tick.
-type fakeTicker chan time.Time
-
-func (t fakeTicker) Chan() <-chan time.Time { return t }
-func (t fakeTicker) Stop()                  {}
-
-func eager(c contender, advance func(now time.Duration)) []float64 {
 	defer c.close()
 	runtime.GC()
 	begin := cpuTime()
@@ -392,7 +349,7 @@ func eager(c contender, advance func(now time.Duration)) []float64 {
 	}
 	next := 0
 	for now := time.Millisecond; now <= simulated; now += time.Millisecond {
-		advance(now)
+		c.advance(now)
 		for range perTick {
 			c.reset(next, timeout)
 			next = (next + 1) % connections

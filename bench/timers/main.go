@@ -31,8 +31,7 @@ import (
 var quick = flag.Bool("quick", false, "one short round with 100,000 timers")
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("timers: ")
+	measure.Begin("timers")
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
 	sizes := flag.String("n", "10000,100000,1000000", "`numbers` of timers that are pending, by commas; with -libraries the largest")
 	libraries := flag.Bool("libraries", false, "compare what has a clock of its own, and what is found by keys")
@@ -60,7 +59,7 @@ func main() {
 		}
 		for round := range *rounds {
 			for _, j := range jobs {
-				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 || j.inner && *libraries {
+				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 {
 					continue
 				}
 				for _, k := range kinds {
@@ -73,9 +72,7 @@ func main() {
 		}
 	}
 	measure.Progress("")
-	if err := r.Show(name, *docs); err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(r.Show(name, *docs))
 }
 
 // matches reports whether a name contains one of the parts that have | between.

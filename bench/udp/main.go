@@ -11,14 +11,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,13 +48,11 @@ var loads = []struct {
 }
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("udp: ")
+	measure.Begin("udp")
 	serve := flag.String("serve", "", "used by the program itself: be this server")
 	turns := flag.Int("rounds", 5, "how often each is measured")
 	window := flag.Duration("for", 700*time.Millisecond, "how long each measurement takes")
 	only := flag.String("only", "", "only servers whose name contains this `text`")
-	apart := flag.Bool("apart", false, "have server and client run on a core each")
 	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one short round")
 	flag.Parse()
@@ -68,49 +63,28 @@ func main() {
 		}
 	}
 	if *quick {
-		*turns, *window = 1, 300*time.Millisecond
+		measure.Preset(flag.CommandLine, map[string]string{"rounds": "1", "for": "300ms"})
 	}
 	results := &measure.Results{Base: "Go's net"}
-	for round := range *turns {
-		for _, load := range loads {
-			for i := range servers {
-				s := servers[(i+round)%len(servers)]
-				if !strings.Contains(s.name, *only) {
-					continue
-				}
-				cpu, err := echo(s.name, load.peers, load.depth, *window, *apart)
-				if err != nil {
-					log.Fatalf("%s: %v", s.name, err)
-				}
+	for _, load := range loads {
+		for _, s := range measure.Turns(*turns, servers) {
+			if strings.Contains(s.name, *only) {
+				cpu, err := echo(s.name, load.peers, load.depth, *window)
+				measure.Check(err)
 				results.Add(load.name, s.name, cpu)
 			}
 		}
 	}
-	if err := results.Show("UDP", *docs); err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(results.Show("UDP", *docs))
 }
 
 // echo returns the server's CPU time for a datagram, in microseconds.
-func echo(server string, peers, depth int, window time.Duration, apart bool) (float64, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	cmd := exec.Command(exe, "-serve", server)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	p, err := measure.Start(server, cmd)
+func echo(server string, peers, depth int, window time.Duration) (float64, error) {
+	p, err := measure.Self(server, 1, "-serve", server)
 	if err != nil {
 		return 0, err
 	}
 	defer p.End()
-	if apart {
-		free, err := measure.Apart(p.Pid())
-		if err != nil {
-			return 0, err
-		}
-		defer free()
-	}
 	var answers atomic.Int64
 	var all sync.WaitGroup
 	errs := make([]error, peers)
@@ -153,14 +127,9 @@ func ask(addr string, depth int, end time.Time) (answers int, err error) {
 }
 
 func serveLoopwheel(engine loop.Engine) error {
-	srv := &loop.Server{Addr: "udp://127.0.0.1:0", Engine: engine, NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
+	return measure.Serve(&loop.Server{Addr: "udp://127.0.0.1:0", Engine: engine, NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
-	}}
-	if err := srv.Start(context.Background()); err != nil {
-		return err
-	}
-	fmt.Println(srv.LocalAddr())
-	return srv.Wait()
+	}})
 }
 
 func listen() (*net.UDPConn, error) {

@@ -2,7 +2,6 @@ package websocket
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -42,16 +41,7 @@ func (b *bot) OnClose(_ *loop.Conn, err error) { b.closed <- err }
 func dialing(t testing.TB) *loop.Loop {
 	t.Helper()
 	srv := &loop.Server{NumLoops: 1, MaxOutbound: 4 * maxMessage}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		if err := srv.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	start(t, srv)
 	return srv.Loops()[0]
 }
 

@@ -56,6 +56,13 @@ func serve(t *testing.T, compress bool) (url string, pongs chan string) {
 			return echo{}
 		},
 	}
+	start(t, srv)
+	return "ws://" + srv.LocalAddr().String() + "/", pongs
+}
+
+// start starts srv, which ends with the test.
+func start(t testing.TB, srv *loop.Server) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -66,7 +73,6 @@ func serve(t *testing.T, compress bool) (url string, pongs chan string) {
 			t.Error(err)
 		}
 	})
-	return "ws://" + srv.LocalAddr().String() + "/", pongs
 }
 
 // payload returns n bytes: text, or random bytes, which do not compress.

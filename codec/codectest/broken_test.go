@@ -32,8 +32,13 @@ func (b *broken) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return b.Lines.AppendFrame(dst, frame)
 }
 
-// DecodeFrom hides the one of Lines, so that Decode is what runs.
-func (b *broken) DecodeFrom(data []byte, seen int) (int, []byte, error) { return b.Decode(data) }
+// DecodeFrom has decode run, if there is one.
+func (b *broken) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	if b.decode != nil {
+		return b.decode(data)
+	}
+	return b.Lines.DecodeFrom(data, seen)
+}
 
 var lines = codec.Lines{Max: 1000}
 
@@ -166,6 +171,8 @@ func TestBrokenCodecsFail(t *testing.T) {
 			return n, frame, err
 		}), "Hostile"},
 		{"resumes too late", lateResumer{lines}, "Resume"},
+		{"resumes by name only", rescanner{lines}, "Resume"},
+		{"hoards what it consumes", new(hoarder), "Memory"},
 		{"sizes by guess", guesser{lines}, "FrameSize"},
 		{"repeats its reply", &parrot{}, "Alone"},
 		{"invalid", codec.Length{Size: 5}, "Configuration"},
@@ -259,6 +266,31 @@ type lateResumer struct{ codec.Lines }
 
 func (c lateResumer) DecodeFrom(data []byte, seen int) (int, []byte, error) {
 	return c.Lines.DecodeFrom(data, min(len(data), seen+1))
+}
+
+// rescanner is a Resumer that searches from the start again.
+type rescanner struct{ codec.Lines }
+
+func (c rescanner) DecodeFrom(data []byte, _ int) (int, []byte, error) { return c.Decode(data) }
+
+// hoarder takes a frame at its end only, and keeps all before it.
+type hoarder struct{ kept []byte }
+
+func (*hoarder) New() codec.Codec { return new(hoarder) }
+
+func (h *hoarder) Decode(data []byte) (int, []byte, error) {
+	n := bytes.IndexByte(data, 'x')
+	if n < 0 {
+		h.kept = append(h.kept, data...)
+		return len(data), nil, nil
+	}
+	frame := append(h.kept, data[:n]...)
+	h.kept = nil
+	return n + 1, append([]byte{}, frame...), nil
+}
+
+func (*hoarder) AppendFrame(dst, frame []byte) ([]byte, error) {
+	return append(append(dst, frame...), 'x'), nil
 }
 
 // guesser claims that all lines have 5 bytes.

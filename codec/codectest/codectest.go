@@ -103,6 +103,7 @@ var checks = []check{
 	{"Limit", limits},
 	{"Refused", refused},
 	{"Flood", flood},
+	{"Memory", memory},
 	{"Hostile", hostile},
 	{"Payloads", payloads},
 	{"Interleaved", interleaved},

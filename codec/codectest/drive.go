@@ -77,8 +77,25 @@ func (d *driver) step() (advance int, err error) {
 	d.data, d.seen = d.data[advance:], 0
 	if advance == 0 {
 		d.seen = len(d.data)
+		return 0, nil
 	}
-	return advance, nil
+	return advance, d.unpack()
+}
+
+// unpack takes what a codec.Unpacker finds in what it has consumed. The data is ruined by then.
+func (d *driver) unpack() error {
+	u, ok := d.codec.(codec.Unpacker)
+	for ok {
+		frame, err := u.NextFrame()
+		if err := cmp.Or(err, d.reply(), d.held()); err != nil {
+			return err
+		}
+		if frame == nil {
+			return nil
+		}
+		d.frames = append(d.frames, append([]byte{}, frame...))
+	}
+	return nil
 }
 
 func (d *driver) decode(data []byte) (advance int, frame []byte, err error) {

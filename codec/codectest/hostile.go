@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -133,6 +134,54 @@ func flood(s *Suite) error {
 		}
 	}
 	return nil
+}
+
+// memory wants a codec that consumes bytes, and never says that it waits, not to keep them: what a
+// peer can have it hold must have a limit, and be seen by Unfinished.
+func memory(s *Suite) error {
+	const fed, most = 4 << 20, 2 << 20
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for _, b := range []byte{0, ' ', 'x', '\n', 0xff} {
+		piece := bytes.Repeat([]byte{b}, 4<<10)
+		d := newDecoder(s.New())
+		before := heap()
+		if !takes(d, piece, fed) {
+			continue
+		}
+		if grown := heap() - before; grown > most {
+			return fmt.Errorf("it keeps %d bytes of %d bytes %#x, which it has consumed", grown, fed, b)
+		}
+		runtime.KeepAlive(d)
+	}
+	return nil
+}
+
+// takes feeds many pieces, and reports whether the codec consumed them all.
+func takes(d *framing.Decoder, piece []byte, bytes int) bool {
+	for ; bytes > 0; bytes -= len(piece) {
+		data := slices.Clone(piece)
+		for more := true; more; {
+			var err error
+			if data, _, more, err = d.Next(data); err != nil {
+				return false
+			}
+		}
+		if d.Buffered() > len(piece) {
+			return false
+		}
+	}
+	return true
+}
+
+func newDecoder(c codec.Codec) *framing.Decoder {
+	d := new(framing.Decoder)
+	d.Init(c, nil)
+	return d
 }
 
 // hostile wants bytes that were damaged, or were never frames, to give the same frames and the same

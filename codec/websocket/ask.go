@@ -22,12 +22,7 @@ import (
 )
 
 const (
-	// maxBody bounds HandshakeError.Body.
-	maxBody = 1 << 10
-
-	// keyGUID makes Sec-WebSocket-Accept of a key (RFC 6455 section 1.3).
-	keyGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-
+	maxBody    = 1 << 10   // bounds HandshakeError.Body
 	statusLine = "HTTP/1." // what an answer begins with
 )
 
@@ -68,9 +63,14 @@ func (c *clientConn) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout
 	if err := r.Write(out); err != nil {
 		return dst, 0, fmt.Errorf("websocket: the request: %w", err)
 	}
-	sum := sha1.Sum([]byte(key + keyGUID))
-	c.request, c.accept = r, base64.StdEncoding.EncodeToString(sum[:])
+	c.request, c.accept = r, acceptOf(key)
 	return out.Bytes(), c.config.handshakeTimeout(), nil
+}
+
+// acceptOf returns the Sec-WebSocket-Accept that answers a key (RFC 6455 section 4.2.2).
+func acceptOf(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // request returns the request of one connection, without what is the handshake's own.

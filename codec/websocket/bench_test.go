@@ -59,23 +59,6 @@ func BenchmarkAppendFrame(b *testing.B) {
 	}
 }
 
-// What a client costs: a message that comes, and one that goes.
-func BenchmarkClientDecode(b *testing.B) {
-	for _, n := range []int{10, 125, 1000, 60_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := openClient(b, &websocket.Client{URL: "ws://x", Binary: true}).Codec()
-			wire := []byte(bare(2, strings.Repeat("x", n)))
-			b.SetBytes(int64(n))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, msg, err := c.Decode(wire); err != nil || len(msg) != n {
-					b.Fatal(len(msg), err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkClientAppendFrame(b *testing.B) {
 	for _, n := range []int{10, 125, 1000, 60_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -110,5 +93,23 @@ func BenchmarkClientHandshake(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		openClient(b, cfg)
+	}
+}
+
+// BenchmarkUpgrade is a handshake, from the request to the first message.
+func BenchmarkUpgrade(b *testing.B) {
+	for _, cfg := range []*websocket.Codec{{}, {Compress: true, Protocols: []string{"v1"}}} {
+		b.Run(fmt.Sprintf("compress=%v", cfg.Compress), func(b *testing.B) {
+			wire := []byte(request("example.com", "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+				"Sec-WebSocket-Protocol: v2, v1", "User-Agent: test", "Cookie: a=b"))
+			dst := make([]byte, 0, 2000)
+			b.ReportAllocs()
+			for b.Loop() {
+				c := cfg.New().(*websocket.Conn)
+				if n, _, err := c.Decode(wire); err != nil || n != len(wire)-1 || len(c.AppendReply(dst)) < 100 {
+					b.Fatal(n, err)
+				}
+			}
+		})
 	}
 }

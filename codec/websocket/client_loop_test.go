@@ -14,6 +14,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -225,9 +226,9 @@ func TestClientComesBack(t *testing.T) {
 			"true <nil>", "false websocket: closed by the peer: 1012", "true <nil>")
 		var st handler.LinkStats
 		s.Do(0, func(*loop.Loop) { st = link.Stats(); link.Stop() })
-		if st.Dials != 4 || st.Opened != 2 || st.Dropped != 0 {
-			t.Errorf("%+v", st)
-		}
+		testkit.Want(t, "st.Dials", st.Dials, 4)
+		testkit.Want(t, "st.Opened", st.Opened, 2)
+		testkit.Want(t, "st.Dropped", st.Dropped, 0)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -162,7 +163,7 @@ func (s *stranger) dial(t testing.TB) (c *client, request string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	_ = nc.SetDeadline(time.Now().Add(testkit.Patience))
 	c = &client{Conn: nc, in: bufio.NewReader(nc), masked: true}
 	for !strings.HasSuffix(request, "\r\n\r\n") {
 		line, err := c.in.ReadString('\n')
@@ -191,7 +192,7 @@ func (s *stranger) open(t testing.TB, changes ...string) *client {
 // outcome waits for what an open function has got.
 func (s *stranger) outcome(t testing.TB) error {
 	t.Helper()
-	return next(t, s.opened)
+	return testkit.Receive(t, "the end of the dial", s.opened)
 }
 
 // flipped returns f as the other side sends it: what was masked is bare.

@@ -7,9 +7,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -41,17 +41,7 @@ func dialOwn(t *testing.T, l *loop.Loop, cfg *websocket.Client, tls *tls.Config)
 		opened <- err
 		return s
 	})
-	return s, next(t, opened)
-}
-
-func next[T any](t testing.TB, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		t.Fatal("nothing comes")
-	}
-	return v
+	return s, testkit.Receive(t, "the end of the dial", opened)
 }
 
 // do runs f on the loop of the connection.
@@ -61,7 +51,7 @@ func (s *session) do(t *testing.T, f func(c *loop.Conn) error) {
 	if err := s.conn.Ref().Tell(func(c *loop.Conn) { done <- f(c) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := next(t, done); err != nil {
+	if err := testkit.Receive(t, "the call on the loop", done); err != nil {
 		t.Error(err)
 	}
 }
@@ -86,20 +76,20 @@ func TestClientAndServer(t *testing.T) {
 			}
 			return websocket.Ping(c, []byte("there?"))
 		})
-		if got := next(t, s.pongs); got != "there?" {
+		if got := testkit.Receive(t, "a pong", s.pongs); got != "there?" {
 			t.Errorf("pong %q", got)
 		}
 		for _, n := range []int{0, 1, 125, 126, 127, 65_535, 65_536, most} {
 			msg := strings.Repeat("loopwheel! ", n/11+1)[:n]
 			for kind, send := range map[string]func(websocket.Link, []byte) error{"text ": websocket.SendText, "binary ": websocket.SendBinary} {
 				s.do(t, func(c *loop.Conn) error { return send(c, []byte(msg)) })
-				if got := next(t, s.msgs); got != kind+msg {
+				if got := testkit.Receive(t, "a message", s.msgs); got != kind+msg {
 					t.Fatalf("%s of %d bytes came back as %.20q, %d bytes", kind, n, got, len(got))
 				}
 			}
 		}
 		s.do(t, func(c *loop.Conn) error { websocket.Close(c, 4003, "enough"); return nil })
-		if e, ok := errors.AsType[*websocket.CloseError](next(t, s.closed)); !ok || e.Code != 4003 || e.ByPeer {
+		if e, ok := errors.AsType[*websocket.CloseError](testkit.Receive(t, "a call of OnClose", s.closed)); !ok || e.Code != 4003 || e.ByPeer {
 			t.Errorf("the client closed with %v", e)
 		}
 		if e, ok := errors.AsType[*websocket.CloseError](srv.reason(t)); !ok || e.Code != 4003 || e.Reason != "enough" || !e.ByPeer {
@@ -126,7 +116,7 @@ func TestClientAndServerClose(t *testing.T) {
 	} {
 		s := dial()
 		s.do(t, func(c *loop.Conn) error { return c.Send([]byte(say)) })
-		err := next(t, s.closed)
+		err := testkit.Receive(t, "a call of OnClose", s.closed)
 		if e, ok := errors.AsType[*websocket.CloseError](err); !ok || *e != want || !errors.Is(err, io.EOF) {
 			t.Errorf("%q: the client closed with %v", say, err)
 		}
@@ -171,7 +161,7 @@ func TestClientTLS(t *testing.T) {
 		}
 		return c.Send([]byte("secret"))
 	})
-	if got := next(t, s.msgs); got != "text secret" {
+	if got := testkit.Receive(t, "a message", s.msgs); got != "text secret" {
 		t.Errorf("got %q", got)
 	}
 	if _, err := dialOwn(t, srv.Loops()[0], cfg, cfg.TLS()); err == nil || !strings.Contains(err.Error(), "certificate") {

@@ -49,13 +49,19 @@ var (
 	ErrTimeout = errors.New("websocket: no handshake in time")
 
 	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not
-	// done, a close frame was sent already, or the connection is not a WebSocket at all.
-	ErrNotOpen = errors.New("websocket: not open")
+	// done, a close frame was sent already, or the connection is not a WebSocket at all. It is also
+	// codec.ErrClosed to errors.Is.
+	ErrNotOpen error = notOpen{}
 
 	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection
 	// because of it.
 	ErrInvalidUTF8 = errors.New("websocket: text that is not UTF-8")
 )
+
+type notOpen struct{}
+
+func (notOpen) Error() string        { return "websocket: not open" }
+func (notOpen) Is(target error) bool { return target == codec.ErrClosed }
 
 // A CloseError is the reason of a connection that was closed by a close frame, whoever sent it.
 // Given to Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
@@ -103,8 +109,8 @@ type HandshakeError struct {
 	Reason string
 
 	// Header and Body are a server's answer to a Client: Location and WWW-Authenticate are in the
-	// Header, and the Body is the beginning of it, 1 KiB at most, and no more than has come with the
-	// Header.
+	// Header, and the Body is the beginning of it, 1 KiB at most, and no more than has come with
+	// the Header.
 	Header http.Header
 	Body   []byte
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // curl begins with HTTP/2, is refused, and says that the server wants HTTP/1.1.
@@ -20,7 +21,7 @@ func TestHTTP2IsRefusedToCurl(t *testing.T) {
 		t.Skip("this curl speaks no HTTP/2")
 	}
 	s := start(t, &websocket.Codec{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, curl, "-sv", "--noproxy", "*", "--http2-prior-knowledge", "http://"+s.LocalAddr().String()+"/").CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); !failed || ctx.Err() != nil {

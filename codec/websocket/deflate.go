@@ -3,7 +3,9 @@ package websocket
 import (
 	"bytes"
 	"compress/flate"
+	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/gobwas/httphead"
@@ -14,22 +16,28 @@ import (
 // maxWindow is deflate's own window, in bits.
 const maxWindow = 15
 
-// negotiate answers an offer of permessage-deflate, RFC 7692 section 7.1. The first one that makes
-// sense is taken; others are declined and harm nothing (section 5.1).
-func (c *Conn) negotiate(offer httphead.Option) (answer httphead.Option, err error) {
-	var asked wsflate.Parameters
-	if c.deflate || string(offer.Name) != wsflate.ExtensionName || asked.Parse(offer) != nil {
-		return answer, nil
+// negotiate answers offers of permessage-deflate, RFC 7692 section 7.1. The first one that makes
+// sense is taken; others are declined and harm nothing (section 5.1). ok is false if lines are no
+// list of extensions.
+func (c *Conn) negotiate(lines []string) (answer string, ok bool) {
+	if !c.config.Compress || len(lines) == 0 {
+		return "", true
 	}
-	c.deflate, c.window = true, maxWindow
-	if asked.ServerMaxWindowBits.Defined() {
-		c.window = byte(asked.ServerMaxWindowBits)
+	offers, ok := httphead.ParseOptions([]byte(strings.Join(lines, ",")), nil)
+	for _, offer := range offers {
+		var asked wsflate.Parameters
+		if string(offer.Name) != wsflate.ExtensionName || asked.Parse(offer) != nil {
+			continue
+		}
+		c.deflate, c.window = true, maxWindow
+		answer = wsflate.ExtensionName + "; server_no_context_takeover; client_no_context_takeover"
+		if bits := asked.ServerMaxWindowBits; bits.Defined() {
+			c.window = byte(bits)
+			answer += fmt.Sprintf("; server_max_window_bits=%d", bits)
+		}
+		break
 	}
-	return wsflate.Parameters{
-		ServerNoContextTakeover: true,
-		ClientNoContextTakeover: true,
-		ServerMaxWindowBits:     asked.ServerMaxWindowBits,
-	}.Option(), nil
+	return answer, ok
 }
 
 const (

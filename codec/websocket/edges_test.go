@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/gobwas/ws"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -56,8 +56,7 @@ func TestCloseBehindCloseWrite(t *testing.T) {
 			})
 		}}).Open()
 		p.Send(request("x"), string(text("bye").wire()))
-		time.Sleep(websocket.CloseWait)
-		synctest.Wait()
+		testkit.Pass(websocket.CloseWait)
 		e, ok := errors.AsType[*websocket.CloseError](p.Reason())
 		if !ok || e.Code != 4000 || errors.Is(e, io.EOF) {
 			t.Errorf("closed with %v", p.Reason())

@@ -8,15 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/gobwas/ws"
 )
 
 var headEnd = []byte("\r\n\r\n")
@@ -121,44 +117,52 @@ func wantsUpgrade(r *http.Request) bool {
 		r.Header.Get("Sec-WebSocket-Key") != "" || r.Header.Get("Sec-WebSocket-Version") != ""
 }
 
-// hasToken reports whether a header, a list over one or more lines, has a token in it: RFC 9110
-// section 5.6.1.
-func hasToken(lines []string, token string) bool {
-	for _, line := range lines {
-		for t := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(t, " \t"), token) {
-				return true
+// tokens are the elements of a header that is a list, over one or more lines: RFC 9110 section
+// 5.6.1.
+func tokens(lines []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range lines {
+			for t := range strings.SplitSeq(line, ",") {
+				if !yield(strings.Trim(t, " \t")) {
+					return
+				}
 			}
+		}
+	}
+}
+
+// hasToken reports whether a list has a token in it, in whatever case.
+func hasToken(lines []string, token string) bool {
+	for t := range tokens(lines) {
+		if strings.EqualFold(t, token) {
+			return true
 		}
 	}
 	return false
 }
 
-// simple returns r as ws.HTTPUpgrader reads it, which looks at the first line of a header, and
-// wants the bare word in Upgrade.
-func simple(r *http.Request) *http.Request {
-	simple := *r
-	simple.Header = maps.Clone(r.Header)
-	for name, token := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade"} {
-		if hasToken(r.Header[name], token) {
-			simple.Header[name] = []string{token}
+// firstOf returns the first subprotocol that the client of r offers and that is one of ours, or "".
+func firstOf(r *http.Request, ours []string) string {
+	for t := range tokens(r.Header["Sec-Websocket-Protocol"]) {
+		if slices.Contains(ours, t) {
+			return t
 		}
 	}
-	return &simple
+	return ""
 }
 
 // upgrade accepts the handshake r or refuses it, or has Upgrade decide that later.
 func (c *Conn) upgrade(r *http.Request) error {
-	if err := c.admit(r); err != nil {
-		return err
+	if status, reason := c.config.admit(r); status != 0 {
+		return c.refuse(r, status, reason)
 	}
-	answer, protocol, err := c.answerTo(r, c.config.Protocols)
-	hook := c.config.Upgrade
-	switch {
-	case err != nil:
-		return c.refuseAnswer(r, err)
-	case hook == nil:
-		c.switchTo(r, answer, protocol)
+	protocol, hook := firstOf(r, c.config.Protocols), c.config.Upgrade
+	extension, ok := c.negotiate(r.Header["Sec-Websocket-Extensions"])
+	if !ok {
+		return c.refuse(r, http.StatusBadRequest, "Sec-WebSocket-Extensions is no list of extensions")
+	}
+	if hook == nil {
+		c.switchTo(r, protocol, extension, nil)
 		return nil
 	}
 	extra := make(http.Header)
@@ -166,13 +170,19 @@ func (c *Conn) upgrade(r *http.Request) error {
 		if err != nil {
 			return c.refuseWith(r, err)
 		}
-		return c.switchWith(r, answer, protocol, extra)
+		if chosen := extra.Get("Sec-WebSocket-Protocol"); chosen != "" {
+			if protocol = firstOf(r, []string{chosen}); protocol == "" {
+				return c.refuse(r, http.StatusInternalServerError, "a subprotocol that was not asked for")
+			}
+		}
+		c.switchTo(r, protocol, extension, extra)
+		return nil
 	}
 	if !c.config.UpgradeBlocks || c.peer == nil || c.peer.Await == nil {
 		return decided(hook(r, extra))
 	}
 	var verdict error
-	err = c.peer.Await(func(ctx context.Context) { verdict = hook(r.WithContext(ctx), extra) },
+	err := c.peer.Await(func(ctx context.Context) { verdict = hook(r.WithContext(ctx), extra) },
 		func() error { return decided(verdict) })
 	if err != nil {
 		return c.refuse(r, http.StatusServiceUnavailable, err.Error())
@@ -180,48 +190,22 @@ func (c *Conn) upgrade(r *http.Request) error {
 	return nil
 }
 
-// switchWith accepts the handshake r with what Upgrade has added to the answer.
-func (c *Conn) switchWith(r *http.Request, answer []byte, protocol string, extra http.Header) error {
-	if chosen := extra.Get("Sec-WebSocket-Protocol"); chosen != "" {
-		var err error
-		if answer, protocol, err = c.answerTo(r, []string{chosen}); err != nil {
-			return c.refuseAnswer(r, err)
-		}
-		if protocol != chosen {
-			return c.refuse(r, http.StatusInternalServerError, "a subprotocol that was not asked for")
-		}
-	}
-	c.switchTo(r, withHeader(answer, extra), protocol)
-	return nil
+// switchTo accepts the handshake r. The answer has the fields of extra, but for ownFields.
+func (c *Conn) switchTo(r *http.Request, protocol, extension string, extra http.Header) {
+	out := sink{data: append(c.reply, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"...)}
+	out.field("Sec-WebSocket-Accept", acceptOf(r.Header.Get("Sec-WebSocket-Key")))
+	out.field("Sec-WebSocket-Protocol", protocol)
+	out.field("Sec-WebSocket-Extensions", extension)
+	_ = extra.WriteSubset(&out, ownFields) // memory does not fail
+	c.reply = append(append(out.data, "\r\n"...), c.early...)
+	c.phase, c.request, c.protocol, c.peer, c.early = answered, r, protocol, nil, nil
 }
 
-// switchTo accepts the handshake r.
-func (c *Conn) switchTo(r *http.Request, answer []byte, protocol string) {
-	c.phase, c.request, c.protocol, c.peer = answered, r, protocol, nil
-	c.reply = append(append(c.reply, answer...), c.early...)
-	c.early = nil
-}
-
-// refuseAnswer refuses r because of an error of answerTo.
-func (c *Conn) refuseAnswer(r *http.Request, err error) error {
-	status := http.StatusBadRequest
-	if rejected, ok := errors.AsType[*ws.ConnectionRejectedError](err); ok {
-		status = rejected.StatusCode()
+// field appends a field of a header, unless its value is empty.
+func (s *sink) field(name, value string) {
+	if value != "" {
+		s.data = append(append(append(append(s.data, name...), ": "...), value...), "\r\n"...)
 	}
-	return c.refuse(r, status, err.Error())
-}
-
-// answerTo returns the answer that accepts the handshake r, with one of protocols if the client
-// asks for one.
-func (c *Conn) answerTo(r *http.Request, protocols []string) (answer []byte, protocol string, err error) {
-	memory := memoryConn{header: make(http.Header)}
-	upgrader := ws.HTTPUpgrader{Protocol: func(p string) bool { return slices.Contains(protocols, p) }}
-	if c.config.Compress {
-		c.deflate = false
-		upgrader.Negotiate = c.negotiate
-	}
-	_, _, hs, err := upgrader.Upgrade(simple(r), &memory)
-	return memory.written.Bytes(), hs.Protocol, err
 }
 
 // ownFields are those of an answer that only the handshake itself may set.
@@ -229,16 +213,6 @@ var ownFields = map[string]bool{
 	"Upgrade": true, "Connection": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true,
 	"Sec-Websocket-Accept": true, "Sec-Websocket-Protocol": true, "Sec-Websocket-Extensions": true,
 	"Sec-Websocket-Key": true, "Sec-Websocket-Version": true,
-}
-
-// withHeader returns an answer with the fields of h added, but for ownFields.
-func withHeader(answer []byte, h http.Header) []byte {
-	if len(h) == 0 {
-		return answer
-	}
-	out := sink{data: bytes.TrimSuffix(answer, []byte("\r\n"))}
-	_ = h.WriteSubset(&out, ownFields) // memory does not fail
-	return append(out.data, "\r\n"...)
 }
 
 // refuseHTTP2 answers a client that begins with HTTP/2 in its own words: a GOAWAY with the code
@@ -254,26 +228,37 @@ func (c *Conn) refuseHTTP2() error {
 	return &HandshakeError{Status: http.StatusHTTPVersionNotSupported, Reason: why}
 }
 
-// admit checks what the RFC leaves to us, and what ws.HTTPUpgrader does not look at.
-func (c *Conn) admit(r *http.Request) error {
+// admit returns the status and the reason by which r is refused, or 0: what RFC 6455 section 4.2.1
+// wants, and what it leaves to the server.
+func (c *Codec) admit(r *http.Request) (status int, reason string) {
+	const bad = http.StatusBadRequest
+	keys, versions := r.Header["Sec-Websocket-Key"], r.Header["Sec-Websocket-Version"]
 	switch {
-	case c.config.Path != "" && r.URL.Path != c.config.Path:
-		return c.refuse(r, http.StatusNotFound, "no WebSocket at this path")
+	case c.Path != "" && r.URL.Path != c.Path:
+		return http.StatusNotFound, "no WebSocket at this path"
 	case r.ContentLength != 0: // -1 for chunks
-		return c.refuse(r, http.StatusBadRequest, "a handshake with a body")
-	case !c.config.allowsOrigin(r):
-		return c.refuse(r, http.StatusForbidden, fmt.Sprintf("pages of %q may not connect", r.Header.Get("Origin")))
+		return bad, "a handshake with a body"
+	case !c.allowsOrigin(r):
+		return http.StatusForbidden, fmt.Sprintf("pages of %q may not connect", r.Header.Get("Origin"))
+	case r.Method != http.MethodGet:
+		return http.StatusMethodNotAllowed, "a handshake is a GET"
+	case r.ProtoMinor < 1:
+		return http.StatusHTTPVersionNotSupported, "a handshake is HTTP/1.1"
+	case r.Host == "":
+		return bad, "a handshake without a Host"
+	case !hasToken(r.Header["Upgrade"], "websocket"):
+		return bad, "a handshake whose Upgrade is not websocket"
+	case !hasToken(r.Header["Connection"], "Upgrade"):
+		return bad, "a handshake whose Connection is not Upgrade"
+	case len(keys) != 1 || len(versions) != 1:
+		return bad, "a handshake has one Sec-WebSocket-Key and one Sec-WebSocket-Version"
+	case versions[0] != "13":
+		return http.StatusUpgradeRequired, "the Sec-WebSocket-Version is 13"
 	}
-	keys := r.Header["Sec-Websocket-Key"]
-	if len(keys) > 1 || len(r.Header["Sec-Websocket-Version"]) > 1 {
-		return c.refuse(r, http.StatusBadRequest, "Sec-WebSocket-Key or -Version more than once")
+	if nonce, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(nonce) != 16 {
+		return bad, "Sec-WebSocket-Key is not 16 bytes in base64"
 	}
-	if len(keys) == 1 { // without one HTTPUpgrader refuses
-		if nonce, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(nonce) != 16 {
-			return c.refuse(r, http.StatusBadRequest, "Sec-WebSocket-Key is not 16 bytes in base64")
-		}
-	}
-	return nil
+	return 0, ""
 }
 
 // allowsOrigin implements Codec.Origins.
@@ -325,7 +310,7 @@ func (c *Conn) answerHTTP(r *http.Request) error {
 	if c.config.HTTP == nil {
 		return c.refuse(r, http.StatusUpgradeRequired, "this is a WebSocket server")
 	}
-	w := memoryConn{header: make(http.Header)}
+	w := memoryWriter{header: make(http.Header)}
 	c.config.HTTP.ServeHTTP(&w, r)
 	c.phase = over
 	c.reply = w.appendAnswer(c.reply, r)
@@ -349,7 +334,7 @@ func (c *Conn) refuseWith(r *http.Request, err error) error {
 }
 
 func appendRefusal(dst []byte, r *http.Request, e *HandshakeError) []byte {
-	w := memoryConn{header: make(http.Header)}
+	w := memoryWriter{header: make(http.Header)}
 	switch e.Status {
 	case http.StatusUpgradeRequired: // RFC 9110 section 7.8 wants Upgrade named in Connection
 		w.header.Set("Connection", "Upgrade, close")
@@ -370,36 +355,28 @@ func farewell(err error) []byte {
 	return appendRefusal(nil, nil, &HandshakeError{Status: http.StatusServiceUnavailable, Reason: "closed"})
 }
 
-// memoryConn is an http.ResponseWriter in memory, which can be hijacked as ws.HTTPUpgrader does.
-type memoryConn struct {
-	net.Conn // nil: only the deadlines are used
-	header   http.Header
-	status   int
-	written  bytes.Buffer
+// memoryWriter is an http.ResponseWriter in memory.
+type memoryWriter struct {
+	header  http.Header
+	status  int
+	written bytes.Buffer
 }
 
-func (m *memoryConn) Header() http.Header { return m.header }
+func (m *memoryWriter) Header() http.Header { return m.header }
 
-func (m *memoryConn) WriteHeader(status int) {
+func (m *memoryWriter) WriteHeader(status int) {
 	if m.status == 0 {
 		m.status = status
 	}
 }
 
-func (m *memoryConn) Write(p []byte) (int, error) {
+func (m *memoryWriter) Write(p []byte) (int, error) {
 	m.WriteHeader(http.StatusOK)
 	return m.written.Write(p)
 }
 
-func (m *memoryConn) SetDeadline(time.Time) error { return nil }
-
-// Hijack implements http.Hijacker.
-func (m *memoryConn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return m, bufio.NewReadWriter(nil, bufio.NewWriterSize(&m.written, 512)), nil
-}
-
 // appendAnswer appends what was written as the last response on its connection. r may be nil.
-func (m *memoryConn) appendAnswer(dst []byte, r *http.Request) []byte {
+func (m *memoryWriter) appendAnswer(dst []byte, r *http.Request) []byte {
 	m.WriteHeader(http.StatusOK)
 	if m.header.Get("Content-Type") == "" && m.written.Len() > 0 {
 		m.header.Set("Content-Type", http.DetectContentType(m.written.Bytes()))

@@ -11,6 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A handshakeCase changes a right handshake (see request) and wants this status.
@@ -159,9 +160,8 @@ func (tc *handshakeCase) accepted(t *testing.T, c *client, r *http.Response) {
 	if got := r.Header.Get("Sec-WebSocket-Accept"); got != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		t.Errorf("Sec-WebSocket-Accept %q", got)
 	}
-	if r.Header.Get("Sec-WebSocket-Protocol") != "" || r.Header.Get("Sec-WebSocket-Extensions") != "" {
-		t.Errorf("something was agreed on that nobody asked for: %v", r.Header)
-	}
+	testkit.Want(t, `r.Header.Get("Sec-WebSocket-Protocol")`, r.Header.Get("Sec-WebSocket-Protocol"), "")
+	testkit.Want(t, `r.Header.Get("Sec-WebSocket-Extensions")`, r.Header.Get("Sec-WebSocket-Extensions"), "")
 	if got := c.next(); got != `text "at once"` {
 		t.Errorf("got %s", got)
 	}
@@ -305,7 +305,6 @@ func TestNoHTTP(t *testing.T) {
 	c := s.dial(t)
 	c.write(t, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	r := c.response(t)
-	if r.StatusCode != http.StatusUpgradeRequired || r.Header.Get("Upgrade") != "websocket" {
-		t.Errorf("%s, headers %v", r.Status, r.Header)
-	}
+	testkit.Want(t, "r.StatusCode", r.StatusCode, http.StatusUpgradeRequired)
+	testkit.Want(t, `r.Header.Get("Upgrade")`, r.Header.Get("Upgrade"), "websocket")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,11 +16,9 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
-
-// patience is how long a test waits for what must come.
-const patience = time.Minute
 
 // A server echoes on a real socket and tells why connections close.
 type server struct {
@@ -88,13 +85,7 @@ func start(t testing.TB, cfg *websocket.Codec) *server {
 // reason waits for the next reason for which a connection closed.
 func (s *server) reason(t testing.TB) error {
 	t.Helper()
-	select {
-	case err := <-s.reasons:
-		return err
-	case <-time.After(patience):
-		t.Fatal("OnClose is not called")
-		return nil
-	}
+	return testkit.Receive(t, "a call of OnClose", s.reasons)
 }
 
 // A client is the peer, by hand: it can do what is wrong, too. Where a Client of this package is
@@ -112,7 +103,7 @@ func (s *server) dial(t testing.TB) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
 	return &client{Conn: c, in: bufio.NewReader(c)}
 }
 
@@ -244,12 +235,4 @@ func show(kind, payload string) string {
 		return fmt.Sprintf("%s of %d %q...", kind, len(payload), payload[:10])
 	}
 	return fmt.Sprintf("%s %q", kind, payload)
-}
-
-// needSlow skips a test that takes long, or much of the machine.
-func needSlow(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("LOOPWHEEL_SLOW") == "" {
-		t.Skipf("%s; to run it set LOOPWHEEL_SLOW=1, as CI does", why)
-	}
 }

@@ -21,14 +21,18 @@ type Link interface {
 	CloseIn(d time.Duration, err error) // the same after d, unless it has closed by then
 }
 
-// Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be
-// called on c's loop.
-func Of(c interface{ Codec() codec.Codec }) *Conn {
-	switch w := c.Codec().(type) {
+// Of returns the WebSocket of c, also below a codec.Stack, or nil if c has another codec. Like all
+// functions here it must be called on c's loop.
+func Of(c interface{ Codec() codec.Codec }) *Conn { return of(c.Codec()) }
+
+func of(cd codec.Codec) *Conn {
+	switch w := cd.(type) {
 	case *Conn:
 		return w
 	case *clientConn:
 		return &w.Conn
+	case *codec.Stacked:
+		return of(w.Outer())
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -129,9 +130,8 @@ func TestUpgradeAnswersTooLate(t *testing.T) {
 				if tc.frames != nil {
 					wants(t, frames, tc.frames...)
 				}
-				if !p.Ended() || !tc.reason(p.Reason()) {
-					t.Errorf("ended %t with %v", p.Ended(), p.Reason())
-				}
+				testkit.Want(t, "p.Ended()", p.Ended(), true)
+				testkit.Want(t, "tc.reason(p.Reason())", tc.reason(p.Reason()), true)
 				srv.Sleep(2 * time.Hour)
 				if st := srv.Stats(); st.Offloaded+st.OffloadedWaiting != 0 {
 					t.Error("a job is left behind")
@@ -173,7 +173,7 @@ func TestUpgradeLaterOnSockets(t *testing.T) {
 		stay, leave = append(stay, c), append(leave, d)
 	}
 	for range leave {
-		next(t, begun)
+		testkit.Receive(t, "the begin of Upgrade", begun)
 	}
 	for _, c := range leave {
 		_ = c.Conn.(interface{ SetLinger(int) error }).SetLinger(0) // a reset: an end alone would be waited out
@@ -189,7 +189,7 @@ func TestUpgradeLaterOnSockets(t *testing.T) {
 		}
 	}
 	for range leave {
-		if err := next(t, left); err == nil {
+		if err := testkit.Receive(t, "the end of Upgrade", left); err == nil {
 			t.Error("the context of one who has left is not done")
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/loopwheel/loopwheel/demos/internal/browser"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A webPage is a window with the chat in it.
@@ -154,7 +154,7 @@ func TestBrowserTLS(t *testing.T) {
 func TestBrowserShared(t *testing.T) {
 	b := browser.Start(t)
 	m := miniredis.RunT(t)
-	addrs := []string{freeport.Addr(t), freeport.Addr(t)}
+	addrs := []string{testkit.FreeAddr(t), testkit.FreeAddr(t)}
 	start := func(i int) *process {
 		return startProcess(t, "-addr", "tcp://"+addrs[i], "-redis", m.Addr(), "-also", "http://"+addrs[1-i], "-ping", "1s", "-lease", "2s")
 	}

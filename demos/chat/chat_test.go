@@ -52,7 +52,7 @@ func inMemory(t *testing.T, change func(*options), f func(t *testing.T, w *world
 
 // process starts one more process.
 func (w *world) process() *looptest.Server {
-	ch, err := openChat(w.t.Context(), redistest.Client(w.t, w.redis), w.opt)
+	ch, err := openChat(w.t.Context(), redistest.EmbeddedClient(w.t, w.redis), w.opt)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,7 +23,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -232,15 +231,8 @@ func (l *liner) hears(want string) (line string) {
 // secureOptions are testOptions with a certificate of the test's own.
 func secureOptions(t testing.TB) options {
 	t.Helper()
-	pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt, dir := testOptions(), t.TempDir()
-	opt.cert, opt.key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	if err := selfsigned.WriteFiles(pair, opt.cert, opt.key); err != nil {
-		t.Fatal(err)
-	}
+	opt := testOptions()
+	opt.cert, opt.key = testkit.CertificateFiles(t, testkit.Certificate(t, "127.0.0.1"))
 	return opt
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Two processes are one chat, for people with nc.
@@ -103,20 +105,10 @@ func TestNameOutlivesGhost(t *testing.T) {
 	}
 }
 
-// eventually waits for what another goroutine does.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // nobodyHas waits until a name is free.
 func (r *running) nobodyHas(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, name+" is never free", func() bool {
+	testkit.Eventually(t, name+" is free", func() bool {
 		_, taken, err := r.hub.Owner(t.Context(), name)
 		return err == nil && !taken
 	})
@@ -125,7 +117,7 @@ func (r *running) nobodyHas(t *testing.T, name string) {
 // hasConns waits until there are n connections.
 func (r *running) hasConns(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "a connection stays", func() bool { return r.srv.Stats().Conns == n })
+	testkit.Eventually(t, fmt.Sprintf("%d connections are left", n), func() bool { return r.srv.Stats().Conns == n })
 }
 
 const annsPage = "nick=ann&room=lobby&key=secret"

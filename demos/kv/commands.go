@@ -1,362 +1,237 @@
 package main
 
 import (
-	"crypto/subtle"
+	"bytes"
 	"fmt"
-	"strings"
-	"time"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
-	"github.com/loopwheel/loopwheel/demos/kv/store"
-	"github.com/loopwheel/loopwheel/loop"
+	"math"
+	"strconv"
 )
 
-// A command is one that is not about keys: about the connection, or the server.
-type command struct {
-	name  string // of a subcommand: "client|id"
-	arity int    // of arguments, the names included; -n means n at least
-	run   func(s *session, args [][]byte)
-	subs  []command
+// version is that of the redis-server whose replies these are.
+const version = "7.0.15"
 
-	open       bool // before AUTH, too
-	subscribed bool // by a client that can only listen, too
-	atOnce     bool // in a transaction, too, where others are queued
-	never      bool // not in a transaction
+// commands is the table: commands about the connection, those that cross loops, those on one key.
+var commands = map[string]*command{
+	"ping":    {arity: -1, run: ping},
+	"echo":    {arity: 2, run: ping},
+	"hello":   {arity: -1, run: hello},
+	"quit":    {arity: -1, run: func(s *session, _ [][]byte) error { return s.end([]byte(replyOK)) }},
+	"select":  {arity: 2, run: selectDB},
+	"command": {arity: -1, run: func(s *session, _ [][]byte) error { return s.reply([]byte("*0\r\n")) }},
+	"info":    {arity: -1, run: info},
+
+	"dbsize":   {arity: 1, run: dbsize},
+	"flushall": {arity: -1, run: flushall},
+	"scan":     {arity: -2, run: scan},
+	"exists":   {arity: -2, run: counted(func(_ *shard, e *entry) bool { return e != nil })},
+	"del":      {arity: -2, run: counted((*shard).remove)},
+	"mget":     {arity: -2, run: mget},
+	"mset":     {arity: -3, run: mset},
+
+	"type":   {arity: 2, key: typeOf},
+	"get":    {arity: 2, key: get},
+	"set":    {arity: -3, key: set},
+	"getex":  {arity: -2, key: getex},
+	"getdel": {arity: 2, key: getdel},
+	"strlen": {arity: 2, key: strlen},
+	"append": {arity: 3, key: appendTo},
+	"incr":   {arity: 2, key: add(1)},
+	"decr":   {arity: 2, key: add(-1)},
+	"incrby": {arity: 3, key: add(1)},
+	"decrby": {arity: 3, key: add(-1)},
+
+	"expire":     {arity: -3, key: ex.expire},
+	"pexpire":    {arity: -3, key: px.expire},
+	"expireat":   {arity: -3, key: exat.expire},
+	"pexpireat":  {arity: -3, key: pxat.expire},
+	"ttl":        {arity: 2, key: ex.ttl},
+	"pttl":       {arity: 2, key: px.ttl},
+	"expiretime": {arity: 2, key: exat.ttl},
+	"persist":    {arity: 2, key: persist},
 }
 
-// sub returns the subcommand of that name, nil if there is none.
-func (c *command) sub(name []byte) *command {
-	full := c.name + "|" + lower(name)
-	for i := range c.subs {
-		if c.subs[i].name == full {
-			return &c.subs[i]
+// lookup returns the command of a name in any case, or nil.
+func lookup(name []byte) *command {
+	var room [16]byte
+	lower := append(room[:0], name...)
+	for i, b := range lower {
+		if b >= 'A' && b <= 'Z' {
+			lower[i] += 'a' - 'A'
 		}
 	}
-	return nil
+	return commands[string(lower)]
 }
 
-var commands map[string]*command
-
-func init() { // the table needs functions that look into it
-	commands = make(map[string]*command)
-	for _, c := range []command{
-		{name: "ping", arity: -1, run: ping, subscribed: true},
-		{name: "echo", arity: 2, run: echo},
-		{name: "quit", arity: -1, run: quit, open: true, subscribed: true, atOnce: true},
-		{name: "reset", arity: 1, run: reset, open: true, subscribed: true, atOnce: true},
-		{name: "auth", arity: -2, run: auth, open: true},
-		{name: "hello", arity: -1, run: hello, open: true},
-		{name: "select", arity: 2, run: selectDB},
-		{name: "swapdb", arity: 3, run: swapDB},
-		{name: "move", arity: 3, run: moveToDB},
-		{name: "client", arity: -2, subs: clientCommands},
-		{name: "config", arity: -2, subs: configCommands},
-		{name: "command", arity: -1, run: commandTable, subs: commandCommands},
-		{name: "info", arity: -1, run: info},
-		{name: "time", arity: 1, run: timeCommand},
-		{name: "multi", arity: 1, run: multi, atOnce: true},
-		{name: "exec", arity: 1, run: execCommand, atOnce: true},
-		{name: "discard", arity: 1, run: discard, atOnce: true},
-		{name: "watch", arity: -2, run: watch, atOnce: true},
-		{name: "unwatch", arity: 1, run: unwatch},
-		{name: "subscribe", arity: -2, run: subscribe, subscribed: true},
-		{name: "psubscribe", arity: -2, run: psubscribe, subscribed: true},
-		{name: "unsubscribe", arity: -1, run: unsubscribe, subscribed: true},
-		{name: "punsubscribe", arity: -1, run: punsubscribe, subscribed: true},
-		{name: "publish", arity: 3, run: publish},
-		{name: "pubsub", arity: -2, subs: pubsubCommands},
-		{name: "bgrewriteaof", arity: 1, run: bgrewriteaof},
-		{name: "slowlog", arity: -2, subs: slowlogCommands},
-		{name: "role", arity: 1, run: role},
-		{name: "wait", arity: 3, run: wait},
-		{name: "shutdown", arity: -1, run: shutdown, never: true},
-	} {
-		commands[c.name] = &c
+func ping(s *session, args [][]byte) error {
+	switch len(args) {
+	case 1:
+		return s.reply([]byte("+PONG\r\n"))
+	case 2:
+		return s.reply(appendBulk(nil, args[1]))
 	}
+	return s.refuse(about("wrong number of arguments for", args[0]))
 }
 
-func lookup(name []byte) *command { return commands[lower(name)] }
-
-func lower(b []byte) string { return strings.ToLower(string(b)) }
-
-func ping(s *session, args [][]byte) {
-	switch {
-	case len(args) > 2:
-		s.refuse(store.WrongArgs("ping"))
-	case s.subs.only(s):
-		out := resp.AppendBulk(resp.AppendArray(nil, 2), "pong")
-		var text []byte
-		if len(args) == 2 {
-			text = args[1]
-		}
-		s.write(resp.AppendBulk(out, text))
-	case len(args) == 2:
-		s.write(resp.AppendBulk(nil, args[1]))
-	default:
-		s.write([]byte("+PONG\r\n"))
-	}
-}
-
-func echo(s *session, args [][]byte) { s.write(resp.AppendBulk(nil, args[1])) }
-
-// quit closes once what was answered has been sent.
-func quit(s *session, _ [][]byte) {
-	s.ok()
-	s.closing = true
-	if s.answers.Waiting() > 0 { // what comes behind it is not carried out
-		s.waiting = &blocked{cancel: func() {}, expire: func(string) {}}
-	}
-	s.answers.CloseAfter(nil)
-}
-
-func reset(s *session, _ [][]byte) {
-	s.multi = nil
-	s.unwatch()
-	s.shard.pubsub.forget(s)
-	s.version, s.name, s.quiet = resp.RESP2, "", replyOn
-	s.setAuthed(s.server.config.password() == "")
-	s.write(resp.AppendSimple(nil, "RESET"))
-}
-
-func (s *session) setAuthed(yes bool) { s.authed, s.requests.Unauthenticated = yes, !yes }
-
-// mayAct reports whether the client has said its password, if there is one now.
-func (s *session) mayAct() bool {
-	may := s.authed || s.server.config.password() == ""
-	s.requests.Unauthenticated = !may
-	return may
-}
-
-func auth(s *session, args [][]byte) {
-	switch {
-	case len(args) > 3:
-		s.refuse("ERR syntax error")
-	case len(args) == 2 && s.server.config.password() == "":
-		s.refuse("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
-	case s.login(args[1:]):
-		s.ok()
-	default:
-		s.refuse(errWrongPass)
-	}
-}
-
-const errWrongPass = "WRONGPASS invalid username-password pair or user is disabled."
-
-// login takes a password, or a user and a password. There is one user.
-func (s *session) login(args [][]byte) bool {
-	user, password := "default", args[len(args)-1]
-	if len(args) == 2 {
-		user = string(args[0])
-	}
-	want := s.server.config.password()
-	ok := user == "default" && (want == "" || subtle.ConstantTimeCompare(password, []byte(want)) == 1)
-	if ok {
-		s.setAuthed(true)
-	}
-	return ok
-}
-
-func hello(s *session, args [][]byte) {
-	version := s.version
+// hello tells what this is. Clients that would like to speak RESP3 get the error at which they go
+// on with RESP2.
+func hello(s *session, args [][]byte) error {
 	if len(args) > 1 {
-		n, ok := resp.ParseInt(args[1])
-		switch {
-		case !ok:
-			s.refuse("ERR Protocol version is not an integer or out of range")
-			return
-		case n != 2 && n != 3:
-			s.refuse("NOPROTO unsupported protocol version")
-			return
-		}
-		version = resp.Version(n - 2)
-	}
-	for i := 2; i < len(args); i++ { // what comes before an error is done, as in redis-server
-		switch {
-		case lower(args[i]) == "auth" && i+2 < len(args):
-			if !s.login(args[i+1 : i+3]) {
-				s.refuse(errWrongPass)
-				return
-			}
-			i += 2
-		case lower(args[i]) == "setname" && i+1 < len(args):
-			i++
-			if !s.rename(args[i]) {
-				return
-			}
-		default:
-			s.refuse("ERR Syntax error in HELLO option '" + store.Shown(args[i]) + "'")
-			return
+		switch version, isInt := parseInt(args[1]); {
+		case !isInt:
+			return s.refuse("ERR Protocol version is not an integer or out of range")
+		case version != 2:
+			return s.refuse("NOPROTO unsupported protocol version")
+		case len(args) > 2:
+			return s.refuse("ERR Syntax error in HELLO option '" + cString(args[2]) + "'")
 		}
 	}
-	if !s.mayAct() {
-		s.refuse("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
-		return
-	}
-	s.version = version
-	s.write(s.greeting())
+	return s.reply(fmt.Appendf(nil, "*14\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n%s\r\n$5\r\nproto\r\n:2\r\n"+
+		"$2\r\nid\r\n:%d\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n", version, s.conn.ID()))
 }
 
-func (s *session) greeting() []byte {
-	out := s.version.AppendMap(nil, 7)
-	for _, kv := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
-		out = resp.AppendBulk(resp.AppendBulk(out, kv[0]), kv[1])
+func selectDB(s *session, args [][]byte) error {
+	switch n, isInt := parseInt(args[1]); {
+	case !isInt:
+		return s.refuse(errNotInt)
+	case n < math.MinInt32 || n > math.MaxInt32:
+		return s.refuse("ERR value is out of range, value must between -2147483648 and 2147483647")
+	case n != 0:
+		return s.refuse("ERR DB index is out of range")
 	}
-	out = resp.AppendInt(resp.AppendBulk(out, "proto"), int64(s.version)+2)
-	out = resp.AppendInt(resp.AppendBulk(out, "id"), int64(s.conn.ID()))
-	out = resp.AppendBulk(resp.AppendBulk(out, "mode"), "standalone")
-	out = resp.AppendBulk(resp.AppendBulk(out, "role"), "master")
-	return resp.AppendArray(resp.AppendBulk(out, "modules"), 0)
+	return s.reply([]byte(replyOK))
 }
 
-func selectDB(s *session, args [][]byte) {
-	if message := store.CheckDB(args[1]); message != "" {
-		s.refuse(message)
-		return
+// Commands on several keys, which may be on several loops. Each key changes as a whole, but MSET
+// and DEL of several loops are no transaction: others may see some of the keys changed and some
+// not.
+
+// counted returns a command that replies for how many of its keys f is true.
+func counted(f func(sh *shard, e *entry) bool) onSession {
+	return func(s *session, args [][]byte) error {
+		is := make([]byte, len(args)-1)
+		return s.eachKey(args, 1,
+			func(sh *shard, i int, kv [][]byte) {
+				if f(sh, sh.find(kv[0])) {
+					is[i] = 1
+				}
+			},
+			func() []byte { return appendInt(nil, int64(bytes.Count(is, []byte{1}))) })
 	}
-	s.ok()
 }
 
-// swapDB exchanges the only database with itself.
-func swapDB(s *session, args [][]byte) {
-	outOfRange := false
-	for i, which := range []string{"first", "second"} {
-		n, ok := resp.ParseInt(args[1+i])
-		if !ok || n != int64(int32(n)) {
-			s.refuse("ERR invalid " + which + " DB index")
-			return
-		}
-		outOfRange = outOfRange || n != 0
-	}
-	if outOfRange {
-		s.refuse("ERR DB index is out of range")
-		return
-	}
-	s.ok()
+func mget(s *session, args [][]byte) error {
+	values := make([][]byte, len(args)-1) // as replies
+	return s.eachKey(args, 1,
+		func(sh *shard, i int, kv [][]byte) { values[i] = get(sh, sh.find(kv[0]), nil, nil) },
+		func() []byte { return append(appendHead(nil, '*', int64(len(values))), bytes.Join(values, nil)...) })
 }
 
-// moveToDB is MOVE, for which there is no other database.
-func moveToDB(s *session, args [][]byte) {
-	if message := store.CheckDB(args[2]); message != "" {
-		s.refuse(message)
-		return
+func mset(s *session, args [][]byte) error {
+	if len(args)%2 == 0 {
+		return s.refuse(about("wrong number of arguments for", args[0]))
 	}
-	s.refuse("ERR source and destination objects are the same")
+	return s.eachKey(args, 2,
+		func(sh *shard, _ int, kv [][]byte) { sh.expireAt(sh.put(sh.find(kv[0]), kv[0], kv[1]), 0) },
+		func() []byte { return []byte(replyOK) })
 }
 
-func timeCommand(s *session, _ [][]byte) {
-	now := time.Now()
-	out := resp.AppendBulk(resp.AppendArray(nil, 2), fmt.Sprint(now.Unix()))
-	s.write(resp.AppendBulk(out, fmt.Sprint(now.Nanosecond()/1000)))
+func typeOf(_ *shard, e *entry, _ [][]byte, out []byte) []byte {
+	if e == nil {
+		return append(out, "+none\r\n"...)
+	}
+	return append(out, "+string\r\n"...)
 }
 
-// shutdown ends the program, as a signal does.
-func shutdown(s *session, args [][]byte) {
-	for _, a := range args[1:] {
-		switch lower(a) {
-		case "nosave", "save", "now", "force":
-		default:
-			s.refuse("ERR syntax error")
-			return
-		}
+func strlen(_ *shard, e *entry, _ [][]byte, out []byte) []byte {
+	if e == nil {
+		return appendInt(out, 0)
 	}
-	s.server.log.Info().Msg("a client asked for the shutdown")
-	s.server.stop()
+	return appendInt(out, int64(len(e.value)))
 }
 
-// commandCommands are without DOCS: redis-cli then shows the hints that it has of its own.
-var commandCommands = []command{
-	{name: "command|count", arity: 2, run: commandCount},
-	{name: "command|help", arity: 2, run: help(commandHelp)},
-	{name: "command|info", arity: -2, run: commandInfo},
-	{name: "command|getkeys", arity: -3, run: getKeys},
+func get(_ *shard, e *entry, _ [][]byte, out []byte) []byte {
+	if e == nil {
+		return append(out, replyNull...)
+	}
+	return appendBulk(out, e.value)
 }
 
-func commandCount(s *session, _ [][]byte) {
-	n := len(commands)
-	store.All(func(*store.Command) { n++ })
-	s.write(resp.AppendInt(nil, int64(n)))
-}
-
-func commandTable(s *session, _ [][]byte) {
-	var table []byte
-	n := 0
-	store.All(func(c *store.Command) {
-		table = appendCommandInfo(table, c.Name, c.Arity, c)
-		n++
-	})
-	for _, c := range commands {
-		table = appendCommandInfo(table, c.name, c.arity, nil)
-		n++
+func set(sh *shard, e *entry, args [][]byte, out []byte) []byte {
+	o, err := parseOptions(args, 3, e)
+	if err != "" {
+		return appendError(out, err)
 	}
-	s.write(append(resp.AppendArray(nil, n), table...))
-}
-
-func commandInfo(s *session, args [][]byte) {
-	names := args[2:]
-	out := resp.AppendArray(nil, len(names))
-	for _, name := range names {
-		if c := store.Lookup(name); c != nil {
-			out = appendCommandInfo(out, c.Name, c.Arity, c)
-		} else if c := lookup(name); c != nil {
-			out = appendCommandInfo(out, c.name, c.arity, nil)
-		} else {
-			out = s.version.AppendNull(out)
-		}
-	}
-	s.write(out)
-}
-
-func appendCommandInfo(out []byte, name string, arity int, data *store.Command) []byte {
-	out = resp.AppendBulk(resp.AppendArray(out, 6), name)
-	out = resp.AppendInt(out, int64(arity))
-	if data == nil {
-		out = resp.AppendArray(out, 0)
-		return resp.AppendInt(resp.AppendInt(resp.AppendInt(out, 0), 0), 0)
-	}
-	var flags []string
-	if data.Flags&store.Write != 0 {
-		flags = append(flags, "write")
-	} else {
-		flags = append(flags, "readonly")
-	}
-	if data.Flags&store.DenyOOM != 0 {
-		flags = append(flags, "denyoom")
-	}
-	if data.Flags&store.Blocking != 0 {
-		flags = append(flags, "blocking")
-	}
-	if data.Keys != nil {
-		flags = append(flags, "movablekeys")
-	}
-	out = resp.AppendArray(out, len(flags))
-	for _, f := range flags {
-		out = resp.AppendSimple(out, f)
-	}
-	out = resp.AppendInt(out, int64(data.First))
-	return resp.AppendInt(resp.AppendInt(out, int64(data.Last)), int64(data.Step))
-}
-
-func getKeys(s *session, args [][]byte) {
-	args = args[2:]
-	c := store.Lookup(args[0])
+	write := !(o.nx && e != nil || o.xx && e == nil)
 	switch {
-	case c == nil:
-		s.refuse("ERR Invalid command specified")
-	case !c.ArityOK(len(args)):
-		s.refuse("ERR Invalid number of arguments specified for command")
+	case o.get:
+		out = get(sh, e, args, out)
+	case write:
+		out = append(out, replyOK...)
 	default:
-		keys := c.AppendKeys(nil, args)
-		if len(keys) == 0 {
-			s.refuse("ERR The command has no key arguments")
-			return
-		}
-		out := resp.AppendArray(nil, len(keys))
-		for _, key := range keys {
-			out = resp.AppendBulk(out, key)
-		}
-		s.write(out)
+		out = append(out, replyNull...)
 	}
+	if write {
+		e = sh.put(e, args[1], args[2])
+		if !o.keepTTL {
+			sh.expireAt(e, o.due)
+		}
+	}
+	return out
 }
 
-// later runs f on the client's loop, behind what runs now.
-func (s *session) later(f func()) { _ = s.conn.Ref().Tell(func(*loop.Conn) { f() }) }
+func getex(sh *shard, e *entry, args [][]byte, out []byte) []byte {
+	o, err := parseOptions(args, 2, e)
+	if err != "" {
+		return appendError(out, err)
+	}
+	out = get(sh, e, args, out)
+	if o.due != 0 || o.persist && e != nil {
+		sh.expireAt(e, o.due)
+	}
+	return out
+}
+
+func getdel(sh *shard, e *entry, args [][]byte, out []byte) []byte {
+	out = get(sh, e, args, out)
+	sh.remove(e)
+	return out
+}
+
+func appendTo(sh *shard, e *entry, args [][]byte, out []byte) []byte {
+	switch {
+	case e == nil:
+		e = sh.put(nil, args[1], args[2])
+	case len(e.value)+len(args[2]) > maxValue:
+		return appendError(out, "ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+	default:
+		e.value = append(e.value, args[2]...)
+	}
+	return appendInt(out, int64(len(e.value)))
+}
+
+// add returns INCR, INCRBY and the like, which add the third argument, or 1, times sign. A key that
+// there is not counts as 0.
+func add(sign int64) onKey {
+	return func(sh *shard, e *entry, args [][]byte, out []byte) []byte {
+		by, n, isInt := int64(1), int64(0), true
+		if len(args) > 2 {
+			by, isInt = parseInt(args[2])
+		}
+		if isInt && sign < 0 && by == math.MinInt64 {
+			return appendError(out, "ERR decrement would overflow")
+		}
+		by *= sign
+		if isInt && e != nil {
+			n, isInt = parseInt(e.value)
+		}
+		switch {
+		case !isInt:
+			return appendError(out, errNotInt)
+		case by > 0 && n > math.MaxInt64-by, by < 0 && n < math.MinInt64-by:
+			return appendError(out, "ERR increment or decrement would overflow")
+		}
+		var digits [20]byte
+		sh.put(e, args[1], strconv.AppendInt(digits[:0], n+by, 10))
+		return appendInt(out, n+by)
+	}
+}

@@ -2,222 +2,154 @@ package main
 
 import (
 	"bufio"
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
-	"path/filepath"
-	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec/resp"
-	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// start runs the program until the test ends, and returns its address, as host:port.
-func start(t testing.TB, args ...string) string {
+// startMemory starts a server of so many loops in memory and virtual time.
+func startMemory(t *testing.T, loops int) *looptest.Server {
 	t.Helper()
-	addr, stop := startStoppable(t, args...)
+	return looptest.Start(t, newServer("", loops).net)
+}
+
+// start starts a server of so many loops on a real socket, and returns its address.
+func start(t *testing.T, loops int) string {
+	t.Helper()
+	srv := newServer("tcp://127.0.0.1:0", loops).net
+	if err := srv.Start(t.Context()); err != nil { // which is done before the cleanup
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if code := stop(); code != 0 {
-			t.Errorf("the program ended with %d", code)
+		if err := srv.Wait(); err != nil {
+			t.Errorf("Wait() = %v, want nil", err)
 		}
 	})
-	return addr
+	return srv.LocalAddr().String()
 }
 
-// startStoppable is start for who stops it itself. stop returns the exit code.
-func startStoppable(t testing.TB, args ...string) (addr string, stop func() int) {
+// wire returns a request on the wire.
+func wire(args ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b.String()
+}
+
+// do sends commands as one packet, and returns all replies.
+func do(p *looptest.Peer, commands ...string) string {
+	p.Send(strings.Join(commands, ""))
+	return p.Received()
+}
+
+// want checks the replies to commands, which are words separated by spaces, each sent by itself.
+func want(t *testing.T, p *looptest.Peer, commands ...string) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	out, w := io.Pipe()
-	ended := make(chan int, 1)
-	go func() {
-		args := append([]string{"-addr", "tcp://127.0.0.1:0", "-log", "error"}, args...)
-		ended <- run(ctx, args, w, testWriter{t})
-		_ = w.Close()
-	}()
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() {
-		t.Fatalf("the program did not start: %d", <-ended)
-	}
-	_, addr, _ = strings.Cut(lines.Text(), "tcp://")
-	go func() {
-		for lines.Scan() { // it must be able to go on
-			continue
+	for i := 0; i < len(commands); i += 2 {
+		if got := do(p, wire(strings.Fields(commands[i])...)); got != commands[i+1] {
+			t.Errorf("%s: got %q, want %q", commands[i], got, commands[i+1])
 		}
-	}()
-	return addr, func() int {
-		cancel()
-		return <-ended
 	}
 }
 
-// testWriter shows what the program says on its error output.
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", p)
-	return len(p), nil
+// A client is the other end of a connection to this server or to redis-server.
+type client struct {
+	net.Conn
+	in *bufio.Reader
 }
 
-// A peer is a plain client, made of package resp.
-type peer struct {
-	t       testing.TB
-	conn    net.Conn
-	decoder framing.Decoder
-	data    []byte
-	room    []byte
-}
-
-func dial(t testing.TB, addr string) *peer {
+// dial connects to host:port, or to the path of a unix socket.
+func dial(t *testing.T, addr string) *client {
 	t.Helper()
 	network := "tcp"
 	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
-	conn, err := net.Dial(network, addr)
+	c, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return newPeer(t, conn, 4<<10)
-}
-
-// newPeer is the client at one end of conn, which reads so many bytes at once.
-func newPeer(t testing.TB, conn net.Conn, room int) *peer {
-	c := &peer{t: t, conn: conn, room: make([]byte, room)}
-	c.decoder.Init(resp.Client{}, nil)
-	return c
-}
-
-// send sends a command, whose words are separated by spaces.
-func (c *peer) send(line string) { c.sendArgs(strings.Fields(line)...) }
-
-func (c *peer) sendArgs(args ...string) { c.write(resp.AppendCommand(nil, args...)) }
-
-func (c *peer) write(p []byte) {
-	c.t.Helper()
-	if _, err := c.conn.Write(p); err != nil {
-		c.t.Fatal(err)
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+		t.Fatal(err)
 	}
+	return &client{c, bufio.NewReaderSize(c, 64<<10)}
 }
 
-// read returns the next reply.
-func (c *peer) read() resp.Value {
-	c.t.Helper()
-	v, err := c.tryRead()
+// send sends bytes, while replies are read.
+func (c *client) send(text string) {
+	go func() { _, _ = io.WriteString(c, text) }()
+}
+
+// read returns the next reply as it came.
+func (c *client) read(t *testing.T) string {
+	t.Helper()
+	reply, err := readReply(c.in)
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatalf("reading a reply: %v, after %q", err, reply)
 	}
-	return v
+	return reply
 }
 
-func (c *peer) tryRead() (resp.Value, error) {
-	frame, err := c.readRaw()
+// readReply reads one whole reply, of any depth.
+func readReply(in *bufio.Reader) (string, error) {
+	line, err := in.ReadString('\n')
 	if err != nil {
-		return resp.Value{}, err
+		return line, err
 	}
-	return resp.Parse(append([]byte(nil), frame...))
+	if !strings.HasSuffix(line, "\r\n") || len(line) < 3 {
+		return line, errors.New("this is not the first line of a reply")
+	}
+	switch line[0] {
+	case '+', '-', ':':
+		return line, nil
+	case '$', '*':
+	default:
+		return line, errors.New("this is not a type of RESP2")
+	}
+	n, err := strconv.Atoi(line[1 : len(line)-2])
+	if err != nil || n < 0 {
+		return line, err
+	}
+	if line[0] == '$' {
+		value := make([]byte, n+2)
+		_, err := io.ReadFull(in, value)
+		return line + string(value), err
+	}
+	for range n {
+		element, err := readReply(in)
+		line += element
+		if err != nil {
+			return line, err
+		}
+	}
+	return line, nil
 }
 
-// readRaw returns the next reply as it came. It is valid until the next call.
-func (c *peer) readRaw() ([]byte, error) {
+// strings returns the elements of an array of bulk strings.
+func elements(reply string) (of []string, err error) {
+	in := bufio.NewReader(strings.NewReader(reply))
+	if _, err := in.ReadString('\n'); err != nil {
+		return nil, err
+	}
 	for {
-		rest, frame, more, err := c.decoder.Next(c.data)
+		element, err := readReply(in)
+		if err == io.EOF {
+			return of, nil
+		}
 		if err != nil {
 			return nil, err
 		}
-		if c.data = rest; frame != nil {
-			return frame, nil
-		}
-		if more {
-			continue
-		}
-		_ = c.conn.SetReadDeadline(time.Now().Add(time.Minute))
-		n, err := c.conn.Read(c.room)
-		if err != nil {
-			return nil, err
-		}
-		c.data = c.room[:n]
+		_, element, _ = strings.Cut(element, "\r\n")
+		of = append(of, strings.TrimSuffix(element, "\r\n"))
 	}
-}
-
-// do sends a command and returns the reply as text.
-func (c *peer) do(line string) string {
-	c.t.Helper()
-	c.send(line)
-	return text(c.read())
-}
-
-// want sends a command and wants the reply to be this text.
-func (c *peer) want(line, want string) {
-	c.t.Helper()
-	if got := c.do(line); got != want {
-		c.t.Errorf("%s: got %s, want %s", line, got, want)
-	}
-}
-
-// text shows a reply: strings as they are, "(nil)", "(error) ...", "[a b]".
-func text(v resp.Value) string {
-	switch v.Kind {
-	case '_':
-		return "(nil)"
-	case '-', '!':
-		return "(error) " + string(v.Str)
-	case '*', '~', '%', '>':
-		var parts []string
-		for _, e := range v.Elems {
-			parts = append(parts, text(e))
-		}
-		return "[" + strings.Join(parts, " ") + "]"
-	case ':':
-		return fmt.Sprint(v.Int)
-	}
-	return string(v.Str)
-}
-
-// comparable skips the test if redis-server is not the one that this program answers as: others
-// show numbers in another way, and have other errors. INCRBYFLOAT is that of x86, whose long double
-// has 64 bits of mantissa.
-func comparable(t testing.TB, redisServer string) {
-	t.Helper()
-	version, err := exec.Command(redisServer, "--version").Output()
-	if err != nil || !strings.Contains(string(version), " v=7.0.") || runtime.GOARCH != "amd64" {
-		t.Skipf("answers are compared with those of redis-server 7.0 on amd64; here is %q on %s, %v", version, runtime.GOARCH, err)
-	}
-}
-
-// redisServer starts redis-server on a unix socket and returns that, or skips the test.
-func redisServer(t testing.TB, args ...string) string {
-	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("redis-server is not installed: apt-get install redis-server")
-	}
-	comparable(t, path)
-	socket := shortdir.Socket(t)
-	args = append([]string{"--port", "0", "--unixsocket", socket, "--save", "", "--loglevel", "warning"}, args...)
-	cmd := exec.Command(path, args...)
-	cmd.Dir = filepath.Dir(socket)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	for range 3000 { // half a minute
-		if c, err := net.Dial("unix", socket); err == nil {
-			_ = c.Close()
-			return socket
-		}
-		time.Sleep(10 * time.Millisecond) // it cannot say when it listens
-	}
-	t.Fatal("redis-server does not listen")
-	return ""
 }

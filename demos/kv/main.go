@@ -1,69 +1,74 @@
-// Command kv is a server that speaks the Redis protocol and keeps its keys in plain Go maps: a
-// whole program to copy from when you want a store, cache, queue or gateway of your own behind a
-// protocol that every language has clients for. README.md says what it can do and how it is built.
+// Command kv is a small server for Redis clients. It shows three things: keys that are sharded over
+// the loops of a server, a keyed wheel per loop that expires them, and calls that cross loops.
+// Start reading at session.go. README.md lists the commands.
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net"
+	"os"
+	"os/signal"
+	"syscall"
 
-	"github.com/loopwheel/loopwheel/internal/cli"
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-func main() { cli.Main(run) }
-
-// run is the program: it serves until ctx is done, and returns the exit code.
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := parse(args, out)
-	if err != nil {
-		return cli.Refused("kv", err, errOut)
+func main() {
+	addr := flag.String("addr", "tcp://127.0.0.1:6380", "listen on this `address`: tcp://host:port or unix://path")
+	loops := flag.Int("loops", 0, "shard the keys over this `number` of loops; 0 leaves one core to other goroutines")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, newServer(*addr, *loops).net, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "kv:", err)
+		os.Exit(1)
 	}
-	log := cli.Log(errOut, o.level)
-	tuneGC(o)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := newServer(o, log, cancel)
-	if err := s.load(); err != nil {
-		fmt.Fprintf(errOut, "kv: %v\n", err)
-		return 1
-	}
-	if err := s.net.Start(ctx); err != nil {
-		_ = s.close()
-		return cli.CannotStart("kv", err, o.addr, "tcp://127.0.0.1:6381", errOut)
-	}
-	fmt.Fprintf(out, "kv: listening on %s://%s\n", s.net.LocalAddr().Network(), s.net.LocalAddr())
-	fmt.Fprintf(out, "kv: connect with: %s\n", redisCLI(s.net.LocalAddr()))
-	return s.serve(ctx, out, errOut)
 }
 
-// serve waits until ctx is done and the server has ended.
-func (s *server) serve(ctx context.Context, out, errOut io.Writer) int {
-	err := cli.Wait(ctx, s.net.Wait, func() {
-		fmt.Fprintf(out, "kv: draining %d connections; Ctrl-C again ends at once\n", s.net.Stats().Conns)
-	})
-	if err := errors.Join(err, s.close()); err != nil {
-		fmt.Fprintf(errOut, "kv: %v\n", err)
-		return 1
+// run serves until ctx is done and all connections have been drained.
+func run(ctx context.Context, srv *loop.Server, out io.Writer) error {
+	srv.Logger = zerolog.New(os.Stderr).With().Timestamp().Logger()
+	if err := srv.Start(ctx); err != nil {
+		return err
 	}
+	fmt.Fprintf(out, "kv: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
+	if tcp, ok := srv.LocalAddr().(*net.TCPAddr); ok {
+		fmt.Fprintf(out, "kv: connect with: redis-cli -h %s -p %d\n", tcp.IP, tcp.Port)
+	}
+	err := srv.Wait()
 	fmt.Fprintln(out, "kv: drained, bye")
-	return 0
+	return err
 }
 
-// redisCLI returns the command that connects to addr.
-func redisCLI(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	switch {
-	case !ok:
-		return "redis-cli -s " + addr.String()
-	case tcp.IP.IsUnspecified():
-		return fmt.Sprintf("redis-cli -p %d", tcp.Port)
+// A server is what the sessions share.
+type server struct {
+	net  *loop.Server
+	seed maphash.Seed // secret: no client can choose keys that all hash to one loop
+}
+
+// newServer returns a server that listens on addr. loops is the number of loops, 0 for the default.
+func newServer(addr string, loops int) *server {
+	s := &server{seed: maphash.MakeSeed()}
+	s.net = &loop.Server{
+		Addr:     addr,
+		Codec:    &requests{},
+		NumLoops: loops,
+		MaxFrame: maxRequest + maxLine,
+		Farewell: appendError(nil, "ERR max number of clients reached"),
+		Accept:   s.accept,
 	}
-	return fmt.Sprintf("redis-cli -h %s -p %d", tcp.IP, tcp.Port)
+	return s
 }
 
-// compile-time check: what a session is to the loop.
-var _ loop.Handler = (*session)(nil)
+func (s *server) accept(c *loop.Conn) loop.Handler {
+	replies := handler.NewReplies(c, maxWaiting)
+	c.OnEOF(func() { replies.CloseAfter(io.EOF) }) // what a client sent before its end is answered
+	return &session{s, c, c.Codec().(*requests), replies, s.net.Loops(), shardOf(c.Loop())}
+}

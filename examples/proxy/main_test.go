@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,50 +17,40 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// output is what the program prints.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// start runs the program until the test ends, and returns where it listens.
+// start runs the program until the test ends, and returns where it listens. stop ends it, and
+// returns what it has printed since.
 func start(t *testing.T, flags ...string) (addr string, stop func() (out string, err error)) {
 	t.Helper()
 	o, err := parse(append([]string{"-addr", "tcp://127.0.0.1:0"}, flags...), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out output
+	printed, out := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, o, zerolog.Nop(), &out) }()
+	ended, rest := make(chan error, 1), make(chan string, 1)
+	go func() {
+		ended <- run(ctx, o, zerolog.Nop(), out)
+		out.Close()
+	}()
 	stop = sync.OnceValues(func() (string, error) {
 		cancel()
-		err := <-ended
-		return out.String(), err
+		return <-rest, <-ended
 	})
 	t.Cleanup(func() { stop() })
-	listening := regexp.MustCompile(`listening on tcp://(\S+)`)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if m := listening.FindStringSubmatch(out.String()); m != nil {
-			return m[1], stop
+	in := bufio.NewReader(printed)
+	for addr == "" {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			rest <- line
+			t.Fatalf("it ends before it listens: %v", err)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("does not start: %s", out.String())
-		}
+		_, addr, _ = strings.Cut(strings.TrimSpace(line), "listening on tcp://")
 	}
+	go func() {
+		text, _ := io.ReadAll(in)
+		rest <- string(text)
+	}()
+	return addr, stop
 }
 
 // serveTCP has each connection served on a goroutine of its own, until the test ends.
@@ -227,9 +216,11 @@ func TestFlags(t *testing.T) {
 		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"},
 		{"-to", "a:1", "-accept-proxy", "everybody"}, {"-to", "a:1", "-accept-proxy", "10.0.0.0/33"},
 	} {
-		if o, err := parse(args, io.Discard); err == nil {
-			t.Errorf("%q: %+v", args, o)
-		}
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			if o, err := parse(args, io.Discard); err == nil {
+				t.Errorf("got %+v, want an error", o)
+			}
+		})
 	}
 	var out strings.Builder
 	if _, err := parse([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-to") {

@@ -15,7 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // openOn opens a Hub on m, and ends it with the test.
@@ -30,16 +30,6 @@ func openOn(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *Hub {
 	}
 	t.Cleanup(func() { Die(h) })
 	return h
-}
-
-// soon waits until ok.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // A name that could not be released is given back once Redis answers, unless it is claimed again.
@@ -65,8 +55,8 @@ func TestReleaseIsMadeUpFor(t *testing.T) {
 	if err := h.Claim(ctx, "b", "me"); err != nil {
 		t.Error(err)
 	}
-	soon(t, "all is given back", func() bool { return !Unsettled(h) })
-	soon(t, "a is free", func() bool { return m.HGet(h.keys.claims(), "a") == "" })
+	testkit.Eventually(t, "all is given back", func() bool { return !Unsettled(h) })
+	testkit.Eventually(t, "a is free", func() bool { return m.HGet(h.keys.claims(), "a") == "" })
 	for _, name := range []string{"b", "c"} {
 		if owner, _, err := h.Owner(ctx, name); owner != "me" {
 			t.Errorf("%s is %q's: %v", name, owner, err)
@@ -91,7 +81,7 @@ func TestClaimsInDoubt(t *testing.T) {
 		}
 	}
 	m.SetError("")
-	soon(t, "all is given back", func() bool { return !Unsettled(h) })
+	testkit.Eventually(t, "all is given back", func() bool { return !Unsettled(h) })
 	if names, err := m.HKeys(h.keys.claims()); err != nil || strings.Join(names, " ") != "mine" {
 		t.Errorf("%q are claimed, %v", names, err)
 	}
@@ -123,7 +113,7 @@ func TestLateQuestionsAreVoid(t *testing.T) {
 	}
 	has := func(want bool) { // it may be given back again first
 		t.Helper()
-		soon(t, fmt.Sprintf("it is claimed: %v", want), func() bool { return (m.HGet(h.keys.claims(), "name") != "") == want })
+		testkit.Eventually(t, fmt.Sprintf("it is claimed: %v", want), func() bool { return (m.HGet(h.keys.claims(), "name") != "") == want })
 	}
 	ask(h.Claim, nil) // which has Redis know the script
 	ask(h.Release, nil)
@@ -189,7 +179,7 @@ func (n *lateNet) pick(command []byte) (wait func(), err error) {
 	}
 	d := time.Duration(1 + n.rng.IntN(int(250*time.Millisecond)))
 	n.late.Add(1)
-	return func() { time.Sleep(d) }, nil
+	return func() { time.Sleep(d) }, nil // a network that is slow
 }
 
 func (n *lateNet) tame() {
@@ -242,7 +232,7 @@ func TestNamesOnALateNetwork(t *testing.T) {
 	has := make([]bool, names) // as the one who claims has been told
 	var wg sync.WaitGroup
 	for i := range names {
-		rng := rand.New(rand.NewPCG(seed.Pick(t, 2), uint64(i)))
+		rng := rand.New(rand.NewPCG(testkit.Seed(t, 2), uint64(i)))
 		name := fmt.Sprint("name", i)
 		wg.Go(func() {
 			for range steps {
@@ -268,7 +258,7 @@ func TestNamesOnALateNetwork(t *testing.T) {
 
 // openLate opens a Hub on m whose network loses commands for a while, from now on.
 func openLate(t *testing.T, m *miniredis.Miniredis) (*Hub, *lateNet) {
-	late := &lateNet{rng: rand.New(rand.NewPCG(seed.Pick(t, 1), 1))}
+	late := &lateNet{rng: rand.New(rand.NewPCG(testkit.Seed(t, 1), 1))}
 	h := openOn(t, m, redis.Options{Dialer: late.dial, ReadTimeout: 50 * time.Millisecond})
 	late.mu.Lock()
 	defer late.mu.Unlock()
@@ -276,40 +266,10 @@ func openLate(t *testing.T, m *miniredis.Miniredis) (*Hub, *lateNet) {
 	return h, late
 }
 
-// So they do if many ask for the same at the same time.
-func TestNamesOfManyOnALateNetwork(t *testing.T) {
-	m := miniredis.RunT(t)
-	h, late := openLate(t, m)
-	const names, askers, steps = 20, 3, 6
-	var wg sync.WaitGroup
-	for i := range names * askers {
-		rng := rand.New(rand.NewPCG(seed.Pick(t, 3), uint64(i)))
-		name := fmt.Sprint("name", i%names)
-		wg.Go(func() {
-			for range steps {
-				if rng.IntN(2) == 0 {
-					_ = h.Claim(t.Context(), name, "me")
-				} else {
-					_ = h.Release(t.Context(), name, "me")
-				}
-			}
-		})
-	}
-	wg.Wait()
-	late.tame()
-	agreed(t, h, m, names)
-	for i := range names {
-		name := fmt.Sprint("name", i)
-		if there := m.HGet(h.keys.claims(), name) != ""; (Claimed(h, name) != "") != there {
-			t.Errorf("%s is claimed by the process: %v, by Redis: %v", name, !there, there)
-		}
-	}
-}
-
 // agreed waits until h and m agree on names.
 func agreed(t *testing.T, h *Hub, m *miniredis.Miniredis, names int) {
 	t.Helper()
-	soon(t, "Redis and the process agree", func() bool {
+	testkit.Eventually(t, "Redis and the process agree", func() bool {
 		if Unsettled(h) {
 			return false
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A cutter breaks connections to Redis before a command is sent, or when its answer comes.
@@ -100,7 +102,7 @@ type lostAnswer struct {
 
 func (l lostAnswer) test(t *testing.T, client redis.UniversalClient) {
 	k, room := &cutter{}, t.Name()
-	one, two := startNode(t, cutting(t, k, client), settled()), startNode(t, client, settled())
+	one, two := startNode(t, redistest.Like(t, client, k.dial), settled()), startNode(t, client, settled())
 	sp, w := newSpeaker(t, one, room, "s"), two.watch(room)
 	sp.say(1, 10)
 	w.heard(t, "s:1")
@@ -110,7 +112,7 @@ func (l lostAnswer) test(t *testing.T, client redis.UniversalClient) {
 	if l.mode == cutAnswers {
 		w.heard(t, "s:2")
 	}
-	eventually(t, "the connection is cut", func() bool { return redisgroup.Unclear(one.hub) == 1 })
+	testkit.Eventually(t, "the connection is cut", func() bool { return redisgroup.Unclear(one.hub) == 1 })
 	l.happen(t, client, redisgroup.StreamOf(one.hub, room))
 	k.set(cutNothing)
 	sp.settled(t)
@@ -130,27 +132,11 @@ func (l lostAnswer) happen(t *testing.T, client redis.UniversalClient, stream st
 	case "deleted":
 		err = client.Del(t.Context(), stream).Err()
 	case "flushed":
-		flushAll(t, client)
+		redistest.FlushAll(t, client)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// cutting returns a client like another, whose connections are cut.
-func cutting(t *testing.T, k *cutter, client redis.UniversalClient) redis.UniversalClient {
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		opt := *c.Options()
-		opt.Dialer = k.dial
-		client = redis.NewClusterClient(&opt)
-	case *redis.Client:
-		opt := *c.Options()
-		opt.Dialer = k.dial
-		client = redis.NewClient(&opt)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
 }
 
 // A message that was never sent, as the answer to what precedes the first one was lost, is tried
@@ -158,11 +144,11 @@ func cutting(t *testing.T, k *cutter, client redis.UniversalClient) redis.Univer
 func TestAnswerLostBeforeTheFirstMessage(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		k := &cutter{}
-		n := startNode(t, cutting(t, k, connect()), settled())
+		n := startNode(t, redistest.Like(t, connect(), k.dial), settled())
 		sp := newSpeaker(t, n, "room", "s")
 		k.set(cutAnswers)
 		sp.say(1, 10)
-		eventually(t, "it failed", func() bool { return k.cuts.Load() > 0 })
+		testkit.Eventually(t, "it failed", func() bool { return k.cuts.Load() > 0 })
 		k.set(cutNothing)
 		if taken := sp.settled(t); taken != 1 {
 			t.Errorf("it is not taken: %v", sp.unclear["s:1"])

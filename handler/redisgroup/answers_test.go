@@ -2,26 +2,8 @@ package redisgroup
 
 import (
 	"errors"
-	"math"
-	"strconv"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
-
-// Answers of a strange shape are errors.
-func TestStrangePasts(t *testing.T) {
-	huge := strconv.Itoa(math.MaxInt)
-	for _, answer := range [][]any{
-		{}, {"1-1", "0"}, {"x", "0", "0"}, {"1-1", "0", "x"}, {"1-1", "0", "-2"}, {"1-1", "0", huge},
-		{"1-1", "0", huge, "a"}, {"1-1", "0", "2", "a"}, {"1-1", "0", "0", "1-1"}, {"1-1", "0", "0", "x", "a b:1 m"},
-		{"1-1", "0", int64(0)}, {nil, nil, nil},
-	} {
-		if p, err := parsePast("room", redis.NewCmdResult(answer, nil)); err == nil {
-			t.Errorf("%v: %+v", answer, p)
-		}
-	}
-}
 
 // Redis 6 tells errors of commands in scripts in other words than Redis 7.
 func TestErrorsOfScripts(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // liveHeap returns how much memory is in use.
@@ -38,18 +40,18 @@ func restless(n *node, times int) {
 // While Redis is stopped no more than MaxQueue waits for it, whatever is said, by whomever, and
 // however often clients come and go; who says something is told. LOOPWHEEL_SOAK is for how long.
 func TestMemoryWhileRedisIsStopped(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.Start(t)
 	cfg := settled()
 	cfg.MaxQueue, cfg.Linger = 1<<20, time.Millisecond
 	cfg.OnError = func(error) {}
-	n := startNode(t, r.client(), cfg)
+	n := startNode(t, r.Client(), cfg)
 	g, _ := n.hub.Group("plain")
 	o, _ := n.hub.Ordered("ordered")
 	restless(n, 10)
-	eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
+	testkit.Eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
 	before := liveHeap()
-	r.signal(syscall.SIGSTOP)
-	defer r.signal(syscall.SIGCONT)
+	r.Signal(syscall.SIGSTOP)
+	defer r.Signal(syscall.SIGCONT)
 	stopped, refused, most := time.Now(), uint64(0), 0
 	for time.Since(stopped) < soakTime(t, 12*time.Second) {
 		restless(n, 500)
@@ -62,7 +64,7 @@ func TestMemoryWhileRedisIsStopped(t *testing.T) {
 				}
 			}
 		}
-		eventually(t, "rooms are forgotten", func() bool { return n.hub.Stats().Rooms == 0 })
+		testkit.Eventually(t, "rooms are forgotten", func() bool { return n.hub.Stats().Rooms == 0 })
 		most = max(most, liveHeap()-before)
 	}
 	t.Logf("%d KiB more than before at most, %d subscriptions; %+v", most>>10, redisgroup.Subscriptions(n.hub), n.hub.Stats())
@@ -75,11 +77,11 @@ func TestMemoryWhileRedisIsStopped(t *testing.T) {
 	if got := redisgroup.Subscriptions(n.hub); got > 100 {
 		t.Errorf("%d subscriptions of rooms that are gone", got)
 	}
-	r.signal(syscall.SIGCONT)
+	r.Signal(syscall.SIGCONT)
 	c := n.dial()
 	c.say("history ordered 0")
 	c.until("arrived")
-	eventually(t, "Redis takes something", func() bool { return o.Broadcast([]byte("again")) == nil })
+	testkit.Eventually(t, "Redis takes something", func() bool { return o.Broadcast([]byte("again")) == nil })
 	c.until("again")
-	eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
+	testkit.Eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // soakTime is for how long tests that go on run: LOOPWHEEL_SOAK, or less.
@@ -43,7 +44,7 @@ func TestChurn(t *testing.T) {
 		for i := range cs {
 			cs[i] = &client2{c: n.dial(), in: make(map[string]bool)}
 		}
-		rng := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+		rng := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 		most := 0
 		for end := time.Now().Add(soakTime(t, time.Second)); time.Now().Before(end); {
 			for range 100 {
@@ -63,12 +64,12 @@ func TestChurn(t *testing.T) {
 		if most > before+3*clients {
 			t.Errorf("%d goroutines, %d before", most, before)
 		}
-		eventually(t, "Redis has the right subscriptions", func() bool { return subscribed(t, client) == len(want) })
+		testkit.Eventually(t, "Redis has the right subscriptions", func() bool { return subscribed(t, client) == len(want) })
 		t.Logf("%d rooms with members at the end, %d goroutines at most", len(want), most)
 		for _, c := range cs {
 			c.c.Close()
 		}
-		eventually(t, "Redis has no subscription", func() bool { return subscribed(t, client) == 0 && n.hub.Stats().Rooms == 0 })
+		testkit.Eventually(t, "Redis has no subscription", func() bool { return subscribed(t, client) == 0 && n.hub.Stats().Rooms == 0 })
 	})
 }
 
@@ -124,8 +125,8 @@ func subscribed(t *testing.T, client redis.UniversalClient) (n int) {
 // Ten thousand ordered rooms are caught up with soon after a lost connection, those with news and
 // those without.
 func TestCatchUpOfMany(t *testing.T) {
-	s := newRedis(t)
-	one, two := startNode(t, s.client(), settled()), startNode(t, s.client(), settled())
+	s := redistest.Start(t)
+	one, two := startNode(t, s.Client(), settled()), startNode(t, s.Client(), settled())
 	const rooms = 10_000
 	c := one.dial()
 	for i := range rooms {
@@ -134,20 +135,20 @@ func TestCatchUpOfMany(t *testing.T) {
 	for range rooms {
 		c.wants("joined true")
 	}
-	eventually(t, "all rooms are live", func() bool { return redisgroup.Live(one.hub) == rooms })
+	testkit.Eventually(t, "all rooms are live", func() bool { return redisgroup.Live(one.hub) == rooms })
 	sp := newSpeaker(t, two, "r0", "s")
 	for round := range 2 {
 		before := one.hub.Stats().Connects
-		for _, line := range strings.Split(s.cli("client", "list", "type", "pubsub"), "\n") {
+		for _, line := range strings.Split(s.CLI("client", "list", "type", "pubsub"), "\n") {
 			if strings.Contains(line, fmt.Sprintf(" sub=%d ", rooms)) {
 				id := strings.TrimPrefix(strings.Fields(line)[0], "id=")
-				s.cli("client", "kill", "id", id)
+				s.CLI("client", "kill", "id", id)
 			}
 		}
-		eventually(t, "it has connected again", func() bool { return one.hub.Stats().Connects > before })
+		testkit.Eventually(t, "it has connected again", func() bool { return one.hub.Stats().Connects > before })
 		began := time.Now()
 		sp.say(1, 10)
-		eventually(t, "all rooms are live again", func() bool { return redisgroup.Live(one.hub) == rooms })
+		testkit.Eventually(t, "all rooms are live again", func() bool { return redisgroup.Live(one.hub) == rooms })
 		t.Logf("round %d: %d rooms caught up after %v", round, rooms, time.Since(began))
 		c.until(fmt.Sprintf("s:%d", round+1))
 	}

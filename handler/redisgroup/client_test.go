@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A tracer is a hook that notes commands by name.
@@ -52,66 +54,13 @@ func (h *tracer) note(cmds ...redis.Cmder) {
 	}
 }
 
-// The user's client is used as it is: its hooks see what is said to Redis, its Dialer makes all
-// connections, and RESP2 will do.
-func TestClientIsUsedAsItIs(t *testing.T) {
-	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
-		for _, protocol := range []int{2, 3} {
-			h := &tracer{seen: make(map[string]int)}
-			var dialed atomic.Int64
-			dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dialed.Add(1)
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			var user redis.UniversalClient
-			switch c := connect().(type) {
-			case *redis.ClusterClient:
-				opt := *c.Options()
-				opt.Dialer, opt.Protocol = dial, protocol
-				cluster := redis.NewClusterClient(&opt)
-				cluster.OnNewNode(func(c *redis.Client) { c.AddHook(h) })
-				user = cluster
-			case *redis.Client:
-				opt := *c.Options()
-				opt.Dialer, opt.Protocol = dial, protocol
-				user = redis.NewClient(&opt)
-				user.AddHook(h)
-			}
-			t.Cleanup(func() { user.Close() })
-			one, two := startNode(t, user, settled()), startNode(t, connect(), settled())
-			a, b := one.dial(), two.dial()
-			for _, c := range []*client{a, b} {
-				c.say("join red")
-				c.wants("joined true")
-			}
-			meet(t, "red", a, b)
-			a.say("history blue 0")
-			a.until("arrived")
-			b.say("osay blue hello")
-			a.until("hello")
-			a.say("osay blue again")
-			a.until("again")
-			if err := one.hub.Claim(t.Context(), "name", "me"); err != nil {
-				t.Error(err)
-			}
-			_ = one.hub.Release(t.Context(), "name", "me")
-			h.mu.Lock()
-			published := h.seen["publish"] + h.seen["spublish"]
-			if published == 0 || h.seen["evalsha"] == 0 || h.dials.Load() == 0 || h.dials.Load() > dialed.Load() {
-				t.Errorf("RESP%d: the hook saw %v and %d of %d dials", protocol, h.seen, h.dials.Load(), dialed.Load())
-			}
-			h.mu.Unlock()
-		}
-	})
-}
-
 // A user who may not subscribe is told so, and so is who joins; all is well once it is allowed.
 func TestSubscribeDenied(t *testing.T) {
-	r := newRedis(t)
-	r.cli("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")
-	user := redis.NewClient(&redis.Options{Addr: r.addr(), Username: "some", Password: "some"})
+	r := redistest.Start(t)
+	r.CLI("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")
+	user := redis.NewClient(&redis.Options{Addr: r.Addr, Username: "some", Password: "some"})
 	t.Cleanup(func() { user.Close() })
-	one, two := startNode(t, user, settled()), startNode(t, r.client(), settled())
+	one, two := startNode(t, user, settled()), startNode(t, r.Client(), settled())
 	a, b := one.dial(), two.dial()
 	a.say("history blue 0")
 	if line := a.hear(); !strings.Contains(line, "NOPERM") {
@@ -119,7 +68,7 @@ func TestSubscribeDenied(t *testing.T) {
 	}
 	a.say("join red")
 	a.wants("joined true")
-	eventually(t, "it is told", func() bool {
+	testkit.Eventually(t, "it is told", func() bool {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		for _, err := range one.errs {
@@ -130,11 +79,11 @@ func TestSubscribeDenied(t *testing.T) {
 		}
 		return false
 	})
-	r.cli("acl", "setuser", "some", "allchannels")
+	r.CLI("acl", "setuser", "some", "allchannels")
 	b.say("join red")
 	b.wants("joined true")
 	meet(t, "red", a, b)
-	eventually(t, "it joins", func() bool {
+	testkit.Eventually(t, "it joins", func() bool {
 		a.say("history blue 0")
 		return !strings.Contains(a.until("arrived")[0], "NOPERM")
 	})

@@ -31,41 +31,41 @@ type Config struct {
 
 	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred
 	// more. 0 means 1,000.
-	History int `default:"1000"`
+	History int
 
 	// HistoryTime is how long an ordered room without members and messages is kept in Redis: a
 	// second at least. 0 means a day.
-	HistoryTime time.Duration `default:"24h" least:"1s"`
+	HistoryTime time.Duration
 
 	// Linger is how long a process stays subscribed to a room after its last member there has left.
 	// 0 means 2 s.
-	Linger time.Duration `default:"2s"`
+	Linger time.Duration
 
 	// Lease is how long presence outlives a process that dies. It is renewed three times as often,
 	// for all that the process has at once. 0 means 10 s; at least 100 ms.
-	Lease time.Duration `default:"10s" least:"100ms"`
+	Lease time.Duration
 
 	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
 	// away, and for how long JoinFrom waits. 0 means 30 s.
-	PublishTimeout time.Duration `default:"30s" least:"1ms"`
+	PublishTimeout time.Duration
 
 	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then
 	// Broadcast returns ErrQueueFull, and Stats.Refused counts it. In a cluster the messages of a
 	// hash tag may have their share of it beyond that. While so much waits, users who come and go
 	// again are not told at all. 0 means 16 MiB.
-	MaxQueue int `default:"16777216"`
+	MaxQueue int
 
 	// MaxMessage is how long a message may be, in bytes. 0 means 64 KiB.
-	MaxMessage int `default:"65536"`
+	MaxMessage int
 
 	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
 	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means 512 KiB.
-	MaxReplay int `default:"524288"`
+	MaxReplay int
 
 	// Keep is how many messages of a plain room wait for a slow member, as handler.Group.Keep. The
 	// oldest give way to later ones. 0: Server.MaxOutbound closes who is slow. So it does in ordered
 	// rooms, whose members catch up when they come back.
-	Keep int `zero:"no such limit"`
+	Keep int
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
 	// called once per entry and process, again if the entry is read again, and for each who joins
@@ -103,7 +103,18 @@ func (c Config) withDefaults() (Config, error) {
 			return e.Data
 		}
 	}
-	err := defaults.Fill("redisgroup: Config", &c)
+	const name = "redisgroup: Config."
+	err := cmp.Or(
+		defaults.Set(name+"History", &c.History, 1000, 0),
+		defaults.Set(name+"HistoryTime", &c.HistoryTime, 24*time.Hour, time.Second),
+		defaults.Set(name+"Linger", &c.Linger, 2*time.Second, 0),
+		defaults.Set(name+"Lease", &c.Lease, 10*time.Second, 100*time.Millisecond),
+		defaults.Set(name+"PublishTimeout", &c.PublishTimeout, 30*time.Second, time.Millisecond),
+		defaults.Set(name+"MaxQueue", &c.MaxQueue, 16<<20, 0),
+		defaults.Set(name+"MaxMessage", &c.MaxMessage, 64<<10, 0),
+		defaults.Set(name+"MaxReplay", &c.MaxReplay, 512<<10, 0),
+		defaults.Set(name+"Keep", &c.Keep, 0, 0),
+	)
 	return c, err
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A gate lets connections to Redis through, or cuts them.
@@ -44,22 +46,6 @@ func (g *gate) set(shut bool) {
 	}
 }
 
-// through returns a client like another, whose connections go through the gate.
-func (g *gate) through(t *testing.T, client redis.UniversalClient) redis.UniversalClient {
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		opt := *c.Options()
-		opt.Dialer = g.dial
-		client = redis.NewClusterClient(&opt)
-	case *redis.Client:
-		opt := *c.Options()
-		opt.Dialer = g.dial
-		client = redis.NewClient(&opt)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
 // What was said and forgotten while a process could not hear is told as a gap, also in a room in
 // which nothing had ever been said; whether something is said afterwards or not.
 func TestHoleInAnEmptyRoom(t *testing.T) {
@@ -67,19 +53,19 @@ func TestHoleInAnEmptyRoom(t *testing.T) {
 		for _, after := range []string{"nothing", "something"} {
 			t.Run(after, func(t *testing.T) {
 				g, client := &gate{}, connect()
-				one, two := startNode(t, g.through(t, client), settled()), startNode(t, client, settled())
+				one, two := startNode(t, redistest.Like(t, client, g.dial), settled()), startNode(t, client, settled())
 				room := "empty-" + after
 				a := one.dial()
 				a.say("history %s 0", room)
 				a.until("gap=false")
-				eventually(t, "it listens", func() bool { return redisgroup.Live(one.hub) == 1 })
+				testkit.Eventually(t, "it listens", func() bool { return redisgroup.Live(one.hub) == 1 })
 				g.set(true)
 				sp := newSpeaker(t, two, room, "s")
 				sp.say(5, 10)
 				if n := sp.settled(t); n != 5 {
 					t.Fatalf("%d of 5 were taken", n)
 				}
-				flushAll(t, client)
+				redistest.FlushAll(t, client)
 				if after == "something" {
 					sp.say(1, 10)
 					sp.settled(t)
@@ -97,7 +83,7 @@ func TestHoleInAnEmptyRoom(t *testing.T) {
 func TestJoinDuringGap(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		g, client := &gate{}, connect()
-		one := startNode(t, g.through(t, client), settled())
+		one := startNode(t, redistest.Like(t, client, g.dial), settled())
 		stream := redisgroup.StreamOf(one.hub, "room")
 		a, b := one.dial(), one.dial()
 		a.say("history room 0")
@@ -109,7 +95,7 @@ func TestJoinDuringGap(t *testing.T) {
 		a.until("lost")
 		g.set(true)
 		b.say("history room 0")
-		eventually(t, "it is joining", func() bool { return redisgroup.Joining(one.hub) == 1 })
+		testkit.Eventually(t, "it is joining", func() bool { return redisgroup.Joining(one.hub) == 1 })
 		client.Del(t.Context(), stream)
 		for _, e := range old {
 			client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: e.ID, Values: e.Values})

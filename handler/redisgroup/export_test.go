@@ -2,7 +2,6 @@ package redisgroup
 
 import (
 	"context"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -55,20 +54,6 @@ func Unclear(h *Hub) (n int) {
 		l.mu.Unlock()
 	}
 	return n
-}
-
-// Together has what f publishes go out in one batch, of a Hub on one server.
-func Together(h *Hub, f func()) {
-	l := h.publishing[0]
-	for held := false; !held; time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		if !l.running { // as if it ran
-			l.running, held = true, true
-		}
-		l.mu.Unlock()
-	}
-	f()
-	h.sending.Go(l.run)
 }
 
 // Held reports whether h has a lease.
@@ -138,6 +123,3 @@ func Subscriptions(h *Hub) (n int) {
 	}
 	return n
 }
-
-// Timers returns how much h has to do later.
-func Timers(h *Hub) int { return h.timers.Len() }

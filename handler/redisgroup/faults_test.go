@@ -15,25 +15,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
-// impatient is settled, and gives up on a Redis that does not answer soon.
-func impatient(s *redisServer) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: s.addr(), ReadTimeout: 300 * time.Millisecond, DialTimeout: 300 * time.Millisecond})
-	s.t.Cleanup(func() { c.Close() })
-	return c
+// impatient returns a client that gives up soon on a Redis that does not answer.
+func impatient(s *redistest.Server) *redis.Client {
+	return s.ClientWith(redis.Options{ReadTimeout: 300 * time.Millisecond, DialTimeout: 300 * time.Millisecond})
 }
 
 // A scene is two processes, each with a witness, and one that speaks.
 type scene struct {
-	redis    *redisServer
+	redis    *redistest.Server
 	one, two *node
 	speaker  *speaker
 	ws       []*witness
 }
 
 func newScene(t *testing.T, args ...string) *scene {
-	s := &scene{redis: newRedis(t, args...)}
+	s := &scene{redis: redistest.Start(t, args...)}
 	s.begin(t, impatient(s.redis), impatient(s.redis))
 	return s
 }
@@ -72,27 +71,16 @@ func (s *scene) end(t *testing.T, gaps bool) {
 	t.Logf("%d said, %d taken", s.speaker.said, len(s.speaker.taken))
 }
 
-func TestConnectionsKilled(t *testing.T) {
-	s := newScene(t)
-	s.speaker.during(func() {
-		for i := range 15 {
-			time.Sleep(100 * time.Millisecond)
-			s.redis.cli("client", "kill", "type", []string{"pubsub", "normal"}[i%2])
-		}
-	})
-	s.end(t, false)
-}
-
 // A Redis that is stopped takes what waits in sockets when it goes on, also what was given up long
 // before.
 func TestRedisStopped(t *testing.T) {
 	s := newScene(t)
 	for range 3 {
 		s.speaker.during(func() {
-			s.redis.signal(syscall.SIGSTOP)
-			time.Sleep(1200 * time.Millisecond)
-			s.redis.signal(syscall.SIGCONT)
-			time.Sleep(300 * time.Millisecond)
+			s.redis.Signal(syscall.SIGSTOP)
+			time.Sleep(1200 * time.Millisecond) // clients give up, and try again
+			s.redis.Signal(syscall.SIGCONT)
+			s.speaker.goesOn(t, 50)
 		})
 	}
 	s.end(t, false)
@@ -102,10 +90,10 @@ func TestRedisKilled(t *testing.T) {
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
 	for range 2 {
 		s.speaker.during(func() {
-			s.redis.kill()
-			time.Sleep(500 * time.Millisecond)
-			s.redis.start()
-			time.Sleep(300 * time.Millisecond)
+			s.redis.Kill()
+			s.speaker.goesOn(t, 100)
+			s.redis.Start()
+			s.speaker.goesOn(t, 50)
 		})
 	}
 	s.end(t, false)
@@ -115,18 +103,18 @@ func TestRedisKilled(t *testing.T) {
 // told.
 func TestRollback(t *testing.T) {
 	s := newScene(t)
-	s.redis.cli("save")
-	old, err := os.ReadFile(filepath.Join(s.redis.dir, "dump.rdb"))
+	s.redis.CLI("save")
+	old, err := os.ReadFile(filepath.Join(s.redis.Dir, "dump.rdb"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.speaker.say(50, 20)
 	s.heard(t)
-	s.redis.kill()
-	if err := os.WriteFile(filepath.Join(s.redis.dir, "dump.rdb"), old, 0o600); err != nil {
+	s.redis.Kill()
+	if err := os.WriteFile(filepath.Join(s.redis.Dir, "dump.rdb"), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.redis.start()
+	s.redis.Start()
 	s.end(t, true)
 }
 
@@ -136,8 +124,8 @@ func TestFlushAll(t *testing.T) {
 	c.say("bind ann")
 	c.say("ojoin room")
 	who(t, s.one, "room", "ann")
-	s.redis.cli("flushall")
-	s.redis.cli("script", "flush")
+	s.redis.CLI("flushall")
+	s.redis.CLI("script", "flush")
 	s.end(t, true)
 	who(t, s.one, "room", "ann") // told anew
 }
@@ -171,13 +159,12 @@ func TestTrimmed(t *testing.T) {
 // A subscriber whose output buffer Redis cuts again and again still gets everything, or is told.
 func TestOutputBufferCut(t *testing.T) {
 	s := newScene(t)
-	s.redis.cli("config", "set", "client-output-buffer-limit", "pubsub 20kb 0 0")
+	s.redis.CLI("config", "set", "client-output-buffer-limit", "pubsub 20kb 0 0")
 	for range 20 {
 		s.speaker.say(100, 2000)
-		time.Sleep(20 * time.Millisecond)
+		s.speaker.settled(t)
 	}
-	s.speaker.settled(t)
-	s.redis.cli("config", "set", "client-output-buffer-limit", "pubsub 32mb 8mb 60")
+	s.redis.CLI("config", "set", "client-output-buffer-limit", "pubsub 32mb 8mb 60")
 	s.heard(t)
 	for _, w := range s.ws {
 		t.Logf("%d gaps", w.verdict(t, s.speaker))
@@ -190,9 +177,9 @@ func TestOutputBufferCut(t *testing.T) {
 
 // A Redis that is full, or read-only, refuses: the speaker is told, and nothing breaks.
 func TestRefused(t *testing.T) {
-	s := &scene{redis: newRedis(t)}
-	s.begin(t, s.redis.client(), s.redis.client()) // which wait for its answer, however slow the machine
-	s.redis.cli("config", "set", "maxmemory", "1")
+	s := &scene{redis: redistest.Start(t)}
+	s.begin(t, s.redis.Client(), s.redis.Client()) // which wait for its answer, however slow the machine
+	s.redis.CLI("config", "set", "maxmemory", "1")
 	s.speaker.say(10, 20)
 	s.speaker.settled(t)
 	if n := len(s.speaker.unclear); n != 10 {
@@ -203,9 +190,9 @@ func TestRefused(t *testing.T) {
 			t.Errorf("refused with %v", err)
 		}
 	}
-	s.redis.cli("config", "set", "maxmemory", "0")
-	s.redis.cli("config", "set", "min-replicas-to-write", "1")
-	s.speaker.during(func() { time.Sleep(300 * time.Millisecond) })
-	s.redis.cli("config", "set", "min-replicas-to-write", "0")
+	s.redis.CLI("config", "set", "maxmemory", "0")
+	s.redis.CLI("config", "set", "min-replicas-to-write", "1")
+	s.speaker.during(func() { s.speaker.goesOn(t, 100) })
+	s.redis.CLI("config", "set", "min-replicas-to-write", "0")
 	s.end(t, false)
 }

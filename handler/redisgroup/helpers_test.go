@@ -16,11 +16,9 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
-
-// patience is how long something may take that is waited for.
-const patience = time.Minute
 
 // A node is a process with a Hub, as far as Redis can tell: a server for lines, in which each line
 // is a command.
@@ -51,7 +49,7 @@ func startNode(t testing.TB, client redis.UniversalClient, cfg redisgroup.Config
 		}
 	}
 	var err error
-	for deadline := time.Now().Add(patience); ; { // some clients do not wait for long
+	for deadline := time.Now().Add(testkit.Patience); ; { // some clients do not wait for long
 		if n.hub, err = redisgroup.Open(t.Context(), client, cfg); err == nil {
 			break
 		}
@@ -173,7 +171,7 @@ func (c *client) say(format string, args ...any) {
 // hear returns the next line.
 func (c *client) hear() string {
 	c.t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	line, err := c.in.ReadString('\n')
 	if err != nil {
 		c.t.Fatalf("hearing: %v, after %q", err, line)
@@ -207,31 +205,5 @@ func (c *client) silent() {
 	line, err := c.in.ReadString('\n')
 	if err == nil || !errors.Is(err, error(err.(net.Error))) || !err.(net.Error).Timeout() {
 		c.t.Fatalf("heard %q, %v; want silence", line, err)
-	}
-}
-
-// eventually waits until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
-// flushAll empties Redis.
-func flushAll(t *testing.T, client redis.UniversalClient) {
-	t.Helper()
-	flush := func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }
-	var err error
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		err = c.ForEachMaster(t.Context(), flush)
-	case *redis.Client:
-		err = flush(t.Context(), c)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -19,13 +19,15 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // miniClient returns a miniredis, and a client of it.
 func miniClient(t *testing.T, change func(o *redis.Options)) (*miniredis.Miniredis, *redis.Client) {
 	m := miniredis.RunT(t)
-	o := patient(m.Addr())
+	o := redistest.Patient(m.Addr())
 	if change != nil {
 		change(o)
 	}
@@ -60,12 +62,12 @@ func TestNobodyComesBackWhileHubCloses(t *testing.T) {
 			once.Do(func() {
 				going.say("oleave room")
 				going.until("left true")
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(300 * time.Millisecond) // in which the one who is left must not be told to Redis
 			})
 		}
 	}})
 	n := startNode(t, hooks, settled())
-	eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
+	testkit.Eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
 	for _, user := range []string{"ann", "bob"} {
 		c := n.dial()
 		c.say("bind %s", user)
@@ -149,10 +151,10 @@ func TestStrangeListOfNames(t *testing.T) {
 	cfg := settled()
 	cfg.Lease = 300 * time.Millisecond
 	n := startNode(t, client, cfg)
-	eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
+	testkit.Eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
 	redisgroup.DeclareDead(t.Context(), n.hub) // so it asks for the names that it has
 	began := time.Now()
-	eventually(t, "it is asked for again", func() bool { return lists.Load() > 3 })
+	testkit.Eventually(t, "it is asked for again", func() bool { return lists.Load() > 3 })
 	if took := time.Since(began); took < cfg.Lease/2 {
 		t.Errorf("asked four times in %v", took)
 	}
@@ -198,7 +200,7 @@ func TestLeaveAndJoinAgainInThen(t *testing.T) {
 func TestFullWhenSentAgain(t *testing.T) {
 	sendAgain := func(t *testing.T, client redis.UniversalClient, fill func() error) error {
 		var k cutter
-		hub, err := redisgroup.Open(t.Context(), cutting(t, &k, client), settled())
+		hub, err := redisgroup.Open(t.Context(), redistest.Like(t, client, k.dial), settled())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +220,7 @@ func TestFullWhenSentAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "its answer is lost", func() bool { return redisgroup.Unclear(hub) == 1 })
+		testkit.Eventually(t, "its answer is lost", func() bool { return redisgroup.Unclear(hub) == 1 })
 		if err := fill(); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +236,7 @@ func TestFullWhenSentAgain(t *testing.T) {
 		}
 	})
 	t.Run("redis", func(t *testing.T) {
-		client := startSingle(t)().(*redis.Client)
+		client := redistest.Start(t).PatientClient()
 		set := func(max string) error { return client.ConfigSet(t.Context(), "maxmemory", max).Err() }
 		err := sendAgain(t, client, func() error { return set("1") })
 		if err != nil {
@@ -248,7 +250,7 @@ func TestFullWhenSentAgain(t *testing.T) {
 
 // Nobody is taken for dead because Redis has been full for longer than a lease.
 func TestFullForLongerThanALease(t *testing.T) {
-	client := startSingle(t)().(*redis.Client)
+	client := redistest.Start(t).PatientClient()
 	cfg := settled()
 	cfg.Lease = time.Second
 	one, two := startNode(t, client, cfg), startNode(t, client, cfg)
@@ -264,10 +266,11 @@ func TestFullForLongerThanALease(t *testing.T) {
 		if err := client.ConfigSet(t.Context(), "maxmemory", max).Err(); err != nil {
 			t.Fatal(err)
 		}
-		for began := time.Now(); time.Since(began) < 2*cfg.Lease; time.Sleep(10 * time.Millisecond) {
+		for began := time.Now(); time.Since(began) < 2*cfg.Lease; {
 			if _, ok := one.hub.Token("job", "ann"); !ok {
 				t.Fatalf("with maxmemory %s there is no lease", max)
 			}
+			time.Sleep(10 * time.Millisecond) // it must be so all the time
 		}
 	}
 	if err := two.hub.Claim(t.Context(), "job", "bob"); !errors.Is(err, redisgroup.ErrTaken) {

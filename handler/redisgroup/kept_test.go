@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A room in which something is said now and then is kept, also if nobody is there to hear it.
@@ -44,7 +45,7 @@ func TestRoomWithMembersIsKept(t *testing.T) {
 	c.until("arrived")
 	for range 3 {
 		m.FastForward(3 * time.Second)
-		eventually(t, "the room is kept", func() bool {
+		testkit.Eventually(t, "the room is kept", func() bool {
 			return m.TTL(redisgroup.StreamOf(n.hub, "room")) == cfg.HistoryTime
 		})
 	}

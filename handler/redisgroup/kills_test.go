@@ -15,14 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // named returns a client whose connections Redis knows by a name.
-func (s *redisServer) named(name string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: s.addr(), ClientName: name})
-	s.t.Cleanup(func() { c.Close() })
-	return c
+func named(s *redistest.Server, name string) *redis.Client {
+	return s.ClientWith(redis.Options{ClientName: name})
 }
 
 // A killer kills connections of one name, or any.
@@ -34,9 +33,9 @@ type killer struct {
 	kills int
 }
 
-func newKiller(t *testing.T, r *redisServer, name string) *killer {
+func newKiller(t *testing.T, r *redistest.Server, name string) *killer {
 	ids := regexp.MustCompile(`(?m)^id=(\d+) .* name=` + name + ` .*$`)
-	return &killer{t, r.named("admin"), ids, rand.New(rand.NewPCG(seed.Pick(t, 1), 1)), 0}
+	return &killer{t, named(r, "admin"), ids, rand.New(rand.NewPCG(testkit.Seed(t, 1), 1)), 0}
 }
 
 // kill kills the connection with the subscriptions most of the time, or another.
@@ -68,9 +67,9 @@ const enough = 20
 
 // during kills now and then until the time is over, and until that was often enough.
 func (k *killer) during(d time.Duration) {
-	for began := time.Now(); time.Since(began) < d || k.kills < enough && time.Since(began) < patience; {
+	for began := time.Now(); time.Since(began) < d || k.kills < enough && time.Since(began) < testkit.Patience; {
 		k.kill()
-		time.Sleep(time.Duration(k.rng.Int64N(int64(60 * time.Millisecond))))
+		time.Sleep(time.Duration(k.rng.Int64N(int64(60 * time.Millisecond)))) // so that some work in between
 	}
 }
 
@@ -128,11 +127,11 @@ func heardNumbers(t *testing.T, c *client, last string) (heard int) {
 // plainUnderFire lets one process speak in a plain room while something happens. Each message must
 // be taken by Redis, or be counted as lost, and be heard in order, once at most. It returns how
 // many were lost in secret: neither heard elsewhere nor counted.
-func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
+func plainUnderFire(t *testing.T, r *redistest.Server, fire func()) (secret int) {
 	cfg := settled()
 	cfg.OnError = func(error) {}
 	cfg.MaxQueue = 64 << 20 // all that may be said while Redis is stopped
-	one, two := startNode(t, r.named("one"), cfg), startNode(t, r.named("two"), settled())
+	one, two := startNode(t, named(r, "one"), cfg), startNode(t, named(r, "two"), settled())
 	a, b := one.dial(), two.dial()
 	for _, c := range []*client{a, b} {
 		c.say("join red")
@@ -151,14 +150,14 @@ func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 		<-heard
 	}()
 	g, _ := one.hub.Group("red")
-	eventually(t, "what they met with is counted", func() bool { return one.hub.Stats().Queued == 0 })
+	testkit.Eventually(t, "what they met with is counted", func() bool { return one.hub.Stats().Queued == 0 })
 	before := one.hub.Stats()
 	said := whileSpeaking(func(i int) {
 		if err := g.Broadcast([]byte(strconv.Itoa(i))); err != nil {
 			t.Error(err)
 		}
 	}, fire)
-	eventually(t, "all is said", func() bool { return one.hub.Stats().Queued == 0 })
+	testkit.Eventually(t, "all is said", func() bool { return one.hub.Stats().Queued == 0 })
 	after := one.hub.Stats()
 	taken, lost := int(after.Published-before.Published), int(after.Lost-before.Lost)
 	if taken+lost != said {
@@ -172,7 +171,7 @@ func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 // untilHeard says the last thing until it is heard, and returns what heard brings.
 func untilHeard(t *testing.T, g *redisgroup.Group, last string, heard chan int) int {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(testkit.Patience); ; {
 		_ = g.Broadcast([]byte(last))
 		select {
 		case n, ok := <-heard:
@@ -191,7 +190,7 @@ func untilHeard(t *testing.T, g *redisgroup.Group, last string, heard chan int) 
 // Connections of one who speaks in a plain room are killed, 5,000 messages per second: each is
 // heard once and in order, or its loss is counted.
 func TestSpeakerKilledAtSpeed(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.Start(t)
 	k := newKiller(t, r, "one")
 	secret := plainUnderFire(t, r, func() { k.during(soakTime(t, 5*time.Second)) })
 	t.Logf("%d connections killed", k.kills)
@@ -206,10 +205,10 @@ func TestSpeakerKilledAtSpeed(t *testing.T) {
 // remembering is a scene whose room keeps all that is said: nobody is too slow for it.
 func remembering(t *testing.T) *scene {
 	t.Helper()
-	r := newRedis(t)
+	r := redistest.Start(t)
 	cfg := settled()
 	cfg.History = 1 << 20
-	one, two := startNode(t, r.named("one"), cfg), startNode(t, r.named("two"), cfg)
+	one, two := startNode(t, named(r, "one"), cfg), startNode(t, named(r, "two"), cfg)
 	return &scene{
 		redis: r, one: one, two: two, speaker: newSpeaker(t, one, "room", "s"), ws: []*witness{one.watch("room"), two.watch("room")},
 	}
@@ -232,18 +231,16 @@ func TestOrderedKilledAtSpeed(t *testing.T) {
 // then goes on: who speaks knows what Redis has not taken, and ordered rooms have no gap. In plain
 // rooms a process misses what is said before it is subscribed again.
 func TestRedisStoppedForLong(t *testing.T) {
-	stop := func(r *redisServer) func() {
+	stop := func(r *redistest.Server) func() {
 		return func() {
-			time.Sleep(500 * time.Millisecond)
-			r.signal(syscall.SIGSTOP)
-			time.Sleep(12 * time.Second)
-			r.signal(syscall.SIGCONT)
-			time.Sleep(500 * time.Millisecond)
+			r.Signal(syscall.SIGSTOP)
+			time.Sleep(12 * time.Second) // a connection for subscriptions is given up after eight
+			r.Signal(syscall.SIGCONT)
 		}
 	}
 	t.Run("plain", func(t *testing.T) {
 		t.Parallel()
-		r := newRedis(t)
+		r := redistest.Start(t)
 		t.Logf("%d missed by one who was not subscribed again yet", plainUnderFire(t, r, stop(r)))
 	})
 	t.Run("ordered", func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A holder keeps commands that run scripts with something in them, as a network does that is slow
@@ -67,7 +69,7 @@ func (c *heldConn) Close() error {
 // release has the server get what was held, and returns its answer.
 func (c *heldConn) release(t *testing.T) string {
 	defer c.Conn.Close()
-	_ = c.Conn.SetDeadline(time.Now().Add(patience))
+	_ = c.Conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := c.Conn.Write(c.data); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestLateBatchIsRefused(t *testing.T) {
 	c.until("first")
 	h.hold("second")
 	c.say("osay room second")
-	eventually(t, "it is under way", func() bool { return len(h.held()) > 0 })
+	testkit.Eventually(t, "it is under way", func() bool { return len(h.held()) > 0 })
 	h.hold("")
 	c.until("second")
 	for _, late := range h.held() {

@@ -3,68 +3,23 @@
 package redisgroup_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"maps"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/internal/redistest"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
-
-// A proxy connects each who says "to host:port" with that.
-func startProxy(t *testing.T) (dial func(ctx context.Context, to string) (net.Conn, error)) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				line, _ := in.ReadString('\n')
-				up, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(line, "to "), "\n"))
-				if err != nil {
-					return
-				}
-				defer up.Close()
-				go func() {
-					_, _ = io.Copy(up, in)
-					_ = up.(*net.TCPConn).CloseWrite()
-				}()
-				_, _ = io.Copy(c, up)
-			}()
-		}
-	}()
-	return func(ctx context.Context, to string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
-		if err == nil {
-			_, err = io.WriteString(c, "to "+to+"\n")
-		}
-		return c, err
-	}
-}
 
 // A tap counts the commands that are written to connections, by name.
 type tap struct {
@@ -142,31 +97,25 @@ func securedMini(t *testing.T) secured {
 
 // securedReal is a redis-server, with the user of docs/rooms.md.
 func securedReal(t *testing.T) secured {
-	needRedis(t)
+	redistest.Need(t)
 	cert, trust := certificate(t)
-	dir, port := t.TempDir(), freeport.Port(t)
-	if err := selfsigned.WriteFiles(cert, filepath.Join(dir, "cert"), filepath.Join(dir, "key")); err != nil {
-		t.Fatal(err)
-	}
-	r := newRedis(t, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
-		"--tls-cert-file", filepath.Join(dir, "cert"), "--tls-key-file", filepath.Join(dir, "key"))
-	redistest.Restricted(t, r.client(), "../../docs/rooms.md", "rooms")
-	return secured{"127.0.0.1:" + strconv.Itoa(port), trust, "rooms", "SECRET"}
+	certFile, keyFile := testkit.CertificateFiles(t, cert)
+	port := strconv.Itoa(testkit.FreePort(t))
+	r := redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", certFile, "--tls-key-file", keyFile)
+	redistest.Restricted(t, r.Client(), "../../docs/rooms.md", "rooms")
+	return secured{"127.0.0.1:" + port, trust, "rooms", "SECRET"}
 }
 
 func certificate(t *testing.T) (tls.Certificate, *tls.Config) {
-	cert, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := testkit.Certificate(t, "127.0.0.1")
 	pool := x509.NewCertPool()
 	pool.AddCert(cert.Leaf)
 	return cert, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}
 }
 
-// With a Dialer that goes through a proxy, TLS, a user of its own, and RESP2 or 3, all works; and a
-// hook of the user's sees each command but those of go-redis' own: of new connections, and of its
-// PubSub, whose connections it sees dialed.
+// The user's client is used as it is. With a Dialer, TLS, a user of few rights, and RESP2 or 3, all
+// works; and a hook of the client sees each command but go-redis' own: those of new connections, and
+// of its PubSub, whose connections it sees dialed.
 func TestHookSeesAll(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) secured{"miniredis": securedMini, "redis": securedReal} {
 		t.Run(name, func(t *testing.T) {
@@ -179,12 +128,11 @@ func TestHookSeesAll(t *testing.T) {
 }
 
 func (at secured) test(t *testing.T, protocol int) {
-	through := startProxy(t)
 	wire, hook := &tap{seen: make(map[string]int)}, &tracer{seen: make(map[string]int)}
 	user := redis.NewClient(&redis.Options{
-		Addr: at.addr, Username: at.user, Password: at.word, Protocol: protocol, ReadTimeout: patience, DisableIdentity: true,
+		Addr: at.addr, Username: at.user, Password: at.word, Protocol: protocol, ReadTimeout: testkit.Patience, DisableIdentity: true,
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			c, err := through(ctx, addr)
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 			if err != nil {
 				return nil, err
 			}
@@ -237,8 +185,8 @@ func (at secured) test(t *testing.T, protocol int) {
 
 // Who is here is told again when Redis has refused it, as its memory was full.
 func TestRefusedPresenceIsToldAgain(t *testing.T) {
-	r := newRedis(t)
-	one, two := startNode(t, r.client(), settled()), startNode(t, r.client(), settled())
+	r := redistest.Start(t)
+	one, two := startNode(t, r.Client(), settled()), startNode(t, r.Client(), settled())
 	stays, goes := one.dial(), one.dial()
 	for user, c := range map[string]*client{"goes": goes, "stays": stays} {
 		c.say("bind %s", user)
@@ -247,11 +195,11 @@ func TestRefusedPresenceIsToldAgain(t *testing.T) {
 	goes.say("history room 0")
 	goes.until("arrived")
 	who(t, two, "room", "goes")
-	r.cli("config", "set", "maxmemory", "1")
+	r.CLI("config", "set", "maxmemory", "1")
 	stays.say("ojoin room")
 	stays.until("joined true")
 	goes.Close()
-	eventually(t, "it was refused", func() bool {
+	testkit.Eventually(t, "it was refused", func() bool {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		for _, err := range one.errs {
@@ -261,24 +209,24 @@ func TestRefusedPresenceIsToldAgain(t *testing.T) {
 		}
 		return false
 	})
-	r.cli("config", "set", "maxmemory", "0")
+	r.CLI("config", "set", "maxmemory", "0")
 	who(t, two, "room", "stays")
 }
 
 // One who joins a room that has no entries while Redis is full joins it when Redis takes something.
 func TestJoinOfAnEmptyRoomInAFullRedis(t *testing.T) {
-	r := newRedis(t)
-	n := startNode(t, r.client(), settled())
-	r.cli("config", "set", "maxmemory", "1")
+	r := redistest.Start(t)
+	n := startNode(t, r.Client(), settled())
+	r.CLI("config", "set", "maxmemory", "1")
 	c := n.dial()
 	c.say("history room 0")
-	eventually(t, "Redis has refused it", func() bool {
+	testkit.Eventually(t, "Redis has refused it", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return len(n.errs) > 0
 	})
 	c.silent()
-	r.cli("config", "set", "maxmemory", "0")
+	r.CLI("config", "set", "maxmemory", "0")
 	c.until("gap=false")
 	c.say("osay room hello")
 	c.until("hello")

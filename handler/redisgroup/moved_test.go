@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A room whose slot moves while its last member leaves is not subscribed to again: one who comes
@@ -26,7 +27,7 @@ func TestLeftWhileTheSlotMoves(t *testing.T) {
 		}
 		a.say("leave red")
 		a.until("left true")
-		eventually(t, "the room is forgotten", func() bool { return one.hub.Stats().Rooms == 0 })
+		testkit.Eventually(t, "the room is forgotten", func() bool { return one.hub.Stats().Rooms == 0 })
 		a.say("join red")
 		a.wants("joined true")
 		for i := 0; one.hub.Stats().Connects == before; i++ {
@@ -35,6 +36,6 @@ func TestLeftWhileTheSlotMoves(t *testing.T) {
 		}
 		a.say("leave red")
 		a.until("left true")
-		eventually(t, "nothing is subscribed to", func() bool { return redisgroup.Subscriptions(one.hub) == 0 })
+		testkit.Eventually(t, "nothing is subscribed to", func() bool { return redisgroup.Subscriptions(one.hub) == 0 })
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A mute is between a Hub and Redis, which stops when it is told to, as a process does by SIGSTOP:
@@ -93,7 +94,7 @@ func soon(t *testing.T, f func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("it does not return")
 		return nil
 	}
@@ -129,7 +130,7 @@ func TestCloseWhileRedisIsMute(t *testing.T) {
 		"waiting for nothing": func(*mute, *node, *muteConn) {},
 		"waiting for an answer": func(_ *mute, n *node, _ *muteConn) {
 			n.dial().say("say red hello")
-			eventually(n.t, "it is on its way", func() bool { return n.hub.Stats().Queued > 0 })
+			testkit.Eventually(n.t, "it is on its way", func() bool { return n.hub.Stats().Queued > 0 })
 		},
 		"writing": func(m *mute, n *node, _ *muteConn) {
 			m.full.Store(true)
@@ -151,7 +152,7 @@ func TestCloseWhileRedisIsMute(t *testing.T) {
 			c.say("ojoin blue")
 			c.wants("joined true")
 			wire := <-m.subscribing
-			eventually(t, "the subscription stands", func() bool { return redisgroup.Live(n.hub) == 1 })
+			testkit.Eventually(t, "the subscription stands", func() bool { return redisgroup.Live(n.hub) == 1 })
 			m.silent.Store(true)
 			begin(m, n, wire)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -167,7 +168,7 @@ func TestCloseWhileRedisIsMute(t *testing.T) {
 func TestCloseCanceled(t *testing.T) {
 	m := newMute()
 	n := startNode(t, m.client(t), settled())
-	eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
+	testkit.Eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
 	m.silent.Store(true)
 	for len(m.hello) > 0 {
 		<-m.hello

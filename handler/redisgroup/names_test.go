@@ -18,11 +18,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // rounds is how often the tests of names do what may go wrong.
 func rounds() int {
-	if os.Getenv(slowEnv) != "" {
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		return 200
 	}
 	return 10
@@ -31,7 +33,7 @@ func rounds() int {
 // claimBoth has two nodes claim a name at once, and returns who was told yes.
 func claimBoth(t *testing.T, name string, nodes ...*node) (who []int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
@@ -66,7 +68,7 @@ func brief() redisgroup.Config {
 // Two who claim a name just after both their leases have run out are not both told yes.
 func TestNamesAfterTheLeaseRanOut(t *testing.T) {
 	m := miniredis.RunT(t)
-	client := redis.NewClient(patient(m.Addr()))
+	client := redis.NewClient(redistest.Patient(m.Addr()))
 	defer client.Close()
 	one, two := startNode(t, client, settled()), startNode(t, client, settled())
 	now := time.Now()
@@ -91,7 +93,7 @@ func TestNamesAfterFlushAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, _ := one.hub.Token(had, "owner")
-			flushAll(t, redis)
+			redistest.FlushAll(t, redis)
 			if who := claimBoth(t, fmt.Sprint("name", i), one, two); len(who) != 1 {
 				t.Fatalf("round %d: %v were told yes", i, who)
 			}
@@ -102,7 +104,7 @@ func TestNamesAfterFlushAll(t *testing.T) {
 			if !errors.Is(err, redisgroup.ErrTaken) {
 				t.Fatalf("round %d: a name that is another's: %v", i, err)
 			}
-			eventually(t, "it has a newer token", func() bool {
+			testkit.Eventually(t, "it has a newer token", func() bool {
 				now, ok := one.hub.Token(had, "owner")
 				return ok && now > before
 			})
@@ -115,7 +117,7 @@ func TestNamesAfterFlushAll(t *testing.T) {
 func TestNamesWhileConnectionsAreCut(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		k := &cutter{}
-		one, two, three := startNode(t, cutting(t, k, connect()), settled()), startNode(t, connect(), settled()), startNode(t, connect(), settled())
+		one, two, three := startNode(t, redistest.Like(t, connect(), k.dial), settled()), startNode(t, connect(), settled()), startNode(t, connect(), settled())
 		for i := range rounds() {
 			name := fmt.Sprint("name", i)
 			k.set([]cut{cutCommands, cutAnswers}[i%2])
@@ -127,7 +129,7 @@ func TestNamesWhileConnectionsAreCut(t *testing.T) {
 			if _, ok := one.hub.Token(name, "one"); ok {
 				t.Fatalf("round %d: it has a token", i)
 			}
-			eventually(t, "somebody has it", func() bool {
+			testkit.Eventually(t, "somebody has it", func() bool {
 				who := claimBoth(t, name, two, three)
 				if len(who) > 1 {
 					t.Fatalf("round %d: %v were told yes", i, who)
@@ -142,8 +144,8 @@ func TestNamesWhileConnectionsAreCut(t *testing.T) {
 // yes beside another.
 func TestNamesAfterAStop(t *testing.T) {
 	t.Setenv(leaseEnv, "300ms")
-	t.Run("redis", func(t *testing.T) { stopAndClaim(t, newRedis(t).addr()) })
-	t.Run("cluster", func(t *testing.T) { stopAndClaim(t, clusterOf+newCluster(t, 0).nodes[0].addr()) })
+	t.Run("redis", func(t *testing.T) { stopAndClaim(t, redistest.Start(t).Addr) })
+	t.Run("cluster", func(t *testing.T) { stopAndClaim(t, clusterOf+redistest.StartCluster(t, 0).Nodes[0].Addr) })
 }
 
 func stopAndClaim(t *testing.T, redis string) {
@@ -153,7 +155,7 @@ func stopAndClaim(t *testing.T, redis string) {
 		if err := one.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(500 * time.Millisecond) // it is stopped for longer than its lease
+		time.Sleep(500 * time.Millisecond) // longer than its lease, by the clocks of Redis and of the process
 		a.say("claim name%d a", i)
 		if err := one.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
@@ -187,7 +189,7 @@ func TestClaimFor(t *testing.T) {
 		b.say("claim bob 1")
 		b.wants("claimed bob <nil>")
 		b.say("unclaim bob 1")
-		eventually(t, "bob is free", func() bool {
+		testkit.Eventually(t, "bob is free", func() bool {
 			_, ok, err := two.hub.Owner(t.Context(), "bob")
 			return err == nil && !ok
 		})
@@ -195,7 +197,7 @@ func TestClaimFor(t *testing.T) {
 			t.Errorf("ann is %q's: %v", owner, err)
 		}
 		b.Close()
-		eventually(t, "ann is free", func() bool {
+		testkit.Eventually(t, "ann is free", func() bool {
 			_, ok, err := two.hub.Owner(t.Context(), "ann")
 			return err == nil && !ok
 		})
@@ -208,7 +210,7 @@ func TestClaimFor(t *testing.T) {
 func TestDatabasesAreApart(t *testing.T) {
 	m := miniredis.RunT(t)
 	on := func(db int) *client {
-		opt := patient(m.Addr())
+		opt := redistest.Patient(m.Addr())
 		opt.DB = db
 		c := redis.NewClient(opt)
 		t.Cleanup(func() { c.Close() })

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -61,7 +62,7 @@ func TestSizes(t *testing.T) {
 // A Redis that may delete rooms when its memory is full is warned of, once; not one that may not,
 // or that does not tell.
 func TestWarnsOfEviction(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.Start(t)
 	for _, tt := range []struct {
 		policy, limit string
 		acl           []string
@@ -73,10 +74,10 @@ func TestWarnsOfEviction(t *testing.T) {
 		{"volatile-ttl", "1gb", nil, 1},
 		{"allkeys-lru", "1gb", []string{"-info"}, 0},
 	} {
-		r.cli("config", "set", "maxmemory-policy", tt.policy, "maxmemory", tt.limit)
-		r.cli(append([]string{"acl", "setuser", "someone", "reset", "on", "nopass", "~*", "&*", "+@all"}, tt.acl...)...)
+		r.CLI("config", "set", "maxmemory-policy", tt.policy, "maxmemory", tt.limit)
+		r.CLI(append([]string{"acl", "setuser", "someone", "reset", "on", "nopass", "~*", "&*", "+@all"}, tt.acl...)...)
 		var out bytes.Buffer
-		client := redis.NewClient(&redis.Options{Addr: r.addr(), Username: "someone", Password: "any"})
+		client := redis.NewClient(&redis.Options{Addr: r.Addr, Username: "someone", Password: "any"})
 		hub, err := redisgroup.Open(t.Context(), client, redisgroup.Config{Logger: zerolog.New(&out)})
 		if err != nil {
 			t.Fatal(err)
@@ -93,8 +94,8 @@ func TestWarnsOfEviction(t *testing.T) {
 
 // A Hub may be opened before Redis is there; what was published meanwhile arrives.
 func TestLazy(t *testing.T) {
-	r := newRedis(t)
-	r.kill()
+	r := redistest.Start(t)
+	r.Kill()
 	cfg := settled()
 	cfg.Lazy = true
 	one := startNode(t, impatient(r), cfg)
@@ -103,7 +104,7 @@ func TestLazy(t *testing.T) {
 	c.wants("joined true")
 	sp := newSpeaker(t, one, "room", "s")
 	sp.say(3, 10)
-	r.start()
+	r.Start()
 	c.until("s:3")
 	two := startNode(t, impatient(r), settled())
 	w := two.watch("room")

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
-	"github.com/loopwheel/loopwheel/internal/stalls"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func TestUsers(t *testing.T) {
@@ -31,7 +31,7 @@ func TestUsers(t *testing.T) {
 		c.silent()
 		c.say("kick ann enough")
 		for _, m := range []*client{a, b} {
-			_ = m.SetReadDeadline(time.Now().Add(patience))
+			_ = m.SetReadDeadline(time.Now().Add(testkit.Patience))
 			var err error
 			for err == nil { // probes that came late
 				_, err = m.in.ReadString('\n')
@@ -50,7 +50,7 @@ func TestUsers(t *testing.T) {
 func (c *client) heardBy(other *client, say string) {
 	c.t.Helper()
 	want := say[strings.LastIndex(say, " ")+1:] + "\n"
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testkit.Patience); time.Now().Before(deadline); {
 		c.say("%s", say)
 		_ = other.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		for {
@@ -74,17 +74,18 @@ func who(t *testing.T, n *node, room string, want ...string) {
 		t.Fatal(err)
 	}
 	var got []string
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		if got, err = o.Who(t.Context()); err == nil {
-			slices.Sort(got)
-			if slices.Equal(got, want) {
-				return
-			}
+	defer func() {
+		if t.Failed() {
+			t.Logf("in %s are %q, %v; want %q", room, got, err, want)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("in %s are %q, %v; want %q", room, got, err, want)
+	}()
+	testkit.Eventually(t, "all who should be there are", func() bool {
+		if got, err = o.Who(t.Context()); err != nil {
+			return false
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
 }
 
 func TestPresence(t *testing.T) {
@@ -149,7 +150,7 @@ func TestPresenceOfTheDead(t *testing.T) {
 			t.Errorf("Claim of another's name: %v", err)
 		}
 		redisgroup.Die(two.hub)
-		died, machine := time.Now(), stalls.Begin()
+		died, machine := time.Now(), testkit.WatchStalls()
 		defer machine.End()
 		gone := map[string]int{}
 		for range 2 {
@@ -164,7 +165,7 @@ func TestPresenceOfTheDead(t *testing.T) {
 		}
 		who(t, one, "room")
 		watch.silent()
-		eventually(t, "the name is free", func() bool {
+		testkit.Eventually(t, "the name is free", func() bool {
 			return one.hub.Claim(t.Context(), "nick", "one") == nil
 		})
 	})
@@ -183,7 +184,7 @@ func TestPresenceOfTheUndead(t *testing.T) {
 		who(t, one, "room", "ann")
 		redisgroup.DeclareDead(t.Context(), two.hub)
 		// Others see ann go and come, or nothing at all: she may be back before she is gone.
-		eventually(t, "the old life is reaped", func() bool { return redisgroup.Reaped(t.Context(), two.hub) })
+		testkit.Eventually(t, "the old life is reaped", func() bool { return redisgroup.Reaped(t.Context(), two.hub) })
 		who(t, one, "room", "ann")
 		c.Close()
 		who(t, one, "room")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -32,15 +33,15 @@ func TestLinger(t *testing.T) {
 	c := n.dial()
 	c.say("join room")
 	c.wants("joined true")
-	eventually(t, "it is subscribed", func() bool { return subscribed() == 1 })
+	testkit.Eventually(t, "it is subscribed", func() bool { return subscribed() == 1 })
 	began := time.Now()
 	c.say("leave room")
 	c.wants("left true")
-	eventually(t, "the room is forgotten", func() bool { return n.hub.Stats().Rooms == 0 })
+	testkit.Eventually(t, "the room is forgotten", func() bool { return n.hub.Stats().Rooms == 0 })
 	if d := time.Since(began); d < cfg.Linger {
 		t.Errorf("it was forgotten after %v, with a Linger of %v", d, cfg.Linger)
 	}
-	eventually(t, "it is not subscribed any more", func() bool { return subscribed() == 0 })
+	testkit.Eventually(t, "it is not subscribed any more", func() bool { return subscribed() == 0 })
 }
 
 // A message to an ordered room is tried again for PublishTimeout, and its publisher told.
@@ -65,7 +66,7 @@ func TestPublishTimeout(t *testing.T) {
 		if !errors.Is(err, redisgroup.ErrTimeout) {
 			t.Errorf("told %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("nobody was told")
 	}
 }
@@ -101,47 +102,34 @@ func TestGapClosesWithoutOnGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	within(t, "it has joined", arrived)
+	testkit.Receive(t, "it has joined", arrived)
 	heard := make(chan error, 1)
 	say := func() {
 		if err := room.BroadcastThen([]byte("x"), func(_ redisgroup.Position, err error) { heard <- err }); err != nil {
 			t.Fatal(err)
 		}
-		if err := within(t, "it was said", heard); err != nil {
+		if err := testkit.Receive(t, "it was said", heard); err != nil {
 			t.Fatal(err)
 		}
 	}
 	say()
-	flushAll(t, client)
+	redistest.FlushAll(t, client)
 	say()
 	var gap *redisgroup.Gap
-	if err := within(t, "it is closed", closed); !errors.As(err, &gap) || gap.Room != "room" {
+	if err := testkit.Receive(t, "it is closed", closed); !errors.As(err, &gap) || gap.Room != "room" {
 		t.Errorf("closed with %v", err)
 	}
-}
-
-// within returns what comes.
-func within[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("never: %s", what)
-	}
-	return v
 }
 
 // A connection for subscriptions that has gone dumb, as those do behind a firewall that has
 // forgotten them, is given up after some eight seconds, and what was missed on it is caught up
 // with.
 func TestDumbConnection(t *testing.T) {
-	if os.Getenv(slowEnv) == "" {
-		t.Skipf("it takes 8 s; to run it set %s=1, as CI does", slowEnv)
-	}
+	testkit.NeedSlow(t, "it takes 8 s")
 	t.Parallel()
 	connect := startMini(t)
 	var dumb atomic.Bool
-	opt := patient(connect().(*redis.Client).Options().Addr)
+	opt := redistest.Patient(connect().(*redis.Client).Options().Addr)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err != nil || dumb.Load() {
@@ -175,7 +163,7 @@ func TestFlappingConnections(t *testing.T) {
 	var flaps atomic.Int64
 	var enough atomic.Bool
 	witness := connect()
-	opt := patient(witness.(*redis.Client).Options().Addr)
+	opt := redistest.Patient(witness.(*redis.Client).Options().Addr)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return &flappingConn{c, &flaps, &enough}, err
@@ -190,13 +178,13 @@ func TestFlappingConnections(t *testing.T) {
 	c := n.dial()
 	c.say("join room")
 	c.wants("joined true")
-	eventually(t, "connections are cut", func() bool { return flaps.Load() > 1 })
-	time.Sleep(1500 * time.Millisecond) // in which there are some ten pauses, or a thousand connections
+	testkit.Eventually(t, "connections are cut", func() bool { return flaps.Load() > 1 })
+	time.Sleep(1500 * time.Millisecond) // in this time there are some ten pauses, or a thousand connections
 	cut := flaps.Load()
 	if enough.Store(true); cut > 30 {
 		t.Errorf("%d connections were made in 1.5 s", cut)
 	}
-	eventually(t, "it is subscribed", func() bool {
+	testkit.Eventually(t, "it is subscribed", func() bool {
 		return len(witness.PubSubChannels(t.Context(), "*").Val()) == 1
 	})
 	if err := g.Broadcast([]byte("well again")); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A slowConn keeps the first command of all that has what in it, while it is told to.
@@ -61,16 +63,13 @@ func TestReleaseWhileClaimedAgain(t *testing.T) {
 		defer close(released)
 		_ = h.Release(t.Context(), "my-name", "me")
 	}()
-	soon(t, "it is being released", func() bool { return Claimed(h, "my-name") == "" })
+	testkit.Eventually(t, "it is being released", func() bool { return Claimed(h, "my-name") == "" })
 	until <- struct{}{}
 	<-released
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if owner, taken, err := h.Owner(t.Context(), "my-name"); err == nil && !taken {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("it is %q's, %v", owner, err)
-		}
-	}
+	testkit.Eventually(t, "it is nobody's", func() bool {
+		_, taken, err := h.Owner(t.Context(), "my-name")
+		return err == nil && !taken
+	})
 }
 
 // A heldConn keeps what comes from Redis back while a lock is held.
@@ -117,9 +116,9 @@ func TestGrantAfterTheLease(t *testing.T) {
 	lock.Lock()
 	claimed := make(chan error, 1)
 	go func() { claimed <- h.Claim(t.Context(), "name", "me") }()
-	soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "name") != "" })
+	testkit.Eventually(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), "name") != "" })
 	other := openOn(t, m, redis.Options{})
-	soon(t, "another claims it", func() bool { return other.Claim(t.Context(), "name", "other") == nil })
+	testkit.Eventually(t, "another claims it", func() bool { return other.Claim(t.Context(), "name", "other") == nil })
 	lock.Unlock()
 	if err := <-claimed; !errors.Is(err, ErrTaken) {
 		t.Errorf("it was told %v, and another has the name", err)
@@ -141,7 +140,7 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		claimed := make(chan error, 1)
 		go func() { claimed <- h.Claim(ctx, name, "me") }()
-		soon(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), name) != before })
+		testkit.Eventually(t, "Redis has granted it", func() bool { return m.HGet(h.keys.claims(), name) != before })
 		cancel()
 		if err := <-claimed; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: it was told %v", name, err)
@@ -150,7 +149,7 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 			_ = h.Release(ctx, name, "me")
 		}
 		lock.Unlock()
-		soon(t, "all is answered", func() bool { return !Unsettled(h) })
+		testkit.Eventually(t, "all is answered", func() bool { return !Unsettled(h) })
 		if has := m.HGet(h.keys.claims(), name) != ""; has != (name == "had") || has != (Claimed(h, name) != "") {
 			t.Errorf("%s is claimed: %v, by the process: %q", name, has, Claimed(h, name))
 		}
@@ -161,7 +160,7 @@ func TestGrantThatNobodyWaitsFor(t *testing.T) {
 // context's error and gives the name back.
 func TestGrantAsTheContextEnds(t *testing.T) {
 	h, m, _ := openHeld(t, Config{})
-	soon(t, "it has a lease", func() bool { return Held(h) })
+	testkit.Eventually(t, "it has a lease", func() bool { return Held(h) })
 	for i := range 2000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
@@ -183,5 +182,5 @@ func TestGrantAsTheContextEnds(t *testing.T) {
 	if err := <-q.done; !errors.Is(err, context.Canceled) {
 		t.Errorf("a grant that nobody waits for is told as %v", err)
 	}
-	soon(t, "it is nobody's", func() bool { return !Unsettled(h) && m.HGet(h.keys.claims(), "name") == "" })
+	testkit.Eventually(t, "it is nobody's", func() bool { return !Unsettled(h) && m.HGet(h.keys.claims(), "name") == "" })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -39,7 +39,7 @@ func onLoop(t *testing.T, f func(c *loop.Conn)) {
 // One who is joining a room that is denied meanwhile is refused, whether the past was read before
 // that or after.
 func TestRefusedWhileJoining(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: freeport.Addr(t), DialTimeout: time.Second}) // nothing is there
+	client := redis.NewClient(&redis.Options{Addr: testkit.FreeAddr(t), DialTimeout: time.Second}) // nothing is there
 	defer client.Close()
 	h, err := Open(t.Context(), client, Config{Lazy: true, OnError: func(error) {}})
 	if err != nil {

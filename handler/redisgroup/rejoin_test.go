@@ -7,6 +7,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A node that was declared dead while Redis is away tells what it has once Redis is back, however
@@ -20,14 +22,6 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer Die(h)
-	wait := func(what string, ok func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
 	p := h.keys.place(orderedRoom, "room")
 	r := h.hold(p)
 	r.change("ann", 1)
@@ -38,7 +32,7 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 	named := func() bool {
 		return strings.HasPrefix(m.HGet(h.keys.claims(), "name"), h.keeper.name()+" ")
 	}
-	wait("ann is there", told)
+	testkit.Eventually(t, "ann is there", told)
 	if err := h.Claim(t.Context(), "name", "me"); err != nil || !named() {
 		t.Fatal(err)
 	}
@@ -46,11 +40,11 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 		before := h.keeper.name()
 		m.SetError("LOADING it is away")
 		h.keeper.rejoin(before)
-		wait("it has another life", func() bool { return h.keeper.name() != before })
+		testkit.Eventually(t, "it has another life", func() bool { return h.keeper.name() != before })
 		time.Sleep(10 * time.Millisecond) // it tries in vain meanwhile, if it can
 		m.SetError("")
-		wait("ann is told again", told)
-		wait("the name is claimed again", named)
+		testkit.Eventually(t, "ann is told again", told)
+		testkit.Eventually(t, "the name is claimed again", named)
 	}
 }
 

@@ -1,9 +1,6 @@
 package redisgroup
 
 import (
-	"math"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,59 +19,6 @@ func openMini(t *testing.T) *Hub {
 	}
 	t.Cleanup(func() { Die(h) })
 	return h
-}
-
-// Hundreds of rooms that want to be subscribed anew at once, as after a FLUSHALL, take no goroutine
-// each.
-func TestRenewalsTakeNoGoroutines(t *testing.T) {
-	h := openMini(t)
-	const n = 500
-	rooms := make([]*room, n)
-	for i := range rooms {
-		rooms[i] = h.hold(h.keys.place(orderedRoom, strconv.Itoa(i)))
-	}
-	before := runtime.NumGoroutine()
-	for _, r := range rooms {
-		r.mu.Lock()
-		r.renew()
-		r.mu.Unlock()
-	}
-	more := runtime.NumGoroutine() - before
-	if more > n/10 {
-		t.Errorf("%d goroutines more", more)
-	}
-	for deadline := time.Now().Add(time.Minute); Live(h) < n; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d rooms live", Live(h), n)
-		}
-	}
-}
-
-// Those who say that they had more than there is do not keep a room from its messages: it is
-// renewed once for where the stream ends.
-func TestRenewedOncePerEnd(t *testing.T) {
-	h := openMini(t)
-	r := h.hold(h.keys.place(orderedRoom, "room"))
-	for i, end := range []string{"5-1", "5-1", "5-2", "5-2"} {
-		for deadline := time.Now().Add(time.Minute); !r.live(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the room is never live")
-			}
-		}
-		j := &joining{room: r, from: From{Since: Position{math.MaxUint64, 1}}}
-		r.mu.Lock()
-		r.order.last = Position{} // nothing is read, so it stays as it is
-		r.mu.Unlock()
-		if err := j.answered(redis.NewCmdResult([]any{end, "0", "0"}, nil)); err != nil {
-			t.Fatal(err)
-		}
-		r.mu.Lock()
-		if renewed := r.order.phase != live; renewed != (i%2 == 0) {
-			t.Errorf("answer %d, which ends with %s: renewed is %v", i, end, renewed)
-		}
-		r.order.last, r.order.phase = Position{1, 1}, live
-		r.mu.Unlock()
-	}
 }
 
 // A room that is joined and left while its subscription is being ended leaves nothing behind.

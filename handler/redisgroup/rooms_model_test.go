@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A modelRoom is what an ordered room should be: a list of numbers, and what has them. Members say
@@ -164,7 +164,7 @@ func (r *modelRoom) step() {
 	case n < 97:
 		r.undo()
 	}
-	time.Sleep(time.Duration(r.rand.IntN(3000)) * time.Microsecond)
+	time.Sleep(time.Duration(r.rand.IntN(3000)) * time.Microsecond) // steps come at any time
 }
 
 func (r *modelRoom) stop() {
@@ -195,7 +195,7 @@ func (r *modelRoom) undo() {
 	r.undos = append(r.undos, u)
 	r.mu.Unlock()
 	r.id = fmt.Sprintf("%016x%024d", r.rand.Uint64(), 0)
-	time.Sleep(2 * time.Millisecond) // the next epoch is a later one
+	testkit.Eventually(r.t, "the next epoch is a later one", func() bool { return uint64(time.Now().UnixMicro()) > u.epoch+1000 })
 	r.restart()
 }
 
@@ -215,7 +215,7 @@ func (r *modelRoom) finish() {
 	r.t.Helper()
 	// What is said while others' entries are on their way may come before them.
 	outcomes := func() {
-		eventually(r.t, "all that was said has an outcome", func() bool {
+		testkit.Eventually(r.t, "all that was said has an outcome", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.ends == r.said
@@ -223,13 +223,13 @@ func (r *modelRoom) finish() {
 	}
 	outcomes()
 	var last string
-	eventually(r.t, "a last thing is said", func() bool {
+	testkit.Eventually(r.t, "a last thing is said", func() bool {
 		last = r.say()
 		outcomes()
 		return !r.maybe[last]
 	})
 	for _, m := range r.members {
-		eventually(r.t, "everybody hears "+last, func() bool { return m.through(r.at(last), last) })
+		testkit.Eventually(r.t, "everybody hears "+last, func() bool { return m.through(r.at(last), last) })
 	}
 	heard, gaps := 0, 0
 	for i, m := range slices.Concat(r.members, r.gone) {
@@ -273,8 +273,8 @@ func (r *modelRoom) compare(m *modelMember, all bool) {
 // A room does what the model does, whatever happens: members hear each number once and in order,
 // and are told of each hole.
 func TestOrderedModel(t *testing.T) {
-	first, n := seed.Pick(t, 1), uint64(3)
-	if os.Getenv(slowEnv) != "" {
+	first, n := testkit.Seed(t, 1), uint64(3)
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		n = 5
 	}
 	for i := range n {

@@ -18,7 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // nodeEnv makes the test binary be a node on that Redis.
@@ -144,7 +145,7 @@ func (v *traveller) travel(ctx context.Context, talks *talking) {
 		v.visit(ctx, v.children[v.home%len(v.children)].where(), talks)
 		v.home++
 		v.moves++
-		time.Sleep(20*time.Millisecond + time.Duration(random.Int64N(int64(100*time.Millisecond))))
+		time.Sleep(20*time.Millisecond + time.Duration(random.Int64N(int64(100*time.Millisecond)))) // as clients do that reconnect
 	}
 }
 
@@ -257,9 +258,9 @@ func (k *talking) end() {
 
 // quiet waits until all members of each room have heard the same, and nothing new came in a hundred
 // looks.
-func quiet(all []*traveller) {
+func quiet(t *testing.T, all []*traveller) {
 	before, looks := 0, 0
-	for deadline := time.Now().Add(patience); looks < 100 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	testkit.Eventually(t, "all have heard the same", func() bool {
 		got, same := 0, true
 		ends := make(map[string]redisgroup.Position)
 		for _, v := range all {
@@ -273,21 +274,22 @@ func quiet(all []*traveller) {
 			looks = 0
 		}
 		before = got
-	}
+		return looks >= 100
+	})
 }
 
 // Three processes with 300 clients each in 20 ordered rooms. One process is killed and started
 // again three times, and Redis once: each client that comes back with its last number sees every
 // number exactly once, in order.
 func TestSoak(t *testing.T) {
-	needRedis(t)
+	redistest.Need(t)
 	const rooms, perChild = 20, 300
-	filelimit.Need(t, 3*perChild+300)
-	r := newRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	testkit.NeedFiles(t, 3*perChild+300)
+	r := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	soak := soakTime(t, 6*time.Second)
 	var children []*child
 	for range 3 {
-		children = append(children, startChild(t, r.addr()))
+		children = append(children, startChild(t, r.Addr))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -300,22 +302,22 @@ func TestSoak(t *testing.T) {
 		wg.Go(func() { v.travel(ctx, &talks) })
 	}
 	present := newPresence(t, r, rooms, len(all))
-	for i := range 4 {
-		time.Sleep(soak / 5)
-		began := time.Now()
-		if i == 2 {
-			r.kill()
-			time.Sleep(200 * time.Millisecond)
-			r.start()
-		} else {
+	for i := range 5 {
+		time.Sleep(soak / 5) // LOOPWHEEL_SOAK says for how long they talk
+		switch i {
+		case 2:
+			r.Kill()
+			r.Start()
+		case 4:
+			continue
+		default:
 			children[i%3].kill()
-			children[i%3].start(t, r.addr())
+			children[i%3].start(t, r.Addr)
 		}
-		present.right(began)
+		present.right()
 	}
-	time.Sleep(soak / 5)
 	talks.end()
-	quiet(all)
+	quiet(t, all)
 	cancel()
 	wg.Wait()
 	classify(t, all)
@@ -352,9 +354,9 @@ type presence struct {
 	users int
 }
 
-func newPresence(t *testing.T, r *redisServer, rooms, users int) *presence {
+func newPresence(t *testing.T, r *redistest.Server, rooms, users int) *presence {
 	// With Lazy, a machine that is too busy to make a connection in time is no failure.
-	hub, err := redisgroup.Open(t.Context(), r.client(), redisgroup.Config{Lease: 2 * time.Second, Lazy: true})
+	hub, err := redisgroup.Open(t.Context(), r.Client(), redisgroup.Config{Lease: 2 * time.Second, Lazy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,20 +365,15 @@ func newPresence(t *testing.T, r *redisServer, rooms, users int) *presence {
 }
 
 // right waits until everybody is present.
-func (p *presence) right(since time.Time) {
+func (p *presence) right() {
 	p.t.Helper()
-	n := 0
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		n = 0
+	testkit.Eventually(p.t, fmt.Sprint(p.users, " users are present"), func() bool {
+		n := 0
 		for i := range p.rooms {
 			o, _ := p.hub.Ordered(fmt.Sprintf("room%d", i))
 			k, _ := o.Count(p.t.Context())
 			n += k
 		}
-		if n == p.users {
-			p.t.Logf("presence was right %v after", time.Since(since).Round(time.Millisecond))
-			return
-		}
-	}
-	p.t.Errorf("%d users are present, want %d", n, p.users)
+		return n == p.users
+	})
 }

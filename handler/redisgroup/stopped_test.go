@@ -9,15 +9,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
 // While Redis is stopped, loops go on: a round trip to the node takes no longer, plain rooms
 // deliver here, and what waits is bounded. Afterwards ordered rooms have no gap.
 func TestLoopsWhileRedisIsStopped(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.Start(t)
 	cfg := settled()
 	cfg.MaxQueue = 1 << 20
-	one, two := startNode(t, r.client(), cfg), startNode(t, r.client(), cfg)
+	one, two := startNode(t, r.Client(), cfg), startNode(t, r.Client(), cfg)
 	sp := newSpeaker(t, one, "room", "s")
 	ws := []*witness{one.watch("room"), two.watch("room")}
 	a, b := one.dial(), one.dial()
@@ -28,7 +30,7 @@ func TestLoopsWhileRedisIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := liveHeap()
-	r.signal(syscall.SIGSTOP)
+	r.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	var took []time.Duration
 	heap, full := 0, 0
@@ -50,9 +52,9 @@ func TestLoopsWhileRedisIsStopped(t *testing.T) {
 			runtime.ReadMemStats(&m)
 			heap = max(heap, int(m.HeapAlloc)-before)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // a round trip now and then: the test is about how long they take
 	}
-	r.signal(syscall.SIGCONT)
+	r.Signal(syscall.SIGCONT)
 	slices.Sort(took)
 	t.Logf("%d round trips, p50 %v, p99 %v; %d broadcasts found the queue full; heap at most %d MiB more than before",
 		len(took), took[len(took)/2], took[len(took)*99/100], full, heap>>20)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Config.Form and Config.OnError may speak to the room that they are called for: no lock of it is
@@ -108,7 +109,7 @@ func TestCloseTellsWhoIsJoining(t *testing.T) {
 	m.Close()
 	c := n.dial()
 	c.say("history room 0")
-	eventually(t, "it is joining", func() bool { return redisgroup.Joining(n.hub) == 1 })
+	testkit.Eventually(t, "it is joining", func() bool { return redisgroup.Joining(n.hub) == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_ = n.hub.Close(ctx)
@@ -145,22 +146,4 @@ func TestRefusedMessagesLeaveNothing(t *testing.T) {
 		t.Errorf("%d are kept, of %d messages that were not refused", n, said-refused)
 	}
 	redisgroup.Die(n.hub) // Close would wait for Redis
-}
-
-// A name stays its owner's if another wants to release it, also for a process that has to claim it
-// again.
-func TestReleaseOfAnothersName(t *testing.T) {
-	n := startNode(t, startMini(t)(), settled())
-	if err := n.hub.Claim(t.Context(), "n", "a"); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.hub.Release(t.Context(), "n", "b"); !errors.Is(err, redisgroup.ErrTaken) {
-		t.Errorf("Release of another's name: %v", err)
-	}
-	if owner := redisgroup.Claimed(n.hub, "n"); owner != "a" {
-		t.Errorf("the process has the name for %q", owner)
-	}
-	if err := n.hub.Release(t.Context(), "n", "a"); err != nil || redisgroup.Claimed(n.hub, "n") != "" {
-		t.Errorf("Release: %v", err)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A speaker publishes numbered messages to an ordered room, and knows which of them Redis took.
@@ -75,11 +76,23 @@ func (s *speaker) during(f func()) {
 	}
 }
 
+// goesOn waits until n things more have been said. It is for f of during.
+func (s *speaker) goesOn(t testing.TB, n int) {
+	t.Helper()
+	said := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.said
+	}
+	before := said()
+	testkit.Eventually(t, "more is said", func() bool { return said() >= before+n })
+}
+
 // settled waits until all that was said has an outcome, and returns how many were taken.
 func (s *speaker) settled(t testing.TB) int {
 	t.Helper()
 	var n int
-	eventually(t, "all messages have an outcome", func() bool {
+	testkit.Eventually(t, "all messages have an outcome", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n = len(s.taken)
@@ -91,7 +104,7 @@ func (s *speaker) settled(t testing.TB) int {
 // insist says one thing more until Redis takes one, and returns what that was.
 func (s *speaker) insist(t testing.TB) (what string) {
 	t.Helper()
-	eventually(t, "Redis takes something", func() bool {
+	testkit.Eventually(t, "Redis takes something", func() bool {
 		before := s.settled(t)
 		s.say(1, 20)
 		what = fmt.Sprintf("%s:%d", s.name, s.said)
@@ -186,13 +199,14 @@ func (w *witness) heard(t testing.TB, what string) {
 		defer w.mu.Unlock()
 		return w.seen[what]
 	}
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	defer func() {
+		if t.Failed() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			t.Fatalf("never heard %s; %d seen, at %v, %d gaps, faults %q", what, len(w.seen), w.last, w.gaps, w.faults)
+			t.Logf("%d seen, at %v, %d gaps, faults %q", len(w.seen), w.last, w.gaps, w.faults)
 		}
-	}
+	}()
+	testkit.Eventually(t, "it has heard "+what, ok)
 }
 
 // verdict wants no fault, and, unless gaps were told, all that was taken.

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A program runs until it is told to end, or the test ends.
@@ -56,18 +58,21 @@ func start(t *testing.T, name string, flags ...string) *program {
 	return p
 }
 
-// says waits until the program has said what a pattern describes, and returns its first group.
+// says waits until the program has said what a pattern describes, and returns its last group.
 func (p *program) says(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if m := re.FindStringSubmatch(p.said.String()); m != nil {
-			return m[len(m)-1]
+	var m []string
+	defer func() {
+		if m == nil {
+			p.t.Logf("it said %s", p.said.String())
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("never said %s: %s", pattern, p.said.String())
-		}
-	}
+	}()
+	testkit.Eventually(p.t, "it says "+pattern, func() bool {
+		m = re.FindStringSubmatch(p.said.String())
+		return m != nil
+	})
+	return m[len(m)-1]
 }
 
 func (p *program) dial() net.Conn {
@@ -81,7 +86,8 @@ func (p *program) dial() net.Conn {
 	return c
 }
 
-// ends expects the exit code 0 after a signal, and no colours in what was said.
+// ends sends a signal, after which the program must drain and return 0. It must not have used
+// colours.
 func (p *program) ends(sig os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
@@ -92,8 +98,11 @@ func (p *program) ends(sig os.Signal) {
 
 func (p *program) ended() {
 	p.t.Helper()
-	if err := p.cmd.Wait(); err != nil || !strings.Contains(p.said.String(), "bye") || strings.Contains(p.said.String(), "\x1b") {
-		p.t.Errorf("%v: %s", err, p.said.String())
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("it ended with %v, want exit code 0", err)
+	}
+	if said := p.said.String(); !strings.Contains(said, "bye") || strings.Contains(said, "\x1b") {
+		p.t.Errorf("it said %q, want \"bye\" and no colours", said)
 	}
 }
 
@@ -109,20 +118,22 @@ func exchange(t *testing.T, c io.ReadWriter, say, want string) {
 }
 
 func TestEchoesAndDrains(t *testing.T) {
-	t.Parallel()
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		p := start(t, "echo")
-		c := p.dial()
-		exchange(t, c, "hello\n", "hello\n")
-		p.dial().Close()
-		p.says(`"reason":"EOF"`)
-		if err := p.cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
-		if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil {
-			t.Fatalf("%q, %v; want the end of the stream", rest, err)
-		}
-		p.ended()
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			p := start(t, "echo")
+			c := p.dial()
+			exchange(t, c, "hello\n", "hello\n")
+			p.dial().Close()
+			p.says(`"reason":"EOF"`)
+			if err := p.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil {
+				t.Fatalf("%q, %v; want the end of the stream", rest, err)
+			}
+			p.ended()
+		})
 	}
 }
 
@@ -148,30 +159,11 @@ func TestEchoesDatagrams(t *testing.T) {
 	p.ends(syscall.SIGTERM)
 }
 
-func TestEvictsWhoIsSilent(t *testing.T) {
-	t.Parallel()
-	p := start(t, "echo", "-idle", "3s")
-	c, began := p.dial(), time.Now()
-	exchange(t, c, "hello\n", "hello\n")
-	if rest, err := io.ReadAll(c); string(rest) != "are you still there?\n" || err != nil {
-		t.Fatalf("%q, %v", rest, err)
-	}
-	if d := time.Since(began); d < 3*time.Second {
-		t.Errorf("evicted after %v", d)
-	}
-	p.says("idle timeout")
-	p.ends(syscall.SIGTERM)
-}
-
-// A wrong command line, and an address that cannot be had, end each example with a word about it.
+// A wrong flag, and an address that cannot be had, end each example with a line that says so.
 func TestRefuses(t *testing.T) {
-	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	ln := testkit.Serve(t, func(net.Conn) {})
 	taken := ln.Addr().String()
+	needed := map[string][]string{"proxy": {"-to", "127.0.0.1:1"}, "gateway": {"-http", "127.0.0.1:0"}}
 	for _, name := range examples {
 		for _, c := range []struct {
 			code  int
@@ -182,20 +174,17 @@ func TestRefuses(t *testing.T) {
 			{1, taken, []string{"-addr", "tcp://" + taken}},
 			{1, "icmp", []string{"-addr", "icmp://127.0.0.1:0"}},
 		} {
-			if name == "proxy" {
-				c.flags = append(c.flags, "-to", "127.0.0.1:1")
-			}
-			if name == "gateway" {
-				c.flags = append(c.flags, "-http", "127.0.0.1:0")
-			}
-			cmd := exec.Command(built(name), c.flags...)
-			var said bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &said, &said
-			_ = cmd.Run()
-			code := cmd.ProcessState.ExitCode()
-			if lines := strings.Count(said.String(), "\n"); code != c.code || !strings.Contains(said.String(), c.says) || code == 1 && lines != 1 {
-				t.Errorf("%s %q: code %d, %s; want %d, %q", name, c.flags, code, said.String(), c.code, c.says)
-			}
+			t.Run(name+" "+c.flags[len(c.flags)-1], func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.Command(built(name), append(c.flags, needed[name]...)...)
+				out, _ := cmd.CombinedOutput()
+				if got := cmd.ProcessState.ExitCode(); got != c.code {
+					t.Errorf("exit code %d, want %d", got, c.code)
+				}
+				if got := string(out); !strings.Contains(got, c.says) || c.code == 1 && strings.Count(got, "\n") != 1 {
+					t.Errorf("it says %q, want one line with %q", got, c.says)
+				}
+			})
 		}
 	}
 }
@@ -224,34 +213,39 @@ func TestOrderOfTheEnd(t *testing.T) {
 	api := p.says(`commands on (\S+)`)
 	lamp := p.dial()
 	exchange(t, lamp, string(login("lamp")), string(loggedIn))
-	if body := get(t, p.says(`metrics on (\S+)`)); !strings.Contains(body, "loopwheel_accepted_total 1\n") {
-		t.Errorf("the metrics are %s", body)
+	if body, want := get(t, p.says(`metrics on (\S+)`)), "loopwheel_accepted_total 1\n"; !strings.Contains(body, want) {
+		t.Errorf("the metrics are %s, want %q among them", body, want)
 	}
-	answer := make(chan string, 1)
-	go func() {
-		r, err := http.Post(api+"/lamp/command", "text/plain", strings.NewReader("on"))
-		if err != nil {
-			answer <- err.Error()
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		answer <- fmt.Sprint(r.StatusCode, " ", string(body))
-	}()
+	answer := command(api, "lamp")
 	exchange(t, lamp, "", string(frame('C', 1, []byte("on"))))
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	p.says("draining 1")
-	if _, err := lamp.Write(frame('A', 1, []byte("is on"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-answer; got != "200 is on" {
-		t.Errorf("the request gets %q", got)
+	exchange(t, lamp, string(frame('A', 1, []byte("is on"))), "")
+	if got, want := testkit.Receive(t, "the answer", answer), "200 is on"; got != want {
+		t.Errorf("the request gets %q, want %q", got, want)
 	}
 	if rest, err := io.ReadAll(lamp); len(rest) > 0 || err != nil {
 		t.Errorf("%q, %v; want the end of the stream", rest, err)
 	}
 	p.ended()
+}
+
+// command asks the gateway to tell a device "on", and returns where the status and the answer come.
+func command(api, device string) <-chan string {
+	answer := make(chan string, 1)
+	go func() {
+		r, err := http.Post(api+"/"+device+"/command", "text/plain", strings.NewReader("on"))
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer r.Body.Close()
+		body, _ := io.ReadAll(r.Body)
+		answer <- fmt.Sprint(r.StatusCode, " ", string(body))
+	}()
+	return answer
 }
 
 func get(t *testing.T, url string) string {

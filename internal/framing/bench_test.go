@@ -64,44 +64,6 @@ func BenchmarkAppendFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeFrame compares, per byte, one frame of 64 MiB with 64 of 1 MiB, both in pieces of
-// 64 KiB: the large one is neither scanned nor copied over and over if it costs about the same.
-func BenchmarkLargeFrame(b *testing.B) {
-	const total, piece = 64 << 20, 64 << 10
-	for _, bm := range []struct {
-		name   string
-		codec  codec.Codec
-		frames int
-	}{
-		{"Length/1x64MiB", codec.Length{Max: total}, 1},
-		{"Length/64x1MiB", codec.Length{Max: total}, 64},
-		{"Varint/1x64MiB", codec.Varint{Max: total}, 1},
-		{"Varint/64x1MiB", codec.Varint{Max: total}, 64},
-		{"Lines/1x64MiB", codec.Lines{Max: total}, 1},
-		{"Lines/64x1MiB", codec.Lines{Max: total}, 64},
-		{"Delimiter/1x64MiB", codec.Delimiter{Delim: "\r\n", Max: total}, 1},
-		{"Delimiter/64x1MiB", codec.Delimiter{Delim: "\r\n", Max: total}, 64},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			var wire []byte
-			payload := bytes.Repeat([]byte("x"), total/bm.frames)
-			for range bm.frames {
-				wire, _ = bm.codec.AppendFrame(wire, payload)
-			}
-			var d Decoder
-			d.Init(bm.codec, new(Pool))
-			b.SetBytes(total)
-			b.ReportAllocs()
-			for b.Loop() {
-				if n := feed(b, &d, wire, piece); n != bm.frames {
-					b.Fatalf("%d frames, want %d", n, bm.frames)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/total, "ns/byte")
-		})
-	}
-}
-
 // feed decodes wire in pieces of the given size and returns how many frames that made.
 func feed(tb testing.TB, d *Decoder, wire []byte, piece int) (frames int) {
 	for len(wire) > 0 {

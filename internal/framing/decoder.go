@@ -61,13 +61,20 @@ type leftover struct {
 	// seen is how many of the bytes left over are known to be less than a frame.
 	seen int
 	lent bool // see Lend
+
+	// unpacker is the codec, if it is one, or the codec before it until backlog is false. A Decoder
+	// of such a codec has a leftover all the time.
+	unpacker codec.Unpacker
+	backlog  bool // unpacker may have frames in what it has consumed
 }
 
 // size returns the number of bytes left over.
 func (r *leftover) size() int { return len(r.buf) - r.off }
 
 // comesFirst reports whether Next must look at r before it looks at its data.
-func (r *leftover) comesFirst() bool { return r != nil && len(r.buf) != 0 && !r.lent }
+func (r *leftover) comesFirst() bool {
+	return r != nil && (len(r.buf) != 0 && !r.lent || r.unpacker != nil)
+}
 
 // Init makes d ready for a stream framed by c, or by c.New() if c is codec.Stateful. Buffers come
 // from p, or from the garbage collector if p is nil.
@@ -122,6 +129,29 @@ func (d *Decoder) SetCodec(c codec.Codec) {
 	if d.rest != nil {
 		d.rest.seen = 0
 	}
+	if d.rest == nil || !d.rest.backlog { // otherwise what the codec before has consumed comes first
+		d.lookForUnpacker()
+	}
+}
+
+func (d *Decoder) lookForUnpacker() {
+	u, ok := d.codec.(codec.Unpacker)
+	if ok && d.rest == nil {
+		d.rest = d.pool.leftover()
+	}
+	if d.rest != nil {
+		d.rest.unpacker, d.rest.backlog = u, false
+		if !ok && d.rest.size() == 0 && !d.rest.lent {
+			d.drop()
+		}
+	}
+}
+
+// Restored says that the codec was given a saved state, in which there may be frames.
+func (d *Decoder) Restored() {
+	if d.rest != nil {
+		d.rest.backlog = d.rest.unpacker != nil
+	}
 }
 
 // Plain is for those for whom the calls of Next and AppendFrame cost too much. If it is not 0, then
@@ -140,12 +170,19 @@ func (d *Decoder) Plain() int {
 // before.
 func (d *Decoder) Fresh() bool { return d.rest == nil || d.rest.lent }
 
-// Buffered returns the number of bytes left over.
-func (d *Decoder) Buffered() int {
-	if d.rest == nil || d.rest.lent {
+// Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what
+// it has consumed.
+func (d *Decoder) Buffered() (n int) {
+	if d.rest == nil {
 		return 0
 	}
-	return d.rest.size()
+	if d.rest.backlog {
+		n = 1
+	}
+	if !d.rest.lent {
+		n = max(n, d.rest.size())
+	}
+	return n
 }
 
 // LeftOver returns the bytes left over, for who goes on with them without the Decoder, and calls
@@ -171,6 +208,9 @@ func (d *Decoder) LeftOver() []byte {
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 	if d.rest.comesFirst() {
+		if d.rest.unpacker != nil {
+			return d.nextUnpacked(data)
+		}
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
@@ -181,6 +221,35 @@ func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 		return nil, nil, false, d.stop(n, frame, err, data)
 	}
 	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.rest != nil, nil
+}
+
+// nextUnpacked is Next if the codec is a codec.Unpacker.
+func (d *Decoder) nextUnpacked(data []byte) (rest, frame []byte, more bool, err error) {
+	r := d.rest
+	if r.backlog {
+		frame, err = r.unpacker.NextFrame()
+		if err != nil {
+			return nil, nil, false, err
+		}
+		if frame != nil {
+			return data, frame[:len(frame):len(frame)], true, nil
+		}
+		if d.lookForUnpacker(); d.rest != r || r.unpacker == nil { // SetCodec was called meanwhile
+			return data, nil, true, nil
+		}
+	}
+	if len(r.buf) != 0 && !r.lent {
+		return d.nextBuffered(data)
+	}
+	if len(data) == 0 {
+		return nil, nil, false, nil
+	}
+	n, frame, err := d.codec.Decode(data)
+	if err != nil || n <= 0 || n > len(data) {
+		return nil, nil, false, d.stop(n, frame, err, data)
+	}
+	r.backlog = true
+	return data[n:], frame[:len(frame):len(frame)], true, nil
 }
 
 // stop ends a piece with an error, or with less than a frame, which it keeps.
@@ -220,6 +289,7 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 		if window := r.buf[r.off:]; len(window) > r.seen {
 			n, frame, err := d.decode(window)
 			if err == nil && 0 < n && n <= len(window) {
+				r.backlog = r.unpacker != nil
 				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
 			}
 			if err := check(n, len(window), frame, err); err != nil {
@@ -329,8 +399,8 @@ func (d *Decoder) Keep(data []byte) {
 		d.keepLent(data)
 		return
 	}
-	if d.Buffered() == 0 {
-		d.Release()
+	if d.rest != nil && d.rest.size() == 0 {
+		d.drop()
 	}
 	if len(data) == 0 {
 		return
@@ -346,9 +416,20 @@ func (d *Decoder) Keep(data []byte) {
 // Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may
 // be used again.
 func (d *Decoder) Release() {
-	if r := d.rest; r != nil {
-		d.rest = nil
-		d.pool.Put(r.buf)
-		d.pool.putLeftover(r)
+	if d.rest != nil {
+		d.rest.backlog = false
+		d.drop()
 	}
+}
+
+// drop gives back the buffer. An Unpacker's leftover stays.
+func (d *Decoder) drop() {
+	r := d.rest
+	d.pool.Put(r.buf)
+	if r.unpacker != nil {
+		*r = leftover{unpacker: r.unpacker, backlog: r.backlog}
+		return
+	}
+	d.rest = nil
+	d.pool.putLeftover(r)
 }

@@ -188,18 +188,20 @@ func TestDecoderRefusesBrokenCodecs(t *testing.T) {
 		{answers{n: 1, frame: []byte("x"), err: lost}, lost},
 		{answers{n: -1, err: lost}, lost},
 	} {
-		for _, left := range []string{"", "before"} {
-			d := newDecoder(codec.Lines{})
-			if _, err := frames(d, []byte(left)); err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprintf("%+v", &tt.codec), func(t *testing.T) {
+			for _, left := range []string{"", "before"} {
+				d := newDecoder(codec.Lines{})
+				if _, err := frames(d, []byte(left)); err != nil {
+					t.Fatal(err)
+				}
+				d.SetCodec(&tt.codec)
+				rest, frame, more, err := d.Next([]byte("abc"))
+				if !errors.Is(err, tt.want) || frame != nil || more || rest != nil {
+					t.Errorf("%+v after %q: %q, %q, %t, %v, want %v", &tt.codec, left, rest, frame, more, err, tt.want)
+				}
+				d.Release()
 			}
-			d.SetCodec(&tt.codec)
-			rest, frame, more, err := d.Next([]byte("abc"))
-			if !errors.Is(err, tt.want) || frame != nil || more || rest != nil {
-				t.Errorf("%+v after %q: %q, %q, %t, %v, want %v", &tt.codec, left, rest, frame, more, err, tt.want)
-			}
-			d.Release()
-		}
+		})
 	}
 }
 

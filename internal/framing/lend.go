@@ -21,7 +21,7 @@ func (d *Decoder) Lend() []byte {
 // the last frame has been handled.
 func (d *Decoder) Return() {
 	if d.rest != nil && d.rest.lent {
-		d.Release()
+		d.drop()
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Front stands for the address where HAProxy listens, in what Run is given.
@@ -26,8 +25,8 @@ func Run(t testing.TB, config string) (front string) {
 	if err != nil {
 		t.Skip("haproxy is not installed (apt-get install haproxy); CI has it")
 	}
-	filelimit.Need(t, 500) // it does not start with less
-	front = freeport.Addr(t)
+	testkit.NeedFiles(t, 500) // it does not start with less
+	front = testkit.FreeAddr(t)
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
 	config = "global\n  maxconn 200\ndefaults\n  mode tcp\n" + strings.ReplaceAll(config, Front, front)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

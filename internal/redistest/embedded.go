@@ -16,11 +16,11 @@ import (
 func Embedded(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
-	return m, Client(t, m)
+	return m, EmbeddedClient(t, m)
 }
 
-// Client returns one more client of an embedded miniredis, as of another process.
-func Client(t testing.TB, m *miniredis.Miniredis) *redis.Client {
+// EmbeddedClient returns one more client of an embedded miniredis, as of another process.
+func EmbeddedClient(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dialEmbedded(m) },
 		Addr:                     "127.0.0.1:1", // not a name that would be looked up, which a bubble does not like

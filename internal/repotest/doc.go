@@ -1,3 +1,3 @@
-// Package repotest has the tests of the repository as a whole: its documents, what its packages
-// import, and what its files may be.
+// Package repotest has the tests of the repository as a whole: its documents, and what its packages
+// import.
 package repotest

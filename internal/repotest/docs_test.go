@@ -3,10 +3,10 @@ package repotest
 import (
 	"bufio"
 	"fmt"
-	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -17,55 +17,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
-
-// A fence is a code block of a document.
-type fence struct{ language, file, code string }
-
-// fences returns the code blocks of a document. What follows the language is the name of the file
-// that the block is.
-func fences(t *testing.T, name string) (found []fence) {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*) ?([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1) {
-		found = append(found, fence{string(m[1]), string(m[2]), string(m[3])})
-	}
-	return found
-}
 
 // getThis is how a module comes by this one. It names a package that imports what programs need:
 // with the module's root, which imports nothing, go.sum would lack the modules below package loop,
 // and no program would build.
 const getThis = "go get " + modulePath + "/loop@latest"
 
-// Someone who follows docs/getting-started.md word for word has a server that works. Only that the
-// module comes from here, and the port, are other than they stand there.
+// Someone who follows docs/getting-started.md word for word has a server that works. Two things
+// differ here: where the module comes from, and the port.
 func TestGettingStarted(t *testing.T) {
 	dir := t.TempDir()
 	// Without GOFLAGS: there may be no go.sum but what go get has written.
 	run := func(line string) { goCommand(t, dir, "unset GOFLAGS; "+line) }
 	var ran []string
-	for _, f := range fences(t, "docs/getting-started.md") {
+	for _, f := range codeIn(t, "docs/getting-started.md") {
 		switch f.language {
 		case "go":
-			if err := os.WriteFile(filepath.Join(dir, f.file), []byte(f.code), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, filepath.Join(dir, f.file), f.code)
 		case "sh":
 			for line := range strings.Lines(f.code) {
 				line = strings.TrimSpace(line)
 				ran = append(ran, line)
 				switch {
 				case strings.HasPrefix(line, "mkdir"), line == "go run .":
-				case strings.HasPrefix(line, "go get "):
-					if line != getThis {
-						t.Errorf("%q, want %q", line, getThis)
-					}
-					run(replaceThis(t))
+				case line == getThis:
+					run(replaceThis())
 					run("GOPROXY=off GOSUMDB=off " + strings.TrimSuffix(line, "@latest"))
 				default:
 					run(line)
@@ -73,30 +51,83 @@ func TestGettingStarted(t *testing.T) {
 			}
 		}
 	}
-	if len(ran) != 5 {
-		t.Errorf("the commands are %q", ran)
+	if !slices.Contains(ran, getThis) {
+		t.Errorf("the commands are %q, want %q among them", ran, getThis)
 	}
-	addr := freeport.Addr(t)
+	addr := testkit.FreeAddr(t)
 	run("sed -i 's/127.0.0.1:7000/" + addr + "/' main.go && go build -o thermo .")
-	cmd := exec.Command(filepath.Join(dir, "thermo"))
+	c, end := start(t, filepath.Join(dir, "thermo"), addr)
+	_, _ = io.WriteString(c, "T\x00\x0421.5")
+	_ = c.CloseWrite()
+	got, err := io.ReadAll(c)
+	if want := "O\x00\x1821.5 is the hottest of 1"; string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+	if err := end(); err != nil {
+		t.Errorf("after an interrupt it ends with %v, want nil", err)
+	}
+}
+
+// The program in README.md builds, and echoes.
+func TestReadmeProgram(t *testing.T) {
+	if page := read(t, "README.md"); !strings.Contains(page, "`"+getThis+"`") {
+		t.Errorf("README.md does not have %q", getThis)
+	}
+	var program string
+	for _, f := range codeIn(t, "README.md") {
+		if f.language == "go" && strings.HasPrefix(f.code, "package main") {
+			program = f.code
+		}
+	}
+	addr := testkit.FreeAddr(t)
+	binary := filepath.Join(t.TempDir(), "first")
+	write(t, binary+".go", strings.Replace(program, "127.0.0.1:7000", addr, 1))
+	goCommand(t, root, "go build -buildvcs=false -o "+binary+" "+binary+".go")
+	c, _ := start(t, binary, addr)
+	_, _ = io.WriteString(c, "hello\n")
+	got, err := bufio.NewReader(c).ReadString('\n')
+	if want := "hello\n"; got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// start starts a program, which prints nothing when it listens, and connects to it. end interrupts
+// the program and returns how it ended.
+func start(t *testing.T, program, addr string) (c *net.TCPConn, end func() error) {
+	t.Helper()
+	cmd := exec.Command(program)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}()
-	c := dialSoon(t, addr)
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	_, _ = io.WriteString(c, "T\x00\x0421.5")
-	_ = c.(*net.TCPConn).CloseWrite()
-	if got, err := io.ReadAll(bufio.NewReader(c)); string(got) != "O\x00\x1821.5 is the hottest of 1" {
-		t.Errorf("got %q, %v", got, err)
+	})
+	testkit.Eventually(t, "the program listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			c = conn.(*net.TCPConn)
+		}
+		return err == nil
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
+	return c, func() error {
+		_ = cmd.Process.Signal(os.Interrupt)
+		return cmd.Wait()
 	}
-	_ = cmd.Process.Signal(os.Interrupt)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it was asked to end, and does so with %v", err)
+}
+
+// Two commands are all that a newcomer has to know. CI runs the second as README.md has it.
+func TestReadmeCommands(t *testing.T) {
+	var got string
+	for _, f := range codeIn(t, "README.md") {
+		if f.language == "sh" {
+			got += f.code
+		}
+	}
+	if want := "go run ./examples/echo\ngo test ./...\n"; got != want {
+		t.Errorf("the commands of README.md are %q, want %q", got, want)
 	}
 }
 
@@ -122,7 +153,7 @@ const gorilla = "gorilla"
 
 // piecesOf are documents with blocks that are a piece of something: they show how a line is added
 // to the tables of that package.
-var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv/store"}
+var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv"}
 
 // surroundings are what the snippets of a document use without showing it. Statements stand in a
 // function with these parameters.
@@ -140,21 +171,13 @@ var surroundings = map[string]struct{ parameters, declarations string }{
 	},
 }
 
-// What is Go in the documents compiles, each block as a package, and what is a test there passes.
-// No block is left out.
+// Each block of Go in the documents compiles, as a package, and each block that is a test passes.
 func TestSnippets(t *testing.T) {
-	documents, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	more, err := filepath.Glob("[de]*/*/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	var packages, tests []string
-	for _, name := range append(append(documents, more...), "README.md", "CONTRIBUTING.md") {
-		for i, f := range fences(t, name) {
+	packages := 0
+	var tests []string
+	for _, name := range documents(t) {
+		for i, f := range codeIn(t, name) {
 			if f.language != "go" || f.file == gorilla || piecesOf[name] != "" || followed[name] != "" && (f.file != "" || strings.HasPrefix(f.code, "package main")) {
 				continue
 			}
@@ -162,44 +185,33 @@ func TestSnippets(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, pkg), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			packages = append(packages, pkg)
+			packages++
 			file := filepath.Join(dir, pkg, "snippet.go")
 			if strings.Contains(f.code, "*testing.T") {
 				file = filepath.Join(dir, pkg, "snippet_test.go")
 				tests = append(tests, "./"+pkg)
 			}
-			if err := os.WriteFile(file, []byte(snippet(pkg, name, f.code)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, file, snippet(pkg, name, f.code))
 		}
 	}
-	goCommand(t, dir, "go mod init example.com/snippets && "+useThis(t)+" && go build ./... && go test "+strings.Join(tests, " "))
-	if len(packages) < 20 || len(tests) == 0 {
-		t.Errorf("%d snippets, %d of them tests: does this still find them?", len(packages), len(tests))
+	if packages < 20 || len(tests) == 0 {
+		t.Fatalf("%d snippets, %d of them tests: does this still find them?", packages, len(tests))
 	}
+	goCommand(t, dir, "go mod init example.com/snippets && "+replaceThis()+" && cp "+root+"/go.sum . && go build ./... && go test "+strings.Join(tests, " "))
 }
 
-// goCommand runs a line of the shell in another module, which may change its go.mod.
-func goCommand(t *testing.T, dir, line string) string {
+// goCommand runs a line of the shell in a module, which may change its go.mod.
+func goCommand(t *testing.T, dir, line string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-e", "-c", line)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
-	return string(out)
 }
 
-// useThis returns the command that has a module use this one as it is here, and all that it needs.
-func useThis(t *testing.T) string {
-	t.Helper()
-	return replaceThis(t) + " && cp " + root + "/go.sum ."
-}
-
-// replaceThis returns the command that has a module take this one from here.
-func replaceThis(t *testing.T) string {
-	t.Helper()
+// replaceThis returns the command by which a module takes this one from here.
+func replaceThis() string {
 	return fmt.Sprintf("go mod edit -require=%s@v0.0.0 -replace=%s=%s", modulePath, modulePath, root)
 }
 
@@ -239,25 +251,15 @@ func useAll(code string) string {
 // Each test and each Example that the documents name is there.
 func TestNamedTestsExist(t *testing.T) {
 	there := make(map[string]bool)
-	for _, f := range sources(t) {
-		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && f.isTest() {
-				there[fn.Name.Name] = true
-			}
+	for _, name := range testFiles(t) {
+		for _, m := range regexp.MustCompile(`(?m)^func ([A-Z]\w*)\(`).FindAllStringSubmatch(read(t, name), -1) {
+			there[m[1]] = true
 		}
-	}
-	documents, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
 	}
 	named := 0
-	for _, name := range documents {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile("`((?:Test|Benchmark|Example)[A-Z][A-Za-z0-9_]*)`").FindAllSubmatch(text, -1) {
-			if named++; !there[string(m[1])] {
+	for _, name := range glob(t, "docs/*.md") {
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark|Example)[A-Z][A-Za-z0-9_]*)`").FindAllStringSubmatch(read(t, name), -1) {
+			if named++; !there[m[1]] {
 				t.Errorf("%s: there is no test %s", name, m[1])
 			}
 		}
@@ -267,71 +269,20 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// blocks returns the code blocks of a language in README.md.
-func blocks(t *testing.T, language string) (found []string) {
+// testFiles returns the files of tests of all modules.
+func testFiles(t *testing.T) (names []string) {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && len(name) > 1 && strings.HasPrefix(name, ".") {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			names = append(names, name)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllSubmatch(text, -1) {
-		found = append(found, string(m[1]))
-	}
-	return found
-}
-
-// Two commands are all that a newcomer has to know. CI runs the second as it stands there.
-func TestReadmeCommands(t *testing.T) {
-	got := strings.Split(strings.TrimSpace(strings.Join(blocks(t, "sh"), "")), "\n")
-	if want := []string{"go run ./examples/echo", "go test ./..."}; !slices.Equal(got, want) {
-		t.Errorf("the commands of README.md are %q, want %q", got, want)
-	}
-}
-
-// The program in README.md builds, and does what it is said to do.
-func TestReadmeProgram(t *testing.T) {
-	if page, err := os.ReadFile("README.md"); err != nil || !strings.Contains(string(page), "`"+getThis+"`") {
-		t.Errorf("README.md does not say %q (%v)", getThis, err)
-	}
-	addr := freeport.Addr(t)
-	program := strings.Replace(blocks(t, "go")[0], "127.0.0.1:7000", addr, 1)
-	dir := t.TempDir()
-	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cmd := exec.Command(binary)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	c := dialSoon(t, addr)
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := c.Write([]byte("hello\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := bufio.NewReader(c).ReadString('\n'); got != "hello\n" {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-// dialSoon tries until the program listens; it says nothing when it does.
-func dialSoon(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		var c net.Conn
-		if c, err = net.Dial("tcp", addr); err == nil {
-			return c
-		}
-	}
-	t.Fatal(err)
-	return nil
+	return names
 }

@@ -1,11 +1,13 @@
 package repotest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,39 +30,51 @@ func section(t *testing.T, name, heading string) string {
 	return found
 }
 
-// The table of limits in docs/operations.md has each field of Server whose zero means something,
-// with what it means.
+// The table of limits in docs/operations.md has each number and duration of a Server. Where it has
+// a number, that is what Start puts in the place of zero; where it has words, that is zero, or what
+// depends on the machine.
 func TestLimitsAreListed(t *testing.T) {
 	listed := make(map[string]string)
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Limits of the server"), -1) {
 		listed[m[1]] = m[2]
 	}
-	server := reflect.TypeFor[loop.Server]()
-	for i := range server.NumField() {
-		f := server.Field(i)
-		def, ok := f.Tag.Lookup("default")
-		zero, hasZero := f.Tag.Lookup("zero")
-		switch {
-		case !ok && !hasZero:
+	srv := &loop.Server{}
+	ctx, stop := context.WithCancel(t.Context())
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := srv.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	started := reflect.ValueOf(srv).Elem()
+	for i := range started.NumField() {
+		f := started.Type().Field(i)
+		if k := f.Type.Kind(); !f.IsExported() || k != reflect.Int && k != reflect.Int64 {
 			continue
-		case !ok:
-			def = zero
-		case f.Type == reflect.TypeFor[time.Duration]():
-			def = regexp.MustCompile(`[a-z]+$`).ReplaceAllString(def, " $0")
-		default:
-			def = strings.ReplaceAll(def, "_", ",")
-			if size, ok := map[string]string{"1,048,576": "1 MiB", "262,144": "256 KiB"}[def]; ok {
-				def = size
-			}
 		}
-		if listed[f.Name] != def {
-			t.Errorf("docs/operations.md says %q of Server.%s, the code says %q", listed[f.Name], f.Name, def)
+		number, isNumber := limit(listed[f.Name])
+		switch got := started.Field(i).Int(); {
+		case listed[f.Name] == "":
+			t.Errorf("docs/operations.md does not list Server.%s", f.Name)
+		case isNumber && got != number:
+			t.Errorf("docs/operations.md says that Server.%s is %s by default, the code says %d", f.Name, listed[f.Name], got)
+		case !isNumber && got != 0 && f.Name != "NumLoops" && f.Name != "MaxConns":
+			t.Errorf("docs/operations.md says that Server.%s is %q by default, the code says %d", f.Name, listed[f.Name], got)
 		}
 		delete(listed, f.Name)
 	}
 	if len(listed) > 0 {
 		t.Errorf("docs/operations.md has limits that are none: %v", listed)
 	}
+}
+
+// limit reads what the table has: 65,536, 1 MiB or 30 s. ok is false for words.
+func limit(text string) (n int64, ok bool) {
+	digits, unit, _ := strings.Cut(strings.ReplaceAll(text, ",", ""), " ")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	units := map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "ms": int64(time.Millisecond), "s": int64(time.Second)}
+	return n * units[unit], err == nil && units[unit] > 0
 }
 
 // The table of metrics in docs/operations.md is complete.
@@ -83,7 +97,7 @@ func TestMetricsAreListed(t *testing.T) {
 	table := section(t, "docs/operations.md", "Metrics and the live page")
 	for _, m := range regexp.MustCompile("`(loopwheel_[a-z_.]+)`").FindAllStringSubmatch(table, -1) {
 		if !there[m[1]] {
-			t.Errorf("docs/operations.md lists %s, which there is not, or twice", m[1])
+			t.Errorf("docs/operations.md lists %s, which does not exist, or twice", m[1])
 		}
 		delete(there, m[1])
 	}
@@ -92,7 +106,7 @@ func TestMetricsAreListed(t *testing.T) {
 	}
 }
 
-// Links between the documents lead somewhere: to a file, and to a heading in it.
+// Links between the documents lead to a file, and to a heading in it.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 	links := 0
@@ -113,8 +127,8 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
-	if links < 50 {
-		t.Errorf("%d links were found: does this still see them?", links)
+	if links == 0 {
+		t.Error("no document has a link")
 	}
 }
 

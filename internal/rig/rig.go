@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -144,9 +145,25 @@ func MustEcho(t *testing.T, c net.Conn, msg string) {
 	}
 }
 
+// HasConns waits until srv has n connections.
+func HasConns(t testing.TB, srv *loop.Server, n int) {
+	t.Helper()
+	got := -1
+	defer func() {
+		if got != n {
+			t.Logf("%d connections, want %d", got, n)
+		}
+	}()
+	testkit.Eventually(t, "the number of connections", func() bool {
+		got = srv.Stats().Conns
+		return got == n
+	})
+}
+
 // TurnsEnd waits until the turns that are running have ended: Stats are exact for those. Its own
 // posts are in none of them.
-func TurnsEnd(srv *loop.Server) {
+func TurnsEnd(t testing.TB, srv *loop.Server) {
+	t.Helper()
 	var wg sync.WaitGroup
 	for _, l := range srv.Loops() {
 		wg.Add(1)
@@ -154,9 +171,9 @@ func TurnsEnd(srv *loop.Server) {
 	}
 	wg.Wait()
 	waiting := func(l loop.LoopStats) bool { return l.Mailbox > 0 }
-	for end := time.Now().Add(time.Minute); slices.ContainsFunc(srv.Stats().Loops, waiting) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the turns end", func() bool {
+		return !slices.ContainsFunc(srv.Stats().Loops, waiting)
+	})
 }
 
 // Goroutines returns the stacks of goroutines that run a server, once those that are on their way
@@ -174,14 +191,6 @@ func Goroutines() (stacks string) {
 			return stacks
 		}
 		<-time.After(10 * time.Millisecond)
-	}
-}
-
-// NeedSlow skips a test that takes long, or much of the machine.
-func NeedSlow(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("LOOPWHEEL_SLOW") == "" {
-		t.Skipf("%s; to run it set LOOPWHEEL_SLOW=1, as CI does", why)
 	}
 }
 
@@ -205,10 +214,4 @@ func Bubble(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.S
 		}
 		f(t, looptest.Start(t, srv))
 	})
-}
-
-// Wait lets virtual time pass, and what that causes happen.
-func Wait(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }

@@ -1,8 +1,8 @@
-// Package handover lets a new process take over from an old one without losing a connection: a
-// deployment that nobody notices. The new process gets the listeners, and then the connections,
-// each between two callbacks, with all that the old one knows of it: bytes that were read and not
-// decoded, output that was not written, idle stamps, addresses and notes of the PROXY protocol, the
-// codec's state and the handler's.
+// Package handover lets a new process take over the listeners and the plain connections of an old
+// one, so that their peers notice nothing of a deployment. Each connection moves between two
+// callbacks, with all that the old process knows of it: bytes that were read and not decoded,
+// output that was not written, idle stamps, addresses and notes of the PROXY protocol, the codec's
+// state and the handler's.
 //
 // A program calls Take in place of Server.Start, and Listen after it:
 //
@@ -37,7 +37,7 @@
 // sessions of UDP, and servers with UDP addresses as a whole; those with a job of Offload under
 // way, SetBusy, or a Saver that returns an error, for as long as that is so; handlers that are no
 // Saver; codecs with state that are no codec.Saver. They stay with the old process, and drain there
-// as ever. The codecs of package codec, of codec/resp and a server's of codec/websocket can move.
+// as ever. The codecs of package codec and a server's of codec/websocket can move.
 //
 // # Who owns a connection
 //

@@ -25,6 +25,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
@@ -574,7 +575,7 @@ func TestProxyHeaderAfterTheMove(t *testing.T) {
 	other := dial(t, servers[0])
 	other.say("one\n")
 	other.hears("a 1 one")
-	waitFor(t, func() bool { return servers[0].Stats().Conns == 2 })
+	rig.HasConns(t, servers[0], 2)
 	if r := start(t, path, servers[1], nil); r.Conns != 2 {
 		t.Fatalf("%+v", r)
 	}
@@ -583,15 +584,5 @@ func TestProxyHeaderAfterTheMove(t *testing.T) {
 	c.say("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")
 	if got, err := io.ReadAll(c.in); len(got) > 0 {
 		t.Errorf("it is answered %q, %v", got, err)
-	}
-}
-
-// waitFor waits until something is so.
-func waitFor(t *testing.T, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("that does not come about")
-		}
 	}
 }

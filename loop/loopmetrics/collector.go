@@ -131,6 +131,8 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),
+	gauge("socket_wait_recent_max_seconds", "The longest that a probe, which waits as a socket that is ready does, waited in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.SocketWait.Seconds() }, loopLabel),
+	gauge("unpolled_seconds", "For how long the loop has not polled its sockets, as far as a probe that waits now tells.", func(s *loop.LoopStats) float64 { return s.Unpolled.Seconds() }, loopLabel),
 	{desc("busy_seconds_total", "Time that the loop was busy, estimated.", loopLabel), prometheus.CounterValue, func(s *loop.LoopStats) float64 { return s.Busy.Seconds() }},
 	counter("blocked_total", "Turns that took longer than Server.BlockedAfter.", func(s *loop.LoopStats) uint64 { return s.Blocked }, loopLabel),
 }
@@ -139,4 +141,5 @@ var loopHistograms = []histogram{
 	{desc("turn_seconds", "How long the loop is busy at a stretch; of short turns a sample stands for all.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Turns }},
 	{desc("timer_lateness_seconds", "How late timers run: the first of those that are due together.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Late }},
 	{desc("mailbox_wait_seconds", "How long posts and tells wait: the oldest of those that are taken together.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Waited }},
+	{desc("socket_wait_seconds", "How long a socket that is ready waits for the loop, by probes sent while it is busy.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.SocketWaits }},
 }

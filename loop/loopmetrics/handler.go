@@ -100,8 +100,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want /close?loop=NUMBER&conn=ID", http.StatusBadRequest)
 		return
 	}
-	found, answered := ask(loops[index], func(l *loop.Loop) bool { return closeConn(l, id) })
-	switch {
+	switch found, answered := closeConn(loops[index], id); {
 	case !answered:
 		http.Error(w, "the loop does not answer", http.StatusServiceUnavailable)
 	case !found:
@@ -111,12 +110,27 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func closeConn(l *loop.Loop, id uint64) bool {
-	for c := range l.Conns() {
-		if c.ID() == id {
-			c.CloseWithError(ErrClosedByHand)
-			return true
+// closeConn closes a connection, and looks for it in pieces: there may be a million.
+func closeConn(l *loop.Loop, id uint64) (found, answered bool) {
+	result := make(chan bool, 1)
+	place := 0
+	_, err := l.PostPieces(func() (more bool) {
+		conns, next := l.ConnsFrom(place, maxSeen)
+		place = next
+		for c := range conns {
+			if c.ID() == id {
+				c.CloseWithError(ErrClosedByHand)
+				result <- true
+				return false
+			}
 		}
+		if next == 0 {
+			result <- false
+		}
+		return next != 0
+	})
+	if err != nil {
+		return false, false
 	}
-	return false
+	return await(result)
 }

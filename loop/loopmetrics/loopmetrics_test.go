@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 	"github.com/loopwheel/loopwheel/timing"
@@ -112,16 +113,6 @@ func get(t testing.TB, url string) string {
 	return string(body)
 }
 
-// until waits until f is true.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	srv, web, closed := start(t, func(h *loopmetrics.Handler) {
 		s := timing.NewScheduler(timing.SchedulerConfig{})
@@ -138,7 +129,7 @@ func TestMetrics(t *testing.T) {
 	<-closed
 	talk(t, srv)
 	var body string
-	until(t, "all are counted", func() bool {
+	testkit.Eventually(t, "all are counted", func() bool {
 		body = get(t, web.URL+"/metrics")
 		return strings.Contains(body, "loopwheel_accepted_total 3") &&
 			strings.Contains(body, `loopwheel_closed_total{reason="panic"} 1`) &&
@@ -200,7 +191,7 @@ func TestScrapedTooOften(t *testing.T) {
 	}
 	most := int(time.Since(began)/time.Second) + 1
 	var asked int
-	until(t, "the answer is made anew", func() bool {
+	testkit.Eventually(t, "the answer is made anew", func() bool {
 		_, rest, _ := strings.Cut(get(t, web.URL+"/metrics"), "\nasked_total ")
 		if _, err := fmt.Sscan(rest, &asked); err != nil {
 			t.Fatal(err)

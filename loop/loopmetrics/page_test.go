@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
@@ -52,7 +53,7 @@ func TestPage(t *testing.T) {
 	_, _ = io.WriteString(c, "half a line")
 	conns, slow, buffered, ahead := 0, 0, 0, 0
 	defer func() { t.Logf("%d connections, %d slow turns, %d bytes, %d ahead", conns, slow, buffered, ahead) }()
-	until(t, "all is seen", func() bool {
+	testkit.Eventually(t, "all is seen", func() bool {
 		if slow == 0 { // again if the machine stood still: then it was not the callback that took long
 			say(t, sleeper, "sleep")
 		}
@@ -82,7 +83,7 @@ func TestManyConnections(t *testing.T) {
 	for range n {
 		talk(t, srv)
 	}
-	until(t, "they are open", func() bool { return srv.Stats().Conns == n })
+	testkit.Eventually(t, "they are open", func() bool { return srv.Stats().Conns == n })
 	seen := make(map[uint64]bool)
 	const turns = (n + most - 1) / most // all of them may be on one loop
 	for left := turns; left > 0; left-- {
@@ -111,7 +112,7 @@ func TestBlockedLoop(t *testing.T) {
 	if err := srv.Loops()[0].Post(func() { <-end }); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "one answers and one does not", func() bool {
+	testkit.Eventually(t, "one answers and one does not", func() bool {
 		s := look(t, web)
 		return s.Loops[0].Answered != s.Loops[1].Answered
 	})
@@ -121,7 +122,7 @@ func TestClose(t *testing.T) {
 	srv, web, closed := start(t, nil)
 	c := talk(t, srv, "hello")
 	var at, id string
-	until(t, "it is seen", func() bool {
+	testkit.Eventually(t, "it is seen", func() bool {
 		for i, l := range look(t, web).Loops {
 			if len(l.Silent) == 1 && l.Silent[0].Remote == c.LocalAddr().String() {
 				at, id = fmt.Sprint(i), fmt.Sprint(l.Silent[0].ID)

@@ -51,10 +51,12 @@ type loopView struct {
 	Mailbox  int        `json:"mailbox"`
 	Lag      float64    `json:"lag"`
 	Turn     float64    `json:"turn"`
+	Wait     float64    `json:"socketWait"`
 	Busy     float64    `json:"busy"`
 	Blocked  uint64     `json:"blocked"`
 	Answered bool       `json:"answered"` // or it is blocked, and what follows is missing
 	Seen     int        `json:"seen"`     // connections that were looked at
+	Next     int        `json:"-"`        // the place of the loop's list to go on from
 	Rings    []ringView `json:"rings"`
 	Slow     []slowView `json:"slow"`
 	Largest  []connView `json:"largest"` // those that hold the most bytes
@@ -75,6 +77,7 @@ type slowView struct {
 	Took    float64 `json:"took"`
 	Conn    uint64  `json:"conn"`
 	Handler string  `json:"handler"`
+	Work    string  `json:"work"`
 }
 
 type connView struct {
@@ -130,8 +133,8 @@ func (k *looker) snapshot() snapshot {
 	}
 	all.Wait()
 	for i, v := range s.Loops {
-		if k.from[i] += v.Seen; k.from[i] >= v.Conns {
-			k.from[i] = 0
+		if v.Answered {
+			k.from[i] = v.Next
 		}
 	}
 	return s
@@ -143,6 +146,11 @@ func ask[T any](l *loop.Loop, f func(*loop.Loop) T) (answer T, ok bool) {
 	if l.Post(func() { ch <- f(l) }) != nil {
 		return answer, false
 	}
+	return await(ch)
+}
+
+// await waits for the answer of a loop, for as long as is worth it.
+func await[T any](ch <-chan T) (answer T, ok bool) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
@@ -157,17 +165,17 @@ func ask[T any](l *loop.Loop, f func(*loop.Loop) T) (answer T, ok bool) {
 func (v *loopView) count(st *loop.LoopStats, now time.Time) {
 	*v = loopView{
 		Conns: st.Conns, Messages: st.Messages, BytesIn: st.BytesIn, BytesOut: st.BytesOut, Timers: st.Timers,
-		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn),
+		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn), Wait: milliseconds(st.SocketWait),
 		Busy: milliseconds(st.Busy), Blocked: st.Blocked,
 	}
 	for _, s := range st.SlowTurns {
-		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler})
+		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler, s.Work})
 	}
 }
 
 // add takes what the loop has answered.
 func (v *loopView) add(seen *loopView) {
-	v.Answered, v.Seen, v.Rings = true, seen.Seen, seen.Rings
+	v.Answered, v.Seen, v.Next, v.Rings = true, seen.Seen, seen.Next, seen.Rings
 	v.Largest, v.Slowest, v.Silent = seen.Largest, seen.Slowest, seen.Silent
 }
 
@@ -183,14 +191,9 @@ func lookAt(l *loop.Loop, from, most int) (v loopView) {
 		return int64(now.Sub(c.LastWrite))
 	}}
 	silent := top{weight: func(c *loop.ConnInfo) int64 { return int64(now.Sub(c.LastRead)) }}
-	for c := range l.Conns() {
-		if from > 0 {
-			from--
-			continue
-		}
-		if v.Seen == most {
-			break
-		}
+	conns, next := l.ConnsFrom(from, most)
+	v.Next = next
+	for c := range conns {
 		v.Seen++
 		info := c.Info()
 		held.add(&info)

@@ -43,7 +43,7 @@ func Start(t testing.TB, srv *loop.Server) *Server {
 // TryStart is Start for servers that may fail to start.
 func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	t.Helper()
-	if srv.Addr == "" && (srv.Accept != nil || len(srv.Listeners) > 0) {
+	if srv.Addr == "" && srv.Accept != nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
 	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: make(chan struct{}, 1)}

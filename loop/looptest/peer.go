@@ -74,11 +74,19 @@ func (p *Peer) Answer(f func(received []byte) (reply []byte)) {
 // Writes returns how many writes the server has made since the connection was opened.
 func (p *Peer) Writes() int { return p.sock.countWrites() }
 
-// Block stops reading: the socket takes room more bytes from the server, then it is full.
+// Block stops reading: the socket takes room more bytes from the server, then it is full. The
+// peer's system acknowledges none of them, as if the peer's window had been closed before: see Ack.
+// So a connection that closes waits for the peer, for Server.CloseTimeout.
 func (p *Peer) Block(room int) { p.sock.setRoom(room) }
 
-// Take reads n of the bytes that wait for the peer while it is blocked. As in the kernel, that a
-// few bytes were taken does not mean that the socket takes more from the server yet.
+// Ack has the peer's system acknowledge n of the bytes that wait for the peer while it is blocked,
+// though the peer has not read them: there was room in its buffer. To a connection that closes they
+// count as arrived.
+func (p *Peer) Ack(n int) { p.sock.ack(n) }
+
+// Take reads n of the bytes that wait for the peer while it is blocked, those first that its system
+// has acknowledged. As in the kernel, that a few bytes were taken does not mean that the socket
+// takes more from the server yet.
 func (p *Peer) Take(n int) { p.sock.take(n) }
 
 // Unblock reads again, all that waits and all that comes.

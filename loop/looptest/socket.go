@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
@@ -28,11 +29,13 @@ type socket struct {
 	mu       sync.Mutex
 	in       []byte
 	out      []byte
-	unsent   int    // bytes that went out and that the peer has not taken
-	room     int    // how many more it takes
-	blocked  bool   // it does not read
-	reading  bool   // it is about to read
-	readSoon func() // the method refill, made once
+	unsent   int       // bytes that went out and that the peer's system has not acknowledged, the end counting as one
+	unread   int       // bytes that it has acknowledged, and that the peer has not read
+	room     int       // how many more go out
+	readAt   time.Time // when the peer has read last, unless it is blocked
+	blocked  bool      // it does not read
+	reading  bool      // it is about to read
+	readSoon func()    // the method refill, made once
 	writes   int
 	end      error // what the server reads after in
 	ended    bool  // it has read it
@@ -82,6 +85,9 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 	s.writes++
 	defer s.tell()
+	if now := time.Now(); !s.blocked && now.After(s.readAt) { // a peer that reads does so while callbacks run, too
+		s.room, s.readAt = sendBuffer, now
+	}
 	n := min(len(p), s.room)
 	s.out = append(s.out, p[:n]...)
 	s.room -= n
@@ -101,7 +107,7 @@ func (s *socket) refill() {
 	defer s.mu.Unlock()
 	s.reading = false
 	if !s.blocked {
-		s.room = sendBuffer
+		s.room, s.readAt = sendBuffer, time.Now()
 		s.offer()
 	}
 }
@@ -167,8 +173,19 @@ func (s *socket) Resume() {
 func (s *socket) CloseWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.shut && s.blocked && s.unsent > 0 {
+		s.unsent++ // behind what waits; otherwise it is acknowledged at once
+	}
 	s.shut = true
 	s.tell()
+}
+
+// Gone implements engine.Ender: a system whose program has closed altogether resets the connection
+// when more comes.
+func (s *socket) Gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end != nil && !s.half
 }
 
 // Divert implements engine.Socket.
@@ -308,16 +325,35 @@ func (s *socket) setRoom(n int) {
 	defer s.mu.Unlock()
 	s.blocked = n != unlimited
 	if s.room = n; !s.blocked {
-		s.room, s.unsent = sendBuffer, 0
+		s.room, s.unsent, s.unread, s.readAt = sendBuffer, 0, 0, time.Now()
 	}
 	s.offer()
 }
 
-// take is the peer reading n bytes of those that wait for it, without the socket taking more.
+// take is the peer reading n bytes of those that wait for it, without the socket taking more. What
+// it reads is acknowledged, if it was not before.
 func (s *socket) take(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsent = max(0, s.unsent-n)
+	before := min(n, s.unread)
+	s.unread -= before
+	s.acknowledge(n - before)
+}
+
+// ack is the peer's system taking n bytes that the peer does not read.
+func (s *socket) ack(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread += s.acknowledge(n)
+}
+
+// acknowledge acknowledges up to n bytes, and the end behind the last of them. s.mu is held.
+func (s *socket) acknowledge(n int) int {
+	n = min(n, s.unsent)
+	if s.unsent -= n; s.shut && s.unsent <= 1 {
+		s.unsent = 0
+	}
+	return n
 }
 
 func (s *socket) countWrites() int {

@@ -183,15 +183,48 @@ type memPackets struct {
 	loop   *taskloop.Loop
 	sink   engine.PacketSink
 	remote netip.AddrPort // of one that was dialled
-	closed bool           // on the loop
+	closed bool           // on the loop, as is kept
+	kept   bool           // the sink has not done with the last one
+
+	mu    sync.Mutex
+	queue []engine.Datagram // which have arrived
 }
 
 func (s *memPackets) arrive(d engine.Datagram) {
-	s.loop.Execute(func() {
-		if !s.closed {
-			s.sink.Received([]engine.Datagram{d})
-		}
-	})
+	s.mu.Lock()
+	s.queue = append(s.queue, d)
+	s.mu.Unlock()
+	s.loop.Execute(s.receive)
+}
+
+// receive hands over the oldest datagram.
+func (s *memPackets) receive() {
+	s.mu.Lock()
+	var d []engine.Datagram
+	if len(s.queue) > 0 && !s.closed && !s.kept {
+		d, s.queue = s.queue[:1:1], s.queue[1:]
+	}
+	s.mu.Unlock()
+	if d != nil {
+		s.kept = !s.sink.Received(d)
+	}
+}
+
+// Resume implements engine.Packets.
+func (s *memPackets) Resume() {
+	s.kept = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range s.queue {
+		s.loop.Execute(s.receive)
+	}
+}
+
+// Pending implements engine.Packets.
+func (s *memPackets) Pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) > 0
 }
 
 // ServePacket implements engine.Engine.
@@ -280,6 +313,5 @@ func (s *memPackets) reach(msg string) {
 	}
 }
 
-func (s *memPackets) Pending() bool { return false }
-func (s *memPackets) Flush() int    { return 0 }
-func (s *memPackets) Close()        { s.closed = true }
+func (s *memPackets) Flush() int { return 0 }
+func (s *memPackets) Close()     { s.closed = true }

@@ -173,7 +173,7 @@ func TestLingeringIsBounded(t *testing.T) {
 					break
 				}
 			}
-			turnsEnd(srv)
+			turnsEnd(t, srv)
 			if n := srv.Stats().BytesIn; n == 0 || n > 4<<20 {
 				t.Errorf("%d KiB were read from a connection that was closed; %d KiB were sent", n>>10, sent>>10)
 			}

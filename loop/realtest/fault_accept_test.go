@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestFaultBlockedLoopAndNewcomers(t *testing.T) {
 	needPlain(t, "2,000 handshakes take longer than the newcomers may wait")
 	needSlow(t, "it blocks loops for more than a second each")
-	filelimit.Need(t, 4100) // on a busy machine all 2,000 may be there at once
+	testkit.NeedFiles(t, 4100) // on a busy machine all 2,000 may be there at once
 	block := faultTime(t, 1500*time.Millisecond)
 	for _, loops := range []int{2, 4} {
 		for k := range loops {
@@ -59,7 +59,7 @@ func newcomers(t *testing.T, k, loops int, block time.Duration) (p99 time.Durati
 		time.Sleep(block / bursts / 2)
 	}
 	// The loop is blocked until those are served who can be, however long the machine takes for it.
-	until(t, time.Minute, "most are served, by other loops", func() bool {
+	testkit.Eventually(t, "most are served, by other loops", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return time.Since(began) >= block && c.lateLater <= mayWait

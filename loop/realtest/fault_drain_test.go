@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -128,7 +128,7 @@ func readersChild() {
 func TestFaultDrainLosesNothing(t *testing.T) {
 	needSlow(t, "10,000 connections with a gigabyte of replies")
 	const conns, size, large = 10_000, 16 << 10, 7 << 20
-	filelimit.Need(t, conns+200)
+	testkit.NeedFiles(t, conns+200)
 	server := startPuppet(t, "replies")
 	network, addr := server.address()
 	readers := startPuppet(t, "readers", "ADDR="+network+" "+addr,
@@ -136,7 +136,7 @@ func TestFaultDrainLosesNothing(t *testing.T) {
 	if s := readers.hear(); s != "ready" {
 		t.Fatal(s)
 	}
-	until(t, 2*time.Minute, "all requests are there", func() bool { return server.number("messages") == conns })
+	testkit.EventuallyIn(t, 2*time.Minute, "all requests are there", func() bool { return server.number("messages") == conns })
 	pending := server.number("pending")
 	if pending < 100<<20 {
 		t.Errorf("only %d bytes wait in the server", pending)

@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -168,7 +167,7 @@ func TestFaultHalfOpenPeers(t *testing.T) {
 					t.Errorf("got %d bytes, %v", got, err)
 				}
 			}
-			until(t, time.Minute, "all are closed", func() bool { return srv.Stats().Conns == 0 })
+			testkit.Eventually(t, "all are closed", func() bool { return srv.Stats().Conns == 0 })
 			if st := srv.Stats(); st.Cut != 0 {
 				t.Errorf("%d were cut", st.Cut)
 			}
@@ -176,8 +175,8 @@ func TestFaultHalfOpenPeers(t *testing.T) {
 		t.Run(network+", without reading", func(t *testing.T) {
 			srv := repliesTo(t, network, size, 2*time.Second)
 			halfOpen(t, srv)
-			until(t, time.Minute, "it is cut", func() bool { return srv.Stats().Cut == 1 })
-			until(t, time.Minute, "it is closed", func() bool { return srv.Stats().Conns == 0 })
+			testkit.Eventually(t, "it is cut", func() bool { return srv.Stats().Cut == 1 })
+			testkit.Eventually(t, "it is closed", func() bool { return srv.Stats().Conns == 0 })
 		})
 	}
 }
@@ -191,7 +190,7 @@ func repliesTo(t *testing.T, network string, size int, closeTimeout time.Duratio
 		},
 	}
 	if network == "unix" {
-		srv.Addr = "unix://" + shortdir.Socket(t)
+		srv.Addr = "unix://" + testkit.SocketPath(t)
 	}
 	start(t, srv)
 	return srv
@@ -267,7 +266,7 @@ func startingChild() {
 func TestFaultStartWithoutDescriptors(t *testing.T) {
 	needSlow(t, "dozens of servers in a process of its own")
 	needLinux(t)
-	filelimit.Need(t, 1000)
+	testkit.NeedFiles(t, 1000)
 	child := startPuppet(t, "start")
 	line := child.hear()
 	t.Logf("failed and succeeded: %s", line)

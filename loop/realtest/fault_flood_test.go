@@ -13,8 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -64,7 +63,7 @@ func fewDescriptorsChild() {
 // what is possible, the system's own errors come as well.
 func TestFaultDescriptorsRunOut(t *testing.T) {
 	needSlow(t, "a thousand clients, five times, against few descriptors")
-	filelimit.Need(t, 1300)
+	testkit.NeedFiles(t, 1300)
 	for _, network := range []string{"tcp", "unix"} {
 		for _, maxConns := range []int{0, 1000} {
 			t.Run(fmt.Sprintf("%s/MaxConns %d", network, maxConns), func(t *testing.T) { flood(t, network, maxConns) })
@@ -80,7 +79,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			addr := "tcp://127.0.0.1:0"
 			if network == "unix" {
-				addr = "unix://" + shortdir.Socket(t)
+				addr = "unix://" + testkit.SocketPath(t)
 			}
 			server := startPuppet(t, "few-descriptors", "ADDR="+addr, "NOFILE=256", "MAXCONNS=0")
 			network, addr := server.address()
@@ -95,7 +94,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 				_, _ = c.Write([]byte("big\n"))
 				conns = append(conns, c)
 			}
-			until(t, time.Minute, "all have asked", func() bool { return server.number("messages") == clients })
+			testkit.Eventually(t, "all have asked", func() bool { return server.number("messages") == clients })
 			server.ask("hoard")
 			for _, c := range conns {
 				if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
@@ -118,7 +117,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 func flood(t *testing.T, network string, maxConns int) {
 	addr := "tcp://127.0.0.1:0"
 	if network == "unix" {
-		addr = "unix://" + shortdir.Socket(t)
+		addr = "unix://" + testkit.SocketPath(t)
 	}
 	server := startPuppet(t, "few-descriptors", "ADDR="+addr, "NOFILE=256", fmt.Sprint("MAXCONNS=", maxConns))
 	network, addr = server.address()
@@ -136,9 +135,9 @@ func flood(t *testing.T, network string, maxConns int) {
 		if maxConns == 0 && waiting > 0 {
 			t.Errorf("%d were neither served nor refused", waiting)
 		}
-		until(t, time.Minute, "the crowd has gone", func() bool { return server.number("conns") <= 50 })
+		testkit.Eventually(t, "the crowd has gone", func() bool { return server.number("conns") <= 50 })
 		var c net.Conn
-		until(t, time.Minute, "a new client is served", func() bool {
+		testkit.Eventually(t, "a new client is served", func() bool {
 			var err error
 			if c, err = connect(network, addr); err == nil {
 				_, err = roundTrip(c)

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -238,7 +238,7 @@ func TestFaultHostileClients(t *testing.T) {
 	server := startPuppet(t, "hostile")
 	server.address()
 	addrs := strings.Fields(server.ask("addrs"))
-	seed := seed.Pick(t, 1)
+	seed := testkit.Seed(t, 1)
 	attack(t, addrs, seed, 3*time.Second)
 	before := server.settled()
 	count := attack(t, addrs, seed+1, faultTime(t, 20*time.Second))
@@ -274,7 +274,7 @@ func TestFaultHostileClients(t *testing.T) {
 // if that was because the machine stood still.
 func honest(t *testing.T, addr string) {
 	t.Helper()
-	until(t, time.Minute, "an honest client is served", func() bool {
+	testkit.Eventually(t, "an honest client is served", func() bool {
 		began := time.Now()
 		c, err := connect("tcp", addr)
 		if err != nil {
@@ -320,7 +320,7 @@ func (f footprint) String() string {
 // settled waits until all connections have gone, and returns the footprint.
 func (p *puppet) settled() footprint {
 	p.t.Helper()
-	until(p.t, time.Minute, "all connections have gone", func() bool { return p.number("conns") == 0 })
+	testkit.Eventually(p.t, "all connections have gone", func() bool { return p.number("conns") == 0 })
 	time.Sleep(1500 * time.Millisecond) // those that linger
 	p.ask("gc")
 	p.ask("gc")

@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -164,7 +163,7 @@ func pour(c net.Conn, how byte, n int, seed uint64) (string, error) {
 func hashServer(t *testing.T, network string) (server *puppet, addr string) {
 	t.Helper()
 	if network == "unix" {
-		server = startPuppet(t, "hash", "ADDR=unix://"+shortdir.Socket(t))
+		server = startPuppet(t, "hash", "ADDR=unix://"+testkit.SocketPath(t))
 	} else {
 		server = startPuppet(t, "hash")
 	}
@@ -202,7 +201,7 @@ func pausedGigabyte(t *testing.T, network string, exhausted bool) {
 		sum, err := pour(c, 'l', 1<<30, 1)
 		poured <- result{sum, err}
 	}()
-	until(t, time.Minute, "the handler pauses", func() bool { return server.number("paused") == 1 })
+	testkit.Eventually(t, "the handler pauses", func() bool { return server.number("paused") == 1 })
 	time.Sleep(500 * time.Millisecond) // time enough for a gigabyte, if nobody stopped it
 	stopped := server.memory("VmHWM") - before
 	if exhausted {
@@ -217,7 +216,7 @@ func pausedGigabyte(t *testing.T, network string, exhausted bool) {
 		server.ask("release")
 	}
 	began := time.Now()
-	until(t, 60*time.Second, "all has arrived", func() bool { return server.number("ended") == 1 })
+	testkit.Eventually(t, "all has arrived", func() bool { return server.number("ended") == 1 })
 	res := <-poured
 	if res.err != nil {
 		t.Fatal(res.err)
@@ -268,7 +267,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 		defer mu.Unlock()
 		return server.ask(s)
 	}
-	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	go func() {
 		defer close(stopped)
 		for exhausted := false; ; exhausted = !exhausted {
@@ -293,7 +292,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 	wg.Wait()
 	close(stop)
 	<-stopped
-	until(t, 30*time.Second, "all have ended", func() bool { return server.number("conns") == 0 })
+	testkit.EventuallyIn(t, 30*time.Second, "all have ended", func() bool { return server.number("conns") == 0 })
 	t.Logf("%s pauses, %s connections ended, %s of them because they could not be paused; %d MiB",
 		ask("paused"), ask("ended"), ask("unpaused"), server.number("got")>>20)
 	if n := server.number("failed"); n > 0 {
@@ -307,7 +306,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 		problem += "what arrived is not what was sent, once from each"
 	}
 	// One more for each loop: the watcher's, which the first pause has started.
-	until(t, time.Minute, "no descriptor has leaked", func() bool { return server.number("fds") <= fds+loops })
+	testkit.Eventually(t, "no descriptor has leaked", func() bool { return server.number("fds") <= fds+loops })
 	server.ends()
 	return problem
 }

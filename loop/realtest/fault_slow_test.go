@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/stalls"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -147,7 +146,7 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	reason := map[string]string{"flood": "slow", "paced": "stalled"}[mode]
 	// The hook fires after 1 s without progress; then what is pending has 2 s to be flushed, the
 	// close timeout.
-	until(t, time.Minute, "all ten are closed with "+reason, func() bool {
+	testkit.Eventually(t, "all ten are closed with "+reason, func() bool {
 		return server.number(reason) == slowPeers && server.number("conns") == 100
 	})
 	took := time.Since(began)
@@ -224,7 +223,7 @@ func broadcastChild() {
 func membersChild() {
 	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
 	n, _ := strconv.Atoi(os.Getenv("CONNS"))
-	machine := stalls.Begin()
+	machine := testkit.WatchStalls()
 	var mu sync.Mutex
 	var took []time.Duration
 	failed := 0
@@ -273,7 +272,7 @@ func membersChild() {
 // soon as before.
 func TestFaultBroadcast(t *testing.T) {
 	needSlow(t, "a broadcast to a thousand connections")
-	filelimit.Need(t, 1300)
+	testkit.NeedFiles(t, 1300)
 	inTime(t, maxPause, func() time.Duration {
 		server := startPuppet(t, "broadcast")
 		network, addr := server.address()
@@ -294,7 +293,7 @@ func TestFaultBroadcast(t *testing.T) {
 			_, _ = c.Write(make([]byte, 4)) // an empty frame
 		}
 		members.ask("reset")
-		until(t, 30*time.Second, "the ten are closed", func() bool { return server.number("slow") == slowPeers })
+		testkit.EventuallyIn(t, 30*time.Second, "the ten are closed", func() bool { return server.number("slow") == slowPeers })
 		during := members.report()
 		t.Logf("without the ten: %v", before)
 		t.Logf("with the ten:    %v", during)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -83,7 +83,7 @@ func (s *soak) manyPeers(srv *looptest.Server, r *rand.Rand, n int) (most int) {
 // goroutines touch one connection.
 func TestFaultSoak(t *testing.T) {
 	needSlow(t, "clients at random for as long as "+faultTimeEnv+" says, or 30 s")
-	filelimit.Need(t, 600)
+	testkit.NeedFiles(t, 600)
 	s := &soak{second: 20 * time.Millisecond, maxSend: 20_000}
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 4, Codec: codec.Lines{}, IdleTimeout: time.Second, IdleJitter: 100 * time.Millisecond,
@@ -98,11 +98,11 @@ func TestFaultSoak(t *testing.T) {
 	time.Sleep(faultTime(t, 30*time.Second))
 	close(stop)
 	clients.Wait()
-	until(t, time.Minute, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
+	testkit.Eventually(t, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
 	// Loops that had many buffers, as those of TLS have, look now and then whether they still need
 	// them. Others linger.
-	until(t, time.Minute, "all timers have gone", func() bool { return srv.Stats().Timers == 0 })
-	turnsEnd(srv)
+	testkit.Eventually(t, "all timers have gone", func() bool { return srv.Stats().Timers == 0 })
+	turnsEnd(t, srv)
 	st := srv.Stats()
 	s.balance(t, st)
 	t.Logf("%d connections were accepted, %d refused, %d evicted, %d cut; %d messages; %d timers set, %d fired, %d stopped, %d died with their connection",

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -212,7 +212,7 @@ func TestFaultIdleStorm(t *testing.T) {
 	if overTLS() {
 		conns = 3000 // a busy machine takes a minute for 15,000 handshakes, and by then the first have been idle
 	}
-	filelimit.Need(t, conns+200)
+	testkit.NeedFiles(t, conns+200)
 	inTime(t, maxPause, func() time.Duration { return idleStorm(t, conns) })
 }
 
@@ -246,7 +246,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	if s := clients.hear(); s != "ready" {
 		t.Fatal(s)
 	}
-	until(t, time.Minute, "all are in", func() bool { return srv.Stats().Conns == n })
+	testkit.Eventually(t, "all are in", func() bool { return srv.Stats().Conns == n })
 	// All were opened at different times. Now they get the same deadline.
 	at := time.Now().Add(time.Second)
 	if err := srv.Loops()[0].Post(func() {
@@ -264,7 +264,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	}
 	t.Logf("%d connections were evicted within %v, in %d turns, the longest %v, %v without what the machine's other programs took",
 		n, time.Since(at), turns.turns, turns.longest, turns.own)
-	until(t, time.Minute, "the clients have noticed", func() bool { return clients.number("closed") == n })
+	testkit.Eventually(t, "the clients have noticed", func() bool { return clients.number("closed") == n })
 	clients.ends()
 	return turns.own
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -80,7 +80,7 @@ func TestMaxConnsPerIP(t *testing.T) {
 	needPlain(t, "who is refused is told before the handshake")
 	srv := echoServer()
 	srv.MaxConnsPerIP = 2
-	srv.Listeners = []loop.Listener{{Addr: "unix://" + shortdir.Socket(t)}}
+	srv.Listeners = []loop.Listener{{Addr: "unix://" + testkit.SocketPath(t)}}
 	addr := start(t, srv)
 	a, b := dialFrom(t, addr, "127.0.0.1"), dialFrom(t, addr, "127.0.0.1")
 	mustEcho(t, a, "a")

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -134,7 +134,7 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			addr := start(t, srv)
 			if srv.MaxConnsPerIP > 0 {
-				mustBeIn(srv, dial(t, addr))
+				mustBeIn(t, srv, dial(t, addr))
 			}
 			for range 10 {
 				began := time.Now()
@@ -149,7 +149,7 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 				}
 				_ = c.Close()
 			}
-			turnsEnd(srv)
+			turnsEnd(t, srv)
 			if n := srv.Stats().Refused; n != 10 {
 				t.Errorf("%d refused", n)
 			}
@@ -158,10 +158,10 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 }
 
 // mustBeIn waits until the first connection is open.
-func mustBeIn(srv *loop.Server, c net.Conn) {
+func mustBeIn(t *testing.T, srv *loop.Server, c net.Conn) {
 	_, _ = c.Write([]byte("x"))
 	for srv.Stats().BytesIn == 0 {
-		turnsEnd(srv)
+		turnsEnd(t, srv)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestBlockedPeerIsReset(t *testing.T) {
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the peer read to the end with %v, want a reset", err)
 	}
-	turnsEnd(srv)
+	turnsEnd(t, srv)
 	if st := srv.Stats(); st.Cut != 1 || st.Evicted != 1 {
 		t.Errorf("stats %+v", st)
 	}
@@ -231,7 +231,7 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 3 {
 		life()
 	}
-	until(t, time.Minute, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
+	testkit.Eventually(t, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}
@@ -239,7 +239,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // A Start that fails leaves nothing behind either: no goroutine, no port.
 func TestNothingIsLeftOfAFailedStart(t *testing.T) {
-	addr := freeport.Addr(t)
+	addr := testkit.FreeAddr(t)
 	for range 3 {
 		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
 			l.Every(time.Millisecond, func() {})

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -78,7 +77,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 			Accept: fate, IdleTimeout: time.Second, CloseTimeout: 100 * time.Millisecond,
 			Listeners: []loop.Listener{
 				{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
-				{Addr: "unix://" + shortdir.Socket(t)},
+				{Addr: "unix://" + testkit.SocketPath(t)},
 			},
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +87,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 		}
 		var clients sync.WaitGroup
 		ended := make(chan struct{})
-		first := seed.Pick(t, 1)
+		first := testkit.Seed(t, 1)
 		for i := range 12 {
 			random := rand.New(rand.NewPCG(first, uint64(i)))
 			clients.Go(func() {
@@ -118,7 +117,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 	for range 4 {
 		life()
 	}
-	until(t, time.Minute, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
+	testkit.Eventually(t, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}

@@ -243,7 +243,7 @@ func TestResetWhilePaused(t *testing.T) {
 			if err := <-reasons; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 				t.Errorf("reason %v", err)
 			}
-			turnsEnd(srv)
+			turnsEnd(t, srv)
 			if n := srv.Stats().Conns; n != 0 {
 				t.Errorf("%d connections are left", n)
 			}

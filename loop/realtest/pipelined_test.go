@@ -20,7 +20,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -221,7 +221,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	accept, d := handlers[handler], dialects[dialect]()
 	addr := "tcp://127.0.0.1:0"
 	if network == "unix" {
-		addr = "unix://" + shortdir.Socket(t)
+		addr = "unix://" + testkit.SocketPath(t)
 	}
 	var wired wiredLoop
 	srv := &loop.Server{Addr: addr, NumLoops: 1, OnStart: wired.wire, Codec: d.codec, Accept: accept,
@@ -287,6 +287,7 @@ func pipelinedInMemory(t *testing.T, accept loop.Accept, d *dialect, count uint3
 			slow.look()
 		}
 		d.readAnswers(t, slow, count)
+		slow.p.Unblock()
 		if slow.peak > mostHeap {
 			t.Errorf("the heap grew to %d MiB", slow.peak>>20)
 		}
@@ -315,7 +316,8 @@ func (s *slowReader) Read(b []byte) (int, error) {
 		}
 		s.p.Block(48 << 10)
 		s.srv.Sleep(time.Millisecond)
-		if s.got = []byte(s.p.Received()); s.reads%100 == 0 {
+		s.got = []byte(s.p.Received())
+		if s.p.Take(48 << 10); s.reads%100 == 0 {
 			s.look()
 		}
 		s.reads++

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/stalls"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -229,16 +229,6 @@ func descriptors() int {
 	return len(entries) - 1 // the directory itself
 }
 
-// until waits for what other processes do.
-func until(t *testing.T, limit time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after %v: %s", limit, what)
-		}
-	}
-}
-
 // clientsChild is many clients that echo: it connects $CONNS of them to $ADDR, each of which sends
 // 64 bytes every $PERIOD and waits for them. "reset" forgets what was measured; "report" says how
 // many round trips there were, the median, the 99th percentile and the longest, in microseconds,
@@ -247,7 +237,7 @@ func clientsChild() {
 	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
 	n, _ := strconv.Atoi(os.Getenv("CONNS"))
 	period, _ := time.ParseDuration(os.Getenv("PERIOD"))
-	machine := stalls.Begin()
+	machine := testkit.WatchStalls()
 	var mu sync.Mutex
 	var took []time.Duration
 	failed := 0

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // script is a Handler made of functions.
@@ -20,11 +21,11 @@ var (
 	tcpBelow      = rig.TCP
 	mustEcho      = rig.MustEcho
 	turnsEnd      = rig.TurnsEnd
-	needSlow      = rig.NeedSlow
+	needSlow      = testkit.NeedSlow
 	needPlain     = rig.NeedPlain
 	goroutineID   = rig.GoroutineID
 	bubble        = rig.Bubble
-	wait          = rig.Wait
+	wait          = testkit.Pass
 	ourGoroutines = rig.Goroutines
 )
 

@@ -15,8 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -25,7 +24,7 @@ import (
 func TestLoopsBeforeConnections(t *testing.T) {
 	for _, addr := range []string{
 		"tcp://127.0.0.1:0", "tcp4://127.0.0.1:0", "tcp6://[::1]:0", "tcp://:0",
-		"unix://" + shortdir.Socket(t),
+		"unix://" + testkit.SocketPath(t),
 	} {
 		t.Run(addr[:6], func(t *testing.T) {
 			if strings.HasPrefix(addr, "tcp6") {
@@ -122,7 +121,7 @@ func TestIdleTimeoutOnRealConnections(t *testing.T) {
 // idleRound returns by how much the silent connections outlived their timeout, and by how much
 // without what this process waited for a processor, or stood still.
 func idleRound(t *testing.T, conns int, timeout time.Duration) (late, own []time.Duration) {
-	filelimit.Need(t, 2*conns+100)
+	testkit.NeedFiles(t, 2*conns+100)
 	on := &onLoops{}
 	srv := &loop.Server{
 		NumLoops:    2,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -36,7 +37,7 @@ func TestFloodsLeaveTheLoopToOthers(t *testing.T) {
 	for range 3 {
 		go floodWith(dial(t, srv.LocalAddr()), []byte("flooding"))
 	}
-	until(t, time.Minute, "the floods have begun", func() bool { return flooded.Load() > 1000 })
+	testkit.Eventually(t, "the floods have begun", func() bool { return flooded.Load() > 1000 })
 	probe := dial(t, srv.LocalAddr())
 	var between []int64
 	for range 200 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -111,7 +111,7 @@ func (h *soaked) act(c *loop.Conn) {
 
 // One virtual hour of everything at random. In the end all balances.
 func TestSoak(t *testing.T) {
-	first := seed.Pick(t, 0)
+	first := testkit.Seed(t, 0)
 	for i := range uint64(3) {
 		s := &soak{second: time.Second, maxSend: 100_000}
 		srv := &loop.Server{

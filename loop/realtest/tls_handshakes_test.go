@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -170,7 +170,7 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		n, timeout = 10_000, 12*time.Second // all of them are to be open at once
 	}
-	filelimit.Need(t, n+400)
+	testkit.NeedFiles(t, n+400)
 	srv := &loop.Server{HandshakeTimeout: timeout, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	addr := secure(t, srv)
 	good := make([]net.Conn, 100)
@@ -220,7 +220,7 @@ func TestFaultHandshakesStopped(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		n = 2000
 	}
-	filelimit.Need(t, 2*n+100)
+	testkit.NeedFiles(t, 2*n+100)
 	srv := &loop.Server{NumLoops: 1, MaxHandshakes: limit, HandshakeTimeout: time.Minute,
 		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	addr := secure(t, srv)

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/stalls"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // waits knows for how long the threads of this process were ready to run and did not, in sum, as
 // far as the system tells, and for how long the whole process stood still.
 type waits struct {
-	stood *stalls.Watch
+	stood *testkit.Stalls
 	mu    sync.Mutex
 	moved *sync.Cond // all has
 	all   []waited
@@ -28,7 +28,7 @@ type waited struct {
 
 // watchWaits begins to watch, until end.
 func watchWaits() *waits {
-	w := &waits{stood: stalls.Begin(), all: []waited{{time.Now(), threadsWaited()}}}
+	w := &waits{stood: testkit.WatchStalls(), all: []waited{{time.Now(), threadsWaited()}}}
 	w.moved = sync.NewCond(&w.mu)
 	go func() {
 		for w.note() {

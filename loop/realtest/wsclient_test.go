@@ -14,7 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -101,7 +101,7 @@ func TestWebSocketClients(t *testing.T) {
 				cfg := &websocket.Client{URL: url, Compress: true, MaxMessage: longestWS}
 				ends := make(chan error, clients)
 				for i := range clients {
-					rnd := rand.New(rand.NewPCG(seed.Pick(t, 1), uint64(i)))
+					rnd := rand.New(rand.NewPCG(testkit.Seed(t, 1), uint64(i)))
 					loop.Dialer{Codec: cfg, TLS: settings}.Dial(srv.Loops()[i%2], cfg.Addr(), func(c *loop.Conn, err error) loop.Handler {
 						if err == nil && websocket.Of(c).Compressed() != compress {
 							err = errors.New("the other way to compress")

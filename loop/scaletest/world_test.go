@@ -243,6 +243,14 @@ func (w *world) TickAt(_ int, when time.Duration) { w.ticker.Reset(max(0, when-t
 // Again implements engine.Engine.
 func (w *world) Again(loop int) { _ = w.Wake(loop) }
 
+// Probe implements engine.Engine.
+func (w *world) Probe(loop int) {
+	select {
+	case w.calls <- func() { w.host.OnProbe(loop) }:
+	default: // the queue is full
+	}
+}
+
 // Enroll implements engine.Engine.
 func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink, _ func(error)) {
 	c := nc.(*client)

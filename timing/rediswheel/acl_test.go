@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Everything works for a user with the rights that docs/delays.md names, and nothing else does.
@@ -47,14 +48,14 @@ func TestACL(t *testing.T) {
 			t.Error(st, err)
 		}
 		r.wait(t, 4)
-		wait(t, "the bad one is dead", func() bool {
+		testkit.Eventually(t, "the bad one is dead", func() bool {
 			dead, err := q.Dead(ctx, 10)
 			must(t, err)
 			return len(dead) == 1
 		})
 		must(t, q.Requeue(ctx, "bad"))
 		r.wait(t, 6)
-		wait(t, "it is dead again", func() bool {
+		testkit.Eventually(t, "it is dead again", func() bool {
 			s, err := q.Stats(ctx)
 			must(t, err)
 			return s.Dead == 1

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Many add at the same time, and each is told what became of its own task.
@@ -53,16 +56,15 @@ func TestAddTogether(t *testing.T) {
 // Tasks with large bodies are claimed and listed a few at a time: Redis does not gather a hundred
 // of them in its memory, which would also keep it from serving others.
 func TestLargeBodies(t *testing.T) {
-	slowly(t, "it starts redis-server and fills it with 240 MB")
-	s := startRedis(t)
+	s := redistest.Start(t)
 	ctx := context.Background()
-	q := open(t, s.client(t), Config{Shards: 1, MaxBody: 16 << 20})
+	q := open(t, s.PatientClient(), Config{Shards: 1, MaxBody: 16 << 20})
 	const n, size, margin = 30, 8 << 20, 64 << 20
 	for i := range n {
 		must(t, q.Add(ctx, Task{Key: fmt.Sprint(i), Body: make([]byte, size)}))
 	}
 	memory := func(name string) int64 {
-		bytes, err := strconv.ParseInt(field(s.info(t, "memory"), name), 10, 64)
+		bytes, err := strconv.ParseInt(s.Info("memory", name), 10, 64)
 		must(t, err)
 		return bytes
 	}
@@ -85,12 +87,11 @@ func TestLargeBodies(t *testing.T) {
 // A client of one server may be used on a cluster that has one master: its scripts must not be of
 // several slots.
 func TestClusterOfOne(t *testing.T) {
-	slowly(t, "it starts redis-server")
-	s := startRedis(t, "--cluster-enabled", "yes")
-	client := s.client(t)
+	s := redistest.Start(t, "--cluster-enabled", "yes")
+	client := s.PatientClient()
 	ctx := context.Background()
 	must(t, client.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
-	wait(t, "the cluster is up", func() bool { return client.Set(ctx, "up", 1, 0).Err() == nil })
+	testkit.Eventually(t, "the cluster is up", func() bool { return client.Set(ctx, "up", 1, 0).Err() == nil })
 	q := open(t, client, Config{})
 	tasks := make([]Task, 300)
 	for i := range tasks {

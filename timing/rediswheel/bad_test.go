@@ -3,6 +3,7 @@ package rediswheel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -45,9 +46,11 @@ func TestBadTasks(t *testing.T) {
 		{"url that JSON would change", Task{Key: "k", URL: "http://x/\xff"}, ErrBadTask},
 		{"header that JSON would change", Task{Key: "k", Header: http.Header{"X": {"caf\xe9"}}}, ErrBadTask},
 	} {
-		if err := q.Add(context.Background(), tt.task); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v", tt.name, err)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			if err := q.Add(context.Background(), tt.task); !errors.Is(err, tt.want) {
+				t.Errorf("Add: %v, want %v", err, tt.want)
+			}
+		})
 	}
 	if s, err := q.Stats(context.Background()); err != nil || s.Scheduled != 0 {
 		t.Errorf("%+v, %v", s, err)
@@ -124,9 +127,11 @@ func TestBadConfigs(t *testing.T) {
 		{Concurrency: -1}, {Lease: time.Millisecond}, {Timeout: -1}, {MaxAttempts: -1}, {MaxDeliveries: -1},
 		{Refresh: time.Millisecond}, {Refresh: time.Hour}, {StopTimeout: -1},
 	} {
-		if _, err := Open(context.Background(), client, cfg); !errors.Is(err, ErrConfig) {
-			t.Errorf("%+v: %v", cfg, err)
-		}
+		t.Run(fmt.Sprintf("%+v", cfg), func(t *testing.T) {
+			if _, err := Open(context.Background(), client, cfg); !errors.Is(err, ErrConfig) {
+				t.Errorf("Open: %v, want %v", err, ErrConfig)
+			}
+		})
 	}
 	open(t, client, Config{Shards: 5})
 	if q := open(t, client, Config{}); len(q.keys) != 5 {

@@ -18,6 +18,7 @@ type shard struct {
 	owner string        // as last heard
 	take  bool          // to be claimed even if another owns it
 	renew time.Duration // when it is to be claimed even without places
+	shun  time.Duration // until then other workers may take it, and this one does not
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -84,6 +85,8 @@ func (w *worker) claimShard(i, n int) {
 		w.places.giveBack(n-got, 0)
 		if w.stopping {
 			w.leave()
+		} else if w.now() < s.shun {
+			w.decline(i)
 		}
 		w.balance()
 	})

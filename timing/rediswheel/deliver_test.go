@@ -10,6 +10,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
@@ -73,12 +74,9 @@ func toConn(t *testing.T, srv *loop.Server, refs chan loop.Ref) {
 		t.Error(line, err)
 	}
 	c.Close()
-	noticed := func() bool { return errors.Is(ref.Tell(func(*loop.Conn) {}), loop.ErrClosed) }
-	for deadline := time.Now().Add(time.Minute); !noticed(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the server does not notice that the connection is closed")
-		}
-	}
+	testkit.Eventually(t, "the server notices that the connection is closed", func() bool {
+		return errors.Is(ref.Tell(func(*loop.Conn) {}), loop.ErrClosed)
+	})
 	if err := handle(t, told, rediswheel.Task{}); !errors.Is(err, loop.ErrClosed) {
 		t.Error(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func TestHTTPCallback(t *testing.T) {
@@ -38,17 +40,16 @@ func TestHTTPCallback(t *testing.T) {
 	q := open(t, embedded(t), Config{})
 	stop := start(t, q, h)
 	must(t, q.Add(ctx, Task{Key: "k", Method: "PUT", URL: server.URL + "/hook?x=1", Body: []byte(`{"a":1}`), Header: http.Header{"content-type": {"application/json"}}}))
-	for s := q.Local(); s.Done == 0; s = q.Local() {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the task is done", func() bool { return q.Local().Done == 1 })
 	must(t, stop())
 	if len(requests) != 1 {
 		t.Fatalf("%d requests", len(requests))
 	}
 	got := requests[0]
-	if got.method != "PUT" || got.path != "/hook" || got.body != `{"a":1}` || got.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%+v", got)
-	}
+	testkit.Want(t, "got.method", got.method, "PUT")
+	testkit.Want(t, "got.path", got.path, "/hook")
+	testkit.Want(t, "got.body", got.body, `{"a":1}`)
+	testkit.Want(t, `got.header.Get("Content-Type")`, got.header.Get("Content-Type"), "application/json")
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.%s", got.header.Get("Webhook-Id"), got.header.Get("Webhook-Timestamp"), got.body)
 	if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); got.header.Get("Webhook-Signature") != want {
@@ -263,11 +264,7 @@ func TestSlowHost(t *testing.T) {
 	for i := range 40 {
 		must(t, q.Add(ctx, Task{Key: fmt.Sprint("fast", i), URL: fast.URL}))
 	}
-	for deadline := time.Now().Add(time.Minute); q.Local().Done < 40; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", q.Local())
-		}
-	}
+	testkit.Eventually(t, "those of the fast host are done", func() bool { return q.Local().Done >= 40 })
 	close(release)
 	must(t, stop())
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // complaints are what Config.OnError was told.
@@ -51,18 +53,17 @@ func TestRepeatingSurvivesFlushAll(t *testing.T) {
 			defer start(t, q, r)()
 		}
 		must(t, open(t, client, Config{}).Add(ctx, Task{Key: "added", Every: time.Minute}))
-		time.Sleep(2*time.Minute + time.Second)
+		testkit.Pass(2*time.Minute + time.Second)
 		if n := len(r.got()); n != 4 || told.count(ErrLost) != 0 {
 			t.Fatalf("%d runs, %d losses", n, told.count(ErrLost))
 		}
 		for range 3 {
 			before, losses := len(r.got()), told.count(ErrLost)
 			m.FlushAll()
-			time.Sleep(3*time.Minute + 10*time.Second)
+			testkit.Pass(3*time.Minute + 10*time.Second)
 			for _, task := range r.got()[before:] {
-				if task.Key != "tick" || string(task.Body) != "x" {
-					t.Errorf("%q ran", task.Key)
-				}
+				testkit.Want(t, "task.Key", task.Key, "tick")
+				testkit.Want(t, "string(task.Body)", string(task.Body), "x")
 			}
 			if n := len(r.got()) - before; n != 3 {
 				t.Errorf("%d runs in three minutes", n)
@@ -94,17 +95,17 @@ func TestRepeatingSurvivesFlushAllEverywhere(t *testing.T) {
 			}
 			return len(keys) == len(cfg.Repeating)
 		}
-		wait(t, "all have run", all)
+		testkit.Eventually(t, "all have run", all)
 		if cluster, ok := client.(*redis.ClusterClient); ok {
 			must(t, cluster.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }))
 		} else {
 			must(t, client.FlushAll(t.Context()).Err())
 		}
-		wait(t, "it is told", func() bool { return told.count(ErrLost) > 0 })
+		testkit.Eventually(t, "it is told", func() bool { return told.count(ErrLost) > 0 })
 		r.lock.Lock()
 		r.tasks = nil
 		r.lock.Unlock()
-		wait(t, "all run again", all)
+		testkit.Eventually(t, "all run again", all)
 	})
 }
 
@@ -124,9 +125,9 @@ func TestRepeatingIsAdded(t *testing.T) {
 		must(t, q.Add(ctx, Task{Key: "there", Every: time.Minute, Body: []byte("old")}))
 		m.SetError("LOADING it is away")
 		defer start(t, q, newRecorder())()
-		time.Sleep(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		m.SetError("")
-		time.Sleep(5 * time.Second)
+		testkit.Pass(5 * time.Second)
 		for key, due := range map[string]time.Time{
 			"there": began.Add(time.Minute), "begun": began.Add(12 * time.Hour), "to begin": began.Add(time.Hour),
 			"cron": began.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour),
@@ -150,11 +151,11 @@ func TestLostAndMadeAnew(t *testing.T) {
 		var told complaints
 		q := open(t, client, Config{Shards: 4, OnError: told.take, Repeating: []Task{{Key: "tick", Every: time.Hour}}})
 		defer start(t, q, newRecorder())()
-		time.Sleep(10*time.Second + 123*time.Microsecond) // no worker looks just now: one would make it anew itself
+		testkit.Pass(10*time.Second + 123*time.Microsecond) // no worker looks just now: one would make it anew itself
 		synctest.Wait()
 		m.FlushAll()
 		other := open(t, client, Config{Shards: 3})
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		if told.count(ErrLost) != 1 || told.count(ErrConfig) == 0 {
 			t.Errorf("it was told %v", told.errs)
 		}

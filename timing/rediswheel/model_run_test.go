@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A modelRun does both, and compares.
@@ -174,7 +174,7 @@ var (
 )
 
 func TestModel(t *testing.T) {
-	seed, steps := seed.Pick(t, 1), 1000
+	seed, steps := testkit.Seed(t, 1), 1000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		steps = 4000
 	}

@@ -36,8 +36,8 @@ func (w *worker) hear(message string) {
 	case mine: // the message may be older than the worker's claim: Redis knows
 		w.look(i, w.now())
 	default:
-		s.owner, s.take, s.ready = who, more != "", false
-		s.renew = at + w.turn()
+		s.owner, s.take, s.ready = who, more != "" && w.now() >= s.shun, false
+		s.renew = max(at+w.turn(), s.shun)
 		w.wheel.Stop(s.timer)
 		w.look(i, s.renew)
 		if s.take {
@@ -83,11 +83,29 @@ func (w *worker) balance() {
 // lapses.
 func (w *worker) leave() {
 	for i := range w.shards {
-		if s := &w.shards[i]; s.owner == w.id {
-			s.owner = ""
-			w.ask(w.q.on(i, "leave", w.id), func(any) {})
-		}
+		w.leaveShard(i)
 	}
+}
+
+func (w *worker) leaveShard(i int) {
+	if s := &w.shards[i]; s.owner == w.id {
+		s.owner = ""
+		w.ask(w.q.on(i, "leave", w.id), func(any) {})
+	}
+}
+
+// decline gives a shard up that has a task which this worker cannot run. The others have a refresh
+// to take it, which is longer than their turn.
+func (w *worker) decline(i int) {
+	s := &w.shards[i]
+	s.shun = w.now() + w.q.cfg.Refresh
+	if s.busy { // the answer comes back to this
+		return
+	}
+	w.leaveShard(i)
+	w.wheel.Stop(s.timer)
+	s.ready = false
+	w.look(i, s.shun)
 }
 
 // listen hears what is published on the queue's channel, until ctx ends. A connection without even

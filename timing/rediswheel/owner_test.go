@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 const defaultRefresh = 2 * time.Second // of a Config
@@ -26,20 +28,20 @@ func TestOwnership(t *testing.T) {
 		var stops []func() error
 		for range 4 {
 			stops = append(stops, start(t, q, r))
-			time.Sleep(10 * time.Second)
+			testkit.Pass(10 * time.Second)
 		}
 		s, err := q.Stats(ctx)
-		if err != nil || s.Owners != 4 || s.Orphans != 0 {
-			t.Errorf("%d owners, %d orphans, %v", s.Owners, s.Orphans, err)
-		}
+		must(t, err)
+		testkit.Want(t, "s.Owners", s.Owners, 4)
+		testkit.Want(t, "s.Orphans", s.Orphans, 0)
 		for _, stop := range stops[:3] {
 			must(t, stop())
 		}
-		time.Sleep(3 * defaultRefresh)
+		testkit.Pass(3 * defaultRefresh)
 		s, err = q.Stats(ctx)
-		if err != nil || s.Owners != 1 || s.Orphans != 0 {
-			t.Errorf("%d owners, %d orphans, %v", s.Owners, s.Orphans, err)
-		}
+		must(t, err)
+		testkit.Want(t, "s.Owners", s.Owners, 1)
+		testkit.Want(t, "s.Orphans", s.Orphans, 0)
 		must(t, stops[3]())
 	})
 }
@@ -96,7 +98,7 @@ func TestOwnerLost(t *testing.T) {
 				own := l.client(client)
 				defer own.Close()
 				defer start(t, open(t, own, Config{}), newRecorder())()
-				time.Sleep(20 * time.Second)
+				testkit.Pass(20 * time.Second)
 				for _, id := range owners() {
 					if lines[id] == nil {
 						lines[id] = l
@@ -111,7 +113,7 @@ func TestOwnerLost(t *testing.T) {
 				}
 			}
 			lines[gone].cut()
-			time.Sleep(4*defaultRefresh + 100*time.Millisecond)
+			testkit.Pass(4*defaultRefresh + 100*time.Millisecond)
 			s, err := q.Stats(ctx)
 			if must(t, err); s.Orphans > 0 || slices.Contains(owners(), gone) {
 				t.Errorf("%d orphans, owners are %q, without %q", s.Orphans, owners(), gone)
@@ -138,18 +140,18 @@ func TestDatabases(t *testing.T) {
 		}
 		fifth, _ := on(5)
 		defer start(t, open(t, fifth, Config{Shards: 1}), newRecorder())()
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		first, cut := on(6)
 		r := newRecorder()
 		defer start(t, open(t, first, Config{Shards: 1}), r)()
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		second, _ := on(6)
 		q := open(t, second, Config{})
 		defer start(t, q, r)()
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		must(t, q.Add(ctx, Task{Key: "k", Delay: time.Second}))
 		cut.cut()
-		time.Sleep(4*defaultRefresh + 100*time.Millisecond)
+		testkit.Pass(4*defaultRefresh + 100*time.Millisecond)
 		if n := len(r.got()); n != 1 {
 			t.Errorf("%d runs", n)
 		}
@@ -164,18 +166,18 @@ func TestHelp(t *testing.T) {
 		q := open(t, embedded(t), Config{Shards: 1, Concurrency: 2})
 		r := newRecorder()
 		r.fail = func(Task) error {
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			return nil
 		}
 		var stops []func() error
 		for range 3 {
 			stops = append(stops, start(t, q, r))
 		}
-		time.Sleep(20 * time.Second)
+		testkit.Pass(20 * time.Second)
 		for i := range 60 {
 			must(t, q.Add(ctx, Task{Key: fmt.Sprint(i)}))
 		}
-		time.Sleep(17 * time.Second)
+		testkit.Pass(17 * time.Second)
 		if s := q.Local(); s.Done != 60 {
 			t.Errorf("%d of 60 were done in 17 s", s.Done)
 		}
@@ -197,12 +199,12 @@ func TestIdleCost(t *testing.T) {
 			}
 			during := func(d time.Duration) int {
 				before := m.CommandCount()
-				time.Sleep(d)
+				testkit.Pass(d)
 				return m.CommandCount() - before
 			}
-			time.Sleep(5 * time.Second)
+			testkit.Pass(5 * time.Second)
 			soon = during(10 * time.Second)
-			time.Sleep(time.Minute)
+			testkit.Pass(time.Minute)
 			later = during(5 * time.Minute)
 			for _, stop := range stops {
 				must(t, stop())
@@ -229,13 +231,13 @@ func TestOldNewsOfOwner(t *testing.T) {
 		q := open(t, client, Config{Shards: 1})
 		r := newRecorder()
 		stop := start(t, q, r)
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		synctest.Wait()
 		news := fmt.Sprint(q.keys[0][ownKey], " other ", 3*defaultRefresh.Milliseconds())
 		must(t, client.Publish(ctx, q.channel, news).Err())
 		synctest.Wait()
 		must(t, q.Add(ctx, Task{Key: "now"}))
-		time.Sleep(defaultRefresh)
+		testkit.Pass(defaultRefresh)
 		if n := len(r.got()); n != 1 {
 			t.Errorf("%d runs within a refresh", n)
 		}

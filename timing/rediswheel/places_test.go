@@ -23,27 +23,3 @@ func TestLeaveGivesPlacesBack(t *testing.T) {
 		t.Errorf("%d of 3 places are free", n)
 	}
 }
-
-// One place goes to those who want it in turns. A claim that found no task is no turn.
-func TestPlaceInTurn(t *testing.T) {
-	p := NewPlaces(1)
-	busy, other := p.join(1), p.join(1)
-	take := func(s *share, want int) {
-		t.Helper()
-		if n := s.take(100); n != want {
-			t.Fatalf("took %d places, want %d", n, want)
-		}
-	}
-	take(busy, 1)
-	take(other, 0)
-	busy.giveBack(1, 1)
-	take(busy, 0)
-	for range 3 { // of its shards
-		take(other, 1)
-		other.giveBack(1, 0)
-	}
-	take(other, 1)
-	take(busy, 0)
-	other.giveBack(1, 1)
-	take(busy, 1)
-}

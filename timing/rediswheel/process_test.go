@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // workerEnv makes the test binary a worker, whose job it says.
@@ -55,7 +58,7 @@ func (j *job) run() {
 	}
 	fmt.Println("ready")
 	err = q.Run(ctx, HandlerFunc(func(_ context.Context, t Task) error {
-		time.Sleep(j.Work)
+		time.Sleep(j.Work) // the work
 		return client.HIncrBy(context.Background(), "runs", t.Key, 1).Err()
 	}))
 	s := q.Local()
@@ -75,7 +78,7 @@ func startProcess(t testing.TB, j job) *workerProcess {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
-	tie(cmd)
+	redistest.Tie(cmd)
 	stdout, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
@@ -139,22 +142,26 @@ func addMany(t testing.TB, q *Queue, n int, over time.Duration) {
 	must(t, q.AddBatch(context.Background(), tasks))
 }
 
-// emptied waits until nothing is left to do, as long as there is less and less of it.
-func emptied(t testing.TB, q *Queue, patience time.Duration) time.Duration {
+// someRun waits until worker processes have run so many tasks.
+func someRun(t testing.TB, client redis.UniversalClient, n int) {
 	t.Helper()
-	began := time.Now()
-	least, since := math.MaxInt, began
-	for {
+	testkit.Eventually(t, fmt.Sprint(n, " tasks have run"), func() bool {
+		return client.HLen(context.Background(), "runs").Val() >= int64(n)
+	})
+}
+
+// emptied waits until nothing is left to do, as long as there is less and less of it.
+func emptied(t testing.TB, q *Queue, patience time.Duration) {
+	t.Helper()
+	left := func() int {
 		s, err := q.Stats(context.Background())
-		left := s.Scheduled + s.Running
-		switch {
-		case err == nil && left == 0:
-			return time.Since(began)
-		case err == nil && left < least:
-			least, since = left, time.Now()
-		case time.Since(since) > patience:
-			t.Fatalf("nothing done for %v: %+v, %v", patience, s, err)
+		if err != nil {
+			return math.MaxInt
 		}
-		time.Sleep(20 * time.Millisecond)
+		return s.Scheduled + s.Running
+	}
+	for least := left(); least > 0; {
+		testkit.EventuallyIn(t, patience, fmt.Sprint("less is left than ", least), func() bool { return left() < least })
+		least = left()
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func open(t testing.TB, client redis.UniversalClient, cfg Config) *Queue {
@@ -76,6 +78,29 @@ func (r *recorder) wait(t testing.TB, n int) []Task {
 	}
 }
 
+// wantAll fails the test unless tasks that are named by the numbers below n have been handled, each
+// at least once.
+func (r *recorder) wantAll(t testing.TB, n int) {
+	t.Helper()
+	runs := make(map[string]int)
+	for _, task := range r.got() {
+		runs[task.Key]++
+	}
+	missing, again := 0, 0
+	for i := range n {
+		switch k := runs[fmt.Sprint(i)]; {
+		case k == 0:
+			missing++
+		case k > 1:
+			again++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d of %d confirmed tasks never ran, want 0", missing, n)
+	}
+	t.Logf("%d of %d tasks ran more than once", again, n)
+}
+
 // start runs a worker until the function that it returns is called.
 func start(t testing.TB, q *Queue, h Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -111,9 +136,9 @@ func TestFirst(t *testing.T) {
 			t.Fatal(st, err)
 		}
 		for _, task := range r.wait(t, 20) {
-			if string(task.Body) != "hello" || task.Attempt != 1 || task.Delivery != 1 {
-				t.Errorf("got %+v", task)
-			}
+			testkit.Want(t, "string(task.Body)", string(task.Body), "hello")
+			testkit.Want(t, "task.Attempt", task.Attempt, 1)
+			testkit.Want(t, "task.Delivery", task.Delivery, 1)
 		}
 		must(t, stop())
 		s, err := q.Stats(ctx)

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // a worker without zoneinfo would otherwise know no zone; half a megabyte
 
 	cron "github.com/netresearch/go-cron"
 )
@@ -27,7 +26,8 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	}
 	zone, err := time.LoadLocation(t.Zone)
 	if err != nil || t.Zone == "Local" {
-		return time.Time{}, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+		return time.Time{}, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin; "+
+			"where the system has no zone files, package main imports time/tzdata", t.Zone, t.Key)
 	}
 	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {

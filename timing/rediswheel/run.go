@@ -69,8 +69,8 @@ func (r *run) do(ctx context.Context, record string) end {
 	}
 	if t.repeats() {
 		following, err := t.next(t.Occurred, t.Occurred)
-		if err != nil { // a zone that this machine does not know, and another may
-			return r.failed(Postpone(time.Minute, err))
+		if err != nil {
+			return r.unable(err)
 		}
 		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
 			r.w.q.count(func(s *Stats) { s.Skipped++ })
@@ -96,6 +96,14 @@ func (r *run) do(ctx context.Context, record string) end {
 		err = &verdict{err, end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
+}
+
+// unable gives the task back and the shard up: this worker lacks the task's zone, and another may
+// have it.
+func (r *run) unable(err error) end {
+	r.w.post(func() { r.w.decline(r.shard) })
+	r.w.q.cfg.OnError(r.task, err)
+	return r.failed(Postpone(5*r.w.q.cfg.Refresh, err))
 }
 
 // call calls the handler; a panic is an error.

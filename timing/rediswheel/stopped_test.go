@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // stopAtWork adds a task and stops the worker while it has it. It returns false if the worker was
@@ -24,9 +27,7 @@ func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
 		return i.Status
 	}
 	must(t, q.Add(ctx, Task{Key: key}))
-	for status() == Scheduled {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the worker has it", func() bool { return status() != Scheduled })
 	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	if status() == Running {
 		return true
@@ -37,10 +38,9 @@ func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
 
 // A worker that is told to stop while Redis stands still does not wait for it longer than it says.
 func TestStopWithoutRedis(t *testing.T) {
-	slowly(t, "it takes 8 s and a redis-server")
 	t.Parallel()
-	s := startRedis(t)
-	q := open(t, s.client(t), Config{StopTimeout: time.Second}) // the client waits for a minute
+	s := redistest.Start(t)
+	q := open(t, s.PatientClient(), Config{StopTimeout: time.Second}) // the client waits for a minute
 	begun := make(chan struct{})
 	stop := start(t, q, HandlerFunc(func(ctx context.Context, _ Task) error {
 		close(begun)
@@ -49,25 +49,24 @@ func TestStopWithoutRedis(t *testing.T) {
 	}))
 	must(t, q.Add(context.Background(), Task{Key: "k"}))
 	<-begun
-	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	s.Signal(syscall.SIGSTOP)
 	began := time.Now()
 	must(t, stop())
 	if d := time.Since(began); d > time.Second+stopGrace+5*time.Second {
 		t.Errorf("it stopped after %v", d)
 	}
-	must(t, s.cmd.Process.Signal(syscall.SIGCONT))
+	s.Signal(syscall.SIGCONT)
 }
 
 // A worker stands still for three leases, with a task. Another does the task; what the first says
 // of it then is refused.
 func TestWorkerStopped(t *testing.T) {
-	slowly(t, "it takes 10 s, a redis-server and a process")
 	t.Parallel()
-	s := startRedis(t)
-	client := s.client(t)
+	s := redistest.Start(t)
+	client := s.PatientClient()
 	const lease = 2 * time.Second
 	q := open(t, client, Config{Lease: lease, Refresh: 500 * time.Millisecond})
-	p := startProcess(t, job{Addr: s.addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Work: time.Second})
+	p := startProcess(t, job{Addr: s.Addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Work: time.Second})
 	done := uint64(0)
 	for ; !stopAtWork(t, q, p, fmt.Sprint(done)); done++ {
 	}
@@ -75,12 +74,12 @@ func TestWorkerStopped(t *testing.T) {
 	stop := start(t, q, r)
 	began := time.Now()
 	r.wait(t, 1)
-	time.Sleep(time.Until(began.Add(3 * lease)))
+	time.Sleep(time.Until(began.Add(3 * lease))) // nobody else gets it meanwhile
 	if got := r.got(); len(got) != 1 || got[0].Delivery != 2 || got[0].Attempt != 1 {
 		t.Errorf("%+v", got)
 	}
 	must(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // it has its answer from Redis, and looks for more
 	if told := p.stop(t); told.stale != 1 || told.done != done {
 		t.Errorf("%+v", told)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // virtually runs a test on miniredis in virtual time: hours pass at once. After it, it waits for
@@ -19,7 +19,7 @@ import (
 // only.
 func virtually(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) })
+		t.Cleanup(func() { testkit.Pass(time.Minute) })
 		test(t)
 	})
 }
@@ -35,7 +35,7 @@ func TestDay(t *testing.T) {
 		ctx, began := context.Background(), time.Now()
 		q := open(t, embedded(t), Config{Shards: 4, Refresh: time.Minute})
 		due := make(map[string]time.Time)
-		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+		random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 		var tasks []Task
 		for i := range n {
 			at := began.Add(upTo(random, day))
@@ -55,7 +55,7 @@ func TestDay(t *testing.T) {
 			}
 			return nil
 		}))
-		time.Sleep(day + time.Second)
+		testkit.Pass(day + time.Second)
 		must(t, stop())
 		for key := range due {
 			if runs[key] != 1 {
@@ -68,53 +68,6 @@ func TestDay(t *testing.T) {
 	})
 }
 
-// What the recipe of a zset per minute gets wrong.
-func TestRecipeFaults(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		ctx := context.Background()
-		q := open(t, embedded(t), Config{Shards: 4, Refresh: time.Minute})
-		r := newRecorder()
-		stop := start(t, q, r)
-		add := func(key, body string, d time.Duration) {
-			t.Helper()
-			must(t, q.Add(ctx, Task{Key: key, Delay: d, Body: []byte(body)}))
-		}
-		cancel := func(key string) {
-			t.Helper()
-			if st, err := q.Cancel(ctx, key); st != Cancelled || err != nil {
-				t.Fatal(st, err)
-			}
-		}
-		add("far", "removed ten minutes ahead", 10*time.Minute)
-		cancel("far")
-		for _, body := range []string{"one", "two", "three"} {
-			add("same", body, time.Minute)
-		}
-		add("again", "first", time.Minute)
-		cancel("again")
-		add("again", "second", 2*time.Minute)
-		abroad := time.FixedZone("abroad", 9*3600+1800)
-		must(t, q.Add(ctx, Task{Key: "abroad", At: time.Now().Add(5 * time.Minute).In(abroad)}))
-		must(t, q.Add(ctx, Task{Key: "past", At: time.Now().Add(-time.Hour)}))
-		edge := time.Now().Truncate(time.Minute).Add(7 * time.Minute)
-		for _, d := range []time.Duration{-time.Nanosecond, 0, time.Nanosecond, 999 * time.Millisecond, time.Second} {
-			must(t, q.Add(ctx, Task{Key: "edge" + d.String(), At: edge.Add(d), Body: []byte(edge.Add(d).Format(time.RFC3339Nano))}))
-		}
-		time.Sleep(time.Hour)
-		must(t, stop())
-		got := make(map[string]string)
-		for _, task := range r.got() {
-			if _, twice := got[task.Key]; twice {
-				t.Errorf("%s ran twice", task.Key)
-			}
-			got[task.Key] = string(task.Body)
-		}
-		if len(got) != 9 || got["same"] != "three" || got["again"] != "second" {
-			t.Errorf("%q", got)
-		}
-	})
-}
-
 // A gap without workers loses nothing.
 func TestNobodyThere(t *testing.T) {
 	virtually(t, func(t *testing.T) {
@@ -122,17 +75,17 @@ func TestNobodyThere(t *testing.T) {
 		q := open(t, embedded(t), Config{Shards: 4, Refresh: 10 * time.Second})
 		r := newRecorder()
 		stop := start(t, q, r)
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		must(t, stop())
-		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+		random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 		var tasks []Task
 		for i := range 5000 {
 			tasks = append(tasks, Task{Key: fmt.Sprint(i), Delay: upTo(random, 10*time.Minute)})
 		}
 		must(t, q.AddBatch(ctx, tasks))
-		time.Sleep(10 * time.Minute)
+		testkit.Pass(10 * time.Minute)
 		stop = start(t, q, r)
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		must(t, stop())
 		if n := len(r.got()); n != 5000 {
 			t.Errorf("%d ran", n)
@@ -168,7 +121,7 @@ func TestRetryAndDead(t *testing.T) {
 		for _, key := range []string{"bad", "panics", "never"} {
 			must(t, q.Add(ctx, Task{Key: key, Delay: time.Second}))
 		}
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		mu.Lock()
 		at := slices.Clone(times)
 		mu.Unlock()
@@ -197,7 +150,7 @@ func TestRetryAndDead(t *testing.T) {
 		if err := q.Requeue(ctx, "bad"); !errors.Is(err, ErrNotFound) {
 			t.Error(err)
 		}
-		time.Sleep(time.Second)
+		testkit.Pass(time.Second)
 		if n, err := q.Purge(ctx, time.Hour); n != 0 || err != nil {
 			t.Error(n, err)
 		}
@@ -228,10 +181,10 @@ func TestRoundTime(t *testing.T) {
 		stop := start(t, q, r)
 		must(t, q.Add(ctx, Task{Key: "round", At: at}))
 		i, err := q.Get(ctx, "round")
-		if must(t, err); !i.Due.Equal(at) || i.Status != Scheduled {
-			t.Errorf("%v, due at %v", i.Status, i.Due)
-		}
-		time.Sleep(time.Until(at.Add(time.Hour)))
+		must(t, err)
+		testkit.Want(t, "i.Due.Equal(at)", i.Due.Equal(at), true)
+		testkit.Want(t, "i.Status", i.Status, Scheduled)
+		testkit.Pass(time.Until(at.Add(time.Hour)))
 		must(t, stop())
 		got := r.got()
 		if len(got) != 2 || !got[0].Due.Equal(at) || !got[0].Occurred.Equal(at) || !got[1].Occurred.Equal(at) || got[1].Attempt != 2 {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A handler that takes longer than the lease keeps its task, though another worker waits for it.
@@ -20,12 +22,12 @@ func TestLongHandlerKeepsItsTask(t *testing.T) {
 		q := open(t, embedded(t), Config{Shards: 1, Lease: 5 * time.Second})
 		r := newRecorder()
 		r.fail = func(Task) error {
-			time.Sleep(22 * time.Second)
+			testkit.Block(22 * time.Second)
 			return nil
 		}
 		stops := []func() error{start(t, q, r), start(t, q, r)}
 		must(t, q.Add(context.Background(), Task{Key: "long"}))
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		for _, stop := range stops {
 			must(t, stop())
 		}
@@ -63,10 +65,10 @@ func TestCutWorkerStops(t *testing.T) {
 		stop := start(t, open(t, cut, cfg), work)
 		q := open(t, client, cfg)
 		must(t, q.Add(ctx, Task{Key: "k"}))
-		time.Sleep(9 * time.Second)
+		testkit.Pass(9 * time.Second)
 		l.cut()
 		other := start(t, q, work)
-		time.Sleep(2 * time.Minute)
+		testkit.Pass(2 * time.Minute)
 		must(t, other())
 		if most != 1 || causes[ErrLeaseLost] != 1 || causes[nil] != 1 {
 			t.Errorf("%d ran at once; they ended with %v", most, causes)
@@ -85,26 +87,26 @@ func TestLateClaim(t *testing.T) {
 		slow.AddHook(&pipelineHook{func(ctx context.Context, next redis.ProcessPipelineHook, cmds []redis.Cmder) error {
 			err := next(ctx, cmds)
 			if late.CompareAndSwap(true, false) {
-				time.Sleep(20 * time.Second)
+				testkit.Block(20 * time.Second)
 			}
 			return err
 		}})
 		r := newRecorder()
 		r.fail = func(Task) error {
-			time.Sleep(time.Minute)
+			testkit.Block(time.Minute)
 			return nil
 		}
 		cfg := Config{Shards: 1, Lease: 6 * time.Second, OnError: func(Task, error) {}}
 		stop := start(t, open(t, slow, cfg), r)
 		q := open(t, client, cfg)
-		time.Sleep(10 * time.Second)
+		testkit.Pass(10 * time.Second)
 		must(t, q.Add(ctx, Task{Key: "k", Delay: 500 * time.Millisecond}))
-		time.Sleep(490 * time.Millisecond)
+		testkit.Pass(490 * time.Millisecond)
 		synctest.Wait()
 		late.Store(true)
-		time.Sleep(5 * time.Second)
+		testkit.Pass(5 * time.Second)
 		other := start(t, q, r)
-		time.Sleep(2 * time.Minute)
+		testkit.Pass(2 * time.Minute)
 		must(t, stop())
 		must(t, other())
 		if got := r.got(); len(got) != 1 || got[0].Delivery != 2 || late.Load() {
@@ -128,7 +130,7 @@ func TestTimeouts(t *testing.T) {
 			return fmt.Errorf("ended after %v", time.Since(began))
 		}))
 		must(t, q.AddBatch(ctx, []Task{{Key: "own", Timeout: 3 * time.Second}, {Key: "config"}}))
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		for key, want := range map[string]string{"own": "ended after 3s", "config": "ended after 20s"} {
 			if i, err := q.Get(ctx, key); err != nil || i.Status != Dead || i.Error != want {
 				t.Errorf("%s: %v, %q, %v; want %q", key, i.Status, i.Error, err, want)
@@ -154,9 +156,9 @@ func TestReplacedWhileRunning(t *testing.T) {
 			return errors.New("this counts for nothing")
 		}))
 		must(t, q.Add(ctx, Task{Key: "k", Body: []byte("old")}))
-		time.Sleep(time.Second)
+		testkit.Pass(time.Second)
 		must(t, q.Add(ctx, Task{Key: "k", Body: []byte("new"), Delay: 30 * time.Second}))
-		time.Sleep(3 * time.Second)
+		testkit.Pass(3 * time.Second)
 		if len(causes) != 1 {
 			t.Fatalf("%d handlers were told", len(causes))
 		}
@@ -166,7 +168,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 		if i, err := q.Get(ctx, "k"); err != nil || i.Status != Scheduled || string(i.Body) != "new" {
 			t.Errorf("%+v, %v", i, err)
 		}
-		time.Sleep(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		must(t, stop())
 		if s := q.Local(); s.Done != 1 || s.Failed != 0 {
 			t.Errorf("%+v", s)
@@ -184,10 +186,10 @@ func TestStop(t *testing.T) {
 		stop := start(t, q, HandlerFunc(func(ctx context.Context, task Task) error {
 			switch task.Key {
 			case "soon":
-				time.Sleep(5 * time.Second)
+				testkit.Block(5 * time.Second)
 				return nil
 			case "deaf":
-				time.Sleep(time.Hour)
+				testkit.Block(time.Hour)
 				return nil
 			}
 			<-ctx.Done()
@@ -197,7 +199,7 @@ func TestStop(t *testing.T) {
 			return context.Cause(ctx)
 		}))
 		must(t, q.AddBatch(ctx, []Task{{Key: "soon"}, {Key: "patient"}, {Key: "deaf"}, {Key: "waits", Delay: time.Millisecond}}))
-		time.Sleep(time.Until(began.Add(time.Second)))
+		testkit.Pass(time.Until(began.Add(time.Second)))
 		var left *StopError
 		if err := stop(); !errors.As(err, &left) || left.Running != 1 {
 			t.Errorf("Run returned %v", err)
@@ -207,7 +209,7 @@ func TestStop(t *testing.T) {
 		}
 		r := newRecorder()
 		stop = start(t, q, r)
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		must(t, stop())
 		got := make(map[string]string)
 		for _, task := range r.got() {
@@ -216,7 +218,7 @@ func TestStop(t *testing.T) {
 		if fmt.Sprint(got) != "map[deaf:attempt 1, delivery 2 patient:attempt 1, delivery 1 waits:attempt 1, delivery 1]" {
 			t.Errorf("%v", got)
 		}
-		time.Sleep(time.Hour) // for the deaf
+		testkit.Pass(time.Hour) // for the deaf
 	})
 }
 
@@ -236,7 +238,7 @@ func TestConcurrency(t *testing.T) {
 		r := newRecorder()
 		r.fail = func(Task) error {
 			count(1)
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			count(-1)
 			return nil
 		}
@@ -247,13 +249,13 @@ func TestConcurrency(t *testing.T) {
 		must(t, q.AddBatch(ctx, tasks))
 		stop := start(t, q, r)
 		for range 10 {
-			time.Sleep(1503 * time.Millisecond)
+			testkit.Pass(1503 * time.Millisecond)
 			synctest.Wait() // Stats asks each shard for itself: nothing is to begin or end meanwhile
 			if s, err := q.Stats(ctx); err != nil || s.Running > 5 {
 				t.Errorf("%d are claimed, %v", s.Running, err)
 			}
 		}
-		time.Sleep(30 * time.Second)
+		testkit.Pass(30 * time.Second)
 		must(t, stop())
 		if n := len(r.got()); n != 100 || most != 5 {
 			t.Errorf("%d runs, up to %d at once", n, most)
@@ -272,7 +274,7 @@ func TestClocksApart(t *testing.T) {
 			m.SetTime(redisNow())
 			ticking, enough := context.WithCancel(ctx)
 			go func() {
-				for ; ticking.Err() == nil; time.Sleep(time.Millisecond) {
+				for ; ticking.Err() == nil; testkit.Block(time.Millisecond) {
 					m.SetTime(redisNow())
 				}
 			}()
@@ -286,10 +288,10 @@ func TestClocksApart(t *testing.T) {
 				return nil
 			}
 			stop := start(t, q, r)
-			time.Sleep(time.Second)
+			testkit.Pass(time.Second)
 			must(t, q.AddBatch(ctx, []Task{{Key: "delay", Delay: 10 * time.Second}, {Key: "at", At: redisNow().Add(20 * time.Second)},
 				{Key: "every", Every: 13 * time.Second}}))
-			time.Sleep(45 * time.Second)
+			testkit.Pass(45 * time.Second)
 			must(t, stop())
 			if n := len(r.got()); n != 5 {
 				t.Errorf("%d runs, want 5", n)
@@ -326,11 +328,11 @@ func TestShardsInTurn(t *testing.T) {
 		must(t, q.AddBatch(ctx, tasks))
 		r := newRecorder()
 		r.fail = func(Task) error {
-			time.Sleep(time.Second)
+			testkit.Block(time.Second)
 			return nil
 		}
 		stop := start(t, q, r)
-		time.Sleep(60 * time.Second)
+		testkit.Pass(60 * time.Second)
 		must(t, stop())
 		second := 0
 		for _, task := range r.got() {

@@ -4,6 +4,8 @@ package measure
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,25 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-func TestHistogram(t *testing.T) {
-	var h Histogram
-	for d := time.Duration(0); d < 100_000; d++ {
-		h.Add(d)
-		if low := lower(bucket(d)); low > d || d-low > d/32+1 {
-			t.Fatalf("%d is in the bucket from %d", d, low)
-		}
-	}
-	for _, q := range []float64{0, 0.5, 0.99, 0.999} {
-		want := q * 100_000
-		if got := float64(h.Quantile(q)); got > want || got < want*0.96-1 {
-			t.Errorf("quantile %v is %v, want %v", q, got, want)
-		}
-	}
-	if (&Histogram{}).Quantile(0.5) != 0 || lower(bucket(1<<62)) > 1<<62 {
-		t.Error("the ends of the range")
-	}
-}
 
 // A process that does not answer is killed.
 func TestStuck(t *testing.T) {
@@ -105,5 +88,36 @@ func TestShow(t *testing.T) {
 	}
 	if err := (Table{{"a"}}).Show("none", dir); err == nil {
 		t.Error("a table that is nowhere was replaced")
+	}
+}
+
+// A flag that is given counts for more than a preset.
+func TestPreset(t *testing.T) {
+	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
+	rounds, idlers := flags.Int("rounds", 5, ""), flags.Int("idlers", 9000, "")
+	window := flags.Duration("for", time.Second, "")
+	if err := flags.Parse([]string{"-rounds", "5"}); err != nil {
+		t.Fatal(err)
+	}
+	Preset(flags, map[string]string{"rounds": "1", "idlers": "1000", "for": "300ms"})
+	if *rounds != 5 {
+		t.Errorf("%d rounds, want the 5 of the command line", *rounds)
+	}
+	if *idlers != 1000 {
+		t.Errorf("%d idlers, want the preset 1000", *idlers)
+	}
+	if want := 300 * time.Millisecond; *window != want {
+		t.Errorf("a window of %v, want the preset %v", *window, want)
+	}
+}
+
+// Each round has everybody once, and each time somebody else first.
+func TestTurns(t *testing.T) {
+	var got strings.Builder
+	for round, name := range Turns(3, []string{"a", "b"}) {
+		fmt.Fprint(&got, round, name, " ")
+	}
+	if want := "0a 0b 1b 1a 2a 2b "; got.String() != want {
+		t.Errorf("turns %q, want %q", got.String(), want)
 	}
 }

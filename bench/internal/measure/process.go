@@ -7,8 +7,11 @@ package measure
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"iter"
+	"log"
 	"os"
 	"os/exec"
 	"runtime"
@@ -37,13 +40,18 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Self starts this program once more with other arguments: see Start.
-func Self(name string, args ...string) (*Process, error) {
+// Self starts this program once more with other arguments, and with procs threads that run Go code;
+// 0 leaves that to the environment. See Start.
+func Self(name string, procs int, args ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return Start(name, exec.Command(exe, args...))
+	cmd := exec.Command(exe, args...)
+	if procs > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", procs))
+	}
+	return Start(name, cmd)
 }
 
 // Start starts a program and waits for its first line. What it writes to standard error appears on
@@ -145,4 +153,41 @@ func Obey(answer func(line string) string) {
 		fmt.Println(said)
 	}
 	os.Exit(0)
+}
+
+// Begin has the messages of log begin with the command's name.
+func Begin(command string) {
+	log.SetFlags(0)
+	log.SetPrefix(command + ": ")
+}
+
+// Check ends the program by an error.
+func Check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Preset sets flags, but for those that are on the command line, which flags has parsed.
+func Preset(flags *flag.FlagSet, values map[string]string) {
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range values {
+		if !given[name] {
+			Check(flags.Set(name, value))
+		}
+	}
+}
+
+// Turns yields each of all in each round, in the round's order: nobody is always the first.
+func Turns[T any](rounds int, all []T) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
+		for round := range rounds {
+			for i := range all {
+				if !yield(round, all[(i+round)%len(all)]) {
+					return
+				}
+			}
+		}
+	}
 }

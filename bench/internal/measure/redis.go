@@ -38,8 +38,13 @@ func StartRedis() (*Redis, error) {
 	return nil, fmt.Errorf("redis-server does not listen at %s", addr)
 }
 
-// CPU is the time that it has run so far.
-func (r *Redis) CPU() time.Duration { return CPU(r.cmd.Process.Pid) }
+// CPU is the time that it has run so far, 0 for the zero Redis.
+func (r *Redis) CPU() time.Duration {
+	if r.cmd == nil {
+		return 0
+	}
+	return CPU(r.cmd.Process.Pid)
+}
 
 // Stop ends it.
 func (r *Redis) Stop() {

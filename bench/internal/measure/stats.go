@@ -6,21 +6,19 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
 // A Spread is a median, with the least and the greatest.
 type Spread struct{ Median, Least, Most float64 }
 
-// spreadOf needs at least one value.
-func spreadOf(values []float64) Spread {
+// SpreadOf needs at least one value.
+func SpreadOf(values []float64) Spread {
 	v := slices.Sorted(slices.Values(values))
 	return Spread{v[len(v)/2], v[0], v[len(v)-1]}
 }
@@ -51,69 +49,6 @@ func Quantile[T cmp.Ordered](values []T, q float64) (v T) {
 	}
 	slices.Sort(values)
 	return values[int(q*float64(len(values)-1))]
-}
-
-// Short rounds a time to three digits.
-func Short(d time.Duration) time.Duration {
-	for unit := time.Second; unit > 1; unit /= 10 {
-		if d >= unit {
-			return d.Round(unit / 100)
-		}
-	}
-	return d
-}
-
-// subBits makes each power of two of a Histogram 32 buckets: an error of 3 % at most.
-const subBits = 5
-
-// A Histogram counts durations in buckets whose width grows with them.
-type Histogram struct {
-	counts [(64 - subBits) << subBits]uint32
-	total  uint64
-}
-
-func bucket(d time.Duration) int {
-	v := uint64(max(d, 0))
-	if v < 1<<subBits {
-		return int(v)
-	}
-	shift := bits.Len64(v) - 1 - subBits
-	return shift<<subBits + int(v>>shift)
-}
-
-// lower returns the least duration of a bucket.
-func lower(i int) time.Duration {
-	if i < 2<<subBits {
-		return time.Duration(i)
-	}
-	shift := i>>subBits - 1
-	return time.Duration(i-shift<<subBits) << shift
-}
-
-// Add counts a duration.
-func (h *Histogram) Add(d time.Duration) {
-	h.counts[bucket(d)]++
-	h.total++
-}
-
-// Merge counts what another one has.
-func (h *Histogram) Merge(other *Histogram) {
-	for i, n := range other.counts {
-		h.counts[i] += n
-	}
-	h.total += other.total
-}
-
-// Quantile returns the duration that a part q of all does not exceed, 0 if there are none.
-func (h *Histogram) Quantile(q float64) time.Duration {
-	rank := uint64(q * float64(h.total))
-	for i, n := range h.counts {
-		if rank < uint64(n) {
-			return lower(i)
-		}
-		rank -= uint64(n)
-	}
-	return 0
 }
 
 // Results are measures of contenders, in the order in which they came. Base, if it is one of them,
@@ -162,7 +97,7 @@ func (r *Results) table(base string, text func(Spread) string) (t Table) {
 		for _, c := range r.contenders {
 			cell := ""
 			if v := r.values[[2]string{m, c}]; len(v) > 0 {
-				cell = text(spreadOf(v))
+				cell = text(SpreadOf(v))
 			}
 			line = append(line, cell)
 		}
@@ -183,7 +118,7 @@ func (r *Results) ratio(measure string) string {
 	for i := range ratios {
 		ratios[i] = first[i] / base[i]
 	}
-	return fmt.Sprintf("%.2f", spreadOf(ratios).Median)
+	return fmt.Sprintf("%.2f", SpreadOf(ratios).Median)
 }
 
 // A Table is printed as Markdown that is readable as it is. Its first line is the head.

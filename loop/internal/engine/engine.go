@@ -34,8 +34,11 @@ type Engine interface {
 	TickAt(loop int, when time.Duration)
 
 	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
-	// Called on the loop itself it may keep the loop from its sockets: Again is for that.
 	Wake(loop int) error
+
+	// Probe makes the loop call Host.OnProbe when it comes to what becomes ready now: as soon as it
+	// would serve a socket. Any goroutine may call it.
+	Probe(loop int)
 
 	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
 	// called on the loop.
@@ -77,6 +80,9 @@ type Host interface {
 	// OnWake is called on the loop, once for each Wake and Again, or once for several.
 	OnWake(loop int)
 
+	// OnProbe is called on the loop, once for each Probe, or once for several.
+	OnProbe(loop int)
+
 	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.
 	Ended(loop int, err error)
 }
@@ -108,7 +114,7 @@ type Socket interface {
 	Pending() bool
 
 	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if
-	// it does not tell.
+	// it does not tell. After CloseWrite the end counts as one byte.
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
@@ -134,6 +140,13 @@ type Socket interface {
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.
 	Close(hard bool)
+}
+
+// An Ender is a Socket of a system that tells whether a connection has ended.
+type Ender interface {
+	// Gone reports whether the TCP connection is no more, as it was reset, though nothing reads it
+	// any more: what is not acknowledged is lost.
+	Gone() bool
 }
 
 // A Detachable is a Socket that a loop can give away.

@@ -22,8 +22,9 @@ type Datagram struct {
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
 type PacketSink interface {
-	// Received hands over datagrams, in order. They are valid until it returns.
-	Received(batch []Datagram)
+	// Received hands over datagrams, in order. True: all are dealt with, and they are not valid any
+	// more. False: the sink keeps the batch until it calls Packets.Resume, and is given no other.
+	Received(batch []Datagram) (done bool)
 
 	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
 	// It goes on.
@@ -37,7 +38,10 @@ type Packets interface {
 	// error concerns this datagram or an earlier one.
 	Send(p []byte, peer netip.AddrPort, local netip.Addr) error
 
-	// Pending reports whether datagrams wait to be received.
+	// Resume takes back a batch for which Received has returned false, and goes on receiving, soon.
+	Resume()
+
+	// Pending reports whether datagrams wait to be received, those that the sink keeps aside.
 	Pending() bool
 
 	// Flush sends what waits, and returns how many datagrams the system did not take.

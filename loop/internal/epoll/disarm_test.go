@@ -44,6 +44,8 @@ func (r *rally) write() {
 	}
 }
 
+func (*rally) OnProbe(int) {}
+
 func (r *rally) OnWake(int) {
 	if !r.loop.disarmed {
 		r.t.Error("Go's poller hears of a loop that is busy")

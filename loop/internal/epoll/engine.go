@@ -55,6 +55,13 @@ func (e *Engine) Wake(loop int) error {
 // Again implements engine.Engine.
 func (e *Engine) Again(loop int) { e.loops[loop].again = true }
 
+// Probe implements engine.Engine. The loop looks once more before it waits.
+func (e *Engine) Probe(loop int) {
+	l := e.loops[loop]
+	l.probed.Store(true)
+	l.wake()
+}
+
 // Lost implements engine.Engine.
 func (e *Engine) Lost(loop int) { e.loops[loop].End() }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -104,7 +104,7 @@ func TestTurnsLetOthersIn(t *testing.T) {
 // unixPair returns both ends of a connection whose bytes are there as soon as they are written.
 func unixPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("unix", shortdir.Socket(t))
+	ln, err := net.Listen("unix", testkit.SocketPath(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,7 @@ type eventLoop struct {
 	packets *netpackets.Batch // what UDP sockets read into
 
 	// Any goroutine may use these.
+	probed  atomic.Bool    // Host.OnProbe is to be called
 	wanted  atomic.Bool    // others want a turn, or have put something into the queue
 	resting atomic.Bool    // the loop waits, or is about to, and nobody has woken it
 	leaving atomic.Bool    // the loop is to end
@@ -186,6 +187,9 @@ func (l *eventLoop) round() (more bool) {
 		if who := l.watched[ev.Fd]; who != nil { // otherwise an event before this one has ended it
 			who.polled(ev.Events)
 		}
+	}
+	if l.probed.Load() && l.probed.Swap(false) {
+		l.engine.host.OnProbe(l.index)
 	}
 	if wanted {
 		for range l.Len() { // what is put meanwhile comes after the next look at the sockets

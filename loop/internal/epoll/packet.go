@@ -18,16 +18,14 @@ type packets struct {
 	loop   *eventLoop
 	sink   engine.PacketSink
 	fd     int
-	place  int32 // in the poller
+	place  int32             // in the poller
+	kept   *netpackets.Batch // which the sink has not done with
 	closed bool
 }
 
 // ServePacket implements engine.Engine.
 func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
 	l := e.loops[loop]
-	if l.packets == nil {
-		l.packets = netpackets.NewBatch()
-	}
 	p := &packets{Socket: netpackets.SocketOf(nc), loop: l, sink: sink}
 	var err error
 	if p.fd, err = p.Detach(); err == nil {
@@ -42,14 +40,27 @@ func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (eng
 
 // polled implements pollee: there is something to receive.
 func (p *packets) polled(uint32) {
-	b := p.loop.packets
+	l := p.loop
+	if l.packets == nil {
+		l.packets = netpackets.NewBatch()
+	}
+	b := l.packets
 	switch p.Receive(b); {
 	case len(b.All) > 0:
-		p.sink.Received(b.All)
+		if !p.sink.Received(b.All) && !p.closed {
+			p.kept, l.packets = b, nil
+			_ = l.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLONESHOT) // it is not read meanwhile
+		}
 	case b.Err == nil || errors.Is(b.Err, unix.EAGAIN) || errors.Is(b.Err, unix.EINTR):
 	default:
 		p.sink.Failed(b.Err)
 	}
+}
+
+// Resume implements engine.Packets.
+func (p *packets) Resume() {
+	p.loop.packets, p.kept = p.kept, nil
+	_ = p.loop.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLIN)
 }
 
 func (p *packets) Pending() bool { return p.Readable() }

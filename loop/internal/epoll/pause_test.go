@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -60,7 +60,7 @@ func TestPauses(t *testing.T) {
 // what was sent before: it is heard first, and the end only then.
 func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		ln, err := net.Listen("unix", shortdir.Socket(t))
+		ln, err := net.Listen("unix", testkit.SocketPath(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package gate
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -90,12 +91,28 @@ func (g *Gate) Leave(remote net.Addr) {
 // counted returns the address under which a connection counts.
 func (g *Gate) counted(remote net.Addr) (netip.Addr, bool) {
 	ip, ok := IP(remote)
-	if ok && ip.Is6() && !ip.IsLinkLocalUnicast() { // all of a link have one network
-		network, err := ip.WithZone("").Prefix(g.bits6)
-		return network.Addr(), err == nil
+	if !ok || !ip.Is6() || ip.IsLinkLocalUnicast() || nat64Local.Contains(ip) { // all of a link have one network
+		return ip, ok
 	}
-	return ip, ok
+	b := ip.As16()
+	switch {
+	case nat64.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case sixToFour.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:])), true
+	}
+	network, err := ip.WithZone("").Prefix(g.bits6)
+	return network.Addr(), err == nil
 }
+
+// Networks in which each client of IPv4 has an address that contains its own: to count by the first
+// bits would take all of IPv4 for one client, or give one client all networks of its own. In
+// nat64Local the place of the client's address is the translator's choice, so all bits count there.
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052
+	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")      // RFC 3056
+)
 
 // IP returns the IP address in a, and whether there is one: a unix socket has none.
 func IP(a net.Addr) (netip.Addr, bool) {
@@ -134,10 +151,10 @@ func (g *Log) Pass(now time.Time) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// maxTexts is how many texts Logs tell apart.
-const maxTexts = 256
+// Logs tell apart maxTexts texts, by their first keyLen bytes.
+const maxTexts, keyLen = 256, 128
 
-// Logs are a Log for each text. The zero Logs is ready.
+// Logs are a Log for each beginning of a text, of which they keep a copy. The zero Logs is ready.
 type Logs struct {
 	mu   sync.Mutex
 	logs map[string]*Log
@@ -150,11 +167,12 @@ func (g *Logs) Pass(text string, now time.Time) (suppressed int, ok bool) {
 	if g.logs == nil {
 		g.logs = make(map[string]*Log)
 	}
-	if g.logs[text] == nil && len(g.logs) >= maxTexts {
-		text = "" // the others share one
+	key := text[:min(len(text), keyLen)]
+	if g.logs[key] == nil && len(g.logs) >= maxTexts {
+		key = "" // the others share one
 	}
-	if g.logs[text] == nil {
-		g.logs[text] = new(Log)
+	if g.logs[key] == nil {
+		g.logs[strings.Clone(key)] = new(Log)
 	}
-	return g.logs[text].Pass(now)
+	return g.logs[key].Pass(now)
 }

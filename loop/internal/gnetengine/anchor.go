@@ -5,6 +5,7 @@ package gnetengine
 import (
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,17 +14,69 @@ import (
 )
 
 // An anchor is one end of a socket pair, which each loop has enrolled in gnet before anything else:
-// gnet shows its loops to connections only. It stays silent but for Again.
+// gnet shows its loops to connections only. Whoever wants something of the loop makes the anchor
+// readable, so that the loop polls all its sockets in between. What gnet's own Execute is given runs
+// without that: gnet empties its queue, with what is added meanwhile, before it polls again.
 
 var pull = []byte{0}
 
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given
-// before, or handles a socket, is run before it polls again; so the anchor becomes readable in
-// place of it.
-func (e *Engine) Again(loop int) {
-	if _, err := unix.Write(e.loops[loop].peer, pull); err != nil { // as good as never: nobody else writes
-		_ = e.Wake(loop)
+// wants says what is to be done when the anchor is read. Any goroutine may set one, before pull.
+type wants struct {
+	pulled atomic.Bool // the anchor is readable, or will be
+	turn   atomic.Bool // Host.OnWake
+	tick   atomic.Bool // Host.OnTick
+	probe  atomic.Bool // Host.OnProbe
+}
+
+// pull makes the anchor readable, unless it is. Any goroutine may call it.
+func (l *eventLoop) pull() {
+	if l.wants.pulled.Swap(true) {
+		return
 	}
+	l.peerMu.Lock()
+	defer l.peerMu.Unlock()
+	if l.peer >= 0 { // otherwise the loop has stopped
+		_, _ = unix.Write(l.peer, pull) // there is room for a byte: only one is ever on its way
+	}
+}
+
+// polled is called when the anchor has been read, so gnet has polled since it was pulled.
+func (l *eventLoop) polled() {
+	w, host := &l.wants, l.engine.host
+	w.pulled.Store(false)
+	if w.probe.Load() && w.probe.Swap(false) {
+		host.OnProbe(l.index)
+	}
+	for range l.Len() { // what is put meanwhile comes after the next poll
+		if f := l.Next(); f != nil {
+			f()
+		}
+	}
+	l.look()
+	if w.turn.Swap(false) {
+		host.OnWake(l.index)
+	}
+	if w.tick.Load() && w.tick.Swap(false) {
+		host.OnTick(l.index)
+	}
+}
+
+// Wake implements engine.Engine.
+func (e *Engine) Wake(loop int) error {
+	l := e.loops[loop]
+	l.wants.turn.Store(true)
+	l.pull()
+	return nil
+}
+
+// Again implements engine.Engine.
+func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
+
+// Probe implements engine.Engine.
+func (e *Engine) Probe(loop int) {
+	l := e.loops[loop]
+	l.wants.probe.Store(true)
+	l.pull()
 }
 
 // socketPair returns a connection, and the descriptor of its other end, which does not block.

@@ -10,7 +10,6 @@
 package gnetengine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // enrollTimeout is how long Stop waits for connections that are being enrolled: a loop that is
@@ -51,40 +51,31 @@ func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
 // eventLoop is one gnet loop, gnet's event handler for it, and what we have waiting for it.
 type eventLoop struct {
 	gnet.BuiltinEventEngine
+	*taskloop.Queue // of what is to be done on the loop; any goroutine may use it
+
 	engine  *Engine
 	index   int
 	client  *gnet.Client
 	gnet    gnet.EventLoop
-	onTick  run
-	onWake  run
-	peer    int // the descriptor of the anchor's other end
 	reserve int // see keepReserve
-	ended   chan struct{}
 	once    sync.Once
 	ticker  ticker
 	watcher watcher
+	wants   wants
+
+	peerMu sync.Mutex
+	peer   int // the descriptor of the anchor's other end; -1: it is closed
 
 	mu      sync.Mutex
 	tickets map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
-}
-
-// run is a function as a gnet.Runnable.
-type run func()
-
-func (f run) Run(context.Context) error {
-	f()
-	return nil
 }
 
 // Start implements engine.Engine.
 func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 	e.host, e.base = h, base
 	for i := range n {
-		l := &eventLoop{
-			engine: e, index: i, reserve: -1, ended: make(chan struct{}),
-			onTick: func() { h.OnTick(i) }, onWake: func() { h.OnWake(i) },
-			tickets: make(map[*ticket]struct{}),
-		}
+		l := &eventLoop{engine: e, index: i, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{})}
+		l.Queue = taskloop.NewQueue(l.pull)
 		if err := l.start(); err != nil {
 			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
@@ -143,20 +134,12 @@ func (l *eventLoop) stop() error {
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
-	return errors.Join(err, unix.Close(l.peer))
+	l.peerMu.Lock() // goroutines that are late may still want something of the loop
+	defer l.peerMu.Unlock()
+	peer := l.peer
+	l.peer = -1
+	return errors.Join(err, unix.Close(peer))
 }
-
-// Wake implements engine.Engine.
-func (e *Engine) Wake(loop int) error {
-	l := e.loops[loop]
-	return l.gnet.Execute(context.Background(), l.onWake)
-}
-
-// Execute implements engine.Loop.
-func (l *eventLoop) Execute(f func()) { _ = l.gnet.Execute(context.Background(), run(f)) }
-
-// Ended implements engine.Loop.
-func (l *eventLoop) Ended() <-chan struct{} { return l.ended }
 
 // OnOpen implements gnet.EventHandler.
 func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
@@ -181,8 +164,8 @@ func (l *eventLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	switch x := c.Context().(type) {
 	case *socket:
 		x.sink.Readable(data)
-	case *eventLoop: // the anchor: see Again
-		l.onWake()
+	case *eventLoop: // the anchor
+		l.polled()
 	}
 	return gnet.None
 }
@@ -220,7 +203,7 @@ func (e *Engine) Lost(loop int) { e.loops[loop].end() }
 // end releases who waits for the loop. It is called on the loop.
 func (l *eventLoop) end() {
 	l.once.Do(func() {
-		close(l.ended)
+		l.Queue.End()
 		l.watcher.stop()
 		l.mu.Lock()
 		lost := l.tickets

@@ -25,7 +25,7 @@ type box struct {
 	failed chan error
 }
 
-func (b *box) Received(batch []engine.Datagram) {
+func (b *box) Received(batch []engine.Datagram) (done bool) {
 	for _, d := range batch {
 		b.peers <- fmt.Sprintf("%d %s %d", b.loop, d.Peer, len(d.Data))
 		if b.to != nil {
@@ -35,6 +35,7 @@ func (b *box) Received(batch []engine.Datagram) {
 	if b.to != nil {
 		b.to.Flush()
 	}
+	return true
 }
 
 func (b *box) Failed(err error) { b.failed <- err }

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -115,7 +115,7 @@ func (l *lingerer) Closed(err error) {
 // what was sent before: it is heard first, and the end only then.
 func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		ln, err := net.Listen("unix", shortdir.Socket(t))
+		ln, err := net.Listen("unix", testkit.SocketPath(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,6 +46,8 @@ func engines(t *testing.T, loops int, f func(t *testing.T, r *rig)) {
 	f(t, r)
 }
 
+func (*rig) OnProbe(int) {}
+
 func (r *rig) OnWake(i int) {
 	r.mu.Lock()
 	posts := r.posts[i]

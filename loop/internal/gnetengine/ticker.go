@@ -3,7 +3,6 @@
 package gnetengine
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -58,7 +57,8 @@ func (l *eventLoop) OnTick() (time.Duration, gnet.Action) {
 		now := time.Since(l.engine.base)
 		if when <= now {
 			if t.deadline.CompareAndSwap(int64(when), int64(engine.Never)) {
-				_ = l.gnet.Execute(context.Background(), l.onTick)
+				l.wants.tick.Store(true)
+				l.pull()
 			}
 			return 0, gnet.None
 		}

@@ -2,6 +2,7 @@ package gnetengine
 
 import (
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,7 @@ type watcher struct {
 	fd      int
 	file    *os.File // which has fd; nil: there is none yet, or no more
 	sockets map[int32]*socket
+	due     atomic.Bool // something may be ready that the loop has not looked at
 }
 
 // watch asks for one call of s.ready, for one of the events (as of poll(2)) or because s is broken.
@@ -48,7 +50,7 @@ func (l *eventLoop) unwatch(s *socket) {
 func (l *eventLoop) startWatcher() (err error) {
 	w := &l.watcher
 	select {
-	case <-l.ended:
+	case <-l.Ended():
 		return engine.ErrEnded
 	default:
 	}
@@ -67,25 +69,31 @@ func (l *eventLoop) startWatcher() (err error) {
 	}
 	go func() {
 		_ = raw.Read(func(uintptr) (done bool) { // at once, and after each event, until stop
-			l.Execute(l.look)
+			w.due.Store(true)
+			l.pull()
 			return false
 		})
 	}()
 	return nil
 }
 
-// look passes on what is ready.
+// look passes on what is ready, as far as one call tells: a socket that is ready by the time that
+// others have been served comes after the next poll.
 func (l *eventLoop) look() {
+	w := &l.watcher
+	if !w.due.Load() || w.file == nil {
+		return
+	}
+	w.due.Store(false)
 	var events [128]unix.EpollEvent
-	for l.watcher.file != nil {
-		n, err := unix.EpollWait(l.watcher.fd, events[:], 0)
-		if n <= 0 && err != unix.EINTR {
-			return
-		}
-		for _, ev := range events[:max(n, 0)] {
-			if s := l.watcher.sockets[ev.Fd]; s != nil {
-				s.ready()
-			}
+	n, err := unix.EpollWait(w.fd, events[:], 0)
+	if n == len(events) || err == unix.EINTR {
+		w.due.Store(true)
+		l.pull()
+	}
+	for _, ev := range events[:max(n, 0)] {
+		if s := w.sockets[ev.Fd]; s != nil {
+			s.ready()
 		}
 	}
 }

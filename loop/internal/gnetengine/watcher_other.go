@@ -10,4 +10,5 @@ type watcher struct{}
 
 func (*eventLoop) watch(*socket, int16) error { return errors.ErrUnsupported }
 func (*eventLoop) unwatch(*socket)            {}
+func (*eventLoop) look()                      {}
 func (*watcher) stop()                        {}

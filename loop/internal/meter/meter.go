@@ -1,5 +1,5 @@
 // Package meter measures how busy a loop is: how long its turns take, how late its timers and posts
-// run, and for how long it was away from its sockets. A Watchdog looks at the meters of all loops,
+// run, and for how long it was away from its sockets, or keeps them waiting. A Watchdog looks at the meters of all loops,
 // and reports a turn that lasts too long while it lasts.
 package meter
 
@@ -37,6 +37,9 @@ type Meter struct {
 	since     atomic.Int64  // when the turn that runs began, or noTurn
 	seen      atomic.Int64  // when the turn began that the watchdog saw last
 	reported  atomic.Int64  // and the one that it reported last
+	probed    atomic.Int64  // when the watchdog sent a probe that has not come back, or noTurn
+	over      atomic.Bool   // the loop has ended
+	work      atomic.Uint64 // what the loop is busy with: see Works
 	credit    time.Duration // the watchdog's: for how long it has seen that turn, without stops
 
 	mu     sync.Mutex
@@ -51,6 +54,7 @@ type Record struct {
 	Turns  Series // how long turns took, where one that is measured stands for all like it
 	Late   Series // how late the first of the timers was that were due together
 	Waited Series // how long the oldest of the posts had waited that were taken together
+	Ready  Series // how long probes waited, which stand for sockets that are ready
 
 	Slow    []Turn // the longest turns of the last ten minutes, the longest first
 	Blocked uint64 // turns that the watchdog found to be too long
@@ -61,10 +65,54 @@ type Turn struct {
 	Began, Took time.Duration
 	Conn        uint64 // whose code ran last in it; 0: the loop's own
 	Handler     string
+	Work        Work // of what kind that was
+}
+
+// Work is a kind of callback.
+type Work uint8
+
+// The kinds of work.
+const (
+	Nothing Work = iota // no callback yet
+	Opening             // Accept
+	Message
+	Datagram
+	Post
+	Tell
+	Timer
+	Idle   // a timer of OnIdle, or the framework's own
+	Result // of Offload
+	Flushed
+	Closing // OnClose, and what comes with it
+	Hook    // another hook of a connection
+	numWorks
+)
+
+// workBits is what a Work takes of Meter.work. A connection's ID has the rest.
+const workBits = 4
+
+// String returns the name that logs have for w.
+func (w Work) String() string {
+	names := [numWorks]string{"none", "accept", "message", "datagram", "post", "tell", "timer", "idle", "offload result",
+		"flushed", "close", "hook"}
+	return names[min(w, numWorks-1)]
+}
+
+// Works notes what callback the loop begins, or goes on with: of a connection or, with 0, of the
+// loop itself.
+func (m *Meter) Works(w Work, conn uint64) { m.work.Store(conn<<workBits | uint64(w)) }
+
+// Doing returns what the loop is busy with, or was last.
+func (m *Meter) Doing() (w Work, conn uint64) {
+	work := m.work.Load()
+	return Work(work & (1<<workBits - 1)), work >> workBits
 }
 
 // OnGoroutine says which goroutine the loop is.
 func (m *Meter) OnGoroutine(id uint64) { m.goroutine.Store(id) }
+
+// IsOn reports whether the loop runs on that goroutine.
+func (m *Meter) IsOn(id uint64) bool { return m.goroutine.Load() == id }
 
 // Begin begins a turn.
 func (m *Meter) Begin(now time.Duration) {
@@ -112,6 +160,7 @@ func (m *Meter) Measure(began, took time.Duration, weight int, whose func() (con
 	}
 	t := Turn{Began: began, Took: took}
 	t.Conn, t.Handler = whose()
+	t.Work, _ = m.Doing()
 	at, _ := slices.BinarySearchFunc(r.Slow, t, func(a, b Turn) int { return cmp.Compare(b.Took, a.Took) })
 	r.Slow = slices.Insert(r.Slow, at, t)
 	r.Slow = r.Slow[:min(len(r.Slow), maxSlow)]
@@ -136,6 +185,31 @@ func (m *Meter) NoteWaited(d, now time.Duration) {
 	m.mu.Unlock()
 }
 
+// Probed notes that a probe of the watchdog's has come back.
+func (m *Meter) Probed(now time.Duration) {
+	sent := time.Duration(m.probed.Load())
+	if sent == noTurn {
+		return
+	}
+	m.mu.Lock()
+	m.record.Ready.note(max(0, now-sent), 1, now)
+	m.mu.Unlock()
+	m.probed.Store(noTurn)
+}
+
+// Unpolled returns for how long the loop has not looked at its sockets, at least; 0 if it is not
+// known to be late. Any goroutine may call it.
+func (m *Meter) Unpolled(now time.Duration) time.Duration {
+	sent := m.probed.Load()
+	if sent == noTurn || m.over.Load() {
+		return 0
+	}
+	return max(0, now-time.Duration(sent))
+}
+
+// Over says that the loop has ended: it answers no probe any more.
+func (m *Meter) Over() { m.over.Store(true) }
+
 // End ends the turn.
 func (m *Meter) End() { m.since.Store(noTurn) }
 
@@ -146,7 +220,7 @@ func (m *Meter) Read(now time.Duration) Record {
 	r.Slow = slices.Clone(r.Slow)
 	m.mu.Unlock()
 	r.forget(now)
-	for _, s := range []*Series{&r.Turns, &r.Late, &r.Waited} {
+	for _, s := range []*Series{&r.Turns, &r.Late, &r.Waited, &r.Ready} {
 		s.pass(now)
 	}
 	return r

@@ -28,10 +28,14 @@ const (
 // looks a turn was seen; one look stands for the time between two at most, however late it came. A
 // stop can make a turn look blocked that takes three quarters of the threshold by itself, but not
 // one that is shorter.
+//
+// Nor do turns say how long a socket that is ready has to wait: many short ones may come before it.
+// So a loop that is seen in a turn is sent a probe, which waits as a socket would.
 type Watchdog struct {
 	threshold time.Duration
 	period    time.Duration
 	clock     func() time.Duration
+	probe     func(loop int)
 	log       zerolog.Logger
 	asleep    atomic.Bool // a loop that begins a turn must wake it
 	wake      chan struct{}
@@ -44,13 +48,15 @@ type Watchdog struct {
 	reports gate.Log
 }
 
-// NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each
-// loop's Meter by Watch, in the order of the loops, then start Run.
-func NewWatchdog(threshold time.Duration, clock func() time.Duration, log zerolog.Logger) *Watchdog {
+// NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. probe has a loop
+// call Meter.Probed when it comes to what becomes ready now. Give the Watchdog each loop's Meter by
+// Watch, in the order of the loops, then start Run.
+func NewWatchdog(threshold time.Duration, clock func() time.Duration, probe func(loop int), log zerolog.Logger) *Watchdog {
 	return &Watchdog{
 		threshold: threshold,
 		period:    min(max(minLook, (threshold-1)/looks+1), maxLook),
 		clock:     clock,
+		probe:     probe,
 		log:       log,
 		wake:      make(chan struct{}, 1),
 		quit:      make(chan struct{}),
@@ -61,7 +67,7 @@ func NewWatchdog(threshold time.Duration, clock func() time.Duration, log zerolo
 // Watch makes m ready, as the meter of the next loop.
 func (d *Watchdog) Watch(m *Meter) {
 	m.watchdog, m.loop = d, len(d.meters)
-	for _, t := range []*atomic.Int64{&m.since, &m.seen, &m.reported} {
+	for _, t := range []*atomic.Int64{&m.since, &m.seen, &m.reported, &m.probed} {
 		t.Store(noTurn)
 	}
 	d.meters = append(d.meters, m)
@@ -129,6 +135,10 @@ func (d *Watchdog) look(now, gap time.Duration) {
 		if since == noTurn {
 			continue
 		}
+		if m.probed.Load() == noTurn && !m.over.Load() {
+			m.probed.Store(int64(now))
+			d.probe(m.loop)
+		}
 		before := m.credit
 		if m.credit += min(passed, d.period); before < d.threshold && m.credit >= d.threshold {
 			m.mu.Lock()
@@ -158,10 +168,19 @@ func (d *Watchdog) report(m *Meter, since, now time.Duration) {
 	if unreported > 0 {
 		event.Int("unreported", unreported)
 	}
-	event.Int("loop", m.loop).Dur("for", now-since).Bytes("stack", stack).Msg("a callback blocks its loop")
+	name(event, m).Dur("for", now-since).Bytes("stack", stack).Msg("a callback blocks its loop")
 }
 
 // over logs, on the loop, that a turn has ended that was reported.
 func (d *Watchdog) over(m *Meter, took time.Duration) {
-	d.log.Warn().Int("loop", m.loop).Dur("took", took).Msg("the loop goes on: the callback has returned")
+	name(d.log.Warn(), m).Dur("took", took).Msg("the loop goes on: the callback has returned")
+}
+
+// name adds whose callback the loop is busy with, and of what kind it is.
+func name(event *zerolog.Event, m *Meter) *zerolog.Event {
+	work, conn := m.Doing()
+	if event.Int("loop", m.loop).Stringer("work", work); conn != 0 {
+		event.Uint64("conn", conn)
+	}
+	return event
 }

@@ -22,7 +22,7 @@ func newTest(threshold time.Duration, log *bytes.Buffer) (*Watchdog, *Meter, fun
 	if log != nil {
 		logger = zerolog.New(log)
 	}
-	d, m := NewWatchdog(threshold, clock, logger), new(Meter)
+	d, m := NewWatchdog(threshold, clock, func(int) {}, logger), new(Meter)
 	d.Watch(m)
 	return d, m, clock
 }
@@ -136,7 +136,44 @@ func TestReports(t *testing.T) {
 
 // A threshold that is never reached costs no more looks than any long one.
 func TestLongestThreshold(t *testing.T) {
-	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, zerolog.Nop()); d.period != maxLook {
+	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, nil, zerolog.Nop()); d.period != maxLook {
 		t.Errorf("it looks each %v, want %v", d.period, maxLook)
 	}
+}
+
+// A loop that is seen in a turn is sent one probe at a time. What it waits is measured, also while it
+// does; a loop in no turn, and one that has ended, is sent none.
+func TestProbes(t *testing.T) {
+	const ms = time.Millisecond
+	sent := 0
+	d, m := NewWatchdog(100*ms, nil, func(int) { sent++ }, zerolog.Nop()), new(Meter)
+	d.Watch(m)
+	expect := func(probes int, unpolled, now time.Duration) {
+		t.Helper()
+		if got := m.Unpolled(now); sent != probes || got != unpolled {
+			t.Errorf("%d probes were sent, and the loop has not polled for %v; want %d, %v", sent, got, probes, unpolled)
+		}
+	}
+	d.look(25*ms, 25*ms)
+	expect(0, 0, 30*ms)
+	m.Begin(40 * ms)
+	for at := 50 * ms; at < 200*ms; at += 25 * ms {
+		d.look(at, 25*ms)
+		m.End()
+		m.Begin(at + ms) // turn after turn, and none for the probe
+	}
+	expect(1, 150*ms, 200*ms)
+	m.Probed(250 * ms)
+	m.Probed(260 * ms) // again, for nothing
+	if r := m.Read(300 * ms); r.Ready.Sum != 200*ms || r.Ready.Max != 200*ms {
+		t.Errorf("probes have waited for %v", r.Ready)
+	}
+	expect(1, 0, 300*ms)
+	d.look(300*ms, 25*ms)
+	expect(2, 25*ms, 325*ms)
+	m.Over()
+	expect(2, 0, 350*ms)
+	m.Probed(400 * ms)
+	d.look(425*ms, 25*ms)
+	expect(2, 0, 450*ms)
 }

@@ -226,11 +226,17 @@ func (s *socket) Pending() bool {
 // hasArrived reports whether something is with the loop that the sink has not been given.
 func (s *socket) hasArrived() bool { return s.arrived.Load() && (len(s.piece) > 0 || s.end != nil) }
 
+// Gone implements engine.Ender.
+func (s *socket) Gone() bool { return sockets.GoneOf(s.conn) }
+
 // Unsent implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
 func (s *socket) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	here, there := len(s.out)+s.flight, sockets.UnsentOf(s.conn)
+	if s.ends { // the kernel does not have the end yet
+		here++
+	}
 	if here > 0 {
 		return here + max(0, there)
 	}

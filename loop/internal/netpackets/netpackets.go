@@ -20,6 +20,8 @@ type Packets struct {
 	free   chan *Batch // for the reader; all batches have room in either
 	full   chan *Batch // for the loop
 	take   func()
+	kept   *Batch // which the sink has not done with
+	behind int    // calls of received that have found that
 	closed bool
 }
 
@@ -58,15 +60,30 @@ func (s *Packets) read() {
 
 // received runs on the loop, for each batch.
 func (s *Packets) received() {
+	if s.kept != nil && !s.closed {
+		s.behind++
+		return
+	}
 	b := <-s.full
 	switch {
 	case s.closed:
 	case b.Err != nil:
 		s.sink.Failed(b.Err)
 	case len(b.All) > 0:
-		s.sink.Received(b.All)
+		if !s.sink.Received(b.All) && !s.closed {
+			s.kept = b
+			return
+		}
 	}
 	s.free <- b
+}
+
+// Resume implements engine.Packets.
+func (s *Packets) Resume() {
+	s.free <- s.kept
+	for s.kept = nil; s.behind > 0; s.behind-- {
+		s.loop.Execute(s.take)
+	}
 }
 
 // bare returns what the system said.

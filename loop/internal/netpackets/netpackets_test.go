@@ -14,14 +14,16 @@ import (
 type collected struct {
 	batches [][]string
 	failed  []error
+	keeps   bool // what it receives
 }
 
-func (s *collected) Received(batch []engine.Datagram) {
+func (s *collected) Received(batch []engine.Datagram) (done bool) {
 	var all []string
 	for _, d := range batch {
 		all = append(all, string(d.Data))
 	}
 	s.batches = append(s.batches, all)
+	return !s.keeps
 }
 
 func (s *collected) Failed(err error) { s.failed = append(s.failed, err) }

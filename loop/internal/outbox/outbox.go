@@ -40,9 +40,6 @@ type Box struct {
 // Len returns how many bytes wait.
 func (b *Box) Len() int { return len(b.buf) - b.off }
 
-// Cap returns how many bytes of memory the output holds.
-func (b *Box) Cap() int { return cap(b.buf) }
-
 // Bytes returns what waits. It is valid until the next call of a method.
 func (b *Box) Bytes() []byte { return b.buf[b.off:] }
 

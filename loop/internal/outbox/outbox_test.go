@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // send appends a frame of n bytes of value v, as a connection does.
@@ -15,7 +15,7 @@ func send(b *Box, s *Store, v byte, n int) {
 
 // Whatever is appended, and however little is taken at a time, comes out as it went in.
 func TestModel(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	r := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	var s Store
 	for range 300 {
 		n := frameSize(r)
@@ -78,8 +78,8 @@ func TestRestIsMoved(t *testing.T) {
 		send(b, &s, 'x', 1000)
 	}
 	b.Consume(b.Len()-100, &s)
-	if b.Len() != 100 || b.Cap() > 1024 {
-		t.Errorf("%d bytes wait in %d of memory", b.Len(), b.Cap())
+	if b.Len() != 100 || cap(b.buf) > 1024 {
+		t.Errorf("%d bytes wait in %d of memory", b.Len(), cap(b.buf))
 	}
 }
 
@@ -91,16 +91,16 @@ func TestShortenedFrames(t *testing.T) {
 		n := len(b.Space(65_530, &s))
 		b.Take(b.Space(65_530, &s)[:n+100])
 	}
-	if b.Cap() > 4*b.Len() {
-		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
+	if cap(b.buf) > 4*b.Len() {
+		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
 	}
 	b = s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.Space(1<<20, &s))
 		b.Take(b.Space(1<<20, &s)[:n+100])
 	}
-	if b.Cap() > 6*b.Len() {
-		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
+	if cap(b.buf) > 6*b.Len() {
+		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
 	}
 }
 
@@ -111,7 +111,7 @@ func TestManySmallBoxes(t *testing.T) {
 	for range 1000 {
 		b := s.Get()
 		send(b, &s, 'x', 50)
-		total += b.Cap()
+		total += cap(b.buf)
 	}
 	if total > 1000*(512+Slack)+First {
 		t.Errorf("1000 boxes of 50 bytes have %d bytes", total)

@@ -31,3 +31,12 @@ func unsent(fd int) int {
 	}
 	return n
 }
+
+// Gone implements engine.Ender.
+func (d *Descriptor) Gone() bool { return gone(d.FD()) }
+
+func gone(fd int) bool {
+	const tcpClose = 7 // TCP_CLOSE
+	info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
+	return err == nil && info.State == tcpClose
+}

@@ -12,3 +12,8 @@ func (d *Descriptor) Write(p []byte) (int, error) {
 
 // unsent is not known here.
 func unsent(int) int { return -1 }
+
+// Gone is not known here.
+func (d *Descriptor) Gone() bool { return false }
+
+func gone(int) bool { return false }

@@ -26,10 +26,21 @@ func (Network) ListenPacket(ctx context.Context, lc net.ListenConfig, network, a
 // does not tell.
 func UnsentOf(c net.Conn) int {
 	n := -1
+	control(c, func(fd int) { n = unsent(fd) })
+	return n
+}
+
+// GoneOf is what engine.Ender says of c.
+func GoneOf(c net.Conn) (is bool) {
+	control(c, func(fd int) { is = gone(fd) })
+	return is
+}
+
+// control calls f with the descriptor of c, if it has one.
+func control(c net.Conn, f func(fd int)) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { n = unsent(int(fd)) })
+			_ = raw.Control(func(fd uintptr) { f(int(fd)) })
 		}
 	}
-	return n
 }

@@ -48,6 +48,9 @@ func (ls *Loops) Wake(loop int) error {
 	return nil
 }
 
+// Probe implements engine.Engine: what happens to sockets is in the queue, too.
+func (ls *Loops) Probe(loop int) { ls.loops[loop].Execute(func() { ls.Host.OnProbe(loop) }) }
+
 // Again implements engine.Engine: what has been queued meanwhile comes first.
 func (ls *Loops) Again(loop int) { _ = ls.Wake(loop) }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func TestEnds(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPauseAnywhere(t *testing.T) {
 	_, _ = client.Write(want)
 	_ = client.CloseWrite()
 	stream := fetch()
-	pauses, random := 0, rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	pauses, random := 0, rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	cuts := rand.New(rand.NewPCG(random.Uint64(), 3)) // of this goroutine
 	s.answer = func(s *server, _ []byte) {
 		if random.IntN(2) == 0 {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // hanging returns a config with a hook that waits for release, whatever becomes of its handshake.
@@ -24,16 +26,6 @@ func hanging(release <-chan struct{}, in *atomic.Int32) *tls.Config {
 	return cfg
 }
 
-// within waits until yes holds.
-func within(t *testing.T, what string, yes func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !yes(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(what)
-		}
-	}
-}
-
 // A hook that takes long, and whose handshake is still wanted, does not hold up the others: it asks
 // somebody, and computes nothing. When it has its answer its handshake goes on.
 func TestSlowHooks(t *testing.T) {
@@ -48,7 +40,7 @@ func TestSlowHooks(t *testing.T) {
 		s := r.serve(hanging(release, &in))
 		c, _ := s.dial(clientConfig(), 1<<20)
 		go func() { slow <- c.Handshake() }()
-		within(t, "a hook is not called", func() bool { return int(in.Load()) == i+1 })
+		testkit.Eventually(t, "a hook is not called", func() bool { return int(in.Load()) == i+1 })
 	}
 	s := r.serve(serverConfig())
 	s.answer = echo

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A socket that takes only a part is given the rest by Write, from a copy.
@@ -17,7 +17,7 @@ func TestWriteToAFullSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.opened
-	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	for range 50 {
 		want := pattern(16<<10 + random.IntN(200_000))
 		s.sock.mu.Lock()

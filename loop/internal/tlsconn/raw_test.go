@@ -13,6 +13,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A sealer makes records of TLS 1.3 that crypto/tls would not: it has the client's key from the key
@@ -109,7 +111,7 @@ func TestRecordsOfOneByte(t *testing.T) {
 		stream = append(stream, k.record(typeApplication, []byte{b})...)
 	}
 	s.sock.feed(stream, 1<<20)
-	within(t, "not all has arrived", func() bool { return len(s.plain()) == len(want) })
+	testkit.Eventually(t, "not all has arrived", func() bool { return len(s.plain()) == len(want) })
 	if most := 1 + len(want)/share; s.plain() != string(want) || s.reads > most {
 		t.Errorf("%d bytes in %d pieces, want %d in %d", len(s.got), s.reads, len(want), most)
 	}

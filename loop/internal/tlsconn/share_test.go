@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // resting returns a connection to which records of one byte have come, more than its share, with
@@ -65,7 +67,7 @@ func TestRestingAndPauses(t *testing.T) {
 		_ = s.conn.Pause()
 		s.conn.Resume()
 	})
-	within(t, "it does not go on", func() bool { turns(s); return s.plain() == string(want) })
+	testkit.Eventually(t, "it does not go on", func() bool { turns(s); return s.plain() == string(want) })
 	s.rig.do(func() {
 		if s.sock.paused {
 			t.Error("the socket is not read again")

@@ -85,6 +85,7 @@ type Conn struct {
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended after out
 	lost      bool // the raw socket is gone
+	left      int  // what its Unsent said then
 
 	owed   int   // bytes of data that would make up for the records without any
 	err    error // what ends the plaintext, as crypto/tls says: it is told when the sink does not pause
@@ -185,7 +186,7 @@ func (c *Conn) Closed(err error) {
 		c.openCut(err)
 	case c.state == ended && c.lingers && err == io.EOF && c.sock.Linger():
 	case c.state == ended:
-		c.lost = true
+		c.lose()
 		if c.sinkWaits { // nothing else tells it; writing fails
 			c.sinkWaits = false
 			c.sink.Writable()
@@ -198,16 +199,26 @@ func (c *Conn) Closed(err error) {
 func (c *Conn) openCut(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
-	c.lost = !waits || err != io.EOF || !c.sock.Linger()
+	if !waits || err != io.EOF || !c.sock.Linger() {
+		c.lose()
+	}
 	c.queued = false
 	c.process()
+}
+
+// lose is for a raw socket that has gone, or is about to.
+func (c *Conn) lose() {
+	if !c.lost {
+		c.lost, c.left = true, c.sock.Unsent()
+	}
 }
 
 // cut ends an open connection without a word, as the peer has. Somebody may have cut the stream, so
 // its end is never io.EOF.
 func (c *Conn) cut() {
+	left := c.Unsent()
 	c.close(false) // what was sent still arrives
-	c.lost = true
+	c.lost, c.left = true, left
 	c.sink.Closed(unexpected(c.rawEnd))
 }
 
@@ -227,9 +238,21 @@ func (c *Conn) Pending() bool {
 // Unsent implements engine.Socket.
 func (c *Conn) Unsent() int {
 	if c.lost {
-		return -1
+		return c.left
 	}
-	return c.sock.Unsent()
+	n := c.sock.Unsent()
+	if n >= 0 && c.finQueued { // close_notify and the end are on their way to the raw socket
+		n += len(c.out) - c.sent + 1
+	}
+	return n
+}
+
+// Gone implements engine.Ender.
+func (c *Conn) Gone() bool {
+	if s, ok := c.sock.(engine.Ender); ok && !c.lost {
+		return s.Gone()
+	}
+	return c.lost
 }
 
 // Pause implements engine.Socket. A handshake must be read.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 func echo(s *server, p []byte) { s.send(p) }
@@ -174,7 +174,7 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 		s.sock.mu.Lock()
 		s.sock.out, s.sock.room, s.sock.blind = nil, 0, blind
 		s.sock.mu.Unlock()
-		want, random := pattern(300_000), rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+		want, random := pattern(300_000), rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 		n := 0
 		s.rig.do(func() {
 			s.send(want)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/address"
 )
 
@@ -32,7 +32,7 @@ func stale(t *testing.T, path string) {
 }
 
 func TestStaleSocketIsReplaced(t *testing.T) {
-	path := shortdir.Socket(t)
+	path := testkit.SocketPath(t)
 	stale(t, path)
 	ln, err := listen(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 }
 
 func TestOthersStay(t *testing.T) {
-	dir := filepath.Dir(shortdir.Socket(t))
+	dir := filepath.Dir(testkit.SocketPath(t))
 	used, file := filepath.Join(dir, "used"), filepath.Join(dir, "file")
 	ln, err := listen(used)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestOthersStay(t *testing.T) {
 
 // Of many that find a stale socket at once, one gets its place.
 func TestOneOfManyWins(t *testing.T) {
-	dir := filepath.Dir(shortdir.Socket(t))
+	dir := filepath.Dir(testkit.SocketPath(t))
 	for range 50 {
 		path := filepath.Join(dir, "s")
 		stale(t, path)
@@ -97,7 +97,7 @@ func TestOneOfManyWins(t *testing.T) {
 
 // A server that ends leaves the socket of the one that took its place.
 func TestSuccessorKeepsItsSocket(t *testing.T) {
-	path := shortdir.Socket(t)
+	path := testkit.SocketPath(t)
 	old, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestAbstractNames(t *testing.T) {
 
 // Anybody who may read a directory can lock it, and keep the lock.
 func TestForeignLockKeepsNobodyOut(t *testing.T) {
-	path := shortdir.Socket(t)
+	path := testkit.SocketPath(t)
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)

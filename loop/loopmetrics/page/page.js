@@ -92,10 +92,12 @@ const charts = [
   ['busiest loop, %', p => p.busy, n => n.toFixed(0), 100],
   ['worst lag', p => p.lag, duration],
   ['longest turn', p => p.turn, duration],
+  ['longest wait of a socket', p => p.wait, duration],
 ];
 
 function remember(s, r) {
-  history.push({ messages: sum(r.loops, 'messages'), busy: worst(r.loops, 'busy'), lag: worst(s.loops, 'lag'), turn: worst(s.loops, 'turn') });
+  history.push({ messages: sum(r.loops, 'messages'), busy: worst(r.loops, 'busy'), lag: worst(s.loops, 'lag'), turn: worst(s.loops, 'turn'),
+    wait: worst(s.loops, 'socketWait') });
   if (history.length > keep) history.shift();
 }
 
@@ -224,7 +226,7 @@ function showLoops(s, r) {
     const levels = (l.rings || []).filter(ring => ring.timers).map(ring => ['in the ring of ' + duration(ring.span * ring.slots), count(ring.timers)]);
     for (const [name, value] of [
       ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)], ['busy', r.loops[i].busy.toFixed(1) + ' %'],
-      ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
+      ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['sockets wait', duration(l.socketWait)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
       ['fired/s', count(r.loops[i].fired)], ['timers', count(l.timers)], ...levels]) list.append(make('dt', name), make('dd', value));
     if (l.rings) {
       drawWheel(card.querySelector('canvas'), l.rings);
@@ -280,8 +282,8 @@ function showLists(s) {
     list.map(c => ['#' + c.id + ' ' + c.remote, c.loop, c.handler + (c.paused ? ', paused' : ''), value(c), duration(c.age), closer(c, s.readOnly)]), 'conns');
   const held = c => c.pending + c.buffered;
   $('lists').replaceChildren(
-    table('Longest turns of ten minutes', ['took', 'loop', 'ago', 'connection', 'handler'],
-      merged(s, 'slow', t => t.took).map(t => [duration(t.took), t.loop, duration(t.ago), t.conn ? '#' + t.conn : 'timers, posts', t.handler])),
+    table('Longest turns of ten minutes', ['took', 'loop', 'ago', 'work', 'connection', 'handler'],
+      merged(s, 'slow', t => t.took).map(t => [duration(t.took), t.loop, duration(t.ago), t.work, t.conn ? '#' + t.conn : '', t.handler])),
     conns('Largest: bytes that wait', merged(s, 'largest', held), 'out + in', c => bytes(c.pending) + ' + ' + bytes(c.buffered)),
     conns('Slowest: output does not move', merged(s, 'slowest', c => c.stalled), 'for', c => duration(c.stalled) + ', ' + bytes(c.pending)),
     conns('Longest silent', merged(s, 'silent', c => c.silent), 'for', c => duration(c.silent)),

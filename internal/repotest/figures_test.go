@@ -1,0 +1,110 @@
+package repotest
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// table returns the cells of a Markdown table by the names of their rows and columns.
+func table(t *testing.T, text string) map[string]map[string]string {
+	t.Helper()
+	var names []string
+	rows := make(map[string]map[string]string)
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-") || strings.HasPrefix(line, "| -") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if names == nil {
+			names = cells
+			continue
+		}
+		if len(cells) != len(names) {
+			t.Fatalf("%q has %d cells, the head %d", line, len(cells), len(names))
+		}
+		row := make(map[string]string)
+		for i, name := range names[1:] {
+			row[name] = cells[i+1]
+		}
+		rows[cells[0]] = row
+	}
+	return rows
+}
+
+// between returns what a document has between two texts.
+func between(t *testing.T, name, begin, end string) string {
+	t.Helper()
+	_, found, ok := strings.Cut(read(t, name), begin)
+	found, _, closed := strings.Cut(found, end)
+	if !ok || !closed {
+		t.Fatalf("%s has nothing between %q and %q", name, begin, end)
+	}
+	return found
+}
+
+// Each figure of the table in README.md follows from the tables in docs/performance.md.
+func TestReadmeFigures(t *testing.T) {
+	got := table(t, between(t, "README.md", "\n## What it costs\n", "\ngnet is the default"))
+	columns := map[string]string{"loopwheel on gnet": "EngineGnet", "on its own epoll": "EngineEpoll", "gnet": "gnet", "nbio": "nbio", "package net": "net"}
+	rows := []struct{ name, table, of, format string }{
+		{"100 connections, one message at a time", "echo CPU", "100 conns, 64 B, depth 1", ""},
+		{"the same, p99 at 20,000 a second", "echo p99", "100 conns, 64 B, 20000 a second", "%.2f ms"},
+		{"16 messages at a time", "echo CPU", "100 conns, 64 B, depth 16", ""},
+		{"a connection for each message", "echo CPU", "50 at a time, 64 B, a connection each", ""},
+		{"memory of an idle connection", "echo memory", "idle after 64 B", "%.1f KB"},
+	}
+	if len(got) != len(rows) {
+		t.Errorf("README.md has %d rows of figures, want %d", len(got), len(rows))
+	}
+	for _, r := range rows {
+		source := table(t, between(t, "docs/performance.md", "<!-- "+r.table+" -->", "<!-- end of "+r.table+" -->"))[r.of]
+		number := func(column string) float64 {
+			v, err := strconv.ParseFloat(source[column], 64)
+			if err != nil {
+				t.Fatalf("docs/performance.md, %s, %s: %v", r.table, r.of, err)
+			}
+			return v
+		}
+		if len(got[r.name]) != len(columns) {
+			t.Errorf("README.md, %s: %d figures, want %d", r.name, len(got[r.name]), len(columns))
+		}
+		for name, column := range columns {
+			want := fmt.Sprintf(r.format, number(column))
+			if r.format == "" {
+				want = fmt.Sprintf("%.2f", number(column)/number("gnet"))
+			}
+			if got := got[r.name][name]; got != want {
+				t.Errorf("README.md, %s, %s: %q, want %q by docs/performance.md", r.name, name, got, want)
+			}
+		}
+	}
+}
+
+// A document that has a million connections says in the same sentence by how many processes.
+func TestMillionInProcesses(t *testing.T) {
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	for _, name := range append(names, "README.md") {
+		for _, sentence := range regexp.MustCompile(`[.:]\s|\n\n|\n[-|#]`).Split(prose(t, name), -1) {
+			if !regexp.MustCompile(`million\s+(real\s+)?connections`).MatchString(sentence) {
+				continue
+			}
+			if said++; !regexp.MustCompile(`\d+\s+(server\s+)?processes`).MatchString(sentence) {
+				t.Errorf("%s does not say in how many processes: %q", name, strings.Join(strings.Fields(sentence), " "))
+			}
+		}
+	}
+	if said == 0 {
+		t.Error("no document speaks of a million connections: does this still see them?")
+	}
+}

@@ -1,0 +1,106 @@
+package loop
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// The end of the context and Mover.Retire may stop accepting at the same instant. Both goroutines
+// spin for that, and so need a processor each.
+func TestStopAcceptingTwiceAtOnce(t *testing.T) {
+	var round [2]atomic.Int64
+	servers := make([]Server, 10_000)
+	for i := range servers {
+		servers[i].draining = make(chan struct{})
+	}
+	var both sync.WaitGroup
+	for me := range round {
+		both.Go(func() {
+			for i := range servers {
+				round[me].Add(1)
+				for spins := 0; round[1-me].Load() < int64(i+1); spins++ {
+					if spins%1000 == 999 {
+						runtime.Gosched()
+					}
+				}
+				servers[i].stopAccepting()
+			}
+		})
+	}
+	both.Wait()
+}
+
+// wokenEngine runs the loop's turn at once when somebody posts, and that is its last one.
+type wokenEngine struct {
+	rigEngine
+	loop *Loop
+}
+
+func (e *wokenEngine) Wake(int) error {
+	e.loop.ending = true
+	e.loop.turn()
+	return nil
+}
+
+func (e *wokenEngine) ServePacket(int, net.Conn, engine.PacketSink) (engine.Packets, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// What Mover.Out has taken off a loop is not dropped if the loop has ended when it looks.
+func TestMoverOutOfALoopThatEnds(t *testing.T) {
+	for range 50 {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		r.server.engine = &wokenEngine{loop: r.Loop}
+		for range 3 {
+			r.connect()
+		}
+		if _, next := (Mover{r.server}).Out(0, 3, 0); next != 3 {
+			t.Fatalf("the place to go on from is %d, want 3", next)
+		}
+	}
+}
+
+// Nor is what was said of a UDP socket.
+func TestServePacketsOfALoopThatEnds(t *testing.T) {
+	for range 50 {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		r.server.engine = &wokenEngine{loop: r.Loop}
+		if err := r.servePackets(&listener{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatalf("got %v, want what the engine said", err)
+		}
+	}
+}
+
+// A quantile is of the nearest rank.
+func TestQuantileOfFew(t *testing.T) {
+	ladder := func(counts ...uint64) (h Histogram) {
+		copy(h.Counts[:], counts)
+		return h
+	}
+	bounds := new(Histogram).Bounds()
+	for _, c := range []struct {
+		h    Histogram
+		q    float64
+		want int // the bucket
+	}{
+		{ladder(99, 0, 0, 1), 0.99, 0},
+		{ladder(99, 0, 0, 1), 0.991, 3},
+		{ladder(1, 0, 1), 0.5, 0},
+		{ladder(1, 0, 1), 0.51, 2},
+		{ladder(0, 1, 1), 0, 1},
+		{ladder(1, 1, 1), 1, 2},
+		{ladder(1, 1, 1), 2, 2},
+		{ladder(7, 93), 0.07, 0},
+		{ladder(1, 1, 1), -1, 0},
+	} {
+		if got := c.h.Quantile(c.q); got != bounds[c.want] {
+			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.h.Counts[:4], got, bounds[c.want])
+		}
+	}
+}

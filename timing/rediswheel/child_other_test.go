@@ -1,8 +1,0 @@
-//go:build !linux
-
-package rediswheel
-
-import "os/exec"
-
-// tie does nothing where a process cannot be made to end with its parent.
-func tie(*exec.Cmd) {}
