@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -87,7 +88,7 @@ func TestUDPRelay(t *testing.T) {
 		if len(seen) < questions*9/10 {
 			t.Errorf("%d questions came from %d ports", questions, len(seen))
 		}
-		waitFor(t, func() bool { return srv.Stats().Conns == 2 }) // those of the clients
+		rig.HasConns(t, srv, 2) // those of the clients
 	})
 }
 
