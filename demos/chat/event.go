@@ -30,19 +30,9 @@ type event struct {
 	Rooms []roomInfo `json:"rooms,omitempty"`
 	Also  []string   `json:"also,omitempty"` // other servers of the same chat
 
-	Idle int64   `json:"idle,omitempty"` // milliseconds until one is kicked
+	Idle int64   `json:"idle,omitempty"` // milliseconds until one is sent away
 	Full int64   `json:"full,omitempty"` // what that starts with
 	RTT  float64 `json:"rtt,omitempty"`  // of a ping, in milliseconds
-	Loop int     `json:"loop,omitempty"` // from 1
-
-	View *view `json:"view,omitempty"`
-}
-
-// roomInfo is a room in a list.
-type roomInfo struct {
-	Name string `json:"name"`
-	Here int    `json:"here"`
-	Said uint64 `json:"said"` // messages so far: a page knows how many of them it has seen
 }
 
 // encode returns the event as a message.
@@ -54,12 +44,17 @@ func (e event) encode() []byte {
 	return b
 }
 
-// send sends e to one connection, on its loop. An error is of the connection, and OnClose tells it.
+// send sends e to one connection, on its loop. An error is of the connection, and OnClose gets it.
 func send(c *loop.Conn, e event) { _ = c.Send(e.encode()) }
 
 // note sends a text from the server itself.
 func note(c *loop.Conn, format string, args ...any) {
 	send(c, event{Type: "note", Text: fmt.Sprintf(format, args...)})
+}
+
+// unsaid tells one that what it said has reached nobody.
+func unsaid(c *loop.Conn, e event, err error) {
+	send(c, event{Type: "unsaid", ID: e.ID, Text: e.Text, To: err.Error()})
 }
 
 func now() int64 { return time.Now().UnixMilli() }
@@ -93,29 +88,29 @@ func (e event) line() string {
 		return fmt.Sprintf("%s<%s> %s", at, e.From, indent(e.Text))
 	case "private":
 		return fmt.Sprintf("(%s -> %s) %s", e.From, e.To, indent(e.Text))
-	case "join":
+	case "join", "leave":
 		if e.Old {
 			return ""
 		}
-		return fmt.Sprintf("* %s has joined %s", e.From, e.Room)
-	case "leave":
-		if e.Old {
-			return ""
-		}
-		return strings.TrimSpace(fmt.Sprintf("* %s has left %s %s", e.From, e.Room, e.Text))
+		return fmt.Sprintf("* %s has %s %s", e.From, map[string]string{"join": "joined", "leave": "left"}[e.Type], e.Room)
 	case "nick":
 		return fmt.Sprintf("* %s is now %s", e.From, e.To)
 	case "who":
+		if e.Room == "" {
+			return "* you are in no room; /join one"
+		}
 		return fmt.Sprintf("* in %s: %s", e.Room, strings.Join(e.Names, ", "))
 	case "rooms":
-		return "* rooms: " + strings.Join(e.roomNames(), ", ")
+		var names []string
+		for _, r := range e.Rooms {
+			names = append(names, fmt.Sprintf("%s (%d)", r.Name, r.Here))
+		}
+		return "* rooms: " + strings.Join(names, ", ")
 	case "gap":
 		return "* some of what was said here is lost"
 	case "unsaid":
-		return fmt.Sprintf("* nobody has heard %q: %s", e.Text, e.To)
-	case "idle":
-		return fmt.Sprintf("* you will be kicked in %v unless you say something", time.Duration(e.Idle)*time.Millisecond)
-	case "hello", "note", "remind":
+		return fmt.Sprintf("* nobody has heard %.40q: %s", e.Text, e.To)
+	case "hello", "note":
 		return "* " + e.Text
 	}
 	return ""
@@ -123,13 +118,6 @@ func (e event) line() string {
 
 // indent keeps what follows a line break from looking like a line of its own.
 func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
-
-func (e event) roomNames() (names []string) {
-	for _, r := range e.Rooms {
-		names = append(names, fmt.Sprintf("%s (%d)", r.Name, r.Here))
-	}
-	return names
-}
 
 // clean makes what a user typed harmless for a terminal: no control characters but line breaks,
 // which could move the cursor or worse.

@@ -1,5 +1,5 @@
-// Command chat is a chat server: lines on one port, a web page and its WebSocket on another, and
-// one set of rooms for both.
+// Command chat is a chat server: rooms that all processes on one Redis share, a web page and its
+// WebSocket on one port, and lines of text on another.
 //
 //	go run -C demos ./chat
 //
@@ -9,153 +9,166 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
-func main() { cli.Main(run) }
+func main() {
+	var opt options
+	opt.register(flag.CommandLine)
+	flag.Parse()
+	opt.logger = zerolog.New(os.Stderr).With().Timestamp().Logger()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, opt, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "chat:", err)
+		os.Exit(1)
+	}
+}
 
-// run is the program: it serves until ctx is done, then drains, and returns the exit code.
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	opt, err := parse(args, out)
-	if err != nil {
-		return cli.Refused("chat", err, errOut)
+// options are what the flags say.
+type options struct {
+	web, lines string
+	redis      string
+	also       []string // addresses of other servers of the same chat, for pages
+	origins    []string
+	cert, key  string // files; "" means no TLS
+	metrics    string // address of the live page; "" means none
+	idle, ping time.Duration
+	rate       float64
+	rooms      int // in Redis at most
+	keep       time.Duration
+	history    int
+	lease      time.Duration // how long presence outlives a process
+	loops      int
+	logger     zerolog.Logger
+}
+
+func (o *options) register(fs *flag.FlagSet) {
+	list := func(to *[]string) func(string) error {
+		return func(s string) error { *to = strings.Split(s, ","); return nil }
 	}
-	opt.logger = cli.Log(errOut, opt.level)
-	web, err := listenMetrics(opt.metrics)
-	if err != nil {
-		return cli.CannotListen("chat", "-metrics", err, opt.metrics, "127.0.0.1:9091", errOut)
+	fs.StringVar(&o.web, "addr", "tcp://127.0.0.1:8080", "serve the page and its WebSocket on this `address`, tcp://host:port")
+	fs.StringVar(&o.lines, "lines", "tcp://127.0.0.1:7000", "serve lines on this `address`, tcp://host:port")
+	fs.StringVar(&o.redis, "redis", "", "Redis `server`, or some of a cluster, separated by commas; without, one in this process")
+	fs.Func("also", "other `servers` of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT", list(&o.also))
+	fs.Func("origins", "`origins`, separated by commas, whose pages may connect besides our own", list(&o.origins))
+	fs.StringVar(&o.cert, "tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
+	fs.StringVar(&o.key, "tls-key", "", "and its key in this `file` (PEM)")
+	fs.StringVar(&o.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
+	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "send away who says nothing for this `duration`")
+	fs.DurationVar(&o.ping, "ping", 15*time.Second, "ping browsers that are silent for this `duration`")
+	fs.Float64Var(&o.rate, "rate", 5, "`messages` per second that one may send in the long run")
+	fs.IntVar(&o.rooms, "rooms", 1000, "have this `number` of rooms at most")
+	fs.DurationVar(&o.keep, "keep", 24*time.Hour, "forget a room, and what was said in it, when nobody was there for this `duration`")
+	fs.IntVar(&o.history, "history", 50, "show this `number` of messages to who enters a room")
+	fs.DurationVar(&o.lease, "lease", 10*time.Second, "who was connected to a server that has died is gone after this `duration`")
+	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
+}
+
+// check looks at what would do harm later. The addresses are checked by who listens on them.
+func (o *options) check() error {
+	switch {
+	case o.idle <= 0 || o.ping <= 0 || !(o.rate > 0):
+		return errors.New("-idle, -ping and -rate must be positive")
+	case o.rooms < 1 || o.history < 0:
+		return errors.New("-rooms must be positive, and -history not negative")
+	case o.keep < o.idle || o.keep < time.Second:
+		return errors.New("-keep must be at least -idle, and a second: a room with somebody in it is kept")
+	case (o.cert == "") != (o.key == ""):
+		return errors.New("-tls-cert and -tls-key go together")
 	}
-	srv, end, err := build(ctx, opt, out)
+	return nil
+}
+
+// run serves until ctx is done and all connections have been drained.
+func run(ctx context.Context, opt options, out io.Writer) error {
+	if err := opt.check(); err != nil {
+		return err
+	}
+	client, closeRedis, err := connect(opt.redis, out)
 	if err != nil {
-		fmt.Fprintf(errOut, "chat: %v\n", err)
-		return 1
+		return err
+	}
+	defer closeRedis()
+	ch, err := openChat(ctx, client, opt)
+	if err != nil {
+		return err
+	}
+	srv, err := ch.newServer()
+	if err == nil {
+		err = ch.serve(ctx, srv, out)
+	}
+	return errors.Join(err, ch.close())
+}
+
+// serve runs the server, and says where it is.
+func (ch *chat) serve(ctx context.Context, srv *loop.Server, out io.Writer) error {
+	if ch.opt.metrics != "" {
+		ln, err := net.Listen("tcp", ch.opt.metrics)
+		if err != nil {
+			return err
+		}
+		live := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
+		go func() { _ = live.Serve(ln) }()
+		defer live.Close()
+		fmt.Fprintf(out, "live page: http://%s/, metrics: http://%[1]s/metrics\n", ln.Addr())
 	}
 	if err := srv.Start(ctx); err != nil {
-		_ = end()
-		return cannotStart(err, opt, errOut)
+		return err
 	}
-	fmt.Fprint(out, welcome(srv))
-	serveMetrics(srv, web, out)
-	err = cli.Wait(ctx, srv.Wait, func() {
-		fmt.Fprintf(errOut, "chat: going down: %d connections are told goodbye\n", srv.Stats().Conns)
-	})
-	if err = errors.Join(err, end()); err != nil {
-		fmt.Fprintf(errOut, "chat: %v\n", err)
-		return 1
-	}
-	return 0
-}
-
-// parse reads the command line. Help goes to out, with the error flag.ErrHelp.
-func parse(args []string, out io.Writer) (opt options, err error) {
-	fs := cli.Flags("chat")
-	fs.StringVar(&opt.web, "addr", "tcp://127.0.0.1:8080", "serve the page and WebSocket on this `address`, tcp://host:port")
-	fs.StringVar(&opt.lines, "lines", "tcp://127.0.0.1:7000", "serve lines on this `address`, tcp://host:port")
-	fs.DurationVar(&opt.idle, "idle", 10*time.Minute, "kick who says nothing for this `duration`")
-	fs.DurationVar(&opt.ping, "ping", 15*time.Second, "ping browsers that are silent for this `duration`")
-	fs.Float64Var(&opt.rate, "rate", 5, "`messages` per second that one may send in the long run")
-	fs.IntVar(&opt.history, "history", 50, "a room remembers this `number` of messages")
-	fs.IntVar(&opt.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
-	fs.Func("origins", "`origins`, separated by commas, whose pages may connect besides our own", list(&opt.origins))
-	fs.StringVar(&opt.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
-	fs.StringVar(&opt.redis, "redis", "", "Redis `server`, or some of a cluster, separated by commas: all processes on it are one chat; embedded starts one, for trying")
-	fs.Func("also", "other `servers` of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT", list(&opt.also))
-	fs.DurationVar(&opt.lease, "lease", 10*time.Second, "with -redis: who was connected to a server that has died is gone after this `duration`")
-	opt.certs.Register(fs)
-	cli.LevelFlag(fs, &opt.level)
-	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
-		return opt, err
-	}
-	return opt, opt.check()
-}
-
-// list is a flag of values with commas between them.
-func list(to *[]string) func(string) error {
-	return func(s string) error {
-		*to = strings.Split(s, ",")
-		return nil
-	}
-}
-
-// cannotStart says why the server does not start, and returns the exit code.
-func cannotStart(err error, opt options, errOut io.Writer) int {
-	op, ok := errors.AsType[*net.OpError](err)
-	if ok && op.Addr != nil && isAddr(opt.lines, op.Addr) {
-		return cli.CannotListen("chat", "-lines", err, opt.lines, "tcp://127.0.0.1:7001", errOut)
-	}
-	return cli.CannotStart("chat", err, opt.web, "tcp://127.0.0.1:8081", errOut)
-}
-
-// isAddr reports whether addr, tcp://host:port, means at.
-func isAddr(addr string, at net.Addr) bool {
-	scheme, host, _ := strings.Cut(addr, "://")
-	want, err := net.ResolveTCPAddr(scheme, host)
-	if err != nil {
-		return false
-	}
-	got, err := net.ResolveTCPAddr("tcp", at.String())
-	anyHost := func(ip net.IP) bool { return ip == nil || ip.IsUnspecified() }
-	return err == nil && want.Port == got.Port && (want.IP.Equal(got.IP) || anyHost(want.IP) && anyHost(got.IP))
-}
-
-// welcome says how to reach the server.
-func welcome(srv *loop.Server) string {
-	page, lines := srv.Addrs()[0], srv.Addrs()[1].String()
+	scheme, say := "http", "nc"
 	if srv.TLS != nil {
-		return fmt.Sprintf("page:  https://%s/\nlines: openssl s_client -quiet -connect %s\n", page, lines)
+		scheme, say = "https", "openssl s_client -quiet"
 	}
-	host, port, _ := net.SplitHostPort(lines)
-	return fmt.Sprintf("page:  http://%s/\nlines: nc %s %s\n", page, host, port)
+	host, port, _ := net.SplitHostPort(srv.Addrs()[1].String())
+	fmt.Fprintf(out, "page:  %s://%s/\nlines: %s %s %s\n", scheme, srv.Addrs()[0], say, host, port)
+	return srv.Wait()
 }
 
-// listenMetrics listens on the address of -metrics, if there is one.
-func listenMetrics(addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	return net.Listen("tcp", addr)
-}
-
-// serveMetrics serves what there is to see of srv, if somebody wants to.
-func serveMetrics(srv *loop.Server, web net.Listener, out io.Writer) {
-	if web == nil {
-		return
-	}
-	page := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
-	go func() { _ = page.Serve(web) }()
-	fmt.Fprintf(out, "live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
-}
-
-// build puts the server together, on Redis if that is wanted. end must be called when the server
-// has ended.
-func build(ctx context.Context, opt options, out io.Writer) (srv *loop.Server, end func() error, err error) {
-	ch := newChat(opt)
-	if opt.redis == "" {
-		return ch.serve(newLocalHouse(ch)), func() error { return nil }, nil
-	}
-	addrs := strings.Split(opt.redis, ",")
-	if opt.redis == "embedded" {
+// connect returns a client of the Redis at addrs. If there are none, it starts one in this process.
+func connect(addrs string, out io.Writer) (client redis.UniversalClient, end func(), err error) {
+	endRedis := func() {}
+	if addrs == "" {
 		m, err := miniredis.Run()
 		if err != nil {
 			return nil, nil, err
 		}
-		addrs = []string{m.Addr()}
-		fmt.Fprintf(out, "redis: %s (of this process: it keeps nothing)\n", m.Addr())
+		stop := make(chan struct{})
+		endRedis = func() { close(stop); m.Close() }
+		go age(m, stop)
+		addrs = m.Addr()
+		fmt.Fprintln(out, "redis: in this process: it forgets all when that ends")
 	}
-	h, err := openHouse(ctx, ch, addrs)
-	if err != nil {
-		return nil, nil, err
+	client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ","), ContextTimeoutEnabled: true})
+	return client, func() { _ = client.Close(); endRedis() }, nil
+}
+
+// age lets the time of keys that expire pass, which miniredis does not do by itself.
+func age(m *miniredis.Miniredis, stop <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			m.FastForward(time.Second)
+		}
 	}
-	return ch.serve(h), h.close, nil
 }

@@ -1,23 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 const (
-	lobby  = "lobby"
-	maxKey = 64 // bytes
+	lobby   = "lobby"
+	maxKey  = 64   // bytes
+	maxText = 1000 // characters of a message; the page knows it
 )
 
 // A session is the handler of one connection, whichever port it came to. It lives on the
@@ -25,24 +28,16 @@ const (
 type session struct {
 	chat *chat
 	c    *loop.Conn
-	nick string // "" until the session is open
-	key  string // a secret of the page, by which it gets its nickname back
-	room string // or ""
+	nick string              // "" until the session is open
+	key  string              // a secret of the page, by which it gets its nickname back
+	room *redisgroup.Ordered // or nil
 
-	local  *room               // that room, in a localHouse
-	shared *redisgroup.Ordered // in a sharedHouse
-
-	wants     string // the nickname that is being claimed
-	name      string // the nickname that was claimed last, in a shared house
-	line      string // what the page calls the line that is being taken
-	asked     bool   // for the list of rooms
-	reminders int
-	idle      loop.Timer
-	until     time.Time // when the idle timer fires
+	line  string // what the page calls the line that is being taken
+	idle  loop.Timer
+	until time.Time // when the idle timer fires
 }
 
-// errElsewhere closes a connection whose page has made another.
-var errElsewhere = &websocket.CloseError{Code: closedGhost, Reason: "you have come back on another connection"}
+var errGhost = &websocket.CloseError{Code: closedGhost, Reason: "somebody else has your name now"}
 
 // acceptLines greets at once: who connects to the lines' port is here.
 func (ch *chat) acceptLines(c *loop.Conn) loop.Handler {
@@ -67,12 +62,13 @@ func (ch *chat) acceptSocket(c *loop.Conn) loop.Handler {
 	return s
 }
 
-// open begins the session. A nickname or a room that will not do is told, and ends it; without a
-// nickname one is a guest.
+// open begins the session. A nickname or a room that will not do ends it; without a nickname one is
+// a guest.
 func (s *session) open(nick, room, since string) {
-	var err error
-	guest := nick == ""
-	if !guest {
+	guest, err := nick == "", error(nil)
+	if guest {
+		nick = fmt.Sprintf("guest%d", rand.IntN(1_000_000))
+	} else {
 		nick, err = goodName(nick)
 	}
 	if err == nil && room != "" {
@@ -82,50 +78,29 @@ func (s *session) open(nick, room, since string) {
 		websocket.Close(s.c, closedName, err.Error())
 		return
 	}
-	if guest {
-		nick = fmt.Sprintf("guest%d", s.c.ID())
-	}
-	s.claim(nick, func(err error) { s.claimed(nick, room, since, guest, err) })
-}
-
-// claim claims a nickname of the house. What is said meanwhile waits.
-func (s *session) claim(nick string, then func(err error)) {
-	done := false
-	s.wants = nick
-	s.chat.house.claim(s, nick, func(err error) {
-		done, s.wants = true, ""
-		s.c.ResumeRead()
-		then(err)
-	})
-	if !done {
-		s.c.PauseRead()
-	}
-}
-
-// claimed goes on when it is known whether the nickname can be had.
-func (s *session) claimed(nick, room, since string, guest bool, err error) {
-	switch {
-	case errors.Is(err, errTaken) && guest:
-		s.open(fmt.Sprintf("guest%d", 1000+rand.IntN(999000)), room, since)
-	case errors.Is(err, errTaken):
-		websocket.Close(s.c, closedName, fmt.Sprintf("%s is somebody else, or looks like somebody else", nick))
-	case err != nil:
-		websocket.Close(s.c, closedLater, "the chat is not to be reached now")
-	default:
-		s.nick = nick
-		s.greet()
-		if room != "" {
-			s.join(room, since)
+	s.claim(nick, func(err error) {
+		switch {
+		case errors.Is(err, redisgroup.ErrTaken) && guest:
+			s.open("", room, since)
+		case errors.Is(err, redisgroup.ErrTaken):
+			websocket.Close(s.c, closedName, nick+" is somebody else")
+		case err != nil:
+			websocket.Close(s.c, closedLater, "the chat cannot be reached now")
+		default:
+			s.greet()
+			if room != "" {
+				s.join(room, since)
+			}
 		}
-	}
+	})
 }
 
 func (s *session) greet() {
 	s.until = time.Now().Add(s.chat.opt.idle)
 	s.idle = s.c.AfterFunc(s.chat.opt.idle, s.kick)
 	send(s.c, event{
-		Type: "hello", From: s.nick, Loop: s.c.Loop().Index() + 1, At: now(), Full: s.chat.opt.idle.Milliseconds(), Also: s.chat.opt.also,
-		Text: fmt.Sprintf("welcome, %s; /help tells what you can do, and after %v of silence you are kicked", s.nick, s.chat.opt.idle),
+		Type: "hello", From: s.nick, At: now(), Full: s.chat.opt.idle.Milliseconds(), Also: s.chat.opt.also,
+		Text: fmt.Sprintf("welcome, %s; /help lists what you can do, and after %v of silence you are sent away", s.nick, s.chat.opt.idle),
 	})
 }
 
@@ -142,30 +117,52 @@ func (s *session) OnMessage(_ *loop.Conn, msg []byte) error {
 	if text == "" {
 		return nil
 	}
-	if s.line != "" && (text[0] == '/' || s.room == "") {
-		send(s.c, event{Type: "ack", ID: s.line}) // what is said in a room comes back with its name
-	}
 	if text[0] != '/' {
 		s.alive()
-		s.say(text)
+		s.says(event{Type: "say", Text: text})
 		return nil
 	}
 	name, arg, _ := strings.Cut(text[1:], " ")
 	cmd, ok := commands[name]
 	if !ok {
 		note(s.c, "there is no /%s; try /help", name)
+	}
+	if s.line != "" && name != "msg" { // what is said comes back with its name, or as unsaid
+		send(s.c, event{Type: "ack", ID: s.line})
+	}
+	if !ok {
 		return nil
 	}
-	if !cmd.quiet {
+	if cmd.usage != "" {
 		s.alive()
 	}
-	return cmd.run(s, strings.TrimSpace(arg))
+	cmd.run(s, strings.TrimSpace(arg))
+	return nil
+}
+
+// says sends a message to the room, or to one user.
+func (s *session) says(e event) {
+	e.From, e.At, e.ID = s.nick, now(), s.line
+	switch n := utf8.RuneCountInString(e.Text); {
+	case n > maxText:
+		unsaid(s.c, e, fmt.Errorf("a message has at most %d characters, this one has %d", maxText, n))
+	case e.To != "":
+		s.whisper(e)
+	case s.room == nil:
+		unsaid(s.c, e, errors.New("you are in no room; /join one"))
+	default:
+		e.Room = s.room.Name()
+		s.say(e)
+	}
 }
 
 // alive puts off the kick: the timer moves on the loop's wheel.
 func (s *session) alive() {
 	s.until = time.Now().Add(s.chat.opt.idle)
 	s.idle.Reset(s.chat.opt.idle)
+	if s.room != nil {
+		s.chat.touch(s.room.Name(), 0)
+	}
 }
 
 // kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put
@@ -175,39 +172,11 @@ func (s *session) kick() {
 	if websocket.Of(s.c) == nil { // a browser is told by the close frame
 		note(s.c, "%s: goodbye", reason)
 	}
-	s.chat.kicked.Add(1)
 	s.c.CloseWithError(&websocket.CloseError{Code: closedIdle, Reason: reason})
 }
 
-// left returns how long it is until the kick.
+// left returns how many milliseconds it is until the kick.
 func (s *session) left() int64 { return max(1, time.Until(s.until).Milliseconds()) }
-
-func (s *session) say(text string) {
-	if s.room == "" {
-		note(s.c, "you are in no room; /join one")
-		return
-	}
-	s.chat.said.Add(1)
-	s.chat.house.say(s, event{Type: "say", Room: s.room, From: s.nick, Text: text, At: now(), ID: s.line})
-}
-
-func (s *session) join(name, since string) {
-	if s.room == name {
-		note(s.c, "you are in %s already", name)
-		return
-	}
-	s.leave("")
-	s.room = name
-	s.chat.house.join(s, name, since)
-}
-
-func (s *session) leave(why string) {
-	if s.room == "" {
-		return
-	}
-	s.room = ""
-	s.chat.house.leave(s, why)
-}
 
 // pong shows the round-trip time of the ping that carried data, and when the kick is due.
 func (s *session) pong(data []byte) {
@@ -218,35 +187,115 @@ func (s *session) pong(data []byte) {
 	send(s.c, event{Type: "pong", RTT: float64(time.Since(sent).Microseconds()) / 1000, Idle: s.left()})
 }
 
-// OnClose says goodbye to the others. A connection that only fetched the page has no session.
+// OnClose logs who has gone. The hub ends what the connection had: its rooms, and its nickname.
 func (s *session) OnClose(c *loop.Conn, err error) {
-	if s.wants != "" {
-		s.chat.house.release(s, s.wants)
+	if s.nick != "" { // a bad handshake is logged by the server, as all bad input is
+		c.Log().Info().Str("nick", s.nick).AnErr("reason", err).Msg("gone")
 	}
-	if s.nick == "" {
-		return // a bad handshake is logged by the server, as all bad input is
-	}
-	switch {
-	case errors.Is(err, handler.ErrHeartbeat):
-		s.chat.dead.Add(1)
-	case errors.Is(err, handler.ErrRateLimit):
-		s.chat.flooded.Add(1)
-	}
-	defer s.chat.house.release(s, s.nick) // also if leaving panics: the name must not be taken for ever
-	s.leave(farewell(err))
-	c.Log().Info().Str("nick", s.nick).AnErr("reason", err).Msg("gone")
 }
 
-// farewell is what the others are told.
-func farewell(err error) string {
-	closed, ok := errors.AsType[*websocket.CloseError](err)
-	switch {
-	case ok && closed.Code == closedIdle:
-		return "(kicked: idle)"
-	case errors.Is(err, handler.ErrRateLimit):
-		return "(kicked: flood)"
-	case errors.Is(err, handler.ErrHeartbeat):
-		return "(connection lost)"
+// A command is what begins with a slash.
+type command struct {
+	usage string // "" for what only the page needs, and which is no sign of life
+	run   func(s *session, arg string)
+}
+
+var commands map[string]command
+
+func init() { // as /help lists them all
+	commands = map[string]command{
+		"join":   {"/join ROOM", (*session).cmdJoin},
+		"leave":  {"/leave", func(s *session, _ string) { s.leave(); send(s.c, event{Type: "who"}) }},
+		"who":    {"/who", (*session).cmdWho},
+		"list":   {"/list (of rooms)", func(s *session, _ string) { s.list(true) }},
+		"nick":   {"/nick NAME", (*session).cmdNick},
+		"msg":    {"/msg NAME TEXT", (*session).cmdMsg},
+		"quit":   {"/quit", func(s *session, _ string) { websocket.Close(s.c, closedQuit, "goodbye") }},
+		"help":   {"/help", (*session).cmdHelp},
+		"rooms":  {"", func(s *session, _ string) { s.list(false) }},
+		"typing": {"", func(s *session, _ string) { s.typing() }},
+		"beat":   {"", func(s *session, arg string) { send(s.c, event{Type: "beat", ID: arg}) }},
 	}
-	return ""
+}
+
+func (s *session) cmdJoin(arg string) {
+	name, err := goodName(arg)
+	if err != nil {
+		note(s.c, "%v", err)
+		return
+	}
+	s.join(name, "")
+}
+
+func (s *session) cmdWho(string) {
+	if s.room == nil {
+		note(s.c, "you are in no room; /join one")
+		return
+	}
+	o := s.room
+	ask(s, func(ctx context.Context) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askWithin)
+		defer cancel()
+		return o.Who(ctx)
+	}, func(names []string, err error) {
+		if err != nil {
+			note(s.c, "who is here cannot be told now: %v", err)
+			return
+		}
+		slices.Sort(names)
+		send(s.c, event{Type: "who", Room: o.Name(), Names: names, Asked: true})
+	})
+}
+
+// list lists the rooms: for one who has asked, or for a page that counts what is unread.
+func (s *session) list(asked bool) {
+	ask(s, s.chat.list, func(rooms []roomInfo, err error) {
+		if err == nil {
+			send(s.c, event{Type: "rooms", Rooms: rooms, Asked: asked})
+		} else if asked {
+			note(s.c, "the rooms cannot be listed now: %v", err)
+		}
+	})
+}
+
+func (s *session) cmdNick(arg string) {
+	name, err := goodName(arg)
+	if err != nil {
+		note(s.c, "%v", err)
+		return
+	}
+	old := s.nick
+	s.claim(name, func(err error) {
+		switch {
+		case errors.Is(err, redisgroup.ErrTaken):
+			note(s.c, "%s is somebody else", name)
+		case err != nil:
+			note(s.c, "the name cannot be had now: %v", err)
+		case s.room != nil:
+			s.say(event{Type: "nick", Room: s.room.Name(), From: old, To: s.nick, At: now()})
+		default:
+			send(s.c, event{Type: "nick", From: old, To: s.nick})
+		}
+	})
+}
+
+func (s *session) cmdMsg(arg string) {
+	to, text, _ := strings.Cut(arg, " ")
+	name, err := goodName(to)
+	if text = strings.TrimSpace(text); err != nil || text == "" {
+		unsaid(s.c, event{ID: s.line, Text: arg}, errors.New("/msg NAME TEXT, where NAME is somebody who is here"))
+		return
+	}
+	s.says(event{Type: "private", To: name, Text: text})
+}
+
+func (s *session) cmdHelp(string) {
+	var usages []string
+	for _, c := range commands {
+		if c.usage != "" {
+			usages = append(usages, c.usage)
+		}
+	}
+	slices.Sort(usages)
+	note(s.c, "%s", strings.Join(usages, ", "))
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/demos/internal/browser"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
@@ -36,7 +36,7 @@ func (device) OnClose(*loop.Conn, error) {}
 // whose address it returns.
 func devices(t *testing.T, n int) (srv *loop.Server, conns []net.Conn, page string) {
 	t.Helper()
-	filelimit.Need(t, 2*n+100)
+	testkit.NeedFiles(t, 2*n+100)
 	srv = &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, MaxOutbound: 64 << 20,
 		Accept: func(c *loop.Conn) loop.Handler {

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long something in the browser may take.
@@ -141,17 +142,26 @@ func (p *Page) Insert(text string) {
 	p.do(command(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
-// Key presses keys and lets them go; package kb has their names.
-func (p *Page) Key(keys string) {
+// Key presses a key and lets it go; package kb has their names. The text comes with keydown, so a
+// page that prevents that gets none. chromedp.KeyEvent sends the text in any case.
+func (p *Page) Key(name string) {
 	p.t.Helper()
-	p.do(chromedp.KeyEvent(keys))
+	key := kb.Keys[[]rune(name)[0]]
+	event := input.DispatchKeyEventParams{Key: key.Key, Code: key.Code, WindowsVirtualKeyCode: key.Windows}
+	if key.Print {
+		event.Text = key.Text
+	}
+	for _, kind := range []input.DispatchKeyEventType{kb.KeyDown, kb.KeyUp} {
+		event.Type = kind
+		p.do(command(input.DispatchKeyEvent, event))
+	}
 }
 
 // TypeLine types text into whatever has the focus, and presses Enter.
 func (p *Page) TypeLine(text string) {
 	p.t.Helper()
 	p.Insert(text)
-	p.Key("\r")
+	p.Key(kb.Enter)
 }
 
 // Screenshot keeps a picture in LOOPWHEEL_OUT, or in the test's own directory.

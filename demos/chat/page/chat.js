@@ -1,232 +1,7 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover, interactive-widget=resizes-content">
-<meta name="color-scheme" content="light dark">
-<title>loopwheel chat</title>
-<link rel="icon" href="data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Ccircle cx='16' cy='16' r='12' fill='none' stroke='%235b6cff' stroke-width='4'/%3E%3Ccircle cx='16' cy='4' r='4' fill='%2312b886'/%3E%3C/svg%3E">
-<style>
-:root {
-  --bg: #f4f5f9; --panel: #ffffff; --line: #e3e5ee; --text: #1b1f2e; --soft: #676d84; --faint: #6f758c;
-  --accent: #4654e8; --accent-text: #ffffff; --tint: #eceefe; --good: #0b8a60; --warn: #b45309; --bad: #c92a3b;
-  --shadow: 0 1px 2px rgb(20 24 50 / .06), 0 8px 24px rgb(20 24 50 / .06);
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --bg: #0f1119; --panel: #171a25; --line: #272b3a; --text: #e8eaf3; --soft: #a0a6bd; --faint: #8b91a9;
-    --accent: #8b96ff; --accent-text: #10132a; --tint: #20243a; --good: #3fd79c; --warn: #f5b454; --bad: #ff7b87;
-    --shadow: 0 1px 2px rgb(0 0 0 / .4), 0 8px 24px rgb(0 0 0 / .3);
-  }
-}
-* { box-sizing: border-box; margin: 0; }
-[hidden] { display: none !important; }
-html, body { height: 100%; }
-body {
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
-  background: var(--bg); color: var(--text); -webkit-text-size-adjust: 100%;
-}
-button, input, textarea { font: inherit; color: inherit; }
-button { cursor: pointer; }
-:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-.num { font-variant-numeric: tabular-nums; }
-
-/* The frame: a bar on top, the talk, and a side that is a drawer on a phone. */
-#app { display: grid; grid-template: auto minmax(0, 1fr) / minmax(0, 1fr) 340px; height: 100dvh; }
-header {
-  grid-column: 1 / -1; display: flex; align-items: center; gap: 12px; padding: 10px max(16px, env(safe-area-inset-left));
-  background: var(--panel); border-bottom: 1px solid var(--line);
-}
-.logo { width: 28px; height: 28px; flex: none; }
-.logo .hand { transform-origin: 16px 16px; animation: turn 8s linear infinite; }
-@keyframes turn { to { transform: rotate(360deg); } }
-@media (prefers-reduced-motion: reduce) { .logo .hand { animation: none; } }
-h1 { min-width: 0; font-size: 17px; font-weight: 650; letter-spacing: -.01em; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-h1 small { color: var(--soft); font-weight: 450; font-size: 13px; margin-left: 6px; }
-.meters { margin-left: auto; display: flex; align-items: center; gap: 8px; }
-.pill {
-  display: inline-flex; align-items: center; gap: 7px; height: 32px; padding: 0 12px; border-radius: 16px; white-space: nowrap;
-  border: 1px solid var(--line); background: var(--bg); font-size: 13px; color: var(--soft);
-}
-.pill b { color: var(--text); font-weight: 600; }
-.dot { width: 8px; height: 8px; border-radius: 50%; background: var(--warn); }
-.on .dot { background: var(--good); }
-.off .dot { background: var(--bad); }
-.ring { width: 18px; height: 18px; transform: rotate(-90deg); }
-.ring circle { fill: none; stroke-width: 3.5; stroke: var(--line); }
-.ring .left { stroke: var(--good); stroke-linecap: round; transition: stroke-dashoffset .9s linear; }
-.low .ring .left { stroke: var(--bad); }
-.low b { color: var(--bad); }
-#more { display: none; }
-
-main { display: flex; flex-direction: column; min-width: 0; min-height: 0; }
-#banner {
-  display: flex; align-items: center; gap: 12px; padding: 10px 16px; font-size: 14px; background: var(--tint);
-  border-bottom: 1px solid var(--line);
-}
-#banner.bad { box-shadow: inset 3px 0 var(--bad); }
-#banner span { flex: 1; }
-#log { flex: 1; overflow-y: auto; padding: 20px max(20px, calc(50% - 400px)) 8px; overscroll-behavior: contain; overflow-wrap: anywhere; }
-#log:empty::before { content: "Nothing was said here yet."; color: var(--faint); }
-.msg { display: grid; grid-template-columns: 36px minmax(0, 1fr); column-gap: 12px; margin-top: 14px; }
-.msg.more { margin-top: 2px; }
-.msg.more .face, .msg.more .who { display: none; }
-.face {
-  width: 36px; height: 36px; border-radius: 11px; display: grid; place-items: center; font-weight: 650; font-size: 15px;
-  color: #fff; background: var(--face); grid-row: 1 / span 2;
-}
-.msg p, .msg .who { grid-column: 2; }
-.who { font-weight: 620; line-height: 1.3; color: var(--ink); }
-@media (prefers-color-scheme: dark) { .who { color: var(--ink-dark); } }
-.msg p { white-space: pre-wrap; }
-.msg a { color: var(--accent); }
-.mention p { background: var(--tint); box-shadow: inset 3px 0 var(--accent); border-radius: 4px; padding: 2px 10px; width: fit-content; }
-.pending { opacity: .6; }
-/* What takes long says so: the server may be well, and Redis away. */
-.pending:not(.failed) p::after { content: " · not sent yet"; color: var(--soft); font-size: 12px; visibility: hidden; animation: late 0s 2s forwards; }
-@keyframes late { to { visibility: visible; } }
-.pending.failed { opacity: 1; }
-.pending small { color: var(--bad); }
-.who time { font-weight: 400; font-size: 12px; color: var(--faint); margin-left: 6px; }
-.private p { background: var(--tint); border-radius: 10px; padding: 4px 10px; width: fit-content; }
-.event { margin: 10px 0 0 48px; font-size: 13px; color: var(--soft); }
-.event.remind { color: var(--text); background: var(--tint); border-radius: 10px; padding: 6px 12px; width: fit-content; font-size: 14px; }
-.event.bad { color: var(--bad); }
-.rule { display: flex; align-items: center; gap: 12px; margin: 18px 0 4px; color: var(--faint); font-size: 12px; }
-.rule::before, .rule::after { content: ""; flex: 1; border-top: 1px solid var(--line); }
-
-form.talk { display: flex; gap: 8px; padding: 10px max(20px, calc(50% - 400px)) max(16px, env(safe-area-inset-bottom)); }
-.talk textarea {
-  flex: 1; min-width: 0; height: 46px; max-height: 30dvh; padding: 10px 16px; resize: none; border-radius: 14px; border: 1px solid var(--line); background: var(--panel);
-  box-shadow: var(--shadow); font-size: 16px;
-}
-.talk textarea::placeholder { color: var(--faint); }
-#typing { min-height: 20px; padding: 0 max(20px, calc(50% - 400px)); font-size: 13px; color: var(--faint); }
-#newer { position: absolute; right: 20px; bottom: 8px; box-shadow: var(--shadow); }
-.logs { position: relative; flex: 1; min-height: 0; display: flex; }
-.hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-.go { height: 46px; padding: 0 18px; border: 0; border-radius: 14px; background: var(--accent); color: var(--accent-text); font-weight: 620; }
-.go:disabled { opacity: .45; cursor: default; }
-.plain { border: 1px solid var(--line); border-radius: 10px; background: var(--panel); padding: 5px 12px; font-size: 14px; }
-
-aside { border-left: 1px solid var(--line); background: var(--panel); overflow-y: auto; padding: 16px; min-height: 0; }
-h2 { font-size: 12px; font-weight: 650; letter-spacing: .06em; text-transform: uppercase; color: var(--soft); margin: 22px 0 8px; display: flex; justify-content: space-between; }
-h2:first-child { margin-top: 2px; }
-#people { list-style: none; padding: 3px; margin: -3px; max-height: 34vh; overflow-y: auto; display: flex; flex-wrap: wrap; gap: 6px; }
-#people button { border: 1px solid var(--line); background: var(--bg); border-radius: 14px; padding: 3px 11px 3px 8px; font-size: 14px; display: flex; gap: 7px; align-items: center; max-width: 290px; }
-#people button span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-#people i { width: 9px; height: 9px; border-radius: 3px; background: var(--face); flex: none; }
-#rooms { list-style: none; padding: 0; max-height: 26vh; overflow-y: auto; }
-#rooms button { display: flex; width: 100%; gap: 8px; align-items: center; border: 0; background: none; border-radius: 10px; padding: 5px 10px; text-align: start; }
-#rooms button:hover, #rooms [aria-current] { background: var(--tint); }
-#rooms span:first-child { flex: 1; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-#rooms small { color: var(--soft); }
-#rooms b { background: var(--accent); color: var(--accent-text); border-radius: 9px; font-size: 12px; padding: 0 7px; }
-dialog .wrong { color: var(--bad); margin-bottom: 12px; }
-@media (max-width: 860px) { #more b.unread::after { content: " •"; color: var(--bad); } }
-.tiles { display: grid; grid-template-columns: repeat(3, 1fr); gap: 8px; }
-.tile { background: var(--bg); border: 1px solid var(--line); border-radius: 12px; padding: 8px 10px; }
-.tile b { display: block; font-size: 19px; font-weight: 650; line-height: 1.25; letter-spacing: -.02em; }
-.tile span { font-size: 12px; color: var(--soft); }
-.loop { margin-top: 12px; }
-.loop div:first-child { display: flex; justify-content: space-between; font-size: 13px; }
-.loop div:first-child span { color: var(--soft); }
-.loop .here { color: var(--accent); font-weight: 600; }
-.bar { height: 6px; border-radius: 3px; background: var(--line); margin: 5px 0 7px; overflow: hidden; }
-.bar i { display: block; height: 100%; border-radius: 3px; background: var(--accent); transition: width .4s; }
-.levels { display: grid; grid-template-columns: repeat(6, 1fr); gap: 4px; }
-.levels span {
-  height: 30px; border-radius: 6px; display: grid; place-items: center; font-size: 11px; color: var(--faint);
-  background: color-mix(in srgb, var(--accent) calc(var(--heat) * 100%), var(--bg)); border: 1px solid var(--line);
-}
-.levels .some { color: var(--text); }
-.levels .hot { color: var(--accent-text); }
-.levels.scale { margin-top: 3px; }
-.levels.scale span { background: none; border: 0; height: 16px; font-size: 11px; }
-.hint { font-size: 12px; color: var(--faint); margin-top: 10px; }
-
-dialog { margin: auto; border: 1px solid var(--line); border-radius: 20px; background: var(--panel); color: var(--text); padding: 28px; width: min(400px, calc(100vw - 32px)); box-shadow: var(--shadow); }
-dialog::backdrop { background: rgb(10 12 24 / .5); backdrop-filter: blur(3px); }
-dialog .logo { width: 44px; height: 44px; margin-bottom: 10px; }
-dialog h3 { font-size: 21px; letter-spacing: -.02em; margin-bottom: 4px; }
-dialog p { color: var(--soft); font-size: 14px; margin-bottom: 18px; }
-dialog label { display: block; font-size: 13px; font-weight: 600; margin-bottom: 14px; }
-dialog input { display: block; width: 100%; height: 44px; margin-top: 5px; padding: 0 14px; border-radius: 12px; border: 1px solid var(--line); background: var(--bg); font-size: 16px; font-weight: 400; }
-dialog .go { width: 100%; }
-
-@media (max-width: 860px) {
-  #app { grid-template-columns: minmax(0, 1fr); }
-  #more { display: inline-flex; }
-  aside { position: fixed; inset: 0 0 0 auto; width: min(340px, 88vw); transform: translateX(101%); visibility: hidden; transition: transform .2s, visibility .2s; z-index: 2; box-shadow: var(--shadow); }
-  .drawer aside { transform: none; visibility: visible; transition: transform .2s; }
-  .drawer #veil { position: fixed; inset: 0; background: rgb(10 12 24 / .45); z-index: 1; }
-  h1 small, .pill em { display: none; }
-  header { gap: 8px; padding-inline: 12px; }
-  .meters { gap: 6px; }
-  .pill { padding: 0 9px; }
-  #log, form.talk { padding-inline: 14px; }
-}
-@media (max-width: 480px) { /* the room's name needs the place */
-  .logo, #idle:not(.low) { display: none; }
-}
-</style>
-</head>
-<body>
-<div id="app">
-  <header>
-    <svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="12" fill="none" stroke="var(--accent)" stroke-width="4"/><circle class="hand" cx="16" cy="4" r="4" fill="var(--good)"/></svg>
-    <h1><span id="room">loopwheel chat</span><small id="me"></small></h1>
-    <div class="meters">
-      <span class="pill num" id="idle" title="Say something before this runs out" hidden>
-        <svg class="ring" viewBox="0 0 24 24" aria-hidden="true"><circle cx="12" cy="12" r="9.5"/><circle class="left" cx="12" cy="12" r="9.5" pathLength="100" stroke-dasharray="100"/></svg><b></b><em>&nbsp;until kicked</em>
-      </span>
-      <span class="pill num" id="link" title="The connection, and the round-trip time of a ping"><i class="dot"></i><b>offline</b></span>
-      <button class="pill" id="more" aria-expanded="false" aria-controls="side"><b class="num" id="count">0</b> here</button>
-    </div>
-  </header>
-  <main>
-    <div id="banner" role="alert" hidden><span></span><button class="plain">Reconnect</button></div>
-    <div id="status" class="hidden" role="status"></div>
-    <div class="logs">
-      <div id="log" role="log" aria-live="polite" aria-label="Messages" tabindex="0"></div>
-      <button class="plain" id="newer" hidden>Newer messages</button>
-    </div>
-    <div id="typing" aria-hidden="true"></div>
-    <form class="talk" autocomplete="off">
-      <textarea id="say" rows="1" dir="auto" aria-label="Message" placeholder="Say something, or /help" maxlength="480" enterkeyhint="send"></textarea>
-      <button class="go">Send</button>
-    </form>
-  </main>
-  <aside id="side" aria-label="People and server">
-    <h2 tabindex="-1" id="side-top">Rooms</h2>
-    <ul id="rooms"></ul>
-    <h2>Here <span class="num" id="here">0</span></h2>
-    <ul id="people"></ul>
-    <h2>Server <span id="uptime" class="num"></span></h2>
-    <div class="tiles num" id="tiles"></div>
-    <h2>Loops and their wheels</h2>
-    <div id="loops" class="num"></div>
-    <p class="hint">Each loop owns its connections and one timing wheel. A cell is a level of the wheel: the timers that are due
-    within that time. Watch them fall to the left.</p>
-  </aside>
-  <div id="veil"></div>
-</div>
-<dialog id="enter" aria-labelledby="enter-title">
-  <form method="dialog">
-    <svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="12" fill="none" stroke="var(--accent)" stroke-width="4"/><circle class="hand" cx="16" cy="4" r="4" fill="var(--good)"/></svg>
-    <h3 id="enter-title">Come in</h3>
-    <p>Rooms are open to everybody here, in a browser or by <code>nc</code>.</p>
-    <p class="wrong" id="wrong" role="alert" hidden></p>
-    <label>Nickname <input id="nick" dir="auto" maxlength="24" required spellcheck="false" autocapitalize="off"></label>
-    <label>Room <input id="into" dir="auto" maxlength="24" required spellcheck="false" autocapitalize="off"></label>
-    <button class="go">Join</button>
-  </form>
-</dialog>
-<script>
 'use strict';
 const $ = id => document.getElementById(id);
 const state = {
-  ws: null, nick: '', room: '', names: new Set(), tries: 0, timer: 0, full: 0, kickAt: 0, lastFrom: '', lastAt: 0, day: '', loop: 0,
+  ws: null, nick: '', room: '', names: new Set(), tries: 0, timer: 0, full: 0, kickAt: 0, lastFrom: '', lastAt: 0, day: '',
   last: '', // the place of the last message, to ask for what follows
   out: new Map(), nextId: 1, // what was typed and is not known to have arrived
   servers: [location.origin], server: 0, heard: 0, beat: 0,
@@ -235,7 +10,7 @@ const state = {
 
 // What the server means by the codes of its close frames; whether to come back by oneself.
 const closes = {
-  4000: ['You were kicked: ', false], 4001: ['The connection was lost: ', true], 4002: ['You were kicked: ', false],
+  4000: ['You were sent away: ', false], 4001: ['The connection was lost: ', true], 4002: ['You were sent away: ', false],
   4003: ['You have left: ', false], 4004: ['This page was left: ', false], 4005: ['', false], 4006: ['', true], 1001: ['', true],
 };
 
@@ -338,6 +113,8 @@ function say(node, text) { // with links that can be clicked
   }
   node.append(text.slice(from));
 }
+const letters = Intl.Segmenter && new Intl.Segmenter();
+const letter = name => (letters ? letters.segment(name)[Symbol.iterator]().next().value.segment : [...name][0]).toUpperCase();
 const word = /[\p{L}\p{N}_]/u;
 function mentions(text) {
   const t = text.toLowerCase(), n = state.nick.toLowerCase();
@@ -353,7 +130,9 @@ function bubble(e, isPrivate, follows) {
   who.append(name, el('time', '', clock(e.at)));
   p.dir = 'auto';
   say(p, e.text);
-  m.append(el('div', 'face', [...e.from][0].toUpperCase()), who, p);
+  const face = el('div', 'face', letter(e.from));
+  face.setAttribute('aria-hidden', 'true');
+  m.append(face, who, p);
   return m;
 }
 function message(e, isPrivate) {
@@ -372,11 +151,12 @@ function message(e, isPrivate) {
 
 // What was typed and has not arrived: shown as such, and said again after a lost connection.
 function post(text) {
-  const id = key.slice(0, 8) + '.' + state.nextId++, p = { text, node: null, at: Date.now(), sent: false };
+  const id = key.slice(0, 8) + '.' + state.nextId++, p = { text, node: null, at: Date.now(), ws: null, room: '' };
   state.out.set(id, p);
   const to = /^\/msg\s+(\S+)\s+([^]+)/.exec(text);
   if (text[0] !== '/' || to) {
     p.node = bubble({ from: state.nick || '?', to: to && to[1], text: to ? to[2] : text, at: p.at }, !!to, false);
+    p.room = to ? '' : state.room;
     p.node.classList.add('pending');
     $('log').append(p.node);
   }
@@ -384,7 +164,7 @@ function post(text) {
   toEnd();
 }
 function transmit(id, p) {
-  p.sent = !!state.joined && send(`/id ${id} ${p.text}`);
+  if (state.joined && send(`/id ${id} ${p.text}`)) p.ws = state.ws;
 }
 function arrived(id) {
   const p = state.out.get(id);
@@ -414,11 +194,10 @@ function fresh(id) { // what was said again because its answer was lost comes on
 }
 const on = {
   hello(e) {
-    state.nick = e.from; state.full = e.full; state.loop = e.loop; state.tries = 0;
+    state.nick = e.from; state.full = e.full; state.tries = 0;
     for (const a of e.also || []) if (!state.servers.includes(a)) state.servers.push(a);
     $('me').textContent = e.from;
     alive(e.full);
-    send('/watch on');
     send('/rooms');
   },
   join(e) {
@@ -450,9 +229,9 @@ const on = {
     state.joined = true;
     const here = e.room || '';
     if (here !== state.shown) {
+      for (const [id, p] of state.out) if (p.taken) arrived(id);
       state.shown = here; state.lastFrom = ''; state.fold = null; state.day = '';
       $('log').replaceChildren();
-      for (const [id, p] of state.out) if (p.sent && p.node) state.out.delete(id); // it was said in another room
     } else if (!e.since && here) {
       $('log').replaceChildren(); state.lastFrom = ''; state.fold = null; state.day = ''; // the room remembers more
     }
@@ -478,10 +257,12 @@ const on = {
     if (!e.old) { const r = state.rooms.get(state.room); if (r) { r.said++; state.seen[state.room] = r.said; } }
     if (fresh(e.id)) message(e);
   },
-  private(e) { if (fresh(e.id)) message(e, true); },
-  remind(e) { event('⏰ ' + e.text, 'remind'); },
+  private(e) { if (e.id) arrived(e.id); if (fresh(e.id)) message(e, true); },
   note(e) { event(e.text); },
-  ack(e) { arrived(e.id); },
+  ack(e) { // what was said here comes back with its place in the room
+    const p = state.out.get(e.id);
+    if (p && p.room && p.room === state.shown) p.taken = true; else arrived(e.id);
+  },
   unsaid(e) { failed(e.id, e.to); },
   typing(e) { if (e.room === state.room) { state.typing.set(e.from, Date.now()); typists(); } },
   rooms(e) {
@@ -492,14 +273,15 @@ const on = {
     roomList();
     if (e.asked) event('Rooms: ' + ((e.rooms || []).map(r => `${r.name} (${r.here})`).join(', ') || 'none'));
   },
-  idle(e) { alive(e.idle); event(`You will be kicked in ${span(e.idle)} unless you say something`); },
   pong(e) { alive(e.idle); link('on', e.rtt < 10 ? e.rtt.toFixed(1) + ' ms' : Math.round(e.rtt) + ' ms'); },
   beat(e) {
     if (e.id !== 'sync') return;
     if (state.at) state.last = state.last || state.at;
-    for (const [id, p] of state.out) if (!p.failed) transmit(id, p);
+    for (const [id, p] of state.out) { // again what an earlier connection may have lost
+      if (p.failed || p.taken || p.ws === state.ws) continue;
+      if (p.ws && p.room && p.room !== state.shown) failed(id, `you have left ${p.room}`); else transmit(id, p);
+    }
   },
-  view(e) { view(e.view); },
 };
 function title() { document.title = (state.room ? '#' + state.room + ' · ' : '') + 'loopwheel chat'; }
 document.addEventListener('visibilitychange', () => { if (!document.hidden) title(); });
@@ -541,7 +323,7 @@ function roomList() {
     n.dir = 'auto';
     b.append(n);
     const behind = r.name === state.room || !(r.name in state.seen) ? 0 : r.said - state.seen[r.name];
-    if (behind > 0) { unread += behind; const c = el('b', 'num', short(behind)); c.setAttribute('aria-label', behind + ' unread'); b.append(c); }
+    if (behind > 0) { unread += behind; const c = el('b', 'num', behind > 99 ? '99+' : behind); c.setAttribute('aria-label', behind + ' unread'); b.append(c); }
     b.append(el('small', 'num', (r.name === state.room ? state.names.size : r.here) + ' here'));
     if (r.name === state.room) b.setAttribute('aria-current', 'true');
     b.onclick = () => { drawer(false); if (r.name !== state.room) enter(r.name); $('say').focus(); };
@@ -559,35 +341,6 @@ function typists() {
   $('typing').textContent = names.length ? `${names.join(', ')} ${names.length > 1 ? 'are' : 'is'} typing …` : '';
 }
 setInterval(typists, 1000);
-
-// The view of the server.
-const levels = ['64 ms', '4 s', '4 min', '5 h', '12 d', 'later']; // 64 times as long each
-const short = n => n < 10000 ? String(n) : n < 1e6 ? (n / 1e3).toFixed(n < 1e5 ? 1 : 0) + 'k' : (n / 1e6).toFixed(1) + 'M';
-function tile(value, name) { const t = el('div', 'tile'); t.append(el('b', '', value), el('span', '', name)); return t; }
-function view(v) {
-  $('uptime').textContent = 'up ' + span(v.uptime * 1000);
-  $('tiles').replaceChildren(tile(short(v.conns), 'connections'), tile(short(v.rooms), 'rooms'), tile(short(v.said), 'said'),
-    tile(short(v.kicked), 'kicked idle'), tile(short(v.dead), 'dead'), tile(short(v.fired), 'timers fired'));
-  const most = Math.max(1, ...v.loops.map(l => l.conns));
-  const rows = v.loops.map((l, i) => {
-    const row = el('div', 'loop'), head = el('div'), bar = el('div', 'bar'), fill = el('i'), cells = el('div', 'levels');
-    head.append(el('b', i + 1 === state.loop ? 'here' : '', `loop ${i + 1}` + (i + 1 === state.loop ? ' · you' : '')), el('span', '', `${short(l.conns)} connection${l.conns === 1 ? '' : 's'} · ${short(l.timers)} timers`));
-    fill.style.width = 100 * l.conns / most + '%';
-    bar.append(fill);
-    [...l.levels.slice(0, 5), l.levels.slice(5).reduce((a, b) => a + b, 0)].forEach((n, k) => {
-      const c = el('span', '', n ? short(n) : '·'), heat = n ? Math.min(1, .25 + Math.log10(n) / 5) : 0;
-      c.style.setProperty('--heat', heat);
-      if (n) c.className = heat > .6 ? 'hot' : 'some';
-      c.title = `${n} timers, due within ${levels[k]}`;
-      cells.append(c);
-    });
-    row.append(head, bar, cells);
-    return row;
-  });
-  const scale = el('div', 'levels scale');
-  levels.forEach(t => scale.append(el('span', '', t)));
-  $('loops').replaceChildren(...rows, scale);
-}
 
 // The connection.
 function status(text) { if ($('status').textContent !== text) $('status').textContent = text; }
@@ -701,9 +454,15 @@ setInterval(countdown, 500);
 
 // The user.
 const box = $('say');
+const maxText = 1000; // characters of a message, as the server counts them
+function tooLong(text) {
+  const n = [...text.replace(/^\/msg\s+\S+\s+/, '')].length;
+  return n > maxText ? `A message has at most ${maxText} characters, this one has ${n}.` : '';
+}
 function grow() { box.style.height = 'auto'; box.style.height = Math.min(box.scrollHeight + 2, innerHeight * .3) + 'px'; }
 box.addEventListener('input', () => {
   grow();
+  $('long').textContent = tooLong(box.value.trim());
   if (box.value && box.value[0] !== '/' && Date.now() - state.typed > 3000) { state.typed = Date.now(); send('/typing'); }
 });
 box.addEventListener('keydown', e => { // Enter sends, with Shift it is a line
@@ -712,10 +471,10 @@ box.addEventListener('keydown', e => { // Enter sends, with Shift it is a line
 document.querySelector('form.talk').onsubmit = ev => {
   ev.preventDefault();
   const text = box.value.trim();
-  if (!text) return;
+  if (!text || tooLong(text)) return;
   post(text);
   state.typed = 0;
-  if (!/^\/(idle|watch|rooms|typing|beat)\b/.test(text) && state.ws) alive(state.full);
+  if (!/^\/(rooms|typing|beat)\b/.test(text) && state.ws) alive(state.full);
   box.value = text.startsWith('/msg ') ? text.split(' ', 2).join(' ') + ' ' : '';
   grow();
 };
@@ -767,6 +526,3 @@ const query = new URLSearchParams(location.search);
 $('nick').value = query.get('nick') || stored('nick');
 $('into').value = decode(location.hash.slice(1)) || stored('room') || 'lobby';
 if (query.get('nick')) { $('enter').onclose(); } else { ask(''); }
-</script>
-</body>
-</html>
