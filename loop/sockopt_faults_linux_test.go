@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -61,7 +61,7 @@ func TestHooksThatLinger(t *testing.T) {
 
 // The file of a unix socket with a relative path goes though the program has changed its directory.
 func TestRelativeUnixSocketGoes(t *testing.T) {
-	dir := filepath.Dir(shortdir.Socket(t))
+	dir := filepath.Dir(testkit.SocketPath(t))
 	t.Chdir(dir)
 	srv := &loop.Server{Addr: "unix://relative.sock", Accept: silent}
 	if err := srv.Start(t.Context()); err != nil {

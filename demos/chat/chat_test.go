@@ -403,7 +403,7 @@ func TestRedisGoesAway(t *testing.T) {
 		got := bob.heard()
 		contains(t, got, `* nobody has heard "lost": `)
 		contains(t, got, `* nobody has heard "lost, too": `)
-		contains(t, got, "* other cannot be entered: Redis does not answer: ")
+		contains(t, got, "* other cannot be entered: no answer from Redis: ")
 		newcomer := bySocket(t, w.Server, "?nick=carl&room=lobby")
 		w.Sleep(time.Minute)
 		if newcomer.heard(); newcomer.close != "4006 the chat cannot be reached now" {

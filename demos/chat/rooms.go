@@ -301,7 +301,7 @@ func (s *session) enter(o *redisgroup.Ordered, since string) {
 // noRoom tells one that it is not in the room that it wanted.
 func (s *session) noRoom(name string, err error) {
 	if !errors.Is(err, errRooms) {
-		err = fmt.Errorf("Redis does not answer: %w", err)
+		err = fmt.Errorf("no answer from Redis: %w", err)
 	}
 	note(s.c, "%s cannot be entered: %v", name, err)
 	if s.room == nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -34,7 +34,7 @@ func keysOf(s *server, prefix string, n int) (of [][]string) {
 // What a client of several loops sees is what a client of one loop does: a random script of
 // pipelines has the same replies. Virtual time is the same on both, too.
 func TestLoopsMakeNoDifference(t *testing.T) {
-	g := newGenerator(seed.Pick(t, 1))
+	g := newGenerator(testkit.Seed(t, 1))
 	synctest.Test(t, func(t *testing.T) {
 		g.now = time.Now().Unix()
 		one, four := startMemory(t, 1).Open(), startMemory(t, 4).Open()
@@ -266,7 +266,7 @@ func TestHTTPIsRefused(t *testing.T) {
 
 // SCAN misses no key that is there from the first step to the last one, while others come and go.
 func TestScanWhileKeysChange(t *testing.T) {
-	g := newGenerator(seed.Pick(t, 1))
+	g := newGenerator(testkit.Seed(t, 1))
 	synctest.Test(t, func(t *testing.T) {
 		p := startMemory(t, 3).Open()
 		for range 20 {

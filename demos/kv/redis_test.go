@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/seed"
-	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // startRedis starts redis-server with the limit of this server, and returns its socket. It skips
@@ -33,7 +32,7 @@ func startRedis(t *testing.T) string {
 	if err != nil || !strings.Contains(string(about), " v=7.0.") {
 		t.Skipf("replies are those of redis-server 7.0; here is %q, %v", about, err)
 	}
-	socket := shortdir.Socket(t)
+	socket := testkit.SocketPath(t)
 	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--save", "", "--databases", "1",
 		"--proto-max-bulk-len", strconv.Itoa(maxValue))
 	cmd.Dir = filepath.Dir(socket)
@@ -65,7 +64,7 @@ func TestSameAsRedis(t *testing.T) {
 	for _, loops := range []int{1, 3} {
 		t.Run(fmt.Sprintf("loops=%d", loops), func(t *testing.T) {
 			both := pair{redis, dial(t, start(t, loops))}
-			g := newGenerator(seed.Pick(t, uint64(loops)))
+			g := newGenerator(testkit.Seed(t, uint64(loops)))
 			both.same(t, []string{"FLUSHALL"})
 			const commands = 20_000
 			for sent := 0; sent < commands && !t.Failed(); {
@@ -235,7 +234,7 @@ func TestProtocolAsRedis(t *testing.T) {
 		all, _ := io.ReadAll(c.in) // a server that has not read all resets the connection behind its reply
 		return clientID.ReplaceAllString(string(all), "$1:N")
 	}
-	g := newGenerator(seed.Pick(t, 1))
+	g := newGenerator(testkit.Seed(t, 1))
 	texts := slices.Clone(conversations)
 	for range 2000 {
 		texts = append(texts, g.garble())
