@@ -19,6 +19,8 @@ type shard struct {
 	take  bool          // to be claimed even if another owns it
 	renew time.Duration // when it is to be claimed even without places
 	shun  time.Duration // until then other workers may take it, and this one does not
+
+	early, late time.Duration // bounds of Redis' clock less the worker's, by the last claim; 0: none yet
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -70,7 +72,7 @@ func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
 	token, until := rand.Text(), w.now()+cfg.Lease
 	c := w.q.on(i, "claim", "", w.id, s.take && n > 0, token, n, maxBatchBytes, cfg.Lease.Milliseconds(),
-		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
+		cfg.MaxDeliveries, cfg.ownership().Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
 	w.wheel.Stop(s.timer)
 	s.busy, s.take, s.ready = true, false, false
 	w.q.count(func(s *Stats) { s.Claims++ })
@@ -92,17 +94,30 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
+// watchClock reports that Redis' clock was set, by more than a lease: as its answer was on its way
+// for some time, its clock less the worker's is between early and late.
+func (w *worker) watchClock(s *shard, early, late time.Duration) {
+	lease := w.q.cfg.Lease
+	by := max(early-s.late, 0) + min(late-s.early, 0)
+	if s.late != 0 && by.Abs() > lease && w.now() >= w.clockQuiet {
+		w.clockQuiet = w.now() + lease // other shards may have the same clock
+		w.q.report(wrap(ErrClock, "by about %v: tasks that were taken before may be late by a lease, or given again", by.Round(time.Second)))
+	}
+	s.early, s.late = early, late
+}
+
 // claimed takes claim.lua's answer. It begins a run for each task, like the one given, and plans
 // when to look at the shard again. It returns how many tasks were claimed.
 func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
+	w.watchClock(s, redisNow-now, redisNow-(like.until-w.q.cfg.Lease))
 	if len(f) == 3 { // another owns it
 		s.owner, s.renew = f[1], look+w.turn()
 		w.look(i, s.renew)
 		return 0
 	}
-	if f[1] == "" && s.owner != "" {
+	if f[1] == "" && s.owner != "" || f[10] == "1" {
 		w.lost()
 	}
 	ids, dues, states, records := list(answer[6]), list(answer[7]), list(answer[8]), list(answer[9])
@@ -117,7 +132,8 @@ func (w *worker) claimed(i int, like run, most int, answer []any) int {
 		r := like
 		r.offset, r.task = redisNow-now, Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
 		r.task.readState(states[k])
-		w.begin(&r, records[k])
+		r.record = records[k]
+		w.begin(&r)
 	}
 	s.owner, s.renew = w.id, now+w.q.cfg.Refresh
 	if f[3] == "1" && len(ids) == most {

@@ -17,6 +17,7 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
+	record string
 	token  string                  // of the claim
 	until  time.Duration           // the end of its lease on the worker's clock, or before
 	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
@@ -35,9 +36,17 @@ type end struct {
 // redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
-// begin starts the handler of a run, unless the worker stops or the lease has ended.
-func (w *worker) begin(r *run, record string) {
-	w.runs[r] = struct{}{}
+// begin starts the handler of a run, unless the worker stops or the lease has ended. If the worker
+// has the task already, as Redis' clock was set ahead and the lease ended early, that run goes on.
+func (w *worker) begin(r *run) {
+	if old := w.held[r.task.Key]; old != nil && old.record == r.record && old.task.Attempt == r.task.Attempt &&
+		old.task.Occurred.Equal(r.task.Occurred) && r.task.Delivery > 1 {
+		old.token, old.until = r.token, r.until
+		w.places.giveBack(1, 0)
+		w.q.count(func(s *Stats) { s.InFlight-- })
+		return
+	}
+	w.runs[r], w.held[r.task.Key] = struct{}{}, r
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
 	if w.stopping || w.now() >= r.until { // Redis' answer may have taken longer than the lease
@@ -57,20 +66,20 @@ func (w *worker) begin(r *run, record string) {
 				w.ended = append(w.ended, r)
 			})
 		}()
-		r.end = r.do(ctx, record)
+		r.end = r.do(ctx)
 	}()
 }
 
 // do calls the handler and says how the run ended.
-func (r *run) do(ctx context.Context, record string) end {
+func (r *run) do(ctx context.Context) end {
 	t := &r.task
-	if err := t.read(record); err != nil {
+	if err := t.read(r.record); err != nil {
 		return r.failed(Permanent(err))
 	}
 	if t.repeats() {
 		following, err := t.next(t.Occurred, t.Occurred)
-		if err != nil {
-			return r.unable(err)
+		if err != nil { // the zone
+			return r.failed(unable(err))
 		}
 		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
 			r.w.q.count(func(s *Stats) { s.Skipped++ })
@@ -92,18 +101,12 @@ func (r *run) do(ctx context.Context, record string) end {
 		return end{what: "keep", at: max(t.KeepResult.Milliseconds(), 1), text: string(*kept), achieved: true}
 	case err == nil:
 		return end{what: "done", achieved: true}
+	case errors.Is(cause, ErrCancelled):
+		return end{what: "release", at: t.Due.UnixMilli()} // Redis knows, and drops it
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
-		err = &verdict{err, end{what: "release", at: t.Due.UnixMilli()}}
+		err = &verdict{err: err, end: end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
-}
-
-// unable gives the task back and the shard up: this worker lacks the task's zone, and another may
-// have it.
-func (r *run) unable(err error) end {
-	r.w.post(func() { r.w.decline(r.shard) })
-	r.w.q.cfg.OnError(r.task, err)
-	return r.failed(Postpone(5*r.w.q.cfg.Refresh, err))
 }
 
 // call calls the handler; a panic is an error.
@@ -133,6 +136,11 @@ func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
 	if errors.As(err, &v); v.end.what == "release" {
+		if v.unable {
+			v.end.at = -ceilDelay(5 * cfg.Refresh)
+			cfg.OnError(r.task, err)
+			r.w.post(func() { r.w.decline(r.shard) })
+		}
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
 		return v.end
 	}
@@ -159,6 +167,9 @@ func (w *worker) tell() {
 			return
 		}
 		delete(w.runs, r)
+		if w.held[r.task.Key] == r {
+			delete(w.held, r.task.Key)
+		}
 		w.places.giveBack(1, 1)
 		w.q.count(func(s *Stats) {
 			s.InFlight--
@@ -187,8 +198,11 @@ func (w *worker) extend() {
 	}
 	w.askAbout(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, letter byte) {
 		switch letter {
-		case 'h':
+		case 'h', 'c':
 			r.until = now + w.q.cfg.Lease
+			if letter == 'c' { // the message was lost
+				r.cancel(ErrCancelled)
+			}
 		case 's':
 			r.cancel(ErrLeaseLost)
 		}
@@ -206,8 +220,10 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 		for group := range slices.Chunk(all, maxBatch) {
 			c := w.q.on(shard, "runs", "")
 			c.keys = slices.Clip(c.keys)
-			for _, r := range group {
+			tokens := make([]string, len(group))
+			for i, r := range group {
 				e := what(r)
+				tokens[i] = r.token
 				c.args = append(c.args, r.task.Key, r.token, e.what, e.at, e.text)
 				if e.what == "keep" {
 					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
@@ -219,7 +235,11 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 					letters = string(make([]byte, len(group)))
 				}
 				for i, r := range group {
-					then(r, letters[i])
+					if letter := letters[i]; letter != 's' || r.token == tokens[i] {
+						then(r, letter)
+					} else { // the run has another token by now
+						then(r, 0)
+					}
 				}
 			})
 		}

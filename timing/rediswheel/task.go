@@ -42,10 +42,11 @@ const (
 // A Task is something to be done later. Its key names it: there is never more than one task with a
 // key. As JSON it is what does not change of it, without key and body.
 type Task struct {
-	Key   string        `json:"-"` // any bytes but none, at most MaxKey
-	Delay time.Duration `json:"-"` // from now, by Redis' clock; zero and less is now
-	At    time.Time     `json:"-"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
-	Body  []byte        `json:"-"` // for the handler; at most Config.MaxBody
+	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty means that adding makes one that nothing else has
+	Kind  string        `json:",omitzero"` // for Kinds
+	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:"-"`         // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        `json:"-"`         // for the handler; at most Config.MaxBody
 
 	OnConflict  Policy        `json:"-"`
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config

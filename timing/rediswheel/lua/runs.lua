@@ -1,17 +1,15 @@
 -- Ends runs, or extends their leases.
--- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead; then the keys of results
+-- KEYS:   from 7 on the keys of results
 -- ARGV:   1 time in ms or ''; then of each: id, token, what, number, text
 -- What:   done leaves nothing of the task; keep is done with the text as a result, for as many ms as
 --         the number says; next waits for another occurrence; retry counts an attempt, with the text
 --         as the reason; release is as if the task had not been started; dead gives it up, with a
 --         reason; extend is no end. Else the number is a time in ms, or a negative delay in ms
--- Answer: a letter for each: d done, b put back, x dead, c it was cancelled, h extended, s stale, as
---         the token is not that of the task's run
-local due, run, state, body, own, dead = unpack(KEYS)
-local t = redis.call('TIME')
-local now = tonumber(ARGV[1]) or math.ceil(t[1] * 1000 + t[2] / 1000)
+-- Answer: a letter for each: d done, b put back, x dead, c it was cancelled, also if it is extended,
+--         h extended, s stale, as the token is not that of the task's run
+local now = clock(math.ceil)
 local ids, gone, ended, letters, first, results = {}, {}, {}, {}, math.huge, 6
-redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+allow_when_full()
 for i = 2, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
 local states = redis.call('HMGET', state, unpack(ids))
 for i, id in ipairs(ids) do
@@ -26,7 +24,7 @@ for i, id in ipairs(ids) do
   end
   if held and what == 'extend' then
     redis.call('ZADD', run, at, id)
-    letter = 'h'
+    letter = string.find(states[i], '^%S+ 1 ') and 'c' or 'h'
   elseif held then
     ended[#ended + 1] = id
     local cancelled, attempts, deliveries, occurrence, old =
@@ -58,9 +56,5 @@ if #gone > 0 then
   redis.call('HDEL', state, unpack(gone))
 end
 if #ended > 0 then redis.call('ZREM', run, unpack(ended)) end
-local back = first < math.huge and tonumber(redis.call('HGET', own, 'back'))
-if back and first < back then
-  redis.call('HSET', own, 'back', first)
-  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', own .. ' * ' .. first + 1 - now)
-end
+if first < math.huge then hint_due(first, now) end
 return table.concat(letters)
