@@ -252,6 +252,9 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 // than that of each grant before. A job that is given tokens refuses one that is smaller than
 // another it has seen. false: owner has no such grant, the process may have had no lease meanwhile,
 // or the Hub is closed.
+//
+// When Redis' clock is set forward by more than a lease, another may be granted the name at once:
+// then both have a token until this process renews its lease, a third of Config.Lease later.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := h.keeper
 	k.mu.Lock()
@@ -275,16 +278,34 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	by := &claimant{c.Ref(), then}
-	c.AfterClose(func(error) { h.keeper.leave(name, owner, by.ref) })
-	return loop.Offload(c, func(ctx context.Context) error {
+	m := h.join(c)
+	if m == nil {
+		return loop.ErrClosed
+	}
+	by, key := &claimant{c.Ref(), then}, claimKey{name, owner}
+	m.claims[key]++
+	err := loop.Offload(c, func(ctx context.Context) error {
 		return h.keeper.claim(ctx, name, owner, by)
-	}, then)
+	}, func(c *loop.Conn, err error) {
+		if err != nil {
+			m.unclaim(key)
+		}
+		then(c, err)
+	})
+	if err != nil {
+		m.unclaim(key)
+	}
+	return err
 }
 
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
-// has it, too. It does not wait: Redis is told in the background.
-func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) { h.keeper.leave(name, owner, c.Ref()) }
+// has it, too. It does not wait for Redis. It must be called on c's loop.
+func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
+	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
+		delete(m.claims, claimKey{name, owner})
+	}
+	h.keeper.leave(name, owner, c.Ref())
+}
 
 // leave ends what a connection has claimed.
 func (k *keeper) leave(name, owner string, ref loop.Ref) {
@@ -310,7 +331,11 @@ func (k *keeper) tellLost(name string, ho *hold) {
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := onredis.Answer(ctx, func() (string, error) {
-		return h.client.HGet(ctx, h.keys.claims(), name).Result()
+		client, err := h.master(h.keys.buckets)
+		if err != nil {
+			return "", err
+		}
+		return client.HGet(ctx, h.keys.claims(), name).Result()
 	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil

@@ -123,3 +123,13 @@ func Subscriptions(h *Hub) (n int) {
 	}
 	return n
 }
+
+// ClaimsHeld returns how many claims h remembers for connections.
+func ClaimsHeld(h *Hub) (n int) {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	for _, ho := range h.keeper.held {
+		n += len(ho.by)
+	}
+	return n
+}

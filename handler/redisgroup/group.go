@@ -14,8 +14,23 @@ import (
 // is kept in Redis; a process that has lost its connection misses what is said meanwhile.
 //
 // Members in this process get a message at once, unless Config.OneOrder is set. Messages of one
-// process arrive in their order everywhere.
+// goroutine arrive in their order everywhere. Those of several may arrive here in another order than
+// elsewhere.
 type Group struct{ handle }
+
+// A Room is what Group, Ordered and handler.Group have in common, so that a program may begin on one
+// machine.
+type Room interface {
+	Join(c *loop.Conn) bool
+	Leave(c *loop.Conn) bool
+	Has(c *loop.Conn) bool
+	Len() int
+	Broadcast(msg []byte) error
+	BroadcastExcept(except loop.Ref, msg []byte) error
+	Each(f func(c *loop.Conn)) error
+}
+
+var _ = []Room{(*Group)(nil), (*Ordered)(nil), (*handler.Group)(nil)}
 
 // Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too,
 // and it does not wait; msg is copied.

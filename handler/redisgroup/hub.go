@@ -29,7 +29,8 @@ const nodeLen = 12
 type Hub struct {
 	cfg     Config
 	keys    keys
-	node    string                // this Hub, as a publisher
+	node    string // this Hub, as a publisher
+	began   time.Time
 	client  redis.UniversalClient // the user's
 	cluster *redis.ClusterClient  // the same, if it is a cluster
 	command string                // for publishing: in a cluster PUBLISH would go to all masters
@@ -67,14 +68,15 @@ type Hub struct {
 // OnNewNode. The client must not be closed before the Hub. It needs Redis 6.2 or Valkey; a cluster
 // needs Redis 7.
 //
-// Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a
-// Redis that would throw rooms away when its memory is full.
+// Open fails if Redis cannot be reached, or the client is not of the kind that it needs, unless
+// Config.Lazy is set. It warns Config.Logger of a Redis that would throw rooms away when its memory
+// is full, and reports ErrMute.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], told: &zerolog.BurstSampler{Burst: 5, Period: time.Second}}
+	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], began: time.Now(), told: &zerolog.BurstSampler{Burst: 5, Period: time.Second}}
 	h.rooms, h.present = make(map[string]*room), make(map[string]map[string]*presence)
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
 	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
@@ -83,7 +85,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	}
 	if err := h.check(ctx); err != nil {
 		if !cfg.Lazy {
-			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
+			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or will not do (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
@@ -286,7 +288,7 @@ func (h *Hub) report(err error) {
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
-		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
+		h.cfg.Logger.Error().Err(err).Msg("redisgroup: an error without OnError")
 	}
 }
 

@@ -2,12 +2,13 @@ package redisgroup
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
@@ -18,6 +19,7 @@ type keeper struct {
 	reaping atomic.Bool   // a dead node
 
 	mu          sync.Mutex
+	clock       onredis.Clock
 	incarnation int
 	until       time.Time // when the lease ends at the earliest; zero: this incarnation had none
 	term        int       // how often it may have run out: what was ours before may be another's
@@ -101,13 +103,18 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(answer) != 4 {
+	if len(answer) != 5 {
 		return 0, errAnswer
 	}
 	lives, _ := answer[0].(int64)
 	expires, _ := answer[1].(int64)
 	dead, _ := answer[2].(string)
 	names, _ := answer[3].(int64)
+	now, _ := answer[4].(int64)
+	if by := k.clock.Step(time.Duration(now)*time.Millisecond, began.Sub(h.began), time.Since(h.began)); by.Abs() > h.cfg.Lease/2 {
+		h.report(fmt.Errorf("%w, by about %v: users and names of this process may have been taken for those of a dead one",
+			ErrClock, by.Round(time.Second)))
+	}
 	if lives == 0 {
 		k.rejoin(node)
 		return 0, nil
@@ -168,17 +175,18 @@ func (k *keeper) rejoin(dead string) {
 // can be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	pipe := h.client.Pipeline()
-	rooms := make([]*redis.StringSliceCmd, h.keys.buckets)
-	for bucket := range rooms {
+	for bucket := range h.keys.buckets {
+		client, err := h.master(bucket)
+		if err != nil {
+			return err
+		}
+		pipe := client.Pipeline()
 		pipe.Set(ctx, h.keys.tombstone(bucket, dead), 1, time.Hour)
-		rooms[bucket] = pipe.SMembers(ctx, h.keys.joined(bucket, dead))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return err
-	}
-	for _, cmd := range rooms {
-		for _, room := range cmd.Val() {
+		rooms := pipe.SMembers(ctx, h.keys.joined(bucket, dead))
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+		for _, room := range rooms.Val() {
 			if err := k.reapRoom(ctx, dead, room); err != nil {
 				return err
 			}

@@ -237,3 +237,33 @@ func TestDatabasesAreApart(t *testing.T) {
 		}
 	}
 }
+
+// Who is asked of replicas, which may be behind, is not answered by them.
+func TestReadsFromReplicas(t *testing.T) {
+	redistest.Need(t)
+	ctx, cluster := t.Context(), redistest.StartCluster(t, 1)
+	n := startNode(t, cluster.ClientWith(redis.ClusterOptions{RouteRandomly: true}), settled())
+	for i := range 50 {
+		name := fmt.Sprint("name", i)
+		if err := n.hub.Claim(ctx, name, "me"); err != nil {
+			t.Fatal(err)
+		}
+		owner, _, err := n.hub.Owner(ctx, name)
+		testkit.WantErr(t, "Owner", err, nil)
+		testkit.Want(t, "the owner of "+name, owner, "me")
+	}
+}
+
+// What a connection has claimed and given back costs it nothing later.
+func TestClaimsOfOneConnection(t *testing.T) {
+	n := startNode(t, startMini(t)(), settled())
+	c := n.dial()
+	for i := range 1000 {
+		c.say("claim name%d me", i)
+		c.wants(fmt.Sprintf("claimed name%d <nil>", i))
+		c.say("unclaim name%d me", i)
+		c.say("claim taken%d me", i%2)
+		c.hear()
+	}
+	testkit.Want(t, "claims that are remembered", redisgroup.ClaimsHeld(n.hub), 2)
+}

@@ -27,6 +27,7 @@ type order struct {
 	asking   bool     // what was missed: an answer will come
 	wentBack Position // where the stream ended that had gone back: the room was renewed for that
 
+	roster    *roster // nil: nobody has asked for it, or it was lost
 	joins     map[*joining]struct{}
 	tail      []Entry // what was delivered since the first of them
 	tailBytes int
@@ -99,8 +100,12 @@ func (r *room) accept(e Entry) {
 	o := &r.order
 	if e.Position.Epoch != o.last.Epoch {
 		r.hub.reassert(r.place)
+		r.loseRoster()
 	}
 	o.last = e.Position
+	if o.roster != nil {
+		o.roster.take(e)
+	}
 	var except loop.Ref
 	if e.node == r.hub.node {
 		except, _ = r.hub.excepts.Remove(e.seq)
@@ -168,6 +173,7 @@ func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
 	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	r.order.cut(g.To)
+	r.loseRoster()
 	for j := range r.order.joins {
 		if j.state != joinReading && j.arrive.Err == nil {
 			r.readFor(j)

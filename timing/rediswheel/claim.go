@@ -5,6 +5,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -20,7 +21,7 @@ type shard struct {
 	renew time.Duration // when it is to be claimed even without places
 	shun  time.Duration // until then other workers may take it, and this one does not
 
-	early, late time.Duration // bounds of Redis' clock less the worker's, by the last claim; 0: none yet
+	clock onredis.Clock // of the shard's server
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -94,24 +95,16 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
-// watchClock reports that Redis' clock was set, by more than a lease: as its answer was on its way
-// for some time, its clock less the worker's is between early and late.
-func (w *worker) watchClock(s *shard, early, late time.Duration) {
-	lease := w.q.cfg.Lease
-	by := max(early-s.late, 0) + min(late-s.early, 0)
-	if s.late != 0 && by.Abs() > lease && w.now() >= w.clockQuiet {
-		w.clockQuiet = w.now() + lease // other shards may have the same clock
-		w.q.report(wrap(ErrClock, "by about %v: tasks that were taken before may be late by a lease, or given again", by.Round(time.Second)))
-	}
-	s.early, s.late = early, late
-}
-
 // claimed takes claim.lua's answer. It begins a run for each task, like the one given, and plans
 // when to look at the shard again. It returns how many tasks were claimed.
 func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
-	w.watchClock(s, redisNow-now, redisNow-(like.until-w.q.cfg.Lease))
+	lease := w.q.cfg.Lease
+	if by := s.clock.Step(redisNow, like.until-lease, now); by.Abs() > lease/2 && now >= w.clockQuiet {
+		w.clockQuiet = now + lease // other shards may have the same clock
+		w.q.report(wrap(ErrClock, "by about %v: tasks may be late by a lease, or be given again", by.Round(time.Second)))
+	}
 	if len(f) == 3 { // another owns it
 		s.owner, s.renew = f[1], look+w.turn()
 		w.look(i, s.renew)
@@ -132,8 +125,7 @@ func (w *worker) claimed(i int, like run, most int, answer []any) int {
 		r := like
 		r.offset, r.task = redisNow-now, Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
 		r.task.readState(states[k])
-		r.record = records[k]
-		w.begin(&r)
+		w.begin(&r, records[k])
 	}
 	s.owner, s.renew = w.id, now+w.q.cfg.Refresh
 	if f[3] == "1" && len(ids) == most {

@@ -20,13 +20,13 @@ var (
 
 	// For Config.OnError.
 	ErrLost  = errors.New("redis has lost tasks")            // keys are gone that were there
-	ErrClock = errors.New("redis' clock was set")            // by more than a lease
+	ErrClock = errors.New("redis' clock was set")            // by more than half a lease
 	ErrHints = errors.New("redis does not pass messages on") // the user may not publish or subscribe
 )
 
 // wrap adds what exactly was wrong.
 func wrap(kind error, format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", kind, fmt.Sprintf(format, args...))
+	return fmt.Errorf("rediswheel: %w: %w", kind, fmt.Errorf(format, args...))
 }
 
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.

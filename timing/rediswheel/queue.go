@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,9 +99,7 @@ func (c *Config) setDefaults() error {
 	if c.OnError == nil {
 		c.OnError = func(Task, error) {}
 	}
-	if reflect.ValueOf(c.Logger).IsZero() {
-		c.Logger = zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
-	}
+	c.Logger = onredis.Logger(c.Logger)
 	return cmp.Or(
 		setting("Shards", &c.Shards, 0, 0, 1024),
 		setting("MaxBody", &c.MaxBody, 64<<10, 1, 16<<20),
@@ -206,9 +202,6 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
-	if _, err := q.eval(ctx, q.on(0, "get", "")); err != nil { // a proxy may know no scripts
-		return nil, err
-	}
 	var refused redis.Error
 	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); errors.As(err, &refused) {
 		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and a cancelled one learns that late",
@@ -257,9 +250,12 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkServer refuses a Redis that would delete tasks when its memory is full, and a cluster whose
-// client is one for a server.
+// checkServer refuses a client that will not do, and a Redis that would delete tasks when its memory
+// is full.
 func (q *Queue) checkServer(ctx context.Context) error {
+	if err := onredis.Check(ctx, q.client, q.cfg.Name+":conf"); err != nil {
+		return wrap(ErrConfig, "%w", err)
+	}
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		policy, err := onredis.Evicts(ctx, c)
 		if strings.HasPrefix(policy, "allkeys-") {
@@ -272,9 +268,6 @@ func (q *Queue) checkServer(ctx context.Context) error {
 	}
 	if cluster, ok := q.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
-	}
-	if q.client.InfoMap(ctx, "cluster").Item("Cluster", "cluster_enabled") == "1" {
-		return wrap(ErrConfig, "redis is a cluster, and the client is for one server: use redis.NewClusterClient")
 	}
 	return check(ctx, q.client)
 }

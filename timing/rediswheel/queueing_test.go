@@ -369,3 +369,29 @@ func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		return next(ctx, cmds)
 	}
 }
+
+// A task goes to the handler for its kind. A worker that has none leaves it to another. Tasks without
+// keys are different tasks.
+func TestKinds(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		client, mails, bills := embedded(t), newRecorder(), newRecorder()
+		var tasks []Task
+		for range 10 {
+			tasks = append(tasks, Task{Kind: "mail"}, Task{Kind: "bill"})
+		}
+		for _, kinds := range []Kinds{{"mail": mails}, {"bill": bills}} {
+			q := open(t, client, Config{Shards: 1, OnError: func(Task, error) {}})
+			defer start(t, q, kinds)()
+			must(t, q.AddBatch(t.Context(), tasks[:10]))
+			tasks = tasks[10:]
+		}
+		testkit.Pass(5 * time.Minute)
+		for kind, r := range map[string]*recorder{"mail": mails, "bill": bills} {
+			testkit.Want(t, "tasks of the kind "+kind, len(r.got()), 10)
+			for _, task := range r.got() {
+				testkit.Want(t, "the kind", task.Kind, kind)
+				testkit.Want(t, "the attempt", task.Attempt, 1)
+			}
+		}
+	})
+}

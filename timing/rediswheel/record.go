@@ -1,16 +1,18 @@
 package rediswheel
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// record encodes what Redis has of the task besides its key and its state: a random number, by which
-// one Add is known if the client sends it again; fields as JSON, or nothing if there are none; a
+// recordID is how many letters a record begins with that no other has.
+const recordID = 16
+
+// record encodes what Redis has of the task besides its key and its state: random letters, by
+// which an Add is known if the client sends it again; fields as JSON, or nothing if there are none; a
 // line feed; and the body.
 func (t *Task) record() ([]byte, error) {
 	fields, err := json.Marshal(t)
@@ -22,14 +24,14 @@ func (t *Task) record() ([]byte, error) {
 	case len(fields) > maxMeta:
 		return nil, wrap(ErrTooLarge, "URL, headers and other fields of %q have %d bytes, of at most %d", t.Key, len(fields), maxMeta)
 	}
-	record := strconv.AppendUint(nil, rand.Uint64(), 36)
-	return append(append(append(record, fields...), '\n'), t.Body...), nil
+	record := append([]byte(rand.Text()[:recordID]), fields...)
+	return append(append(record, '\n'), t.Body...), nil
 }
 
 // read decodes a record into the task.
 func (t *Task) read(record string) error {
-	fields, body, ok := strings.Cut(record, "\n")
-	if fields = strings.TrimLeft(fields, "0123456789abcdefghijklmnopqrstuvwxyz"); !ok || fields != "" && json.Unmarshal([]byte(fields), t) != nil {
+	fields, body, ok := strings.Cut(record[min(recordID, len(record)):], "\n")
+	if !ok || fields != "" && json.Unmarshal([]byte(fields), t) != nil {
 		return errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
 	}
 	t.Body = []byte(body)

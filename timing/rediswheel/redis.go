@@ -131,9 +131,13 @@ func (q *Queue) now(ctx context.Context) (time.Time, error) {
 	return now, explain("time", err)
 }
 
-// read reads a string with a command that replicas do not answer, which may be behind.
+// read reads a string from the master.
 func (q *Queue) read(ctx context.Context, key string) (string, error) {
-	return q.client.Do(ctx, "getex", key).Text()
+	master, err := onredis.Master(ctx, q.client, key)
+	if err != nil {
+		return "", err
+	}
+	return master.Get(ctx, key).Result()
 }
 
 // explain makes an error of Redis one of ours.
@@ -143,10 +147,6 @@ func explain(op string, err error) error {
 		return nil
 	case redis.HasErrorPrefix(err, "OOM"):
 		return fmt.Errorf("rediswheel: %s: %w: %w", op, ErrFull, err)
-	case redis.HasErrorPrefix(err, "READONLY"):
-		return fmt.Errorf("rediswheel: %s: the client has to be one of the master: %w", op, err)
-	case redis.HasErrorPrefix(err, "ERR unknown command"):
-		return fmt.Errorf("rediswheel: %s: is this a proxy? the client has to be one of Redis itself: %w", op, err)
 	}
 	return fmt.Errorf("rediswheel: %s: %w", op, err)
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +19,7 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
-	record string
+	id     string                  // of the record
 	token  string                  // of the claim
 	until  time.Duration           // the end of its lease on the worker's clock, or before
 	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
@@ -36,10 +38,15 @@ type end struct {
 // redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
+// handled has the ids of the records whose handlers run in this process, of whatever worker.
+var handled sync.Map
+
 // begin starts the handler of a run, unless the worker stops or the lease has ended. If the worker
-// has the task already, as Redis' clock was set ahead and the lease ended early, that run goes on.
-func (w *worker) begin(r *run) {
-	if old := w.held[r.task.Key]; old != nil && old.record == r.record && old.task.Attempt == r.task.Attempt &&
+// has the task already, as its lease ended while it could not know (Redis' clock was set ahead), that
+// run goes on. If its handler still runs elsewhere in this process, the task is put off.
+func (w *worker) begin(r *run, record string) {
+	r.id = strings.Clone(record[:min(recordID, len(record))])
+	if old := w.held[r.task.Key]; old != nil && old.id == r.id && old.task.Attempt == r.task.Attempt &&
 		old.task.Occurred.Equal(r.task.Occurred) && r.task.Delivery > 1 {
 		old.token, old.until = r.token, r.until
 		w.places.giveBack(1, 0)
@@ -54,9 +61,15 @@ func (w *worker) begin(r *run) {
 		w.ended = append(w.ended, r)
 		return
 	}
+	if _, busy := handled.LoadOrStore(r.id, nil); busy {
+		r.end = end{what: "release", at: -w.q.cfg.Lease.Milliseconds()}
+		w.ended = append(w.ended, r)
+		return
+	}
 	w.running++
 	go func() {
 		defer func() {
+			handled.Delete(r.id)
 			if r.end.what == "" {
 				r.end = r.failed(errGoexit)
 			}
@@ -66,14 +79,14 @@ func (w *worker) begin(r *run) {
 				w.ended = append(w.ended, r)
 			})
 		}()
-		r.end = r.do(ctx)
+		r.end = r.do(ctx, record)
 	}()
 }
 
 // do calls the handler and says how the run ended.
-func (r *run) do(ctx context.Context) end {
+func (r *run) do(ctx context.Context, record string) end {
 	t := &r.task
-	if err := t.read(r.record); err != nil {
+	if err := t.read(record); err != nil {
 		return r.failed(Permanent(err))
 	}
 	if t.repeats() {

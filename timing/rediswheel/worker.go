@@ -238,7 +238,7 @@ func (w *worker) lost() {
 	if w.now() >= w.quiet {
 		w.q.report(wrap(ErrLost, "keys of the queue %q are gone", w.q.cfg.Name))
 	}
-	w.quiet = w.now() + 2*w.q.cfg.Refresh
+	w.quiet = w.now() + w.q.cfg.ownership()
 	w.restore()
 }
 

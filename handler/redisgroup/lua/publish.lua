@@ -30,14 +30,15 @@ local me, command, database, max, ttl, theirs, node = identity(), ARGV[3], ARGV[
 local at, seen, failed = {}, {}, {}
 local keys, args = KEYS, ARGV
 
--- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil.
+-- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil. It
+-- looks at the newest entries only.
 local function earlier(key, known, entry)
   local server, number = string.match(known, '^(%S*) (%d+)$')
   if not server then return nil end
   if server == me and held and tonumber(held) < tonumber(number) then return nil end
   if not seen[key] then
     seen[key] = {}
-    for _, e in ipairs(redis.call('XRANGE', key, '-', '+')) do
+    for _, e in ipairs(redis.call('XREVRANGE', key, '+', '-', 'COUNT', 4000)) do
       seen[key][string.match(e[2][2], '^%S+ (%S+)') or ''] = e[1]
     end
   end
@@ -52,10 +53,10 @@ local act = {p = function(key)
 end}
 
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
-function act.m(key, _, entry)
+function act.m(key, _, entry, op)
   at[key] = at[key] or open(key, me)
   if theirs ~= me then entry = me .. string.match(entry, '^%S*(.*)$') end
-  return append(key, at[key], entry, command, database, max, ttl)
+  return append(key, at[key], entry, op == 'm', command, database, max, ttl)
 end
 
 -- change notes that a user has come or gone. Only the first and the last of a user are events.
@@ -77,7 +78,7 @@ local function change(key, user, from, op, members, users, tombstone, rooms, lea
     redis.call('HDEL', users, user)
     kind = 'l'
   end
-  act.m(key, '', me .. ' ' .. from .. ' ' .. kind .. '\n' .. user)
+  act.m(key, '', me .. ' ' .. from .. ' ' .. kind .. '\n' .. user, op)
   return 'OK'
 end
 act['+'], act['-'] = change, change

@@ -9,7 +9,8 @@
 --         keys of the shard were deleted, else '0'
 -- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not
 -- run is -.
-local now, worker, token, most = clock(math.floor), ARGV[2], ARGV[4], tonumber(ARGV[5])
+local worker, token, most = ARGV[2], ARGV[4], tonumber(ARGV[5])
+local now, seen = clock(math.floor)
 local expiry = now + ARGV[7] -- of a lease that begins now
 allow_when_full()
 local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token', 'sweep')
@@ -17,6 +18,27 @@ local owner, till, sweep = held[1], tonumber(held[2]) or 0, held[6] or 0
 if till > now + ARGV[9] then till = 0 end -- the clock was set back since
 if ARGV[3] ~= '1' and owner ~= worker and till > now then return {now, owner, till - now} end
 if held[5] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
+
+-- Each record is that of a task that waits, runs or is dead. If it is not so, somebody deleted a key:
+-- records that are left over are looked for, some at a time. Those that workers have come back.
+local renewed = owner ~= worker or till < now + 1.5 * ARGV[10]
+local broken = renewed and redis.call('HLEN', body) ~=
+  redis.call('ZCARD', due) + redis.call('ZCARD', run) + redis.call('ZCARD', dead)
+if broken then
+  local page = redis.call('HSCAN', body, sweep, 'COUNT', 32)
+  redis.call('HSET', own, 'sweep', page[1])
+  for i = 1, #page[2], 2 do
+    local id = page[2][i]
+    if not (redis.call('ZSCORE', due, id) or redis.call('ZSCORE', run, id) or redis.call('ZSCORE', dead, id)) then
+      if string.find(redis.call('HGET', state, id) or '-', '^%-') then
+        redis.call('HDEL', state, id)
+        redis.call('HDEL', body, id)
+      else
+        redis.call('ZADD', run, expiry, id)
+      end
+    end
+  end
+end
 
 -- A lease that ends later than one that begins now is older than a step back of the clock.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', run, '(' .. expiry, '+inf', 'LIMIT', 0, 100)) do
@@ -97,30 +119,11 @@ local look = now + ARGV[10]
 local first = math.min(look, tonumber(rows[2 * n + 2]) or look)
 local next = held[3] and look or math.min(look, math.max(first, math.ceil(free)))
 local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]) or look
-local renewed, more = owner ~= worker or till < now + 1.5 * ARGV[10], next <= now
+local more = next <= now
 if renewed then till = now + ARGV[9] end
 -- The owner is told of what is due before back. While the queue is paused, that is nothing.
-redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or first)
+redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or first, 'seen', seen)
 if renewed or more then hint(worker .. ' ' .. till - now .. (more and ' more' or '')) end
 
--- Each record is that of a task that waits, runs or is dead. If it is not so, somebody deleted a key:
--- records that are left over are looked for, some at a time. Those that workers have come back.
-local broken = renewed and redis.call('HLEN', body) ~=
-  redis.call('ZCARD', due) + redis.call('ZCARD', run) + redis.call('ZCARD', dead)
-if broken then
-  local page = redis.call('HSCAN', body, sweep, 'COUNT', 32)
-  redis.call('HSET', own, 'sweep', page[1])
-  for i = 1, #page[2], 2 do
-    local id = page[2][i]
-    if not (redis.call('ZSCORE', due, id) or redis.call('ZSCORE', run, id) or redis.call('ZSCORE', dead, id)) then
-      if string.find(redis.call('HGET', state, id) or '-', '^%-') then
-        redis.call('HDEL', state, id)
-        redis.call('HDEL', body, id)
-      else
-        redis.call('ZADD', run, expiry, id)
-      end
-    end
-  end
-end
 return {now, owner and worker or '', math.max(math.min(next, ends) - now, 0), more and 1 or 0, back, died,
   ids, dues, states, records, broken and 1 or 0}
