@@ -156,7 +156,7 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
 }
 
-// A LostError says that a message, news of a user, or a question about a room did not reach Redis,
+// A LostError says that a message, news of a user, or a query about a room did not reach Redis,
 // or may not have, and why. With ErrTaken it says that a name was lost to another owner.
 type LostError struct {
 	Room string // or the name of a user, or the one that was claimed

@@ -72,7 +72,7 @@ func (r *room) begin(j *joining) {
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.state, j.at = joinReading, r.order.last
-	if err := r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: j}); err != nil {
+	if err := r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: j}); err != nil {
 		r.refuse(j, err)
 	}
 }

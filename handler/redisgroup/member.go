@@ -41,7 +41,7 @@ func (h *Hub) leaveAll(c *loop.Conn) {
 		r.leave(c, m, j)
 	}
 	for key := range m.claims {
-		h.keeper.leave(key.name, key.owner, c.Ref())
+		h.renewer.leave(key.name, key.owner, c.Ref())
 	}
 }
 
@@ -76,7 +76,7 @@ func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 	if m == nil {
 		return nil, nil
 	}
-	r := g.hub.hold(g.at)
+	r := g.hub.acquire(g.at)
 	if _, in := m.rooms[r]; in {
 		g.hub.release(r)
 		return nil, nil

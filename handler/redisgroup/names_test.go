@@ -112,7 +112,7 @@ func TestNamesAfterFlushAll(t *testing.T) {
 	})
 }
 
-// One whose connection is cut in the middle of the question is not told yes, and the name is free
+// One whose connection is cut in the middle of the request is not told yes, and the name is free
 // again, for one.
 func TestNamesWhileConnectionsAreCut(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {

@@ -58,7 +58,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 	} {
 		arrived := make(chan Arrival, 1)
 		onLoop(t, func(c *loop.Conn) {
-			r := h.hold(h.keys.place(orderedRoom, what))
+			r := h.acquire(h.keys.place(orderedRoom, what))
 			j := &joining{room: r, ref: c.Ref()}
 			j.then = func(_ *loop.Conn, a Arrival) { arrived <- a }
 			h.join(c).rooms[r] = j

@@ -34,7 +34,7 @@ func (r *room) loseRoster() {
 
 // ask has a page read. Without the Hub, which is closed, nobody joins.
 func (w *roster) ask() {
-	_ = w.room.hub.asking[w.room.bucket].add(&outgoing{place: w.room.place, op: opAsk, ask: w})
+	_ = w.room.hub.querySenders[w.room.bucket].add(&request{place: w.room.place, op: opQuery, query: w})
 }
 
 // complete reports whether the users are those of the room where it stands.

@@ -52,11 +52,11 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 		values, failed := q.evalAll(ctx, calls)
 		for k, place := range places {
 			switch errs[place] = failed[k]; values[k] {
-			case "a":
+			case "added":
 				q.count(func(s *Stats) { s.Added++ })
-			case "i":
+			case "ignored":
 				q.count(func(s *Stats) { s.Ignored++ })
-			case "c":
+			case "conflict":
 				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
 			}
 		}

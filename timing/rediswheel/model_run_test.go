@@ -117,9 +117,9 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 		}
 		seen[key] = true
 		token := r.token(key)
-		args, want = append(args, key, token, "done", 0, ""), want+r.ack(key, token)
+		args, want = append(args, key, token, "done", 0, ""), want+" "+r.ack(key, token)
 	}
-	return args, want
+	return args, want[1:]
 }
 
 func (r *modelRun) claims(shard, most int) {

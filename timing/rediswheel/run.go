@@ -171,11 +171,11 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// tell tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
+// reportEnds tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
 // with this worker is no more than its places.
-func (w *worker) tell() {
-	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
-		if letter == 0 {
+func (w *worker) reportEnds() {
+	w.runPerShard(w.ended, func(r *run) end { return r.end }, func(r *run, word string) {
+		if word == "" {
 			w.afterPause(func() { w.ended = append(w.ended, r) })
 			return
 		}
@@ -187,11 +187,11 @@ func (w *worker) tell() {
 		w.q.count(func(s *Stats) {
 			s.InFlight--
 			switch {
-			case letter == 's':
+			case word == "stale":
 				s.Stale++
 			case r.end.achieved:
 				s.Done++
-			case letter == 'x':
+			case word == "dead":
 				s.Died++
 			}
 		})
@@ -199,9 +199,9 @@ func (w *worker) tell() {
 	w.ended = nil
 }
 
-// extend extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
+// renewLeases extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
 // another worker may have its task.
-func (w *worker) extend() {
+func (w *worker) renewLeases() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {
 		if now >= r.until {
@@ -209,22 +209,22 @@ func (w *worker) extend() {
 		}
 		return longer
 	}
-	w.askAbout(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, letter byte) {
-		switch letter {
-		case 'h', 'c':
+	w.runPerShard(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, word string) {
+		switch word {
+		case "extended", "cancelled":
 			r.until = now + w.q.cfg.Lease
-			if letter == 'c' { // the message was lost
+			if word == "cancelled" { // the message was lost
 				r.cancel(ErrCancelled)
 			}
-		case 's':
+		case "stale":
 			r.cancel(ErrLeaseLost)
 		}
 	})
 }
 
-// askAbout has runs.lua end or extend runs, those of one shard together. then gets its letter for
-// each, or 0 if there is no answer.
-func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
+// runPerShard has runs.lua end or extend runs, those of one shard together. then gets its word for
+// each, or "" if there is no answer.
+func (w *worker) runPerShard(runs []*run, what func(r *run) end, then func(r *run, word string)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
 		shards[r.shard] = append(shards[r.shard], r)
@@ -243,15 +243,13 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 				}
 			}
 			w.ask(c, func(answer any) {
-				letters, ok := answer.(string)
-				if !ok {
-					letters = string(make([]byte, len(group)))
-				}
+				text, _ := answer.(string)
+				words := append(strings.Fields(text), make([]string, len(group))...) // "" without an answer
 				for i, r := range group {
-					if letter := letters[i]; letter != 's' || r.token == tokens[i] {
-						then(r, letter)
+					if word := words[i]; word != "stale" || r.token == tokens[i] {
+						then(r, word)
 					} else { // the run has another token by now
-						then(r, 0)
+						then(r, "")
 					}
 				}
 			})

@@ -27,7 +27,7 @@ const (
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
-var policies = [...]string{"a", "i", "c"} // as add.lua wants them
+var policies = [...]string{"replace", "ignore", "fail"} // as add.lua wants them
 
 // Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
 // has come, as no worker was there or the one before took too long.

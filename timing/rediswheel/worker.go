@@ -114,7 +114,7 @@ func (w *worker) now() time.Duration { return time.Since(w.start) }
 func (w *worker) work(stop <-chan struct{}) {
 	w.lookAtAll()
 	w.restore()
-	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
+	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.renewLeases)
 	w.wheel.Every(0, 10*w.q.cfg.Refresh, func() {
 		for i := range w.shards {
 			w.purge(i)
@@ -186,7 +186,7 @@ func (w *worker) send() {
 	if w.now() < w.next && len(w.ended) < w.places.total/2 {
 		return
 	}
-	w.tell()
+	w.reportEnds()
 	w.claim()
 	if len(w.calls) == 0 {
 		return
