@@ -29,6 +29,11 @@ type claimant struct {
 	then func(c *loop.Conn, err error)
 }
 
+// same reports whether both are Claim, or of one connection.
+func (by *claimant) same(other *claimant) bool {
+	return by == other || by != nil && other != nil && by.ref == other.ref
+}
+
 // A claimRequest is a call of claim.lua, on the sender of the nodes: answers come in the order of
 // questions, and so each says what Redis has of all that was asked before. The renewer's mu guards
 // it.
@@ -144,8 +149,8 @@ func (k *renewer) settle(q *claimRequest, token uint64) (err error) {
 	}
 	ho.token, ho.term, k.newest = token, q.term, max(k.newest, token)
 	if q.op == "claim" {
-		if err = q.ctx.Err(); err == nil && !slices.Contains(ho.by, q.by) {
-			ho.by = append(ho.by, q.by)
+		if err = q.ctx.Err(); err == nil {
+			ho.by = append(slices.DeleteFunc(ho.by, q.by.same), q.by)
 		}
 	}
 	k.endUnclaimed(q.name, ho)
@@ -268,8 +273,8 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 
 // ClaimFor claims a name for a connection, as Claim does. It is owner's until the last of its
 // connections here has closed, or has called ReleaseFor. then is called on c's loop with Claim's
-// error, and once more with ErrTaken should the process lose the name later; not at all once c has
-// closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
+// error, and that of the last call once more with ErrTaken should the process lose the name later; not
+// at all once c has closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
 // *SizeError, without calling then. A nil then panics.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
@@ -312,7 +317,7 @@ func (k *renewer) leave(name, owner string, ref loop.Ref) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ho := k.held[name]; ho != nil && ho.owner == owner {
-		ho.by = slices.DeleteFunc(ho.by, func(by *claimant) bool { return by != nil && by.ref == ref })
+		ho.by = slices.DeleteFunc(ho.by, (&claimant{ref: ref}).same)
 		k.endUnclaimed(name, ho)
 	}
 }

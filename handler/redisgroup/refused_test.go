@@ -48,7 +48,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 	defer Die(h)
 	denial := errors.New("NOPERM")
 	read := func(j *joining) {
-		if err := j.answered(redis.NewCmdResult([]any{"1-1", "0", "0"}, nil)); err != nil {
+		if err := j.answered(redis.NewCmdResult([]any{"1-1", "0"}, nil)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -81,7 +81,7 @@ func LoseAnswer(t testing.TB, like *redis.Client) (client *redis.Client, lose fu
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
-		return &losingConn{c, &armed}, err
+		return &losingConn{Conn: c, armed: &armed}, err
 	}
 	client = redis.NewClient(&opt)
 	t.Cleanup(func() { client.Close() })
@@ -91,12 +91,16 @@ func LoseAnswer(t testing.TB, like *redis.Client) (client *redis.Client, lose fu
 type losingConn struct {
 	net.Conn
 	armed *atomic.Bool
+	lost  bool // which go-redis has to read twice
 }
 
 func (c *losingConn) Read(b []byte) (int, error) {
+	if c.lost {
+		return 0, io.EOF
+	}
 	n, err := c.Conn.Read(b)
 	if err == nil && c.armed.CompareAndSwap(true, false) {
-		_ = c.Conn.Close()
+		c.lost = true
 		return 0, io.EOF
 	}
 	return n, err
