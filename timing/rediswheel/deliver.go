@@ -9,7 +9,7 @@ import (
 
 // Kinds is a [Handler] that gives each task to the one for its Kind. It must not be changed once
 // used. A worker without a handler for a kind, such as one of an older version, gives the task back
-// for five refreshes, and gives up its shard, so that another worker takes it.
+// for about five refreshes, and gives up its shard, so that another worker takes it.
 type Kinds map[string]Handler
 
 // Handle calls the handler for the kind of t.

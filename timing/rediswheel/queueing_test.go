@@ -388,11 +388,6 @@ func TestKinds(t *testing.T) {
 		testkit.Pass(5 * time.Minute)
 		for kind, r := range map[string]*recorder{"mail": mails, "bill": bills} {
 			testkit.Want(t, "tasks of the kind "+kind, len(r.got()), 10)
-			if len(r.got()) != 10 {
-				st, err := open(t, client, Config{}).Stats(t.Context())
-				l, _ := open(t, client, Config{}).List(t.Context(), Scheduled, 100)
-				t.Logf("%+v %v %v %v", st, err, l, time.Now())
-			}
 			for _, task := range r.got() {
 				testkit.Want(t, "the kind", task.Kind, kind)
 				testkit.Want(t, "the attempt", task.Attempt, 1)

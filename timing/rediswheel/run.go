@@ -150,7 +150,9 @@ func (r *run) failed(err error) end {
 	v := &verdict{}
 	if errors.As(err, &v); v.end.what == "release" {
 		if v.unable {
-			v.end.at = -ceilDelay(5 * cfg.Refresh)
+			// About five refreshes: workers that lack each other's kinds would pass the shard to and fro
+			// for ever if all of its tasks came back at once.
+			v.end.at = -ceilDelay(5*cfg.Refresh/2 + jitter(5*cfg.Refresh))
 			cfg.OnError(r.task, err)
 			r.w.post(func() { r.w.decline(r.shard) })
 		}
