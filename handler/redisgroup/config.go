@@ -175,5 +175,5 @@ type KickError struct{ Reason string }
 // Error implements error.
 func (e *KickError) Error() string { return "redisgroup: kicked: " + e.Reason }
 
-// Is makes a KickError be ErrKicked.
+// Is reports whether target is ErrKicked.
 func (e *KickError) Is(target error) bool { return target == ErrKicked }

@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// From says how much of the past one who joins gets.
+// From selects how much history a joining member receives.
 type From struct {
 	Since   Position // all that follows it; or, if it is zero:
 	History int      // that many messages, fewer if there are fewer

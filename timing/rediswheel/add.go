@@ -18,8 +18,9 @@ const (
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
 // due, at least once, unless it is cancelled or replaced before. After an error of the client it
-// may be there or not; adding it again is safe, as its key keeps it from being there twice. If the
-// client itself sends it again, as an answer was lost, the result is that of the first time.
+// may be there or not; adding it again is safe, as its key, if it has one, keeps it from being
+// there twice. If the client itself sends it again, as an answer was lost, the result is that of
+// the first time, unless the task is over by then: then it runs again.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }

@@ -36,7 +36,7 @@ func (s Status) String() string {
 	return names[s]
 }
 
-// Info is what there is to know about a task.
+// Info describes a task.
 type Info struct {
 	Task
 	Status Status

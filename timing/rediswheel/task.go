@@ -40,9 +40,9 @@ const (
 )
 
 // A Task is something to be done later. Its key names it: there is never more than one task with a
-// key. As JSON it is what does not change of it, without key and body.
+// key. Its JSON form omits the key, the body and what changes.
 type Task struct {
-	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty means that adding makes one that nothing else has
+	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty: Add makes a unique one
 	Kind  string        `json:",omitzero"` // for Kinds
 	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and less is now
 	At    time.Time     `json:"-"`         // in place of Delay; a time that has passed is now. Rounded up to a millisecond
