@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -100,29 +99,6 @@ func TestEndBehindJobs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same on real sockets.
-func TestEndBehindRealJobs(t *testing.T) {
-	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
-				return loop.Offload(c, takes(20*time.Millisecond, string(line)), answer)
-			})
-		}}
-		run(srv)
-		c, err := net.Dial("tcp", srv.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		_, _ = c.Write([]byte("a\nb\n"))
-		_ = c.(*net.TCPConn).CloseWrite()
-		if all, err := io.ReadAll(c); err != nil || string(all) != "a\nb\n" {
-			t.Errorf("%q, %v", all, err)
-		}
-	})
 }
 
 // A hook may close after the jobs as well.

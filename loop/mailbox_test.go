@@ -1,10 +1,8 @@
 package loop_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -243,29 +241,6 @@ func TestPostsDuringShutdown(t *testing.T) {
 				t.Errorf("%d posts were taken, %d ran", taken.Load(), ran.Load())
 			}
 		})
-	}
-}
-
-// The same with real loops, which end while others post.
-func TestPostsDuringRealShutdown(t *testing.T) {
-	for range 5 {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxMailbox: 100, Accept: silent}
-		ctx, cancel := context.WithCancel(context.Background())
-		if err := srv.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		taken, ran, refused := postStorm(srv)
-		for ran.Load() < 1000 {
-			runtime.Gosched()
-		}
-		cancel()
-		if err := srv.Wait(); err != nil {
-			t.Error(err)
-		}
-		<-refused
-		if taken.Load() != ran.Load() {
-			t.Errorf("%d posts were taken, %d ran", taken.Load(), ran.Load())
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -252,23 +253,6 @@ func TestFrameTimeout(t *testing.T) {
 	})
 }
 
-func TestMaxConnsAndFarewell(t *testing.T) {
-	srv := &loop.Server{MaxConns: 2, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
-		a, b, c := srv.Open(), srv.Open(), srv.Open()
-		if a.Closed() || b.Closed() || !c.Closed() || c.Ended() {
-			t.Errorf("closed: %v %v %v", a.Closed(), b.Closed(), c.Closed())
-		}
-		a.Close()
-		if d := srv.Open(); d.Closed() {
-			t.Error("refused although one had gone")
-		}
-		if st := srv.Stats(); st.Refused != 1 || st.Accepted != 4 || st.Conns != 2 {
-			t.Errorf("%+v", st)
-		}
-	})
-}
-
 func TestAcceptRate(t *testing.T) {
 	srv := &loop.Server{AcceptRate: 10, Accept: accepting(nil, echo)}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -302,32 +286,9 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 		if got := strings.Count(log.String(), "cannot accept"); got != 3 { // at 0, 1.3 and 2.3 s
 			t.Errorf("%d lines in 3.3 s: %s", got, log.String())
 		}
-	})
-}
-
-// What the peer still sends after our end is thrown away, and does not reset the connection; a peer
-// that does not end is let go after a second.
-func TestLingeringClose(t *testing.T) {
-	srv := &loop.Server{
-		Codec: codec.Lines{},
-		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
-			_ = c.Send([]byte("bye"))
-			return errors.New("enough")
-		}),
-	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
-		p := srv.Open()
-		p.Send("one\n")
-		if !p.Closed() || !p.Ended() || p.Received() != "bye\n" {
-			t.Fatal("not closed")
-		}
-		if !p.Lingers() {
-			t.Error("the socket was closed at once")
-		}
-		p.Send("two\n") // nobody reads it, nobody panics
-		srv.Sleep(time.Second + time.Millisecond)
-		if p.Lingers() {
-			t.Error("the socket lingers for ever")
-		}
+		began = time.Now()
+		srv.FailAccept(0, syscall.EMFILE)
+		srv.FailAccept(0, syscall.EMFILE) // is taken when the pause after the one before is over
+		testkit.Want(t, "first pause after a success", time.Since(began), 5*time.Millisecond)
 	})
 }
