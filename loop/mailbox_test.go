@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -257,7 +258,7 @@ func postStorm(s *loop.Server) (taken, ran *atomic.Int64, refused chan struct{})
 				case errors.Is(err, loop.ErrServerClosed):
 					return
 				default:
-					time.Sleep(time.Millisecond)
+					testkit.Block(time.Millisecond)
 				}
 			}
 		})

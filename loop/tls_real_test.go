@@ -119,20 +119,13 @@ func TestTLSWithoutGoroutines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for server.Stats().Conns < n+1 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "all are in", func() bool { return server.Stats().Conns == n+1 })
 	most := 10
 	if engine.Default() == engine.Net { // it has one that reads for each connection, with TLS or without
 		most += n
 	}
-	more := 0
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) { // what ends by itself has ended
-		if more = runtime.NumGoroutine() - before; more <= most {
-			return
-		}
-	}
-	t.Errorf("%d connections have %d goroutines", n, more)
+	what := fmt.Sprintf("%d connections have at most %d goroutines", n, most)
+	testkit.Eventually(t, what, func() bool { return runtime.NumGoroutine()-before <= most })
 }
 
 // pemFiles writes the test's certificate and key.

@@ -108,11 +108,11 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet, ahead time.Duration
 	}
 	rest := time.Until(due)
 	if ok = rest >= 200*time.Millisecond; ok {
-		time.Sleep(rest - 50*time.Millisecond)
+		time.Sleep(rest - 50*time.Millisecond) // until shortly before the storm
 	}
 	clients.ask("reset")
 	if ok {
-		time.Sleep(45 * time.Millisecond)
+		time.Sleep(45 * time.Millisecond) // the pulse begins just before it
 	}
 	pulsed := make(chan *pulse)
 	_ = l.Post(func() { pulsed <- startPulse(l, monotonic(), func() bool { return left == 0 }) })
@@ -123,7 +123,6 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet, ahead time.Duration
 		t.Fatal("the storm does not end")
 	}
 	during := clients.report()
-	time.Sleep(10 * time.Millisecond)
 	_ = l.Post(func() { pulsed <- p })
 	<-pulsed
 	for i, k := range fired {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/haproxytest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -63,12 +64,16 @@ func TestHAProxy(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(300 * time.Millisecond)
+		more := func() {
+			until := asked.Load() + 200
+			testkit.Eventually(t, "200 more connections", func() bool { return asked.Load() >= until })
+		}
+		more()
 		stopFirst()
 		if err := first.Wait(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(300 * time.Millisecond)
+		more()
 		close(stop)
 		wg.Wait()
 		t.Logf("%d connections, %d failed", asked.Load(), failed.Load())
