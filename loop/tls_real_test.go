@@ -76,28 +76,6 @@ func echoSizes(t *testing.T, c net.Conn, r *rand.Rand) {
 	}
 }
 
-// Programs that give each loop a processor of its own wire it to its thread.
-func TestTLSOnWiredLoops(t *testing.T) {
-	server := &loop.Server{TLS: serverTLS(), OnStart: func(*loop.Loop) { runtime.LockOSThread() },
-		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
-	addr := start(t, server)
-	if c, err := net.Dial(addr.Network(), addr.String()); err == nil { // one that goes within its handshake
-		_, _ = c.Write([]byte("\x16\x03\x01"))
-		c.Close()
-	}
-	for range 3 {
-		echoSizes(t, dialTLS(t, addr, clientTLS()), rand.New(rand.NewPCG(1, 2)))
-	}
-	dialed := make(chan error, 1)
-	loop.Dialer{TLS: clientTLS()}.Dial(server.Loops()[0], "tcp://"+addr.String(), func(c *loop.Conn, err error) loop.Handler {
-		dialed <- err
-		return loop.HandlerFunc(echo)
-	})
-	if err := <-dialed; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestTLSWithoutGoroutines(t *testing.T) {
 	n := 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
