@@ -32,7 +32,7 @@ func TestOnEOF(t *testing.T) {
 			})
 		}, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("a\n")
 		p.CloseWrite()
@@ -63,7 +63,7 @@ func TestOnEOFAfterAPause(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("a\nb\nc\n")
 		p.CloseWrite()
@@ -141,7 +141,7 @@ func TestCloseWrite(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(1)
 		p.Send("a\n")
@@ -188,7 +188,7 @@ func TestOnClosing(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		for msg, want := range map[string]string{"close": "closed\n", "panic": "loop: panic: oh\n", "error": "enough\n"} {
 			p := srv.Open()
 			p.Send(msg + "\n")
@@ -248,7 +248,7 @@ func TestGoexitEndsTheServer(t *testing.T) {
 
 // Goroutines of a test may use the peers at the same time.
 func TestSeveralGoroutines(t *testing.T) {
-	inMemory(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		done := make(chan struct{})
 		go func() {

@@ -19,12 +19,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// inMemory runs f with a server in memory and virtual time.
-func inMemory(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.Server)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, looptest.Start(t, srv)) })
-}
-
 // accepting returns an Accept that calls setup and answers each message with handle.
 func accepting(setup func(c *loop.Conn), handle loop.HandlerFunc) func(*loop.Conn) loop.Handler {
 	return func(c *loop.Conn) loop.Handler {
@@ -44,7 +38,7 @@ func TestHighWaterAndDrain(t *testing.T) {
 			c.OnFlushed(func() { events = append(events, fmt.Sprint("drain ", c.Pending())) })
 		}, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("123456789012345\n") // taken at once, but above the mark before
 		p.Block(0)
@@ -64,7 +58,7 @@ func TestPanicInWaterHookClosesTheConnection(t *testing.T) {
 		Codec:  codec.Lines{},
 		Accept: accepting(func(c *loop.Conn) { c.OnHighWater(0, func() { panic("high") }) }, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		p.Block(0)
 		p.Send("x\n")
@@ -99,7 +93,7 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got = nil
-			inMemory(t, srv2(srv), func(t *testing.T, srv *looptest.Server) {
+			bubble(t, srv2(srv), func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				var want []string
 				for i := range 20 {
@@ -139,7 +133,7 @@ func TestEndRightAfterResume(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("last words")
 		p.Close()
@@ -192,7 +186,7 @@ func TestPauseWithoutResume(t *testing.T) {
 		IdleTimeout: time.Minute,
 		Accept:      accepting(func(conn *loop.Conn) { c = conn }, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.PauseRead() })
 		p.Send("a", "b")
@@ -210,7 +204,7 @@ func TestPauseWithoutResume(t *testing.T) {
 
 func TestFirstByteTimeout(t *testing.T) {
 	srv := &loop.Server{FirstByteTimeout: time.Second, IdleTimeout: time.Minute, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		silent, speaks := srv.Open(), srv.Open()
 		speaks.Send("x")
 		srv.Sleep(time.Second - time.Millisecond)
@@ -232,7 +226,7 @@ func TestFirstByteTimeout(t *testing.T) {
 // finishes frames is not.
 func TestFrameTimeout(t *testing.T) {
 	srv := &loop.Server{FrameTimeout: 10 * time.Second, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		loris, slow := srv.Open(), srv.Open()
 		began := time.Now()
 		for !loris.Ended() {
@@ -255,7 +249,7 @@ func TestFrameTimeout(t *testing.T) {
 
 func TestAcceptRate(t *testing.T) {
 	srv := &loop.Server{AcceptRate: 10, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 31 {
 			srv.Open()
@@ -269,7 +263,7 @@ func TestAcceptRate(t *testing.T) {
 func TestAcceptErrorsBackOff(t *testing.T) {
 	var log bytes.Buffer
 	srv := &loop.Server{Accept: accepting(nil, echo), Logger: zerolog.New(&log)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 10 {
 			srv.FailAccept(0, syscall.EMFILE)

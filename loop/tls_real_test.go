@@ -158,20 +158,6 @@ func tool(t testing.TB, name string) string {
 	return path
 }
 
-// runTool runs it with input and returns what it says.
-func runTool(t testing.TB, input string, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 func TestOpenSSL(t *testing.T) {
 	openssl := tool(t, "openssl")
 	cert, key := pemFiles(t)
@@ -226,39 +212,4 @@ func askOpenSSL(t *testing.T, openssl string, args []string) string {
 	_, _ = io.WriteString(in, "hello\n")
 	_ = cmd.Wait() // what it has said is what counts
 	return out.String()
-}
-
-func TestCurl(t *testing.T) {
-	curl := tool(t, "curl")
-	cert, key := pemFiles(t)
-	cfg := serverTLS()
-	cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, clientTLS().RootCAs
-	cfg.NextProtos = []string{"http/1.1"}
-	addr := start(t, &loop.Server{TLS: cfg, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
-			if len(line) > 1 { // an empty line ends the head of a request
-				return nil
-			}
-			s, _ := c.TLS()
-			body := fmt.Sprintf("%s %s %d\n", tls.VersionName(s.Version), s.NegotiatedProtocol, len(s.PeerCertificates))
-			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
-			c.Close()
-			return nil
-		})
-	}})
-	_, port, _ := net.SplitHostPort(addr.String())
-	base := []string{"-sS", "--max-time", "60", "--cacert", cert, "--resolve", "test:" + port + ":127.0.0.1", "https://test:" + port + "/"}
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--tlsv1.3"}, "TLS 1.3 http/1.1 0\n"},
-		{[]string{"--tls-max", "1.2"}, "TLS 1.2 http/1.1 0\n"},
-		{[]string{"--cert", cert, "--key", key}, "TLS 1.3 http/1.1 1\n"},
-		{[]string{"--tls-max", "1.2", "--cert", cert, "--key", key}, "TLS 1.2 http/1.1 1\n"},
-	} {
-		if got := runTool(t, "", curl, append(tt.args, base...)...); got != tt.want {
-			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
-		}
-	}
 }
