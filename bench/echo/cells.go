@@ -3,10 +3,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -92,9 +90,9 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 		for i := range servers {
 			s := servers[(i+round)%len(servers)]
 			measure.Progress("round %d of %d, %s: %s (%d of %d)", round+1, o.rounds, what, s.Name, done, jobs)
-			figures, err := attempt(s, what, measured)
+			figures, err := measured(s)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s, %s: %w", s.Name, what, err)
 			}
 			for _, f := range figures {
 				if all[f.table] == nil {
@@ -129,41 +127,9 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 	return all, nil
 }
 
-// attempt has what is measured tried three times if another's server fails, with a new process each
-// time, and then left out. Ours may not fail.
-func attempt(s *server, what string, measured func(s *server) ([]figure, error)) ([]figure, error) {
-	for range 3 {
-		figures, err := measured(s)
-		if err == nil {
-			return figures, nil
-		}
-		if err = fmt.Errorf("%s, %s: %w", s.Name, what, err); s.isOurs() {
-			return nil, err
-		}
-		fmt.Fprintf(os.Stderr, "\n%v\n", err)
-		if err := s.again(); err != nil {
-			return nil, err
-		}
-	}
-	fmt.Fprintf(os.Stderr, "%s, %s: left out\n", s.Name, what)
-	return nil, nil
-}
-
-var errNothing = errors.New("no message came back")
-
-// measure measures again if no message came back: the machine may have stood still all the time.
-func (o *options) measure(s *server, c cell) (r []figure, err error) {
-	for range 5 {
-		if r, err = o.measureOnce(s, c); !errors.Is(err, errNothing) {
-			break
-		}
-	}
-	return r, err
-}
-
-// measureOnce runs one cell on one server: a third of the time to get warm, and then the time that
+// measure runs one cell on one server: a third of the time to get warm, and then the time that
 // counts.
-func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
+func (o *options) measure(s *server, c cell) ([]figure, error) {
 	runtime.GC() // the last one's garbage is not this one's latency
 	l := &load{cell: c, addr: s.Addr, tls: s.setup.TLS}
 	if !c.anew {
@@ -185,7 +151,7 @@ func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	}
 	n := float64(l.messages.Load())
 	if n == 0 {
-		return nil, fmt.Errorf("%w within %v", errNothing, o.window)
+		return nil, fmt.Errorf("no message came back within %v", o.window)
 	}
 	figures := []figure{{tableCPU, cpu.Seconds() / n * 1e6}}
 	if c.timed() {
