@@ -31,9 +31,9 @@ func testPackets(t *testing.T, c engineConfig) {
 // A port is a PacketSink that answers with what it was sent.
 type port struct {
 	engine.Packets
-	peers   chan packet
-	failed  chan error
-	keeps   bool // what it receives; on the loop
+	peers  chan packet
+	failed chan error
+	keeps  bool // what it receives; on the loop
 }
 
 // A packet is what a port has received.
