@@ -13,7 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -39,12 +39,11 @@ var tlsPeers = []peer{
 }
 
 // config returns the settings of a server that speaks TLS, nil for the others.
-func (s setup) config() (*tls.Config, error) {
+func (s setup) config() *tls.Config {
 	if !s.TLS {
-		return nil, nil
+		return nil
 	}
-	pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour), "bench")
-	return &tls.Config{Certificates: []tls.Certificate{pair}}, err
+	return &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("bench")}}
 }
 
 // echoer is the handler of loopwheel's server.
@@ -55,14 +54,10 @@ func (echoer) OnClose(*loop.Conn, error)                {}
 
 // serveLoopwheel has everything on that a server on the internet wants.
 func serveLoopwheel(s setup, engine loop.Engine) error {
-	cfg, err := s.config()
-	if err != nil {
-		return err
-	}
 	return measure.Serve(&loop.Server{
 		Addr:             "tcp://127.0.0.1:0",
 		Engine:           engine,
-		TLS:              cfg,
+		TLS:              s.config(),
 		Codec:            codec.Length{Max: 1 << 20},
 		NumLoops:         s.Loops,
 		MaxConns:         15_000,
@@ -120,15 +115,11 @@ func serveNbio(s setup) error {
 
 // serveNet is Go's own net: a goroutine for each connection, and a deadline set before each read.
 func serveNet(s setup) error {
-	cfg, err := s.config()
-	if err != nil {
-		return err
-	}
 	ln, err := measure.Listen()
 	if err != nil {
 		return err
 	}
-	if cfg != nil {
+	if cfg := s.config(); cfg != nil {
 		ln = tls.NewListener(ln, cfg)
 	}
 	for {
