@@ -2,18 +2,12 @@ package realtest_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -44,59 +38,6 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 	}
 	if _, err := c.Read(buf); err != io.EOF {
 		t.Errorf("after the last frame: %v", err)
-	}
-}
-
-// Many connections of which each reads slowly and closes when it likes, while descriptors are used
-// again and again: no stream gets another's bytes.
-func TestDescriptorsAreReused(t *testing.T) {
-	needPlain(t, "it is about the socket")
-	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-		return script{Message: func(c *loop.Conn, msg []byte) error {
-			for range 200 {
-				if err := c.Send(bytes.Repeat(msg, 5000)); err != nil { // about a megabyte: it has to wait
-					return err
-				}
-			}
-			return nil
-		}}
-	}, MaxOutbound: 8 << 20}
-	addr := start(t, srv)
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for round := range 6 {
-				readsSome(t, addr, byte('a'+g), (g+round)%4)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// readsSome asks for lines of name, reads part of the answer and leaves.
-func readsSome(t *testing.T, addr net.Addr, name byte, quarters int) {
-	c, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-	c.Write([]byte{name, '\n'})
-	buf := make([]byte, 4096)
-	for got := 0; got < quarters*250_000; {
-		n, err := c.Read(buf)
-		if err != nil {
-			t.Errorf("%c: %v", name, err)
-			return
-		}
-		for _, b := range buf[:n] {
-			if b != name && b != '\n' {
-				t.Errorf("%c received %c", name, b)
-				return
-			}
-		}
-		got += n
 	}
 }
 
@@ -145,48 +86,6 @@ func mustBeIn(t *testing.T, srv *loop.Server, c net.Conn) {
 	_, _ = c.Write([]byte("x"))
 	for srv.Stats().BytesIn == 0 {
 		turnsEnd(t, srv)
-	}
-}
-
-// A server leaves nothing behind: no goroutine, no descriptor.
-func TestNothingIsLeft(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
-	}
-	life := func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		srv := &loop.Server{
-			Addr: "tcp://127.0.0.1:0", NumLoops: 3, CloseTimeout: time.Millisecond, MaxOutbound: 64 << 20,
-			Accept: func(*loop.Conn) loop.Handler {
-				return script{Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
-			},
-		}
-		if err := srv.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		for range 10 {
-			c, err := net.Dial("tcp", srv.LocalAddr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			c.Write([]byte("x"))
-			c.Read(make([]byte, 1)) // the rest stays, so that the watcher has something to do
-		}
-		cancel()
-		var cut *loop.DrainError
-		if err := srv.Wait(); !errors.As(err, &cut) || cut.Cut != 10 {
-			t.Errorf("Wait: %v", err)
-		}
-	}
-	life() // starts what the process starts once
-	files := openFiles(t)
-	for range 3 {
-		life()
-	}
-	testkit.Eventually(t, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
-	if stacks := ourGoroutines(); stacks != "" {
-		t.Errorf("goroutines are left:\n%s", stacks)
 	}
 }
 
