@@ -270,6 +270,7 @@ func TestLongTicketsResume(t *testing.T) {
 
 // The same by openssl, whose session file has the ticket.
 func TestOpenSSLResumesWithALongChain(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 6 s")
 	openssl := tool(t, "openssl")
 	chain, pool := longChain(t)
 	server := serverTLS()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,9 @@ import (
 
 // allEngines runs f with each engine that there is: run starts a server with it.
 func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) {
+	if os.Getenv("LOOPWHEEL_ENGINE") != "" {
+		t.Skip("without LOOPWHEEL_ENGINE it runs on all engines")
+	}
 	for name, engine := range map[string]func(srv *loop.Server) context.Context{
 		"default": func(*loop.Server) context.Context { return context.Background() },
 		"epoll":   func(*loop.Server) context.Context { return onEpoll(context.Background()) },

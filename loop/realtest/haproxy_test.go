@@ -21,6 +21,7 @@ import (
 // A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
 // clients are. One server is drained under load, and then the other is all there is.
 func TestHAProxy(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	first, firstHealth, stopFirst := behindHAProxy(t)
 	second, secondHealth, _ := behindHAProxy(t)
 	front := runHAProxy(t, [][2]string{
@@ -84,6 +85,7 @@ func TestHAProxy(t *testing.T) {
 // system has cleared it away is served by the other one. (Until then it closes one socket after the
 // other: who comes back at once may still find it listening, and fail twice.)
 func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 7 s")
 	victim := startChild(t, "behind-haproxy")
 	addr, health, _ := strings.Cut(victim.addr, " ")
 	survivor, itsHealth, _ := behindHAProxy(t)

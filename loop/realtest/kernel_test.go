@@ -21,6 +21,7 @@ import (
 
 // More buffers than one writev takes, through a socket that is full most of the time.
 func TestManyBuffersThroughTheKernel(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 6 s")
 	const frames, size = 1300, 33_000 // two do not fit in one buffer
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, _ []byte) error {
@@ -197,6 +198,7 @@ func TestBlockedPeerIsReset(t *testing.T) {
 
 // A server leaves nothing behind: no goroutine, no descriptor.
 func TestNothingIsLeft(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	if runtime.GOOS != "linux" {
 		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
 	}
