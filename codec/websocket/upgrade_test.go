@@ -2,7 +2,6 @@ package websocket_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -26,11 +25,7 @@ func listenFor(t *testing.T, cfg *websocket.Codec, secure *tls.Config) string {
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 		}}
-	ctx, stop := context.WithCancel(t.Context())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(); _ = srv.Wait() })
+	serveUntilEnd(t, srv)
 	return srv.LocalAddr().String()
 }
 
