@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // allEngines runs f with each engine that there is: run starts a server with it.
 func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) {
+	if os.Getenv("LOOPWHEEL_ENGINE") != "" {
+		t.Skip("without LOOPWHEEL_ENGINE it runs on all engines")
+	}
 	for name, engine := range map[string]func(srv *loop.Server) context.Context{
 		"default": func(*loop.Server) context.Context { return context.Background() },
 		"epoll":   func(*loop.Server) context.Context { return onEpoll(context.Background()) },

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -60,6 +61,7 @@ func heapInUse() uint64 {
 // Messages that are long here and short on the wire, pushed to a client that reads nothing: it is
 // closed as a slow consumer before they have cost much memory.
 func TestCompressedPushesToASilentReader(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 9 s")
 	noisy := func(n int) []byte { return append(noise()[:n:n], make([]byte, 65_530-n)...) }
 	for name, c := range map[string]struct {
 		dialect *dialect

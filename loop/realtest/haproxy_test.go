@@ -19,6 +19,7 @@ import (
 // A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
 // clients are. One server is drained under load, and then the other is all there is.
 func TestHAProxy(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	first, firstHealth, stopFirst := behindHAProxy(t)
 	second, secondHealth, _ := behindHAProxy(t)
 	front := runHAProxy(t, [][2]string{

@@ -2,17 +2,22 @@ package realtest_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // More buffers than one writev takes, through a socket that is full most of the time.
 func TestManyBuffersThroughTheKernel(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 6 s")
 	const frames, size = 1300, 33_000 // two do not fit in one buffer
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, _ []byte) error {
@@ -86,6 +91,49 @@ func mustBeIn(t *testing.T, srv *loop.Server, c net.Conn) {
 	_, _ = c.Write([]byte("x"))
 	for srv.Stats().BytesIn == 0 {
 		turnsEnd(t, srv)
+	}
+}
+
+// A server leaves nothing behind: no goroutine, no descriptor.
+func TestNothingIsLeft(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
+	if runtime.GOOS != "linux" {
+		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
+	}
+	life := func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		srv := &loop.Server{
+			Addr: "tcp://127.0.0.1:0", NumLoops: 3, CloseTimeout: time.Millisecond, MaxOutbound: 64 << 20,
+			Accept: func(*loop.Conn) loop.Handler {
+				return script{Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
+			},
+		}
+		if err := srv.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			c, err := net.Dial("tcp", srv.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.Write([]byte("x"))
+			c.Read(make([]byte, 1)) // the rest stays, so that the watcher has something to do
+		}
+		cancel()
+		var cut *loop.DrainError
+		if err := srv.Wait(); !errors.As(err, &cut) || cut.Cut != 10 {
+			t.Errorf("Wait: %v", err)
+		}
+	}
+	life() // starts what the process starts once
+	files := openFiles(t)
+	for range 3 {
+		life()
+	}
+	testkit.Eventually(t, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
 	}
 }
 

@@ -203,6 +203,7 @@ func (d *dialect) readAnswers(t *testing.T, r io.Reader, count uint32) {
 // A client asks many times without reading for a while, then reads. Everything arrives in order,
 // the process needs little memory, and another client of the same loop is answered meanwhile.
 func TestPipelinedRequests(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 8 s")
 	for _, c := range []struct{ handler, dialect, network string }{
 		{"plain", "length", "tcp"}, {"plain", "length", "unix"},
 		{"hooks", "length", "tcp"}, {"pending", "length", "tcp"}, {"offload", "length", "tcp"},
