@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -138,17 +137,7 @@ func TestTLSWithoutGoroutines(t *testing.T) {
 // pemFiles writes the test's certificate and key.
 func pemFiles(t testing.TB) (cert, key string) {
 	t.Helper()
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writePEM(t, cert, key, testCertificate())
-	return cert, key
-}
-
-func writePEM(t testing.TB, cert, key string, pair tls.Certificate) {
-	t.Helper()
-	if err := selfsigned.WriteFiles(pair, cert, key); err != nil {
-		t.Fatal(err)
-	}
+	return testkit.CertificateFiles(t, testCertificate())
 }
 
 // A certificate is replaced under a server that runs; files that are no good change nothing.
@@ -171,7 +160,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		t.Errorf("with a broken file: %v, and another certificate", err)
 	}
 	next := looptest.Certificate("test")
-	writePEM(t, cert, key, next)
+	testkit.WriteCertificate(t, next, cert, key)
 	if err := files.load(); err != nil || serial() != next.Leaf.SerialNumber.String() {
 		t.Errorf("not replaced: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -72,10 +72,7 @@ func TestUpgradeHook(t *testing.T) {
 		}
 		return nil
 	}}
-	cert, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := testkit.Certificate("127.0.0.1")
 	addr := listenFor(t, cfg, nil)
 	secure := listenFor(t, cfg, &tls.Config{Certificates: []tls.Certificate{cert}})
 	dial := func(addr string, secure bool) net.Conn {

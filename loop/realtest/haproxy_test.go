@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/haproxytest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -183,13 +183,13 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 func runHAProxy(t *testing.T, servers [][2]string) string {
 	t.Helper()
 	config := "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
-		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + haproxytest.Front +
+		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + testkit.HAProxyFront +
 		"\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
 		_, health, _ := net.SplitHostPort(s[1])
 		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
 	}
-	return haproxytest.Run(t, config)
+	return testkit.HAProxy(t, config)
 }
 
 // sayWhere connects from an address, and fails unless the server sees that one.
