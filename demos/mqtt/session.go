@@ -31,6 +31,10 @@ type session struct {
 	willTimer loop.Timer
 	endTimer  loop.Timer
 
+	// had is how far the session had got with each shard when it came here from another one, as long
+	// as this shard is behind that: what it delivers until then the session has had.
+	had []uint64
+
 	mark uint64 // the last delivery that selected this session
 	hit  int    // its place among the hits of that delivery
 }
@@ -127,10 +131,17 @@ func (s *session) resume(sh *shard) {
 	s.pump(sh)
 }
 
-// attach makes c the session's client.
-func (s *session) attach(c *client) {
+// stopTimers stops the timers of the loop that the session is on, and forgets them: on another loop
+// they would be foreign.
+func (s *session) stopTimers() {
 	s.willTimer.Stop()
 	s.endTimer.Stop()
+	s.willTimer, s.endTimer = loop.Timer{}, loop.Timer{}
+}
+
+// attach makes c the session's client.
+func (s *session) attach(c *client) {
+	s.stopTimers()
 	s.client, c.s = c, s
 }
 

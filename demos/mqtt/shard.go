@@ -183,7 +183,7 @@ func (sh *shard) deliver(m *message) {
 // choose adds a subscription to the hits of a delivery.
 func (sh *shard) choose(m *message, sub *subscription) {
 	s := sub.s
-	if sub.noLocal && m.from == s {
+	if sub.noLocal && m.from == s || s.had != nil && s.hadAlready(sh, m) {
 		return
 	}
 	o := options{qos: min(m.qos, sub.options.qos), retain: m.retain && sub.keepFlag, id: sub.options.id}
@@ -265,8 +265,7 @@ func (sh *shard) withdraw(sub *subscription) {
 
 // end forgets a session: it has expired, or its client wants a new one.
 func (sh *shard) end(s *session) {
-	s.willTimer.Stop()
-	s.endTimer.Stop()
+	s.stopTimers()
 	s.publishWill(sh)
 	for filter := range s.subs {
 		sh.unsubscribe(s, filter)
@@ -288,7 +287,8 @@ func (sh *shard) end(s *session) {
 // A session that is on another shard moves here, without missing a message or getting one twice:
 // this shard begins to log what it delivers, and says how far it has got with each publisher (seen).
 // The other shard goes on delivering to the session until it has got as far, and lets it go with its
-// own seen. Of the logged messages the session then gets those behind that.
+// own seen. Of what this shard has logged, and delivers from then on, the session gets what is
+// behind that.
 func (sh *shard) claim(id string, fresh bool, then func(s *session, present bool)) {
 	a := &arrival{sh.logged}
 	sh.arrivals = append(sh.arrivals, a)
@@ -352,8 +352,7 @@ func (sh *shard) give(id string, fresh bool, until []uint64, to int, then func(s
 		then(s, nil)
 		return
 	}
-	s.willTimer.Stop()
-	s.endTimer.Stop()
+	s.stopTimers()
 	sh.waiting = append(sh.waiting, waiting{s, until, to, then})
 	sh.letGo()
 }
@@ -378,7 +377,11 @@ func (sh *shard) letGo() {
 			sh.withdraw(sub)
 		}
 		delete(sh.sessions, w.s.id)
-		w.then(w.s, slices.Clone(sh.seen))
+		seen := slices.Clone(sh.seen)
+		for i, seq := range w.s.had {
+			seen[i] = max(seen[i], seq)
+		}
+		w.then(w.s, seen)
 	}
 }
 
@@ -391,6 +394,7 @@ func (sh *shard) arrive(a *arrival, id string, s *session, seen []uint64, then f
 	}
 	sh.sessions[id] = s
 	if seen != nil {
+		s.mark, s.had = 0, nil // deliveries are counted by each shard for itself
 		for _, sub := range s.subs {
 			sh.insert(sub)
 		}
@@ -399,6 +403,7 @@ func (sh *shard) arrive(a *arrival, id string, s *session, seen []uint64, then f
 				sh.deliverLate(s, m)
 			}
 		}
+		s.had = seen
 	}
 	sh.arrivals = slices.DeleteFunc(sh.arrivals, func(other *arrival) bool { return other == a })
 	keep := 0
@@ -407,6 +412,19 @@ func (sh *shard) arrive(a *arrival, id string, s *session, seen []uint64, then f
 	}
 	sh.log = slices.Clone(sh.log[len(sh.log)-keep:])
 	then(s, present)
+}
+
+// hadAlready reports whether the session got m on the shard that it came from.
+func (s *session) hadAlready(sh *shard, m *message) bool {
+	behind := false
+	for i, seq := range s.had {
+		behind = behind || sh.seen[i] < seq
+	}
+	had := m.seq <= s.had[m.origin]
+	if !behind && !had {
+		s.had = nil
+	}
+	return had
 }
 
 // deliverLate delivers to one session a message that was published before it arrived.
