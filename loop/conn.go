@@ -88,6 +88,7 @@ type extras struct {
 	guard   *headerGuard  // holds the first bytes
 	moved   *Moved        // where c comes from, in Accept
 	stays   bool          // c does not move any more
+	next    *Conn         // goes on with c's socket
 }
 
 // A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
@@ -308,7 +309,7 @@ func (c *Conn) openCodec() {
 
 // peer returns what the codec of c may know of its connection.
 func (c *Conn) peer() codec.Peer {
-	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await}
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await, NetConn: c.netConnSoon}
 	if state, ok := c.TLS(); ok {
 		p.TLS = &state
 	} else if c.isTLS() {
