@@ -155,7 +155,7 @@ func (r *Rig) post(i int, f func()) {
 // Open connects, and enrolls the connection on loop 0, where an Ear hears it.
 func (r *Rig) Open(network string) (*Ear, Peer) {
 	r.T.Helper()
-	e := newEar()
+	e := NewEar()
 	return e, r.OpenTo(network, e, func(engine.Socket) engine.Sink { return e })
 }
 
@@ -183,7 +183,8 @@ type Ear struct {
 	closed   chan error
 }
 
-func newEar() *Ear {
+// NewEar returns an Ear whose Socket is the test's to set.
+func NewEar() *Ear {
 	return &Ear{heard: make(chan string, 100_000), writable: make(chan struct{}, 1000), closed: make(chan error, 10)}
 }
 

@@ -241,7 +241,7 @@ func testEnrollOnce(t *testing.T, c Config) {
 			returned := make(chan struct{})
 			r.Enroll(0, nc, func(engine.Socket) engine.Sink {
 				answers <- nil
-				return newEar()
+				return NewEar()
 			}, func(err error) {
 				testkit.Receive(t, "Enroll returns before it calls lost", returned)
 				answers <- err

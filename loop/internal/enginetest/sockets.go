@@ -288,7 +288,7 @@ func (l lingerer) Closed(err error) {
 // A socket that has ended in both directions while it was paused hears, when it is resumed, what
 // came and then one end. Its loop has time for others, although the socket lingers.
 func testPausedEndLingers(t *testing.T, r *Rig, network string) {
-	ear := newEar()
+	ear := NewEar()
 	peer := r.OpenTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
 	r.Do(0, func() {
 		_ = ear.Socket.Pause()
@@ -307,16 +307,24 @@ func testPausedEndLingers(t *testing.T, r *Rig, network string) {
 	}
 }
 
-// A paused socket hears of a reset. A unix socket has none, but for a peer that closes without
-// having read everything: what that sent is heard before.
+// A paused socket hears of a reset, also if input waits. A unix socket has none, but for a peer that
+// closes without having read everything: what that sent is heard before.
 func testPausedReset(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	r.pause(ear)
 	if network != "unix" {
-		peer.Reset()
-		closedWith(t, ear.End(t), syscall.ECONNRESET)
+		for _, waits := range [][]string{nil, {"b"}, {"b", "c"}} {
+			ear, peer := r.Open(network)
+			r.pause(ear)
+			for _, piece := range waits {
+				send(t, peer, piece)
+				r.Do(0, func() { becomes(t, "the input is pending", ear.Socket.Pending) })
+			}
+			peer.Reset()
+			closedWith(t, ear.End(t), syscall.ECONNRESET)
+		}
 		return
 	}
+	ear, peer := r.Open(network)
+	r.pause(ear)
 	r.write(ear, "never read")
 	send(t, peer, "last words")
 	peer.Reset()
@@ -348,7 +356,7 @@ func testHalfClose(t *testing.T, r *Rig, network string) {
 
 // A socket that lingers after the end writes on.
 func testLinger(t *testing.T, r *Rig, network string) {
-	ear := newEar()
+	ear := NewEar()
 	peer := r.OpenTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
 	_ = peer.CloseWrite()
 	closedWith(t, ear.End(t), io.EOF)
@@ -366,13 +374,13 @@ func testLinger(t *testing.T, r *Rig, network string) {
 
 // A nil Sink refuses a connection.
 func testRefuse(t *testing.T, r *Rig, network string) {
-	peer := r.OpenTo(network, newEar(), func(engine.Socket) engine.Sink { return nil })
+	peer := r.OpenTo(network, NewEar(), func(engine.Socket) engine.Sink { return nil })
 	ends(t, peer)
 }
 
 // Divert takes the place of the Sink that open returns, and of a Sink that is called.
 func testDivert(t *testing.T, r *Rig, network string) {
-	first, second, third := newEar(), newEar(), newEar()
+	first, second, third := NewEar(), NewEar(), NewEar()
 	peer := r.OpenTo(network, first, func(s engine.Socket) engine.Sink {
 		s.Divert(diverter{second, s, third})
 		return first
@@ -543,7 +551,7 @@ func (s thirsty) Writable() {
 // Sockets that always have room do not keep the loop from polling the others.
 func testAlwaysRoom(t *testing.T, r *Rig, network string) {
 	for range 2 {
-		s := thirsty{newEar()}
+		s := thirsty{NewEar()}
 		r.OpenTo(network, s.Ear, func(engine.Socket) engine.Sink { return s })
 		r.Do(0, func() { s.Socket.NotifyWritable() })
 		for range 10 {

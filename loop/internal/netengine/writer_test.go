@@ -1,14 +1,17 @@
 package netengine
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
 )
 
 // A gated connection takes output when the test says so. It has no input.
@@ -67,5 +70,20 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 	running.Wait()
 	if err := e.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A failed write takes the error of a reset, and the reader finds an end: the sink is told of the
+// reset all the same.
+func TestResetDuringAWriteIsNoEnd(t *testing.T) {
+	r := enginetest.Start(t, enginetest.System(func() engine.Engine { return New() }), 1)
+	conn, peer := enginetest.Connect(t, nil, "tcp")
+	e := r.Engine.(*Engine)
+	s, ear := newSocket(e, e.At(0), conn), enginetest.NewEar()
+	peer.Reset()
+	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
+	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return ear }) })
+	if err := ear.End(t); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("closed with %v, want %v", err, syscall.ECONNRESET)
 	}
 }
