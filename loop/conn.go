@@ -374,7 +374,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	if err := control(f); err != nil {
 		return err
 	}
-	return control(sockets.NoLingerFD)
+	return control(sockets.CleanFD)
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }

@@ -81,7 +81,6 @@ type Loop struct {
 	// Its life.
 	started   bool // OnStart has returned
 	afterStop []func()
-	returned  bool // what rescue guards came to its end
 	drainState
 
 	// Other goroutines see these.

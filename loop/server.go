@@ -88,7 +88,8 @@ type Server struct {
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
 	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets broadcasts and multicasts. TCP.Control is for other addresses.
+	// first one gets broadcasts and multicasts. IP_RECVERR is taken off again, as it would have
+	// epoll report an error for ever. TCP.Control is for other addresses.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
