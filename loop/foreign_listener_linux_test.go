@@ -49,6 +49,7 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 // A listener whose sockets linger (SO_LINGER) does not have its loop wait in close(2), which does
 // so though they do not block, for a peer that does not read.
 func TestForeignListenerThatLingers(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 10 s")
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 			_ = raw.Control(func(fd uintptr) {

@@ -197,8 +197,6 @@ func TestTheZeroWheelIsEmpty(t *testing.T) {
 		t.Errorf("%v, %d, %+v", w.Now(), w.Len(), w.Stats())
 	}
 	for _, r := range w.Rings() {
-		if r.Occupied != 0 {
-			t.Errorf("%+v", r)
-		}
+		testkit.Want(t, "r.Occupied", r.Occupied, 0)
 	}
 }

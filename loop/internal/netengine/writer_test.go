@@ -1,7 +1,6 @@
 package netengine
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
 )
 
 // A gated connection takes output when the test says so. It has no input.
@@ -73,17 +71,34 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 	}
 }
 
+// An end is a sink that passes on Closed.
+type end struct {
+	engine.Sink
+	closed chan error
+}
+
+func (e end) Closed(err error) { e.closed <- err }
+
 // A failed write takes the error of a reset, and the reader finds an end: the sink is told of the
 // reset all the same.
 func TestResetDuringAWriteIsNoEnd(t *testing.T) {
-	r := enginetest.Start(t, enginetest.System(func() engine.Engine { return New() }), 1)
-	conn, peer := enginetest.Connect(t, nil, "tcp")
-	e := r.Engine.(*Engine)
-	s, ear := newSocket(e, e.At(0), conn), enginetest.NewEar()
-	peer.Reset()
+	e := New()
+	if err := e.Start(1, time.Now(), nil); err != nil {
+		t.Fatal(err)
+	}
+	ln := testkit.Serve(t, func(c net.Conn) {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, sink := newSocket(e, e.At(0), conn), end{closed: make(chan error, 1)}
 	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
-	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return ear }) })
-	if err := ear.End(t); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("closed with %v, want %v", err, syscall.ECONNRESET)
+	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return sink }) })
+	testkit.WantErr(t, "the end", testkit.Receive(t, "the end", sink.closed), syscall.ECONNRESET)
+	if err := e.Stop(); err != nil {
+		t.Error(err)
 	}
 }
