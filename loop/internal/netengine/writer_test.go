@@ -87,6 +87,7 @@ func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln := testkit.Serve(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	})

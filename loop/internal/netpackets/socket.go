@@ -72,7 +72,7 @@ func (b *Batch) resize(n int) {
 	for len(b.messages) < n {
 		b.messages = append(b.messages, ipv4.Message{Buffers: [][]byte{make([]byte, maxDatagram)}, OOB: make([]byte, maxControl)})
 	}
-	b.messages = slices.Clip(b.messages[:n])
+	b.messages = slices.Clone(b.messages[:n]) // the old ones are not to be kept
 }
 
 // fit has b have room for twice as many datagrams as long as it is full, and for half as many when
