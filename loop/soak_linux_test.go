@@ -24,7 +24,7 @@ import (
 )
 
 // A soaked server has lives on one address, echoes on others (TLS, UDP, a unix socket), and a proxy
-// that pipes to the lives.
+// that pipes to the unix socket.
 type soaked struct {
 	*loop.Server
 	lives  atomic.Pointer[lives]
@@ -46,10 +46,11 @@ func newSoaked(t *testing.T, ctx context.Context) *soaked {
 	s := &soaked{}
 	s.lives.Store(newLives(t, 0, 20*time.Millisecond))
 	s.Server = s.lives.Load().server()
+	unix := "unix://" + testkit.SocketPath(t)
 	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
 	pipes := func(a *loop.Conn) loop.Handler {
 		a.PauseRead()
-		loop.Dialer{}.Dial(a.Loop(), "tcp://"+s.LocalAddr().String(), func(b *loop.Conn, err error) loop.Handler {
+		loop.Dialer{}.Dial(a.Loop(), unix, func(b *loop.Conn, err error) loop.Handler {
 			if err != nil {
 				a.CloseWithError(err)
 				return nil
@@ -71,7 +72,7 @@ func newSoaked(t *testing.T, ctx context.Context) *soaked {
 	s.Listeners = []loop.Listener{
 		{Addr: "tcp://127.0.0.1:0", Accept: accept, Codec: codec.Lines{}, TLS: serverTLS(), IdleTimeout: time.Second},
 		{Addr: "udp://127.0.0.1:0", Accept: accept, IdleTimeout: time.Second},
-		{Addr: "unix://" + testkit.SocketPath(t), Accept: accept, Codec: codec.Lines{}, IdleTimeout: time.Second},
+		{Addr: unix, Accept: accept, Codec: codec.Lines{}, IdleTimeout: time.Second},
 		{Addr: "tcp://127.0.0.1:0", Accept: pipes, IdleTimeout: time.Second},
 	}
 	startWith(t, ctx, s.Server)
@@ -118,7 +119,7 @@ func (s *soaked) round(t *testing.T, seed uint64, d time.Duration) {
 	}
 }
 
-// talk is a client of an echo, or of lives behind a pipe, until it has had enough.
+// talk is a client of an echo until it has had enough.
 func (s *soaked) talk(t *testing.T, addr net.Addr, secure bool, r *rand.Rand) {
 	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -45,59 +43,6 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 	}
 	if _, err := c.Read(buf); err != io.EOF {
 		t.Errorf("after the last frame: %v", err)
-	}
-}
-
-// Many connections of which each reads slowly and closes when it likes, while descriptors are used
-// again and again: no stream gets another's bytes.
-func TestDescriptorsAreReused(t *testing.T) {
-	needPlain(t, "it is about the socket")
-	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-		return script{Message: func(c *loop.Conn, msg []byte) error {
-			for range 200 {
-				if err := c.Send(bytes.Repeat(msg, 5000)); err != nil { // about a megabyte: it has to wait
-					return err
-				}
-			}
-			return nil
-		}}
-	}, MaxOutbound: 8 << 20}
-	addr := start(t, srv)
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for round := range 6 {
-				readsSome(t, addr, byte('a'+g), (g+round)%4)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// readsSome asks for lines of name, reads part of the answer and leaves.
-func readsSome(t *testing.T, addr net.Addr, name byte, quarters int) {
-	c, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-	c.Write([]byte{name, '\n'})
-	buf := make([]byte, 4096)
-	for got := 0; got < quarters*250_000; {
-		n, err := c.Read(buf)
-		if err != nil {
-			t.Errorf("%c: %v", name, err)
-			return
-		}
-		for _, b := range buf[:n] {
-			if b != name && b != '\n' {
-				t.Errorf("%c received %c", name, b)
-				return
-			}
-		}
-		got += n
 	}
 }
 
