@@ -84,6 +84,29 @@ func TestBatchWakesOnce(t *testing.T) {
 	}
 }
 
+// A process that was stopped kept its timers from running: its loops were away. A connection that is
+// read before the loop has its turn was not read, either.
+func TestAwayWhileStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		c, _, _ := r.connect()
+		r.enter()
+		r.AfterFunc(time.Second, func() {})
+		before := c.unread()
+		r.leave()
+		r.pass(5 * time.Second)
+		r.enter()
+		if got := c.unread() - before; got != 4*time.Second {
+			t.Errorf("not read for %v, want 4 s", got)
+		}
+		r.leave()
+		r.turn()
+		if got := r.Away(); got != 4*time.Second {
+			t.Errorf("away for %v, want 4 s", got)
+		}
+	})
+}
+
 // What a turn posts itself is done in a further turn: the loop looks at its sockets between.
 func TestPostFromTheLoopComesBehindTheSockets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
