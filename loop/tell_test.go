@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -149,7 +150,7 @@ func TestCrowd(t *testing.T) {
 				srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 100, Codec: codec.Lines{},
 					Accept: func(c *loop.Conn) loop.Handler {
 						return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
-							f := func() { time.Sleep(time.Millisecond); ran.Add(1) }
+							f := func() { testkit.Block(time.Millisecond); ran.Add(1) }
 							if batches {
 								return l.PostFrom(c.Loop(), f)
 							}
@@ -185,7 +186,7 @@ func TestCrowdIsLogged(t *testing.T) {
 			for range 200 {
 				_ = srv.Loops()[0].Post(func() {})
 			}
-			time.Sleep(time.Second)
+			testkit.Pass(time.Second)
 		}
 		resume()
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
