@@ -209,7 +209,7 @@ func (c *Conn) prefixedFrame(data []byte) int {
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
 	if c.asks != asksForFrames {
-		if c.sendReply(); c.asks == asksForDialer && err == nil {
+		if c.sendReply(err == nil && msg == nil); c.asks == asksForDialer && err == nil {
 			c.lookAtHandshake()
 		}
 	}
@@ -412,9 +412,25 @@ func (c *Conn) PauseRead() {
 }
 
 func (c *Conn) pause(why pauses) {
-	c.in.pauses |= why
+	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
 }
+
+// setPauses changes the reasons, and measures for how long there is one.
+func (c *Conn) setPauses(p pauses) {
+	before := c.isPaused()
+	c.in.pauses = p
+	if w := c.idle.watch; w != nil && c.isPaused() != before {
+		if now := c.loop.clock(); before {
+			w.unread += now
+		} else {
+			w.unread -= now
+		}
+	}
+}
+
+// isPaused reports whether there is a reason besides the loop's own business.
+func (c *Conn) isPaused() bool { return c.in.pauses&^queued != 0 }
 
 // ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
 // delivered after the current callback, in their order.
@@ -428,7 +444,7 @@ func (c *Conn) resume(why pauses) {
 	if c.in.pauses&why == 0 || c.isClosing() {
 		return
 	}
-	if c.in.pauses &^= why; c.in.pauses == 0 && c.loop.decoding != c.id {
+	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.decoding != c.id {
 		c.decodeSoon()
 	}
 }

@@ -72,6 +72,9 @@ func (l *Loop) turn() {
 		}
 	}
 	l.settle(max(l.slice.end, l.slice.seen+settleSlice))
+	if l.batched {
+		l.crossBatches()
+	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
@@ -113,6 +116,9 @@ func (l *Loop) leave() {
 	}
 	if l.touched.len() != 0 {
 		l.settle(l.now + inputSlice)
+	}
+	if l.batched {
+		l.crossBatches()
 	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
 		l.again() // timers are due, and the tick is late
