@@ -2,9 +2,11 @@ package realtest_test
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -35,6 +37,41 @@ func onSlowLine(t *testing.T) {
 			t.Skipf("%s: %v: %s", command, err, out)
 		}
 	}
+}
+
+// Over a line of 1 Mbit/s all that was sent before a close arrives, though it takes longer than
+// CloseTimeout.
+func TestLastWordsOnASlowLine(t *testing.T) {
+	needSlow(t, "a megabyte over 1 Mbit/s takes 10 s")
+	eachEnd(t, 300<<10, 1_000_000, func(t *testing.T, w *lastWords) {
+		t.Parallel()
+		onSlowLine(t)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.serve(t, ln)
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		c := w.client(nc)
+		if _, err := c.Write([]byte("go")); err != nil {
+			t.Fatal(err)
+		}
+		got, buf := 0, make([]byte, 16<<10)
+		for err == nil {
+			var n int
+			n, err = c.Read(buf)
+			got += n
+			_, _ = c.Write([]byte("x"))
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("reading ends with %v", err)
+		}
+		w.mustArrive(t, got, err)
+	})
 }
 
 // A page of 8 MB arrives whole over a line of 1 Mbit/s, with the default settings.
