@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -26,19 +27,18 @@ func resetByPeer(t *testing.T, last string) net.Conn {
 	}
 	defer f.Close()
 	_ = here.Close()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		nc, err := net.FileConn(f)
-		if err != nil {
+	var nc net.Conn
+	testkit.Eventually(t, "the reset comes", func() bool {
+		if nc, err = net.FileConn(f); err != nil {
 			t.Fatal(err)
 		}
 		if nc.RemoteAddr() == nil {
-			return nc
+			return true
 		}
 		_ = nc.Close()
-		if time.Now().After(end) {
-			t.Fatal("the reset does not come")
-		}
-	}
+		return false
+	})
+	return nc
 }
 
 // A connection whose peer has reset it is no way to end the process: Adopt refuses it, and one that
@@ -76,5 +76,25 @@ func TestPeerHasGoneBefore(t *testing.T) {
 		other := dial(t, srv.LocalAddr())
 		_, _ = other.Write([]byte("x"))
 		receive(t, msgs, "a message of another")
+	})
+}
+
+// A peer that has closed altogether, and is sent something after its end, does not keep its
+// connection open.
+func TestPeerClosesBeforeOnEOFSends(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		closed := make(chan error, 1)
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+			c.OnEOF(func() {
+				_ = c.Send([]byte("one"))
+				c.AfterFunc(50*time.Millisecond, func() { _ = c.Send([]byte("two")) })
+			})
+			return script{Close: func(_ *loop.Conn, err error) { closed <- err }}
+		}}
+		run(srv)
+		_ = dial(t, srv.LocalAddr()).Close()
+		if err := receive(t, closed, "OnClose"); err == nil {
+			t.Error("OnClose got nil, want an error")
+		}
 	})
 }

@@ -86,7 +86,7 @@ func TestHalfFrames(t *testing.T) {
 			rested := 0 // a tenth of a second, so often
 			for tries := 0; rested < 5; tries++ {
 				before := srv.CPU()
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond) // the time over which it is measured
 				took := srv.CPU() - before
 				if rested++; took > 30*time.Millisecond {
 					rested = 0

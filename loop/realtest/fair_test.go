@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -119,12 +118,7 @@ func busynesses() (all []busyness) {
 // Whatever keeps a loop busy, another client gets its echoes, the metric shows how long sockets
 // wait, and the server ends in time.
 func TestFair(t *testing.T) {
-	if os.Getenv("LOOPWHEEL_SLOW") == "" {
-		t.Skip("takes a minute, and a machine that does nothing else; LOOPWHEEL_SLOW=1 runs it")
-	}
-	if raceEnabled {
-		t.Skip("not with the race detector: it is about time")
-	}
+	needSlow(t, "a minute, and a machine that does nothing else")
 	for _, b := range busynesses() {
 		t.Run(b.name, b.run)
 	}

@@ -3,10 +3,12 @@ package netpackets
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -101,14 +103,9 @@ func TestReaderWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(time.Minute); len(queue) < batches; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d batches wait", len(queue))
-		}
-	}
-	if time.Sleep(10 * time.Millisecond); len(queue) != batches {
-		t.Errorf("%d batches wait", len(queue))
-	}
+	testkit.Eventually(t, "the queue is full", func() bool { return len(queue) == batches })
+	time.Sleep(10 * time.Millisecond) // in which the reader must not go on
+	testkit.Want(t, "batches that wait", len(queue), batches)
 	for got := 0; got < all; {
 		next(t, queue)()
 		for _, msg := range sink.batches[len(sink.batches)-1] {
@@ -134,4 +131,49 @@ func TestNothingAfterClose(t *testing.T) {
 	if take(); len(sink.batches) > 0 || len(sink.failed) > 0 {
 		t.Errorf("got %q, %v", sink.batches, sink.failed)
 	}
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A socket has buffers for as many datagrams as have come at once, and gives them back.
+func TestBuffersAreForWhatHasCome(t *testing.T) {
+	const few, many = 1 << 20, batchSize / 2 * maxDatagram
+	before := heap()
+	s, sink, queue, peer := newRig(t)
+	took := func() int64 { return heap() - before }
+	send := func(n int) {
+		for range n {
+			_, _ = peer.Write([]byte("x"))
+		}
+		for got := 0; got < n; {
+			next(t, queue)()
+			got += len(sink.batches[len(sink.batches)-1])
+		}
+		sink.batches = nil
+	}
+	for range 10 {
+		send(1)
+	}
+	if n := took(); n > few {
+		t.Errorf("%d bytes after single datagrams, want at most %d", n, few)
+	}
+	for range 20 {
+		send(4 * batchSize)
+	}
+	if n := took(); batchSize > 1 && n < many {
+		t.Errorf("%d bytes after %d datagrams at once, want at least %d", n, 4*batchSize, many)
+	}
+	for range 2 * 10 * sparseMost {
+		send(1)
+	}
+	if n := took(); n > few {
+		t.Errorf("%d bytes after single datagrams again, want at most %d", n, few)
+	}
+	runtime.KeepAlive(s)
 }
