@@ -170,7 +170,7 @@ func (m Mover) Back(c *Moved) error {
 
 // moveOut takes c off its loop, or returns nil: it does not move, or not now.
 func (c *Conn) moveOut() *Moved {
-	if c.at() != stateOpen || c.mayDetach() != nil || c.isDialed() || c.hasJobs() || c.isBusy() {
+	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.hasJobs() || c.isBusy() {
 		return nil
 	}
 	if x := c.extras; x != nil && (x.stays || x.guard != nil) {

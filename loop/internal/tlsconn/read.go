@@ -33,9 +33,9 @@ func (c *Conn) receive(p []byte) {
 		return
 	}
 	whole := wholeRecords(p)
-	unread := c.decryptShare(p[:whole])
-	if c.state == open && c.err == nil {
-		c.hold(p[whole-len(unread):])
+	c.hold(p[whole:])
+	if unread := c.decryptShare(p[:whole]); len(unread) > 0 {
+		c.giveBack(append(c.loop.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
 	}
 	c.tellEnd()
 }

@@ -20,9 +20,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsrecord"
 )
 
 const (
@@ -311,6 +313,42 @@ func (c *Conn) goOnReading() {
 
 // Raw returns the socket below.
 func (c *Conn) Raw() engine.Socket { return c.sock }
+
+// ErrKept is the error of Detach for a connection that crypto/tls has kept.
+var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection speaks TLS 1.2, has a ClientSessionCache, " +
+	"or something has been set to that end")
+
+// Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read and
+// not decrypted is in it.
+func (c *Conn) Detach() (net.Conn, []byte, error) {
+	sock, ok := c.sock.(engine.Detachable)
+	switch {
+	case c.state != open || c.lost || c.err != nil || c.rawEnd != nil:
+		return nil, nil, net.ErrClosed
+	case c.records == nil:
+		return nil, nil, ErrKept
+	case !ok:
+		return nil, nil, errors.ErrUnsupported
+	}
+	c.out = c.loop.extend(c.out, c.records.Answer(c.loop.small[:0]))
+	if _, err := c.pushOut(); err != nil {
+		return nil, nil, err
+	}
+	if len(c.out) > 0 {
+		c.flush()
+		return nil, nil, engine.ErrUnflushed
+	}
+	nc, ahead, err := sock.Detach()
+	if err != nil {
+		return nil, nil, err
+	}
+	input := slices.Concat(c.cur, c.in, ahead)
+	detached := tlsrecord.NewNetConn(nc, c.records, *c.settled, input)
+	c.records = nil // it has a new owner, so close does not erase it
+	c.lost = true
+	c.close(true)
+	return detached, nil, nil
+}
 
 // Divert implements engine.Socket.
 func (c *Conn) Divert(to engine.Sink) { c.sink = to }
