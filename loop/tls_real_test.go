@@ -1,9 +1,11 @@
 package loop_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -289,5 +293,133 @@ func TestCurl(t *testing.T) {
 		if got := runTool(t, "", curl, append(tt.args, base...)...); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
 		}
+	}
+}
+
+// Clients and servers of others echo 10 MB in each cipher suite of TLS 1.3. The client ends its
+// output, and then the server's. OpenSSL's client updates keys in between, with and without an answer.
+func TestTLSOfStrangers(t *testing.T) {
+	testkit.NeedSlow(t, "10 MB through many programs")
+	cert, key := pemFiles(t)
+	text := strings.Repeat("all that glitters is not gold\n", 10<<20/30)
+	addr := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+	_, port, _ := net.SplitHostPort(addr.String())
+	for _, suite := range []struct{ openssl, gnutls string }{
+		{"TLS_AES_128_GCM_SHA256", "AES-128-GCM"}, {"TLS_AES_256_GCM_SHA384", "AES-256-GCM"}, {"TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"},
+	} {
+		priority := "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+" + suite.gnutls
+		t.Run("openssl s_client/"+suite.openssl, func(t *testing.T) {
+			echoedBy(t, text, tool(t, "openssl"), "s_client", "-quiet", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
+		})
+		t.Run("gnutls-cli/"+suite.gnutls, func(t *testing.T) {
+			echoedBy(t, text, tool(t, "gnutls-cli"), "--logfile=/dev/null", "--insecure", "--priority="+priority, "-p", port, "127.0.0.1")
+		})
+		t.Run("openssl s_client, KeyUpdate/"+suite.openssl, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, tool(t, "openssl"), "s_client", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
+			in, err1 := cmd.StdinPipe()
+			out, err2 := cmd.StdoutPipe()
+			if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			for i, command := range []string{"k", "K", "K", "k", "k", "K"} {
+				want := fmt.Sprint("line ", i)
+				_, _ = io.WriteString(in, want+"\n")
+				for lines.Scan() && !strings.HasSuffix(lines.Text(), want) {
+				}
+				if !strings.HasSuffix(lines.Text(), want) {
+					t.Fatalf("%q does not come back", want)
+				}
+				_, _ = io.WriteString(in, command+"\n") // at the beginning of what openssl reads
+				time.Sleep(50 * time.Millisecond)
+			}
+			_ = in.Close()
+			_ = cmd.Wait()
+		})
+		for name, serve := range map[string]func(port string) []string{
+			"openssl s_server": func(port string) []string {
+				return []string{tool(t, "openssl"), "s_server", "-rev", "-accept", "127.0.0.1:" + port, "-cert", cert, "-key", key, "-tls1_3", "-ciphersuites", suite.openssl}
+			},
+			"gnutls-serv": func(port string) []string {
+				return []string{tool(t, "gnutls-serv"), "--echo", "-p", port, "--x509certfile=" + cert, "--x509keyfile=" + key, "--priority=" + priority}
+			},
+		} {
+			t.Run(name+"/"+suite.openssl, func(t *testing.T) { askServer(t, serve, name == "openssl s_server") })
+		}
+	}
+}
+
+// echoedBy checks that a client gets back what it sends.
+func echoedBy(t *testing.T, text, name string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.WriteString(in, text) }()
+	got := make([]byte, len(text))
+	n, err := io.ReadFull(out, got)
+	if err != nil || string(got) != text {
+		t.Errorf("%d of %d bytes come back, error %v", n, len(text), err)
+	}
+	_ = in.Close()
+	cancel()
+	_ = cmd.Wait()
+}
+
+// askServer has a Dialer send lines to a server of others, which sends them back, or reversed.
+func askServer(t *testing.T, serve func(port string) []string, reversed bool) {
+	port := strconv.Itoa(testkit.FreePort(t))
+	args := serve(port)
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	testkit.Eventually(t, "the server does not listen", func() bool {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	srv := &loop.Server{}
+	start(t, srv)
+	done := make(chan string, 1)
+	const rounds = 200
+	line := strings.Repeat("abcdefgh", 100)
+	next := 0
+	loop.Dialer{TLS: clientTLS(), Codec: codec.Lines{}}.Dial(srv.Loops()[0], "tcp://127.0.0.1:"+port, func(c *loop.Conn, err error) loop.Handler {
+		if err != nil {
+			done <- err.Error()
+			return nil
+		}
+		_ = c.Send([]byte(line))
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			want := []byte(line)
+			if reversed {
+				slices.Reverse(want)
+			}
+			if next++; next == rounds || !bytes.Equal(msg, want) {
+				done <- string(msg)
+				c.Close()
+				return nil
+			}
+			return c.Send([]byte(line))
+		}, Close: func(_ *loop.Conn, err error) {
+			select {
+			case done <- fmt.Sprint("closed: ", err):
+			default:
+			}
+		}}
+	})
+	if got := testkit.Receive(t, "an answer", done); next != rounds {
+		t.Errorf("after %d lines it says %q, want %d", next, got, rounds)
 	}
 }
