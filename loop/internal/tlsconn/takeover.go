@@ -96,8 +96,6 @@ func (h *handshake) takeOver(tc *tls.Conn) protocol {
 		read, write = write, read
 	}
 	records, err := tlsrecord.New(h.client, state.CipherSuite, read, write)
-	clear(read)
-	clear(write)
 	if err != nil {
 		return protocol{tls: tc} // a cipher suite that crypto/tls has learnt since
 	}
