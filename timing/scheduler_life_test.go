@@ -297,28 +297,3 @@ func TestStopLosesNothingAndDoublesNothing(t *testing.T) {
 		}
 	}
 }
-
-// Stop while everything else goes on, on real goroutines.
-func TestNothingIsTakenAfterStop(t *testing.T) {
-	for range 50 {
-		s := NewScheduler(SchedulerConfig{})
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for {
-					if _, err := s.AfterFunc(0, func() {}); err == ErrStopped {
-						return
-					}
-					runtime.Gosched() // or Stop waits for long, and there is much to return
-				}
-			})
-		}
-		runtime.Gosched()
-		s.Stop()
-		fired := s.Stats().Fired
-		wg.Wait()
-		if n := s.Stats().Fired; n != fired {
-			t.Fatalf("%d callbacks were taken after Stop", n-fired)
-		}
-	}
-}

@@ -22,15 +22,11 @@ var children = map[string]func(){
 	"few-descriptors": fewDescriptorsChild,
 	"sleepers":        sleepersChild,
 	"gib":             gibChild,
-	"broadcast":       broadcastChild,
-	"members":         membersChild,
 	"hash":            hashChild,
 	"replies":         repliesChild,
 	"readers":         readersChild,
 	"broken":          brokenChild,
 	"hostile":         hostileChild,
-	"start":           startingChild,
-	"behind-haproxy":  behindHAProxyChild,
 	"beginners":       beginnersChild,
 }
 

@@ -19,7 +19,7 @@ import (
 // all connections. When its credentials change, the next connection has the new ones.
 func TestClientAsItIs(t *testing.T) {
 	redistest.Need(t)
-	certificate := testkit.Certificate(t, "localhost")
+	certificate := testkit.Certificate("localhost")
 	certFile, keyFile := testkit.CertificateFiles(t, certificate)
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate.Leaf)

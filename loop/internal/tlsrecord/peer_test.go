@@ -105,7 +105,7 @@ func meet(t *testing.T, client bool, serverConfig, clientConfig *tls.Config) (ou
 }
 
 func configs(t *testing.T) (server, client *tls.Config) {
-	certs := []tls.Certificate{testkit.Certificate(t, "test")}
+	certs := []tls.Certificate{testkit.Certificate("test")}
 	return &tls.Config{Certificates: certs}, &tls.Config{InsecureSkipVerify: true, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 }
 

@@ -8,25 +8,14 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
 )
-
-// The engine in memory does what those with sockets do.
-func TestEngine(t *testing.T) {
-	enginetest.Run(t, enginetest.Config{
-		New:        func() engine.Engine { return newMemory() },
-		Networks:   []string{"memory"},
-		Connect:    connectInMemory,
-		DialPacket: dialPacketInMemory,
-	})
-}
 
 // enginePeer is a Peer as a connection, from whose socket nobody reads but the test.
 type enginePeer struct{ sock *socket }
 
-func connectInMemory(t testing.TB, e engine.Engine, _ string) (net.Conn, enginetest.Peer) {
+func connectInMemory(t *testing.T, e engine.Engine, _ string) (net.Conn, otherEnd) {
 	t.Helper()
-	m := e.(*enginetest.Rig).Engine.(*memory)
+	m := e.(*engineRig).Engine.(*memory)
 	ln, err := m.Listen(t.Context(), net.ListenConfig{}, "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -81,8 +70,8 @@ type enginePacketPeer struct {
 	net *datagrams
 }
 
-func dialPacketInMemory(t testing.TB, e engine.Engine, to net.Addr) enginetest.PacketPeer {
-	n := &e.(*enginetest.Rig).Engine.(*memory).datagrams
+func dialPacketInMemory(t *testing.T, e engine.Engine, to net.Addr) packetPeer {
+	n := &e.(*engineRig).Engine.(*memory).datagrams
 	return &enginePacketPeer{n.newPeer(to), t, n}
 }
 

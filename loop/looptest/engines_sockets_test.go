@@ -1,4 +1,4 @@
-package enginetest
+package looptest
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-func testSockets(t *testing.T, c Config, network string) {
+func testSockets(t *testing.T, c engineConfig, network string) {
 	for _, test := range []struct {
 		name string
-		f    func(t *testing.T, r *Rig, network string)
+		f    func(t *testing.T, r *engineRig, network string)
 	}{
 		{"talk", testTalk},
 		{"many messages", testManyMessages},
@@ -41,34 +41,34 @@ func testSockets(t *testing.T, c Config, network string) {
 		{"detach", testDetach},
 		{"always room", testAlwaysRoom},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.f(t, Start(t, c, 1), network) })
+		t.Run(test.name, func(t *testing.T) { test.f(t, startEngine(t, c, 1), network) })
 	}
 }
 
 // write writes to a socket on the loop.
-func (r *Rig) write(e *Ear, pieces ...string) {
-	r.T.Helper()
-	r.Do(0, func() {
+func (r *engineRig) write(e *ear, pieces ...string) {
+	r.t.Helper()
+	r.do(0, func() {
 		for _, s := range pieces {
-			if n, err := e.Socket.Write([]byte(s)); n != len(s) || err != nil {
-				r.T.Errorf("write of %q: %d, %v", s, n, err)
+			if n, err := e.Write([]byte(s)); n != len(s) || err != nil {
+				r.t.Errorf("write of %q: %d, %v", s, n, err)
 			}
 		}
 	})
 }
 
 // pause pauses a socket.
-func (r *Rig) pause(e *Ear) {
-	r.T.Helper()
-	r.Do(0, func() {
-		if err := e.Socket.Pause(); err != nil {
-			r.T.Errorf("pause: %v", err)
+func (r *engineRig) pause(e *ear) {
+	r.t.Helper()
+	r.do(0, func() {
+		if err := e.Pause(); err != nil {
+			r.t.Errorf("pause: %v", err)
 		}
 	})
 }
 
 // send sends as the peer.
-func send(t testing.TB, p Peer, s string) {
+func send(t testing.TB, p otherEnd, s string) {
 	t.Helper()
 	if _, err := io.WriteString(p, s); err != nil {
 		t.Fatalf("the peer cannot send: %v", err)
@@ -76,7 +76,7 @@ func send(t testing.TB, p Peer, s string) {
 }
 
 // gets reads want as the peer.
-func gets(t testing.TB, p Peer, want string) {
+func gets(t testing.TB, p otherEnd, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(p, got); string(got) != want || err != nil {
@@ -85,37 +85,29 @@ func gets(t testing.TB, p Peer, want string) {
 }
 
 // ends reads the end of the stream as the peer.
-func ends(t testing.TB, p Peer) {
+func ends(t testing.TB, p otherEnd) {
 	t.Helper()
 	if n, err := p.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("the peer reads %d bytes and %v, want the end", n, err)
 	}
 }
 
-// closedWith checks an error of the end.
-func closedWith(t testing.TB, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("closed with %v, want %v", got, want)
-	}
-}
-
-func testTalk(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testTalk(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	send(t, peer, "hello")
-	ear.Hears(t, "hello")
+	ear.hears(t, "hello")
 	r.write(ear, "you ", "there")
 	gets(t, peer, "you there")
 	_ = peer.Close()
-	closedWith(t, ear.End(t), io.EOF)
+	ear.ends(t, io.EOF)
 }
 
 // Nothing is missed by a loop that is busy now and then.
-func testManyMessages(t *testing.T, r *Rig, network string) {
+func testManyMessages(t *testing.T, r *engineRig, network string) {
 	const peers, rounds = 4, 500
 	done := make(chan struct{}, peers)
 	for range peers {
-		ear, peer := r.Open(network)
+		ear, peer := r.open(network)
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for i := range rounds {
@@ -136,34 +128,34 @@ func testManyMessages(t *testing.T, r *Rig, network string) {
 	}
 }
 
-func testLargeInput(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testLargeInput(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	go func() {
 		_, _ = peer.Write(large)
 		_ = peer.CloseWrite()
 	}()
-	ear.Hears(t, string(large))
-	closedWith(t, ear.End(t), io.EOF)
+	ear.hears(t, string(large))
+	ear.ends(t, io.EOF)
 }
 
 // What came before the end is heard before it, also if both wait when the loop looks.
-func testLastWords(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	r.Do(0, func() {
+func testLastWords(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
+	r.do(0, func() {
 		_, _ = peer.Write([]byte("last words"))
 		_ = peer.CloseWrite()
 	})
-	ear.Hears(t, "last words")
-	closedWith(t, ear.End(t), io.EOF)
+	ear.hears(t, "last words")
+	ear.ends(t, io.EOF)
 }
 
 // flood writes until a socket is full, and returns how much it has taken.
-func (r *Rig) flood(e *Ear) (n int) {
+func (r *engineRig) flood(e *ear) (n int) {
 	p := make([]byte, 32<<10)
-	r.Do(0, func() {
+	r.do(0, func() {
 		for {
-			k, err := e.Socket.Write(p)
+			k, err := e.Write(p)
 			if n += k; err != nil || k == 0 {
 				return
 			}
@@ -175,16 +167,16 @@ func (r *Rig) flood(e *Ear) (n int) {
 // fill floods a socket until it takes nothing more, and asks for room: a busy kernel may move what
 // the socket has taken to the peer only later, and then there is room again. It returns how much
 // that is.
-func (r *Rig) fill(e *Ear) (n int) {
-	r.T.Helper()
+func (r *engineRig) fill(e *ear) (n int) {
+	r.t.Helper()
 	for {
 		k := r.flood(e)
 		if n += k; k == 0 {
-			r.T.Fatal("Writable is called for a socket that is full")
+			r.t.Fatal("Writable is called for a socket that is full")
 		}
-		r.Do(0, func() {
-			if !e.Socket.NotifyWritable() {
-				r.T.Error("NotifyWritable returns false")
+		r.do(0, func() {
+			if !e.NotifyWritable() {
+				r.t.Error("NotifyWritable returns false")
 			}
 		})
 		select {
@@ -196,7 +188,7 @@ func (r *Rig) fill(e *Ear) (n int) {
 }
 
 // drain reads n bytes as the peer.
-func drain(t testing.TB, p Peer, n int) {
+func drain(t testing.TB, p otherEnd, n int) {
 	t.Helper()
 	if got, err := io.CopyN(io.Discard, p, int64(n)); err != nil {
 		t.Fatalf("the peer reads %d of %d bytes, %v", got, n, err)
@@ -204,13 +196,13 @@ func drain(t testing.TB, p Peer, n int) {
 }
 
 // A full socket takes nothing, reads on, and calls Writable once when there is room.
-func testFull(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testFull(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	n := r.fill(ear)
 	send(t, peer, "x")
-	ear.Hears(t, "x")
+	ear.hears(t, "x")
 	drain(t, peer, n)
-	ear.Room(t)
+	ear.room(t)
 	r.write(ear, "more")
 	gets(t, peer, "more")
 	if n := len(ear.writable); n != 0 {
@@ -218,204 +210,183 @@ func testFull(t *testing.T, r *Rig, network string) {
 	}
 	r.fill(ear)
 	peer.Reset()
-	if err := ear.End(t); err == nil {
-		t.Error("no error at the end")
-	}
+	ear.breaks(t)
 }
 
 // A paused socket hears nothing until it is resumed, and all of it then.
-func testPauses(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testPauses(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	for range 20 {
 		r.pause(ear)
 		send(t, peer, "later")
-		r.Do(0, func() {}) // the loop has looked at its sockets since
-		if n := ear.Pieces(); n > 0 {
-			t.Fatalf("heard %q while paused", <-ear.heard)
-		}
-		r.Do(0, ear.Socket.Resume)
-		ear.Hears(t, "later")
+		r.do(0, func() {}) // the loop has looked at its sockets since
+		ear.silent(t)
+		r.do(0, ear.Socket.Resume)
+		ear.hears(t, "later")
 	}
 }
 
 // Sockets that were paused or had to wait for room lose nothing either.
-func testPausedAndFull(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testPausedAndFull(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	for range 3 {
 		r.pause(ear)
 		send(t, peer, "while paused")
 		n := r.fill(ear)
 		drain(t, peer, n)
-		ear.Room(t)
-		if n := ear.Pieces(); n > 0 {
-			t.Errorf("heard %q while paused", <-ear.heard)
-		}
-		r.Do(0, ear.Socket.Resume)
-		ear.Hears(t, "while paused")
+		ear.room(t)
+		ear.silent(t)
+		r.do(0, ear.Socket.Resume)
+		ear.hears(t, "while paused")
 		send(t, peer, "then")
-		ear.Hears(t, "then")
+		ear.hears(t, "then")
 	}
 }
 
 // A paused socket that ends in order keeps what it has, and the end.
-func testPausedEnd(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	r.Do(0, func() {
-		_ = ear.Socket.Pause()
-		ear.Socket.CloseWrite()
+func testPausedEnd(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
+	r.do(0, func() {
+		_ = ear.Pause()
+		ear.CloseWrite()
 	})
 	send(t, peer, "last words")
 	_ = peer.Close()
-	r.Do(0, func() {})
-	r.Do(0, func() { // the loop has looked at its sockets since
-		if n, ends := ear.Pieces(), ear.Ends(); n > 0 || ends > 0 {
-			t.Errorf("while paused it heard %d pieces and %d ends", n, ends)
-		}
-	})
-	r.Do(0, ear.Socket.Resume)
-	ear.Hears(t, "last words")
-	closedWith(t, ear.End(t), io.EOF)
+	r.do(0, func() {})
+	r.do(0, func() { ear.silent(t) }) // the loop has looked at its sockets since
+	r.do(0, ear.Socket.Resume)
+	ear.hears(t, "last words")
+	ear.ends(t, io.EOF)
 }
 
 // A lingerer is a sink whose socket lingers after the end.
-type lingerer struct{ *Ear }
+type lingerer struct{ *ear }
 
 func (l lingerer) Closed(err error) {
 	l.Socket.Linger()
-	l.Ear.Closed(err)
+	l.ear.Closed(err)
 }
 
 // A socket that has ended in both directions while it was paused hears, when it is resumed, what
 // came and then one end. Its loop has time for others, although the socket lingers.
-func testPausedEndLingers(t *testing.T, r *Rig, network string) {
+func testPausedEndLingers(t *testing.T, r *engineRig, network string) {
 	ear := newEar()
-	peer := r.OpenTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
-	r.Do(0, func() {
-		_ = ear.Socket.Pause()
-		ear.Socket.CloseWrite()
+	peer := r.openTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
+	r.do(0, func() {
+		_ = ear.Pause()
+		ear.CloseWrite()
 	})
 	ends(t, peer)
 	send(t, peer, "last words")
 	_ = peer.Close()
-	r.Do(0, func() {})
-	r.Do(0, ear.Socket.Resume)
-	ear.Hears(t, "last words")
-	closedWith(t, ear.End(t), io.EOF)
-	r.Do(0, func() { ear.Socket.Close(false) })
-	if n := ear.Ends(); n > 0 {
-		t.Errorf("%d ends too many", n)
-	}
+	r.do(0, func() {})
+	r.do(0, ear.Socket.Resume)
+	ear.hears(t, "last words")
+	ear.ends(t, io.EOF)
+	r.do(0, func() { ear.Close(false) })
+	ear.silent(t)
 }
 
 // A paused socket hears of a reset. A unix socket has none, but for a peer that closes without
 // having read everything: what that sent is heard before.
-func testPausedReset(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testPausedReset(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	r.pause(ear)
 	if network != "unix" {
 		peer.Reset()
-		closedWith(t, ear.End(t), syscall.ECONNRESET)
+		ear.ends(t, syscall.ECONNRESET)
 		return
 	}
 	r.write(ear, "never read")
 	send(t, peer, "last words")
 	peer.Reset()
-	r.Do(0, func() {})
-	r.Do(0, func() { // the loop has looked at its sockets since
-		if n, ends := ear.Pieces(), ear.Ends(); n > 0 || ends > 0 {
-			t.Errorf("while paused it heard %d pieces and %d ends", n, ends)
-		}
-	})
-	r.Do(0, ear.Socket.Resume)
-	ear.Hears(t, "last words")
-	if err := ear.End(t); err == nil {
-		t.Error("no error at the end")
-	}
+	r.do(0, func() {})
+	r.do(0, func() { ear.silent(t) }) // the loop has looked at its sockets since
+	r.do(0, ear.Socket.Resume)
+	ear.hears(t, "last words")
+	ear.breaks(t)
 }
 
 // A socket that has ended its output reads on.
-func testHalfClose(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testHalfClose(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	r.write(ear, "bye")
-	r.Do(0, ear.Socket.CloseWrite)
+	r.do(0, ear.Socket.CloseWrite)
 	gets(t, peer, "bye")
 	ends(t, peer)
 	send(t, peer, "still")
-	ear.Hears(t, "still")
+	ear.hears(t, "still")
 	_ = peer.Close()
-	closedWith(t, ear.End(t), io.EOF)
+	ear.ends(t, io.EOF)
 }
 
 // A socket that lingers after the end writes on.
-func testLinger(t *testing.T, r *Rig, network string) {
+func testLinger(t *testing.T, r *engineRig, network string) {
 	ear := newEar()
-	peer := r.OpenTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
+	peer := r.openTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
 	_ = peer.CloseWrite()
-	closedWith(t, ear.End(t), io.EOF)
+	ear.ends(t, io.EOF)
 	n := r.fill(ear)
 	drain(t, peer, n)
-	ear.Room(t)
+	ear.room(t)
 	r.write(ear, "afterwards")
 	gets(t, peer, "afterwards")
-	r.Do(0, func() { ear.Socket.Close(false) })
+	r.do(0, func() { ear.Close(false) })
 	ends(t, peer)
-	if n := ear.Ends(); n > 0 {
-		t.Errorf("%d ends too many", n)
-	}
+	ear.silent(t)
 }
 
 // A nil Sink refuses a connection.
-func testRefuse(t *testing.T, r *Rig, network string) {
-	peer := r.OpenTo(network, newEar(), func(engine.Socket) engine.Sink { return nil })
+func testRefuse(t *testing.T, r *engineRig, network string) {
+	peer := r.openTo(network, newEar(), func(engine.Socket) engine.Sink { return nil })
 	ends(t, peer)
 }
 
 // Divert takes the place of the Sink that open returns, and of a Sink that is called.
-func testDivert(t *testing.T, r *Rig, network string) {
+func testDivert(t *testing.T, r *engineRig, network string) {
 	first, second, third := newEar(), newEar(), newEar()
-	peer := r.OpenTo(network, first, func(s engine.Socket) engine.Sink {
+	peer := r.openTo(network, first, func(s engine.Socket) engine.Sink {
 		s.Divert(diverter{second, s, third})
 		return first
 	})
 	send(t, peer, "two")
-	second.Hears(t, "two")
+	second.hears(t, "two")
 	send(t, peer, "three")
-	third.Hears(t, "three")
+	third.hears(t, "three")
 	_ = peer.Close()
-	closedWith(t, third.End(t), io.EOF)
-	if n := first.Pieces() + second.Pieces(); n > 0 {
-		t.Errorf("%d pieces of others, want 0", n)
-	}
+	third.ends(t, io.EOF)
+	first.silent(t)
+	second.silent(t)
 }
 
 // A diverter diverts what comes after the first piece.
 type diverter struct {
-	*Ear
+	*ear
 	sock engine.Socket
 	to   engine.Sink
 }
 
 func (d diverter) Readable(p []byte) {
-	d.Ear.Readable(p)
+	d.ear.Readable(p)
 	d.sock.Divert(d.to)
 }
 
 // What was written before a socket is closed goes out.
-func testClose(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	r.Do(0, func() {
-		_, _ = ear.Socket.Write([]byte("last words"))
-		ear.Socket.Close(false)
+func testClose(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
+	r.do(0, func() {
+		_, _ = ear.Write([]byte("last words"))
+		ear.Close(false)
 	})
 	gets(t, peer, "last words")
 	ends(t, peer)
 }
 
 // A peer that does not read is reset by a hard close.
-func testCloseHard(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testCloseHard(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	r.fill(ear)
-	r.Do(0, func() { ear.Socket.Close(true) })
+	r.do(0, func() { ear.Close(true) })
 	if network == "unix" {
 		return // it has no reset
 	}
@@ -425,22 +396,21 @@ func testCloseHard(t *testing.T, r *Rig, network string) {
 }
 
 // A sink hears nothing after Close, though input, room and the end may wait.
-func testNothingAfterClose(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	other, _ := r.Open(network)
+func testNothingAfterClose(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
+	other, _ := r.open(network)
 	n, before := r.fill(ear), 0
-	r.Do(0, func() {
+	r.do(0, func() {
 		_, _ = peer.Write([]byte("input"))
 		_ = peer.CloseWrite()
-		ear.Socket.Close(false)
+		ear.Close(false)
 		before = len(ear.writable)
 	})
 	_, _ = io.CopyN(io.Discard, peer, int64(n)) // or the socket is reset, as its input was not read
 	r.write(other, "the loop goes on")
-	r.Do(0, func() {
-		if n, ends, room := ear.Pieces(), ear.Ends(), len(ear.writable)-before; n > 0 || ends > 0 || room > 0 {
-			t.Errorf("after Close: %d pieces, %d ends, %d times room; want none", n, ends, room)
-		}
+	r.do(0, func() {
+		ear.silent(t)
+		testkit.Want(t, "calls of Writable after Close", len(ear.writable)-before, 0)
 	})
 }
 
@@ -456,56 +426,56 @@ func becomes(t testing.TB, what string, cond func() bool) {
 }
 
 // Input and the end are pending before the loop reads them, and no more when it has.
-func testPending(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
-	r.Do(0, func() {
-		if ear.Socket.Pending() {
+func testPending(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
+	r.do(0, func() {
+		if ear.Pending() {
 			t.Error("pending, and nothing was sent")
 		}
 		_, _ = peer.Write([]byte("x"))
 		becomes(t, "the input is pending", ear.Socket.Pending)
 	})
-	ear.Hears(t, "x")
-	r.Do(0, func() {
-		if ear.Socket.Pending() {
+	ear.hears(t, "x")
+	r.do(0, func() {
+		if ear.Pending() {
 			t.Error("pending, and all was read")
 		}
 		_ = peer.CloseWrite()
 		becomes(t, "the end is pending", ear.Socket.Pending)
 	})
-	closedWith(t, ear.End(t), io.EOF)
+	ear.ends(t, io.EOF)
 }
 
 // Something is unsent until the peer has acknowledged all, if the engine can tell.
-func testUnsent(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testUnsent(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	n := r.fill(ear)
-	r.Do(0, func() {
-		if ear.Socket.Unsent() == 0 {
+	r.do(0, func() {
+		if ear.Unsent() == 0 {
 			t.Error("nothing is unsent of a full socket")
 		}
 	})
 	drain(t, peer, n)
 	testkit.Eventually(t, "nothing is unsent", func() (done bool) {
-		r.Do(0, func() { done = ear.Socket.Unsent() <= 0 })
+		r.do(0, func() { done = ear.Unsent() <= 0 })
 		return done
 	})
 }
 
 // A socket that is detached has lost nothing: what the engine has read and not handed over comes
 // with it, and the rest is read from the connection.
-func testDetach(t *testing.T, r *Rig, network string) {
-	ear, peer := r.Open(network)
+func testDetach(t *testing.T, r *engineRig, network string) {
+	ear, peer := r.open(network)
 	socket, ok := ear.Socket.(engine.Detachable)
-	if ok != r.config.Detaches {
-		t.Errorf("a socket is Detachable: %v, want %v", ok, r.config.Detaches)
+	if ok != r.config.system {
+		t.Errorf("a socket is Detachable: %v, want %v", ok, r.config.system)
 	}
 	if !ok {
 		return
 	}
 	var nc net.Conn
 	var read []byte
-	r.Do(0, func() {
+	r.do(0, func() {
 		_, _ = peer.Write([]byte("one, "))
 		becomes(t, "the input is pending", ear.Socket.Pending)
 		var err error
@@ -524,13 +494,11 @@ func testDetach(t *testing.T, r *Rig, network string) {
 		t.Errorf("write: %v", err)
 	}
 	gets(t, peer, "three")
-	if n, ends := ear.Pieces(), ear.Ends(); n > 0 || ends > 0 {
-		t.Errorf("the sink heard %d pieces and %d ends, want none", n, ends)
-	}
+	ear.silent(t)
 }
 
 // thirsty asks for room again whenever there is some, as output without end does.
-type thirsty struct{ *Ear }
+type thirsty struct{ *ear }
 
 func (s thirsty) Writable() {
 	select {
@@ -541,18 +509,18 @@ func (s thirsty) Writable() {
 }
 
 // Sockets that always have room do not keep the loop from polling the others.
-func testAlwaysRoom(t *testing.T, r *Rig, network string) {
+func testAlwaysRoom(t *testing.T, r *engineRig, network string) {
 	for range 2 {
 		s := thirsty{newEar()}
-		r.OpenTo(network, s.Ear, func(engine.Socket) engine.Sink { return s })
-		r.Do(0, func() { s.Socket.NotifyWritable() })
+		r.openTo(network, s.ear, func(engine.Socket) engine.Sink { return s })
+		r.do(0, func() { s.Socket.NotifyWritable() })
 		for range 10 {
-			s.Room(t)
+			s.room(t)
 		}
 	}
-	other, peer := r.Open(network)
+	other, peer := r.open(network)
 	for range 10 {
 		send(t, peer, "x")
-		other.Hears(t, "x")
+		other.hears(t, "x")
 	}
 }

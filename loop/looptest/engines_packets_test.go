@@ -1,4 +1,4 @@
-package enginetest
+package looptest
 
 import (
 	"context"
@@ -14,67 +14,61 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-func testPackets(t *testing.T, c Config) {
-	t.Run("sizes", func(t *testing.T) { testPacketSizes(t, Start(t, c, 2)) })
-	t.Run("peers stay", func(t *testing.T) { testPeersStay(t, Start(t, c, 2)) })
-	t.Run("pending", func(t *testing.T) { testPacketsPending(t, Start(t, c, 1)) })
-	t.Run("keep", func(t *testing.T) { testPacketsKept(t, Start(t, c, 1)) })
-	t.Run("close", func(t *testing.T) { testPacketsClose(t, Start(t, c, 1)) })
-	if !c.System {
+func testPackets(t *testing.T, c engineConfig) {
+	t.Run("sizes", func(t *testing.T) { testPacketSizes(t, startEngine(t, c, 2)) })
+	t.Run("peers stay", func(t *testing.T) { testPeersStay(t, startEngine(t, c, 2)) })
+	t.Run("pending", func(t *testing.T) { testPacketsPending(t, startEngine(t, c, 1)) })
+	t.Run("keep", func(t *testing.T) { testPacketsKept(t, startEngine(t, c, 1)) })
+	t.Run("close", func(t *testing.T) { testPacketsClose(t, startEngine(t, c, 1)) })
+	if !c.system {
 		return
 	}
-	t.Run("IPv6", func(t *testing.T) { testPacketsIPv6(t, Start(t, c, 1)) })
-	t.Run("port in use", func(t *testing.T) { testPortInUse(t, Start(t, c, 2)) })
-	t.Run("dialled", func(t *testing.T) { testPacketsDialled(t, Start(t, c, 1)) })
+	t.Run("IPv6", func(t *testing.T) { testPacketsIPv6(t, startEngine(t, c, 1)) })
+	t.Run("port in use", func(t *testing.T) { testPortInUse(t, startEngine(t, c, 2)) })
+	t.Run("dialled", func(t *testing.T) { testPacketsDialled(t, startEngine(t, c, 1)) })
 }
 
-// A Port is a PacketSink that answers with what it was sent.
-type Port struct {
-	Packets engine.Packets
-	peers   chan packet
-	failed  chan error
-	keeps   bool // what it receives; on the loop
+// A port is a PacketSink that answers with what it was sent.
+type port struct {
+	engine.Packets
+	peers  chan packet
+	failed chan error
+	keeps  bool // what it receives; on the loop
 }
 
-// packet is what a Port has received.
+// A packet is what a port has received.
 type packet struct {
 	loop int
 	peer netip.AddrPort
 	size int
 }
 
-// onLoop is a Port on a loop.
 type onLoop struct {
-	*Port
+	*port
 	loop int
 }
 
-// Received implements engine.PacketSink.
 func (p onLoop) Received(batch []engine.Datagram) (done bool) {
 	for _, d := range batch {
 		p.peers <- packet{p.loop, d.Peer, len(d.Data)}
 		if p.Packets != nil {
-			_ = p.Packets.Send(d.Data, d.Peer, d.Local)
+			_ = p.Send(d.Data, d.Peer, d.Local)
 		}
 	}
 	if p.Packets != nil {
-		p.Packets.Flush()
+		p.Flush()
 	}
 	return !p.keeps
 }
 
-// Failed implements engine.PacketSink.
-func (p *Port) Failed(err error) { p.failed <- err }
+func (p *port) Failed(err error) { p.failed <- err }
 
-// Received returns how many datagrams nothing has waited for yet.
-func (p *Port) Received() int { return len(p.peers) }
-
-// ServePackets serves a UDP address on all loops, until the test ends.
-func (r *Rig) ServePackets(address string) (addr net.Addr, ports []*Port) {
-	r.T.Helper()
+// servePackets serves a UDP address on all loops, until the test ends.
+func (r *engineRig) servePackets(address string) (addr net.Addr, ports []*port) {
+	r.t.Helper()
 	all, err := r.ListenPacket(context.Background(), net.ListenConfig{}, "udp", address, r.loops)
 	if err != nil {
-		r.T.Fatal(err)
+		r.t.Fatal(err)
 	}
 	for i, nc := range all {
 		ports = append(ports, r.serve(i, nc))
@@ -83,30 +77,30 @@ func (r *Rig) ServePackets(address string) (addr net.Addr, ports []*Port) {
 }
 
 // serve gives a loop a UDP socket, until the test ends.
-func (r *Rig) serve(loop int, nc net.Conn) *Port {
-	r.T.Helper()
-	p := &Port{peers: make(chan packet, 10_000), failed: make(chan error, 10)}
-	r.Do(loop, func() {
+func (r *engineRig) serve(loop int, nc net.Conn) *port {
+	r.t.Helper()
+	p := &port{peers: make(chan packet, 10_000), failed: make(chan error, 10)}
+	r.do(loop, func() {
 		var err error
 		if p.Packets, err = r.ServePacket(loop, nc, onLoop{p, loop}); err != nil {
-			r.T.Errorf("ServePacket: %v", err)
+			r.t.Errorf("ServePacket: %v", err)
 		}
 	})
-	r.T.Cleanup(func() { r.Do(loop, func() { p.Packets.Close() }) })
+	r.t.Cleanup(func() { r.do(loop, func() { p.Close() }) })
 	return p
 }
 
 // getsPacket reads a datagram of so many bytes as the peer.
-func getsPacket(t testing.TB, p PacketPeer, want int) {
+func getsPacket(t testing.TB, p packetPeer, want int) {
 	t.Helper()
 	if n, err := p.Read(make([]byte, 1<<16)); n != want || err != nil {
 		t.Errorf("the peer gets %d bytes, %v; want %d", n, err, want)
 	}
 }
 
-func testPacketSizes(t *testing.T, r *Rig) {
-	addr, _ := r.ServePackets("127.0.0.1:0")
-	p := r.config.DialPacket(t, r, addr)
+func testPacketSizes(t *testing.T, r *engineRig) {
+	addr, _ := r.servePackets("127.0.0.1:0")
+	p := r.config.dialPacket(t, r, addr)
 	for _, n := range []int{0, 1, 1400, 9000, 65507, 3} {
 		_, _ = p.Write([]byte(strings.Repeat("x", n)))
 		getsPacket(t, p, n)
@@ -115,12 +109,12 @@ func testPacketSizes(t *testing.T, r *Rig) {
 
 // There are more datagrams than fit into a batch, from many peers, each of which stays on its loop.
 // Each loop has some.
-func testPeersStay(t *testing.T, r *Rig) {
+func testPeersStay(t *testing.T, r *engineRig) {
 	const peers, each = 50, 4
-	addr, ports := r.ServePackets("127.0.0.1:0")
-	var all []PacketPeer
+	addr, ports := r.servePackets("127.0.0.1:0")
+	var all []packetPeer
 	for range peers {
-		all = append(all, r.config.DialPacket(t, r, addr))
+		all = append(all, r.config.dialPacket(t, r, addr))
 	}
 	for range each {
 		for _, p := range all {
@@ -132,10 +126,10 @@ func testPeersStay(t *testing.T, r *Rig) {
 	}
 	seen := make(map[packet]int)
 	for i, p := range ports {
-		if p.Received() == 0 {
+		if len(p.peers) == 0 {
 			t.Errorf("loop %d has no peers", i)
 		}
-		for p.Received() > 0 {
+		for len(p.peers) > 0 {
 			seen[<-p.peers]++
 		}
 	}
@@ -150,19 +144,19 @@ func testPeersStay(t *testing.T, r *Rig) {
 }
 
 // Datagrams are pending before the loop receives them, and no more when it has.
-func testPacketsPending(t *testing.T, r *Rig) {
-	addr, ports := r.ServePackets("127.0.0.1:0")
-	port, peer := ports[0], r.config.DialPacket(t, r, addr)
-	r.Do(0, func() {
-		if port.Packets.Pending() {
+func testPacketsPending(t *testing.T, r *engineRig) {
+	addr, ports := r.servePackets("127.0.0.1:0")
+	port, peer := ports[0], r.config.dialPacket(t, r, addr)
+	r.do(0, func() {
+		if port.Pending() {
 			t.Error("pending, and nothing was sent")
 		}
 		_, _ = peer.Write([]byte("x"))
-		becomes(t, "a datagram is pending", port.Packets.Pending)
+		becomes(t, "a datagram is pending", port.Pending)
 	})
 	testkit.Receive(t, "the datagram", port.peers)
-	r.Do(0, func() {
-		if port.Packets.Pending() {
+	r.do(0, func() {
+		if port.Pending() {
 			t.Error("pending, and all was received")
 		}
 	})
@@ -170,11 +164,11 @@ func testPacketsPending(t *testing.T, r *Rig) {
 
 // A sink that keeps a batch is given no other until it has called Resume, and then all that came,
 // in order. Datagrams are pending meanwhile.
-func testPacketsKept(t *testing.T, r *Rig) {
+func testPacketsKept(t *testing.T, r *engineRig) {
 	const sent = 200 // more than a batch
-	addr, ports := r.ServePackets("127.0.0.1:0")
-	port, peer := ports[0], r.config.DialPacket(t, r, addr)
-	r.Do(0, func() { port.keeps = true })
+	addr, ports := r.servePackets("127.0.0.1:0")
+	port, peer := ports[0], r.config.dialPacket(t, r, addr)
+	r.do(0, func() { port.keeps = true })
 	sizes := func(n int) (got []int) {
 		for range n {
 			got = append(got, testkit.Receive(t, "a datagram", port.peers).size)
@@ -185,14 +179,14 @@ func testPacketsKept(t *testing.T, r *Rig) {
 		_, _ = peer.Write(make([]byte, n))
 	}
 	got, kept := sizes(1), 0
-	r.Do(0, func() { kept = port.Received() }) // of the first batch
-	r.Do(0, func() {
-		if n := port.Received(); n != kept {
+	r.do(0, func() { kept = len(port.peers) }) // of the first batch
+	r.do(0, func() {
+		if n := len(port.peers); n != kept {
 			t.Errorf("%d datagrams came to a sink that keeps a batch", n-kept)
 		}
-		becomes(t, "the next ones are pending", port.Packets.Pending)
+		becomes(t, "the next ones are pending", port.Pending)
 		port.keeps = false
-		port.Packets.Resume()
+		port.Resume()
 	})
 	got = append(got, sizes(sent-1)...)
 	if !slices.IsSorted(got) {
@@ -201,29 +195,29 @@ func testPacketsKept(t *testing.T, r *Rig) {
 }
 
 // Close sends what waits, and the sink hears nothing more.
-func testPacketsClose(t *testing.T, r *Rig) {
-	addr, ports := r.ServePackets("127.0.0.1:0")
-	port, peer := ports[0], r.config.DialPacket(t, r, addr)
+func testPacketsClose(t *testing.T, r *engineRig) {
+	addr, ports := r.servePackets("127.0.0.1:0")
+	port, peer := ports[0], r.config.dialPacket(t, r, addr)
 	_, _ = peer.Write([]byte("x"))
 	from := testkit.Receive(t, "the datagram", port.peers).peer
 	getsPacket(t, peer, 1)
-	r.Do(0, func() {
-		if err := port.Packets.Send([]byte("bye"), from, netip.Addr{}); err != nil {
+	r.do(0, func() {
+		if err := port.Send([]byte("bye"), from, netip.Addr{}); err != nil {
 			t.Errorf("send: %v", err)
 		}
 		_, _ = peer.Write([]byte("late"))
-		port.Packets.Close()
+		port.Close()
 	})
 	getsPacket(t, peer, len("bye"))
-	r.Do(0, func() {})
-	if n := port.Received() + len(port.failed); n > 0 {
+	r.do(0, func() {})
+	if n := len(port.peers) + len(port.failed); n > 0 {
 		t.Errorf("the sink heard %d times after Close", n)
 	}
 }
 
 // A peer of IPv4 has its own address on a socket of IPv6.
-func testPacketsIPv6(t *testing.T, r *Rig) {
-	addr, ports := r.ServePackets("[::]:0")
+func testPacketsIPv6(t *testing.T, r *engineRig) {
+	addr, ports := r.servePackets("[::]:0")
 	_, number, _ := net.SplitHostPort(addr.String())
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		c, err := net.Dial("udp", net.JoinHostPort(host, number))
@@ -239,8 +233,8 @@ func testPacketsIPv6(t *testing.T, r *Rig) {
 	}
 }
 
-func testPortInUse(t *testing.T, r *Rig) {
-	addr, _ := r.ServePackets("127.0.0.1:0")
+func testPortInUse(t *testing.T, r *engineRig) {
+	addr, _ := r.servePackets("127.0.0.1:0")
 	for _, network := range []string{"udp", "udp4"} {
 		_, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, addr.String(), 2)
 		if !errors.Is(err, syscall.EADDRINUSE) {
@@ -250,7 +244,7 @@ func testPortInUse(t *testing.T, r *Rig) {
 }
 
 // A socket that is connected to one peer needs no addresses, and hears that the peer has gone.
-func testPacketsDialled(t *testing.T, r *Rig) {
+func testPacketsDialled(t *testing.T, r *engineRig) {
 	peer, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -261,11 +255,11 @@ func testPacketsDialled(t *testing.T, r *Rig) {
 	}
 	own := nc.LocalAddr().String()
 	port := r.serve(0, nc)
-	r.Do(0, func() {
-		if err := port.Packets.Send([]byte("hello"), netip.AddrPort{}, netip.Addr{}); err != nil {
+	r.do(0, func() {
+		if err := port.Send([]byte("hello"), netip.AddrPort{}, netip.Addr{}); err != nil {
 			t.Errorf("send: %v", err)
 		}
-		err := port.Packets.Send(slices.Repeat([]byte("x"), 65508), netip.AddrPort{}, netip.Addr{})
+		err := port.Send(slices.Repeat([]byte("x"), 65508), netip.AddrPort{}, netip.Addr{})
 		if !errors.Is(err, syscall.EMSGSIZE) {
 			t.Errorf("a datagram that is too long: got %v, want %v", err, syscall.EMSGSIZE)
 		}
@@ -287,7 +281,7 @@ func testPacketsDialled(t *testing.T, r *Rig) {
 	}
 	_ = peer.Close()
 	testkit.Eventually(t, "it is refused", func() bool { // a system limits how often it says so
-		r.Do(0, func() { _ = port.Packets.Send([]byte("gone?"), netip.AddrPort{}, netip.Addr{}) })
+		r.do(0, func() { _ = port.Send([]byte("gone?"), netip.AddrPort{}, netip.Addr{}) })
 		return len(port.failed) > 0
 	})
 	if err := <-port.failed; !errors.Is(err, syscall.ECONNREFUSED) {

@@ -1,16 +1,22 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package gnetengine
+package looptest
 
 import (
 	"net"
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 )
+
+func init() {
+	engines["gnet"] = systemEngine(func() engine.Engine { return gnetengine.New(zerolog.Nop()) })
+}
 
 // another is a gnet engine of somebody else's: it counts what it reads.
 type another struct {
@@ -72,13 +78,13 @@ func TestAnotherGnetEngine(t *testing.T) {
 	}
 	works("before")
 	t.Run("beside", func(t *testing.T) {
-		r := enginetest.Start(t, config, 1)
-		ear, peer := r.Open("tcp")
+		r := startEngine(t, engines["gnet"], 1)
+		ear, peer := r.open("tcp")
 		works("beside")
 		if _, err := peer.Write([]byte("ours")); err != nil {
 			t.Fatal(err)
 		}
-		ear.Hears(t, "ours")
+		ear.hears(t, "ours")
 	})
 	works("after")
 }

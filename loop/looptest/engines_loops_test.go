@@ -1,4 +1,4 @@
-package enginetest
+package looptest
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-func testLoops(t *testing.T, c Config) {
+func testLoops(t *testing.T, c engineConfig) {
 	t.Run("capacity", func(t *testing.T) {
-		if n := Start(t, c, 1).Capacity(1); n <= 0 {
+		if n := startEngine(t, c, 1).Capacity(1); n <= 0 {
 			t.Errorf("capacity %d, want a positive number", n)
 		}
 	})
@@ -29,8 +29,8 @@ func testLoops(t *testing.T, c Config) {
 	t.Run("ticks move", func(t *testing.T) { testTicksMove(t, c) })
 	t.Run("stop with a tick", func(t *testing.T) {
 		for _, d := range []time.Duration{engine.Never, time.Hour, 0} {
-			r := Start(t, c, 2)
-			r.Do(0, func() { r.TickAt(0, d) })
+			r := startEngine(t, c, 2)
+			r.do(0, func() { r.TickAt(0, d) })
 		}
 	})
 	t.Run("enrol answers once", func(t *testing.T) { testEnrollOnce(t, c) })
@@ -39,21 +39,21 @@ func testLoops(t *testing.T, c Config) {
 }
 
 // A loop hears whoever wakes it, whether it sleeps, is busy, or is just about to sleep.
-func testWake(t *testing.T, c Config) {
-	r := Start(t, c, 2)
+func testWake(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 2)
 	var wg sync.WaitGroup
 	var ran [2]int
 	const goroutines, each = 4, 1000
 	for range goroutines {
 		wg.Go(func() {
 			for i := range each {
-				r.Do(i%2, func() { ran[i%2]++ })
+				r.do(i%2, func() { ran[i%2]++ })
 			}
 		})
 	}
 	wg.Wait()
 	for i := range ran {
-		r.Do(i, func() {
+		r.do(i, func() {
 			if got, want := ran[i], goroutines*each/2; got != want {
 				t.Errorf("loop %d: %d functions ran, want %d", i, got, want)
 			}
@@ -62,14 +62,14 @@ func testWake(t *testing.T, c Config) {
 }
 
 // A loop that wakes itself, or asks for another turn, does not run it inline.
-func testWakeInline(t *testing.T, c Config) {
-	r := Start(t, c, 1)
+func testWakeInline(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 1)
 	for name, ask := range map[string]func(){
 		"Wake":  func() { _ = r.Wake(0) },
-		"Again": func() { r.Engine.Again(0) },
+		"Again": func() { r.Again(0) },
 	} {
 		within, done := false, make(chan struct{})
-		r.Do(0, func() {
+		r.do(0, func() {
 			within = true
 			r.post(0, func() {
 				if within {
@@ -84,63 +84,42 @@ func testWakeInline(t *testing.T, c Config) {
 	}
 }
 
-// A loop that asks for turns without end looks at its sockets between them.
-func testAgain(t *testing.T, c Config) {
-	r := Start(t, c, 1)
-	ear, peer := r.Open(c.Networks[0])
-	heard, turns := make(chan struct{}), 0
-	var turn func()
-	turn = func() {
-		if ear.Pieces() > 0 {
-			close(heard)
-			return
-		}
-		if turns++; turns == 3 {
-			if _, err := peer.Write([]byte("x")); err != nil {
-				t.Errorf("write: %v", err)
-			}
-		}
-		r.AskTurn(turn)
-	}
-	r.Do(0, turn)
-	testkit.Receive(t, "input of a loop that asks for turns", heard)
+// A loop that asks for turns without end enrolls connections and looks at its sockets between them.
+func testAgain(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 1)
+	defer r.busy()()
+	ear, peer := r.open(c.networks[0])
+	send(t, peer, "x")
+	ear.hears(t, "x")
 }
 
 // A loop that sleeps, and one that asks for turns without end, is probed on the loop that is meant.
-func testProbe(t *testing.T, c Config) {
-	r := Start(t, c, 2)
+func testProbe(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 2)
 	r.Probe(1)
 	if got := testkit.Receive(t, "a probe of a loop that sleeps", r.probes); got != 1 {
 		t.Errorf("loop %d was probed, want 1", got)
 	}
-	over := false
-	var turn func()
-	turn = func() {
-		if !over {
-			r.AskTurn(turn)
-		}
-	}
-	r.Do(0, turn)
+	defer r.busy()()
 	r.Probe(0)
 	if got := testkit.Receive(t, "a probe of a loop that asks for turns", r.probes); got != 0 {
 		t.Errorf("loop %d was probed, want 0", got)
 	}
-	r.Do(0, func() { over = true })
 }
 
 // ticked waits for a tick, which must not come before when.
-func (r *Rig) ticked(when time.Duration) (at time.Duration) {
-	r.T.Helper()
-	if at = testkit.Receive(r.T, "the tick", r.Ticks); at < when {
-		r.T.Errorf("it came %v early", when-at)
+func (r *engineRig) ticked(when time.Duration) (at time.Duration) {
+	r.t.Helper()
+	if at = testkit.Receive(r.t, "the tick", r.ticks); at < when {
+		r.t.Errorf("it came %v early", when-at)
 	}
 	return at
 }
 
 // The time that TickAt was given last is when the tick comes. It may come once too early.
-func testTicks(t *testing.T, c Config) {
+func testTicks(t *testing.T, c engineConfig) {
 	const ms = time.Millisecond
-	r := Start(t, c, 1)
+	r := startEngine(t, c, 1)
 	for _, test := range []struct {
 		name  string
 		after []time.Duration
@@ -153,8 +132,8 @@ func testTicks(t *testing.T, c Config) {
 		{"canceled", []time.Duration{5 * ms, engine.Never}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r.T = t
-			now := r.Now()
+			r.t = t
+			now := r.now()
 			times := slices.Clone(test.after)
 			for i, d := range times {
 				if d < engine.Never-1 {
@@ -162,7 +141,7 @@ func testTicks(t *testing.T, c Config) {
 				}
 			}
 			first, last := slices.Min(times), times[len(times)-1]
-			r.Do(0, func() {
+			r.do(0, func() {
 				for _, when := range times {
 					r.TickAt(0, when)
 				}
@@ -179,30 +158,30 @@ func testTicks(t *testing.T, c Config) {
 
 // silent checks that no tick comes, as far as that shows before one for a later time, but for one
 // that comes too early.
-func (r *Rig) silent() {
-	r.T.Helper()
-	when := r.Now() + time.Millisecond
-	r.Do(0, func() { r.TickAt(0, when) })
+func (r *engineRig) silent() {
+	r.t.Helper()
+	when := r.now() + time.Millisecond
+	r.do(0, func() { r.TickAt(0, when) })
 	early := 0
-	for testkit.Receive(r.T, "the tick", r.Ticks) < when {
+	for testkit.Receive(r.t, "the tick", r.ticks) < when {
 		early++
 	}
-	if n := early + len(r.Ticks); n > 1 {
-		r.T.Errorf("%d ticks more, want at most 1", n)
+	if n := early + len(r.ticks); n > 1 {
+		r.t.Errorf("%d ticks more, want at most 1", n)
 	}
 }
 
 // A tick that is due while its loop is busy comes afterwards.
-func testBusyTick(t *testing.T, c Config) {
-	r := Start(t, c, 1)
+func testBusyTick(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 1)
 	for range 5 {
-		when := r.Now() + time.Millisecond
-		r.Do(0, func() {
+		when := r.now() + time.Millisecond
+		r.do(0, func() {
 			r.TickAt(0, when)
-			for r.Now() < when+2*time.Millisecond {
+			for r.now() < when+2*time.Millisecond {
 				runtime.Gosched()
 			}
-			if n := len(r.Ticks); n != 0 {
+			if n := len(r.ticks); n != 0 {
 				t.Errorf("%d ticks within a turn, want 0", n)
 			}
 		})
@@ -212,32 +191,32 @@ func testBusyTick(t *testing.T, c Config) {
 }
 
 // Times that move on and back are all ticked for.
-func testTicksMove(t *testing.T, c Config) {
-	r := Start(t, c, 2)
+func testTicksMove(t *testing.T, c engineConfig) {
+	r := startEngine(t, c, 2)
 	for range 500 {
-		when := r.Now() + 50*time.Microsecond
-		r.Do(0, func() {
+		when := r.now() + 50*time.Microsecond
+		r.do(0, func() {
 			for _, when := range []time.Duration{when + time.Hour, when + time.Minute, when} {
 				r.TickAt(0, when)
 			}
 		})
 		r.ticked(when)
-		r.Do(0, func() { r.TickAt(0, r.Now()+time.Hour) })
+		r.do(0, func() { r.TickAt(0, r.now()+time.Hour) })
 	}
 }
 
 // Enroll calls either open or lost, once, also if the loop ends meanwhile or has ended. It does not
 // call lost inline.
-func testEnrollOnce(t *testing.T, c Config) {
+func testEnrollOnce(t *testing.T, c engineConfig) {
 	const conns = 8
 	for range 10 {
-		r := Start(t, c, 1)
+		r := startEngine(t, c, 1)
 		answers, lost := make(chan error, 4*conns), 0
 		for i := range 2 * conns {
 			if i == conns {
 				r.Lost(0)
 			}
-			nc, _ := c.Connect(t, r, c.Networks[0])
+			nc, _ := c.connect(t, r, c.networks[0])
 			returned := make(chan struct{})
 			r.Enroll(0, nc, func(engine.Socket) engine.Sink {
 				answers <- nil
@@ -267,12 +246,9 @@ func testEnrollOnce(t *testing.T, c Config) {
 }
 
 // Stop closes the sockets that are open. Their sinks hear at most of the end of the loop.
-func testStopCloses(t *testing.T, c Config) {
-	r := NewRig(t, c, 1)
-	if err := r.Engine.Start(1, r.Base, r); err != nil {
-		t.Fatal(err)
-	}
-	_, peer := r.Open(c.Networks[0])
+func testStopCloses(t *testing.T, c engineConfig) {
+	r := newEngineRig(t, c, 1)
+	_, peer := r.open(c.networks[0])
 	if err := r.Stop(); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
@@ -282,8 +258,8 @@ func testStopCloses(t *testing.T, c Config) {
 }
 
 // An address that nothing listens on refuses.
-func testDialRefused(t *testing.T, c Config) {
-	nc, err := Start(t, c, 1).Dial(t.Context(), net.Dialer{}, "tcp", testkit.FreeAddr(t))
+func testDialRefused(t *testing.T, c engineConfig) {
+	nc, err := startEngine(t, c, 1).Dial(t.Context(), net.Dialer{}, "tcp", testkit.FreeAddr(t))
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v, %v; want %v", nc, err, syscall.ECONNREFUSED)
 	}
