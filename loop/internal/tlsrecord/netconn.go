@@ -57,6 +57,12 @@ func (c *NetConn) Read(p []byte) (int, error) {
 }
 
 func (c *NetConn) readRecord() error {
+	c.mu.Lock()
+	err := c.records.err // the peer's end may have been read before there was a NetConn
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	record, err := c.in.Peek(headerSize)
 	if err == nil {
 		record, err = c.in.Peek(min(Size(record), headerSize+maxCipher))

@@ -335,6 +335,16 @@ func TestNetConnEnds(t *testing.T) {
 			t.Errorf("Read again: %v, want %v", err, net.ErrClosed)
 		}
 	})
+	t.Run("peer's end was read before", func(t *testing.T) {
+		server, client := pair(t, tls.TLS_AES_128_GCM_SHA256)
+		if _, err := open(server, client.CloseNotify(nil)); err != io.EOF {
+			t.Fatalf("error %v, want %v", err, io.EOF)
+		}
+		a, _ := connected(t)
+		if _, err := NewNetConn(a, server, tls.ConnectionState{}, nil).Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("Read: %v, want %v", err, io.EOF)
+		}
+	})
 	t.Run("no close_notify", func(t *testing.T) {
 		ours, theirs := detached(t)
 		_ = theirs.NetConn().Close()
