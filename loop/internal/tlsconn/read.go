@@ -137,6 +137,9 @@ func (c *Conn) decrypt(left *int) (n int, err error) {
 			return n, err
 		}
 		if c.owed > uselessBurst*uselessBytes {
+			if c.records != nil {
+				return n, c.records.Refuse(errUseless)
+			}
 			return n, errUseless
 		}
 	}
