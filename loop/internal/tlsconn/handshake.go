@@ -123,8 +123,8 @@ func (c *Conn) shakeHands(h *handshake) error {
 	return nil
 }
 
-// growStack has the goroutine's stack grow at once, and not five times deep in a handshake, which is
-// dearer by 20 us.
+// growStack has the goroutine's stack grow at once, and not five times deep in a handshake, which
+// is dearer by 20 us.
 //
 //go:noinline
 func growStack() byte {

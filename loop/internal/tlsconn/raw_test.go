@@ -158,8 +158,8 @@ func TestRecordAnnouncedTooLong(t *testing.T) {
 	}
 }
 
-// What is wrong gets the alert that RFC 8446 names, data behind it does not count, and the connection
-// closes. Package tlsrecord has the whole list.
+// What is wrong gets the alert that RFC 8446 names, data behind it does not count, and the
+// connection closes. Package tlsrecord has the whole list.
 func TestHostileRecords(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -252,8 +252,8 @@ func TestPlaintextLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// A handshake without these hooks gets a context that never ends. A hook that Go adds, and that gets
-// the context, has to join them in shakeHands.
+// A handshake without these hooks gets a context that never ends. A hook that Go adds, and that
+// gets the context, has to join them in shakeHands.
 func TestHooksAreKnown(t *testing.T) {
 	known := strings.Fields("Rand Time GetCertificate GetClientCertificate GetConfigForClient GetEncryptedClientHelloKeys " +
 		"VerifyPeerCertificate VerifyConnection EncryptedClientHelloRejectionVerify UnwrapSession WrapSession")

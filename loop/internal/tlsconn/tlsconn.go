@@ -318,8 +318,8 @@ func (c *Conn) Raw() engine.Socket { return c.sock }
 var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection speaks TLS 1.2, has a ClientSessionCache, " +
 	"or something has been set to that end")
 
-// Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read and
-// not decrypted is in it.
+// Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read
+// and not decrypted is in it.
 func (c *Conn) Detach() (net.Conn, []byte, error) {
 	sock, ok := c.sock.(engine.Detachable)
 	switch {

@@ -280,8 +280,8 @@ func detached(t *testing.T) (ours *NetConn, theirs *tls.Conn) {
 	return ours, theirs
 }
 
-// A NetConn echoes what crypto/tls sends, in pieces of any size, reading and writing at the same time,
-// until both have said their ends.
+// A NetConn echoes what crypto/tls sends, in pieces of any size, reading and writing at the same
+// time, until both have said their ends.
 func TestNetConn(t *testing.T) {
 	ours, theirs := detached(t)
 	echoed := make(chan error, 1)

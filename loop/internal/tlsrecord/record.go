@@ -181,8 +181,8 @@ func (c *Conn) failWith(a tls.AlertError, err error) error {
 	return err
 }
 
-// Refuse ends the connection for a reason of the caller's, which Open returns from now on. Answer has
-// an alert.
+// Refuse ends the connection for a reason of the caller's, which Open returns from now on. Answer
+// has an alert.
 func (c *Conn) Refuse(reason error) error { return c.failWith(unexpectedMessage, reason) }
 
 // alerted deals with an alert of the peer's. All but two are fatal, whatever level they claim to
