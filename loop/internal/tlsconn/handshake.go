@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 )
 
 var (
@@ -115,21 +114,11 @@ func (c *Conn) shakeHands(h *handshake) error {
 	if cfg.GetConfigForClient == nil && cfg.GetCertificate == nil && cfg.GetClientCertificate == nil && cfg.GetEncryptedClientHelloKeys == nil {
 		ctx = context.Background() // no hook sees it, and for others crypto/tls starts a goroutine
 	}
-	growStack()
 	if err := tc.HandshakeContext(ctx); err != nil {
 		return err
 	}
 	h.result = h.takeOver(tc)
 	return nil
-}
-
-// growStack has the goroutine's stack grow at once, and not five times deep in a handshake, which
-// is dearer by 20 us.
-//
-//go:noinline
-func growStack() byte {
-	var room [20 << 10]byte
-	return room[runtime.NumCPU()&1]
 }
 
 // next is called by the goroutine for input. It waits if there is none. False: there will be none.

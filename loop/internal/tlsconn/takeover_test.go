@@ -263,3 +263,26 @@ func TestHooksAreKnown(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkHandshake is a handshake, with crypto/tls as the client, and one message.
+func BenchmarkHandshake(b *testing.B) {
+	for _, cryptoTLS := range []bool{false, true} {
+		b.Run(map[bool]string{false: "records of ours", true: "crypto/tls"}[cryptoTLS], func(b *testing.B) {
+			r := newRig(b, func(cfg *LoopConfig) { cfg.CryptoTLS = cryptoTLS })
+			server, client := serverConfig(), clientConfig()
+			b.ReportAllocs()
+			for b.Loop() {
+				s := r.serve(server)
+				s.answer = echo
+				c, _ := s.dial(client, 1<<20)
+				_, err := c.Write([]byte("x"))
+				if err == nil {
+					_, err = io.ReadFull(c, make([]byte, 1))
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
