@@ -331,6 +331,7 @@ func (l *Loop) stopGuarded() {
 		_ = l.Try(f)
 	}
 	l.closePorts()
+	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
 	l.show()

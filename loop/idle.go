@@ -45,12 +45,16 @@ type watch struct {
 	moved   time.Duration // when output was last seen to move, or began to wait, or notYet
 	endSeen bool          // the peer's end was seen after input that waits
 	frame   frameTime
+	unread  time.Duration // for how long reading was paused, less the time since which it is
 }
 
 // watched returns c's watch, which is made when it is first needed.
 func (c *Conn) watched() *watch {
 	if c.idle.watch == nil {
 		c.idle.watch = &watch{looked: notYet, moved: notYet}
+		if c.isPaused() {
+			c.idle.watch.unread = -c.loop.clock()
+		}
 		if c.isBlocked() { // since when is not known
 			c.idle.watch.moved = c.loop.clock()
 		}
@@ -264,7 +268,7 @@ func (c *Conn) isCutShort(now time.Duration) bool {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
-	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
+	return c.untaken() > 0 || c.isBusy() || c.owes() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 func (c *Conn) stopIdle() {

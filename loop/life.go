@@ -326,6 +326,9 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
+	if f := c.extras.closing; f != nil {
+		f(err)
+	}
 }
 
 // abort is beginClose for a connection whose output is not worth flushing: its socket failed, or

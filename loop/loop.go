@@ -54,9 +54,11 @@ type Loop struct {
 	take      func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
-	crowd      crowd  // while that is too full
-	goroutine  uint64 // its number
-	unfinished bool   // the task that runs has more to do: see PostPieces
+	crowd      crowd   // while that is too full
+	batches    []batch // for other loops, of the present turn
+	batched    bool    // there are some
+	goroutine  uint64  // its number
+	unfinished bool    // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
@@ -81,7 +83,6 @@ type Loop struct {
 	// Its life.
 	started   bool // OnStart has returned
 	afterStop []func()
-	returned  bool // what rescue guards came to its end
 	drainState
 
 	// Other goroutines see these.

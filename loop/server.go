@@ -35,7 +35,8 @@ type Server struct {
 	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
 	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout
 	// (2 minutes if that is 0) ends the session. While reading is paused its datagrams are lost, as
-	// are those that the system does not take (see Stats.Lost).
+	// are those that the system does not take (see Stats.Lost). A name that has addresses of IPv4
+	// and IPv6 is served at one of each.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
@@ -93,7 +94,8 @@ type Server struct {
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
 	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets broadcasts and multicasts. TCP.Control is for other addresses.
+	// first one gets broadcasts and multicasts. IP_RECVERR is taken off again, as it would have
+	// epoll report an error for ever. TCP.Control is for other addresses.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.

@@ -50,7 +50,8 @@ type Codec struct {
 	// changed. What Upgrade puts into answer is sent with the answer: cookies, say. A
 	// Sec-WebSocket-Protocol there chooses the subprotocol in place of Protocols, of those that the
 	// client asks for; other fields of the handshake are dropped. An error refuses the handshake: a
-	// *HandshakeError with its Status, any other with 403. A panic closes the connection.
+	// *HandshakeError with its Status and Reason, any other with 403 and no text of its own. A panic
+	// closes the connection.
 	Upgrade func(r *http.Request, answer http.Header) error
 
 	// UpgradeBlocks has Upgrade run on a goroutine, as a job of loop.Offload does, so that it may

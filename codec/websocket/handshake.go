@@ -325,7 +325,7 @@ func (c *Conn) refuse(r *http.Request, status int, reason string) error {
 func (c *Conn) refuseWith(r *http.Request, err error) error {
 	e, ok := errors.AsType[*HandshakeError](err)
 	if !ok {
-		e = &HandshakeError{Status: http.StatusForbidden, Reason: err.Error()}
+		e = &HandshakeError{Status: http.StatusForbidden, Reason: http.StatusText(http.StatusForbidden)}
 	}
 	c.phase = over
 	c.early = nil

@@ -105,6 +105,12 @@ func TestUpgradeHook(t *testing.T) {
 				got.tls != nil && !got.tls.HandshakeComplete {
 				t.Errorf("%s: Upgrade saw %+v", name, got)
 			}
+			if tc.status == http.StatusForbidden {
+				body := make([]byte, r.ContentLength)
+				if _, err := io.ReadFull(r.Body, body); err != nil || string(body) != "Forbidden\n" {
+					t.Errorf("%s: the body is %q, %v, want no text of ours", name, body, err)
+				}
+			}
 			if r.StatusCode != tc.status || r.Header.Get("Sec-WebSocket-Protocol") != tc.protocol {
 				t.Errorf("%s: %s, %v", name, r.Status, r.Header)
 			}

@@ -2,51 +2,53 @@ package redisgroup
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
+// A renewer keeps the lease of this node, and looks after nodes that have died: their users leave
 // the rooms they were in. A node that was declared dead and is not comes back under another name.
-type keeper struct {
+type renewer struct {
 	hub     *Hub
 	wake    chan struct{} // has a token when the lease is to be renewed at once
 	reaping atomic.Bool   // a dead node
 
 	mu          sync.Mutex
+	clock       onredis.Clock
 	incarnation int
 	until       time.Time // when the lease ends at the earliest; zero: this incarnation had none
 	term        int       // how often it may have run out: what was ours before may be another's
 
-	held   map[string]*hold // names that are ours
-	dirty  bool             // Redis may have other names than we do
-	newest uint64           // the newest token that was seen
+	held   map[string]*nameLease // names that are ours
+	dirty  bool                  // Redis may have other names than we do
+	newest uint64                // the newest token that was seen
 }
 
 // name is that of this node in this incarnation.
-func (k *keeper) name() string {
+func (k *renewer) name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.nameLocked()
 }
 
-func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
+func (k *renewer) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
 
-// sure reports whether there was a lease ever since a term began. k.mu is held.
-func (k *keeper) sure(term int) bool { return term == k.term && time.Now().Before(k.until) }
+// confirmed reports whether there was a lease ever since a term began. k.mu is held.
+func (k *renewer) confirmed(term int) bool { return term == k.term && time.Now().Before(k.until) }
 
-// Times of the keeper.
+// Times of the renewer.
 const (
-	reapClaim = 5 * time.Second      // for how long one that reaps has a node to itself
-	keepSlack = 5 * time.Millisecond // after a lease has run out, by Redis' clock
+	reapClaim  = 5 * time.Second      // for how long one that reaps has a node to itself
+	renewSlack = 5 * time.Millisecond // after a lease has run out, by Redis' clock
 )
 
 // run renews the lease when that is due, and looks again when the next lease of anybody runs out.
-func (k *keeper) run() {
+func (k *renewer) run() {
 	h := k.hub
 	renewed, touched := time.Now(), time.Now()
 	var delays backoff
@@ -56,7 +58,7 @@ func (k *keeper) run() {
 			h.report(k.touch(h.ctx))
 		}
 		expires, err := k.renew(h.ctx)
-		wait, wake := min(h.cfg.Lease/3, h.cfg.HistoryTime/4, expires+keepSlack), k.wake
+		wait, wake := min(h.cfg.Lease/3, h.cfg.HistoryTime/4, expires+renewSlack), k.wake
 		if err == nil {
 			renewed = time.Now()
 			delays = 0
@@ -75,7 +77,7 @@ func (k *keeper) run() {
 }
 
 // touch keeps the streams of rooms that have members here.
-func (k *keeper) touch(ctx context.Context) error {
+func (k *renewer) touch(ctx context.Context) error {
 	pipe := k.hub.client.Pipeline()
 	for _, r := range k.hub.all() {
 		if r.kind == orderedRoom {
@@ -89,7 +91,7 @@ func (k *keeper) touch(ctx context.Context) error {
 // renew renews the lease, and does what the answer asks for. It returns when the next lease of
 // anybody runs out. If the node was declared dead, or Redis has forgotten it, it begins another
 // incarnation, which has no lease yet.
-func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
+func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 	h := k.hub
 	k.mu.Lock()
 	node, leased, ever := k.nameLocked(), !k.until.IsZero(), !k.until.IsZero() || k.incarnation > 0
@@ -101,20 +103,25 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(answer) != 4 {
+	if len(answer) != 5 {
 		return 0, errAnswer
 	}
 	lives, _ := answer[0].(int64)
 	expires, _ := answer[1].(int64)
 	dead, _ := answer[2].(string)
 	names, _ := answer[3].(int64)
+	now, _ := answer[4].(int64)
+	if by := k.clock.Step(time.Duration(now)*time.Millisecond, began.Sub(h.began), time.Since(h.began)); by.Abs() > h.cfg.Lease/2 {
+		h.report(fmt.Errorf("%w, by about %v: users and names of this process may have been taken for those of a dead one",
+			ErrClock, by.Round(time.Second)))
+	}
 	if lives == 0 {
 		k.rejoin(node)
 		return 0, nil
 	}
 	if k.leasedSince(began, node, int(names)) {
 		for _, r := range h.all() {
-			h.reassert(r.place)
+			h.republishPresence(r.place)
 		}
 	}
 	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another does, after reapClaim
@@ -129,7 +136,7 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 
 // leasedSince notes that node has a lease, and asks for the names that Redis has if their number is
 // another. It reports whether Redis is to be told who is here: the incarnation is a new one.
-func (k *keeper) leasedSince(began time.Time, node string, names int) (untold bool) {
+func (k *renewer) leasedSince(began time.Time, node string, names int) (untold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if node != k.nameLocked() { // it has been declared dead meanwhile
@@ -143,14 +150,14 @@ func (k *keeper) leasedSince(began time.Time, node string, names int) (untold bo
 	k.until = began.Add(k.hub.cfg.Lease - time.Millisecond) // Redis counts whole ones
 	if k.dirty || names != len(k.held) {
 		k.dirty = false
-		k.post(question{op: "list"})
+		k.post(claimRequest{op: "list"})
 	}
 	return untold
 }
 
 // rejoin ends an incarnation and begins another: all that this node has is told anew, under another
 // name, once there is a lease. A Hub that is being closed has declared itself dead.
-func (k *keeper) rejoin(dead string) {
+func (k *renewer) rejoin(dead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if dead != k.nameLocked() || k.hub.closed.Load() {
@@ -166,19 +173,20 @@ func (k *keeper) rejoin(dead string) {
 
 // reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
 // can be added.
-func (k *keeper) reap(ctx context.Context, dead string) error {
+func (k *renewer) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	pipe := h.client.Pipeline()
-	rooms := make([]*redis.StringSliceCmd, h.keys.buckets)
-	for bucket := range rooms {
+	for bucket := range h.keys.buckets {
+		client, err := h.master(bucket)
+		if err != nil {
+			return err
+		}
+		pipe := client.Pipeline()
 		pipe.Set(ctx, h.keys.tombstone(bucket, dead), 1, time.Hour)
-		rooms[bucket] = pipe.SMembers(ctx, h.keys.joined(bucket, dead))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return err
-	}
-	for _, cmd := range rooms {
-		for _, room := range cmd.Val() {
+		rooms := pipe.SMembers(ctx, h.keys.joined(bucket, dead))
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+		for _, room := range rooms.Val() {
 			if err := k.reapRoom(ctx, dead, room); err != nil {
 				return err
 			}
@@ -192,7 +200,7 @@ func (k *keeper) reap(ctx context.Context, dead string) error {
 // reapUsers is how many users of a room one script removes.
 const reapUsers = 200
 
-func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
+func (k *renewer) reapRoom(ctx context.Context, dead, room string) error {
 	h := k.hub
 	at := h.keys.place(orderedRoom, room)
 	joined := h.keys.joined(at.bucket, dead)
@@ -207,8 +215,8 @@ func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 	}
 }
 
-// resign gives up all that this node has.
-func (k *keeper) resign(ctx context.Context) error {
+// leaveCluster gives up all that this node has.
+func (k *renewer) leaveCluster(ctx context.Context) error {
 	k.mu.Lock()
 	node, leased := k.nameLocked(), !k.until.IsZero()
 	k.mu.Unlock()

@@ -11,33 +11,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A link keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
+// A subscriber keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
 //
 // It compares the rooms of the Hub with what it has asked for, channel by channel as they are
 // touched, and asks Redis for the difference. An answer about a channel comes after all that was
 // published there before. So a room that wants to know that nothing old is on its way subscribes
 // once more. Whatever fails on a PubSub, it is discarded, and all rooms are subscribed to again on
 // the next one, by the server that has the bucket then.
-type link struct {
+type subscriber struct {
 	hub    *Hub
 	bucket int
 	wake   chan struct{} // has a token while there may be something to ask for
 
-	mu      sync.Mutex               // taken after a room's
-	sub     *redis.PubSub            // nil: there is none, or it has failed
-	asked   map[string]*subscription // by channel
-	answers int                      // that are still to come; nothing more is asked for before
-	touched map[string]struct{}      // channels that have to be compared
+	mu        sync.Mutex               // taken after a room's
+	sub       *redis.PubSub            // nil: there is none, or it has failed
+	requested map[string]*subscription // by channel
+	answers   int                      // that are still to come; nothing more is asked for before
+	touched   map[string]struct{}      // channels that have to be compared
 }
 
-// newLinks makes one for each bucket.
-func newLinks(h *Hub) []*link {
-	links := make([]*link, h.keys.buckets)
-	for bucket := range links {
-		links[bucket] = &link{hub: h, bucket: bucket, wake: make(chan struct{}, 1)}
-		h.wg.Go(links[bucket].run)
+// newSubscribers makes one for each bucket.
+func newSubscribers(h *Hub) []*subscriber {
+	subscribers := make([]*subscriber, h.keys.buckets)
+	for bucket := range subscribers {
+		subscribers[bucket] = &subscriber{hub: h, bucket: bucket, wake: make(chan struct{}, 1)}
+		h.wg.Go(subscribers[bucket].run)
 	}
-	return links
+	return subscribers
 }
 
 // A subscription is what Redis was asked for.
@@ -58,12 +58,12 @@ var errMoved = errors.New("redisgroup: another server has these rooms now, or go
 
 // touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
 // Without a PubSub there is no need: the next one begins with all rooms.
-func (l *link) touch(channel string, wanted bool) {
+func (l *subscriber) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.sub == nil:
-	case !wanted && l.asked[channel] == nil:
+	case !wanted && l.requested[channel] == nil:
 		delete(l.touched, channel)
 	default:
 		l.touched[channel] = struct{}{}
@@ -72,7 +72,7 @@ func (l *link) touch(channel string, wanted bool) {
 }
 
 // run keeps a PubSub from the first room on until the Hub ends.
-func (l *link) run() {
+func (l *subscriber) run() {
 	select {
 	case <-l.hub.ctx.Done():
 	case <-l.wake:
@@ -98,7 +98,7 @@ func (l *link) run() {
 }
 
 // session is the life of one PubSub.
-func (l *link) session() (err error) {
+func (l *subscriber) session() (err error) {
 	client, err := l.hub.master(l.bucket)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (l *link) session() (err error) {
 	}
 	l.hub.count(&l.hub.stats.Connects)
 	l.mu.Lock()
-	l.sub, l.asked, l.touched, l.answers = sub, make(map[string]*subscription), make(map[string]struct{}), 0
+	l.sub, l.requested, l.touched, l.answers = sub, make(map[string]*subscription), make(map[string]struct{}), 0
 	l.mu.Unlock()
 	for _, r := range l.hub.all() {
 		if r.bucket == l.bucket {
@@ -145,12 +145,12 @@ func (l *link) session() (err error) {
 
 // end tells rooms that their PubSub is gone. Those that Redis has not answered about are told why,
 // if it has denied them.
-func (l *link) end(err error) {
+func (l *subscriber) end(err error) {
 	l.mu.Lock()
-	asked := l.asked
-	l.sub, l.asked, l.touched = nil, nil, nil
+	requested := l.requested
+	l.sub, l.requested, l.touched = nil, nil, nil
 	l.mu.Unlock()
-	for channel, s := range asked {
+	for channel, s := range requested {
 		if r := l.hub.find(channel); r != nil {
 			r.mu.Lock()
 			r.renew()
@@ -163,7 +163,7 @@ func (l *link) end(err error) {
 }
 
 // receive takes what comes, until the connection fails, or is silent in spite of pings.
-func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
+func (l *subscriber) receive(ctx context.Context, sub *redis.PubSub) error {
 	for {
 		v, err := sub.ReceiveTimeout(ctx, maxSilence)
 		if err != nil {
@@ -181,7 +181,7 @@ func (l *link) receive(ctx context.Context, sub *redis.PubSub) error {
 }
 
 // ask asks Redis for what channels need that were touched.
-func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
+func (l *subscriber) ask(ctx context.Context, sub *redis.PubSub) error {
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
 	if l.hub.cluster != nil {
 		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
@@ -195,7 +195,7 @@ func (l *link) ask(ctx context.Context, sub *redis.PubSub) error {
 
 // differences returns which channels are to be subscribed to, and which not any more: nothing as
 // long as answers are still to come.
-func (l *link) differences() (on, off []string) {
+func (l *subscriber) differences() (on, off []string) {
 	l.mu.Lock()
 	if l.answers > 0 {
 		l.mu.Unlock()
@@ -207,13 +207,13 @@ func (l *link) differences() (on, off []string) {
 	for channel := range touched {
 		wanted := l.hub.find(channel) != nil // what changes later is touched again
 		l.mu.Lock()
-		if s := l.asked[channel]; wanted {
+		if s := l.requested[channel]; wanted {
 			on = append(on, channel)
-			l.asked[channel] = &subscription{on: true}
+			l.requested[channel] = &subscription{on: true}
 			l.answers++
 		} else if s != nil && s.on {
 			off = append(off, channel)
-			l.asked[channel] = &subscription{}
+			l.requested[channel] = &subscription{}
 			l.answers++
 		}
 		l.mu.Unlock()
@@ -232,7 +232,7 @@ func inBatches(ctx context.Context, channels []string, command func(context.Cont
 
 // answered takes an answer about a channel, and reports whether it was to come. After the last one
 // the subscription stands, or is gone.
-func (l *link) answered(channel string) bool {
+func (l *subscriber) answered(channel string) bool {
 	r := l.hub.find(channel)
 	if r != nil {
 		r.mu.Lock()
@@ -240,7 +240,7 @@ func (l *link) answered(channel string) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.asked[channel]
+	s := l.requested[channel]
 	if s == nil || s.answered {
 		return false
 	}
@@ -251,7 +251,7 @@ func (l *link) answered(channel string) bool {
 	_, again := l.touched[channel]
 	switch {
 	case !s.on:
-		delete(l.asked, channel)
+		delete(l.requested, channel)
 	case again: // it will be asked for once more
 	case r != nil:
 		r.confirmed()

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// An op says what an outgoing is.
+// An op says what an request is.
 type op byte
 
 const (
@@ -21,18 +21,18 @@ const (
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
 	opUser              // a user has come to an ordered room, or has gone
-	opAsk               // a question, on a lane for questions
+	opQuery             // a claimRequest, on a sender for questions
 )
 
-// An outgoing is something that Redis is to be told or asked.
-type outgoing struct {
+// An request is something that Redis is to be told or asked.
+type request struct {
 	place
 	op       op
 	seq      uint64
 	data     []byte                      // a message, or the name of a user
 	done     func(p Position, err error) // of an ordered message
 	room     *room                       // of a peek
-	ask      asking                      // of a question
+	query    query                       // of a claimRequest
 	deadline time.Time                   // zero: it is tried for ever
 	cmd      *redis.Cmd                  // which was sent for it, maybe for others, too; nil: none was needed
 
@@ -44,8 +44,8 @@ type outgoing struct {
 	bounded bool // it is refused with ErrQueueFull
 }
 
-// An asking is a question: a script that is run for somebody.
-type asking interface {
+// A query is a script that is run for somebody.
+type query interface {
 	command() (s *script, keys []string, args []any) // nil: there is nothing to ask
 	answered(cmd *redis.Cmd) error                   // an error has it asked again
 	refuse(err error)                                // there will be no answer
@@ -53,7 +53,7 @@ type asking interface {
 }
 
 // size is what o takes of Config.MaxQueue.
-func (o *outgoing) size() int64 {
+func (o *request) size() int64 {
 	n := len(o.data) + len(o.channel) + 256
 	if o.room != nil {
 		n += 768 // the room, which nobody else may need any more
@@ -62,34 +62,34 @@ func (o *outgoing) size() int64 {
 }
 
 // isMessage reports whether somebody has said o, who is told if it cannot be queued.
-func (o *outgoing) isMessage() bool { return o.op <= opOrdered }
+func (o *request) isMessage() bool { return o.op <= opOrdered }
 
 const (
 	maxBatch      = 512
-	askWeight     = 8 // of a question, in maxBatch: answers are in memory together
+	queryWeight   = 8 // of a claimRequest, in maxBatch: answers are in memory together
 	maxBatchBytes = 1 << 20
-	// minSweep is how much must wait in a lane before what is void is swept out.
+	// minSweep is how much must wait in a sender before what is void is swept out.
 	minSweep = 32
-	// gather is the least time from the begin of a batch of several outgoings to that of the next.
+	// gather is the least time from the begin of a batch of several requests to that of the next.
 	// One that comes alone leaves at once.
 	gather = 2 * time.Millisecond
 )
 
-// A lane carries to Redis what one bucket has to publish, or to ask, in its order. The next batch
+// A sender carries to Redis what one bucket has to publish, or to ask, in its order. The next batch
 // is all that gathers while one is under way, after what has to be sent again. It has a goroutine
 // while something waits.
-type lane struct {
+type sender struct {
 	hub    *Hub
 	bucket int
 
 	mu      sync.Mutex
-	load    int64 // bytes of the lane that wait, or are under way
-	items   []*outgoing
+	load    int64 // bytes of the sender that wait, or are under way
+	items   []*request
 	sweepAt int // how many may wait until what is void is swept out
 	flight  int // how many are under way
 	running bool
 
-	// The lane's goroutine has the rest.
+	// The sender's goroutine has the rest.
 	server     string    // identity of the server, see append.lua
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
@@ -98,18 +98,18 @@ type lane struct {
 	whole      bool      // scripts are sent whole, as Redis does not know them
 }
 
-// newLanes makes one for each bucket.
-func newLanes(h *Hub) []*lane {
-	lanes := make([]*lane, h.keys.buckets+1)
-	for bucket := range lanes {
-		lanes[bucket] = &lane{hub: h, bucket: bucket}
+// newSenders makes one for each bucket.
+func newSenders(h *Hub) []*sender {
+	senders := make([]*sender, h.keys.buckets+1)
+	for bucket := range senders {
+		senders[bucket] = &sender{hub: h, bucket: bucket}
 	}
-	return lanes
+	return senders
 }
 
 // add queues o. Messages, users who come and claims are bounded by Config.MaxQueue; all else by the
 // number of members, of users who have come and of names, as what is void is swept out.
-func (l *lane) add(o *outgoing) error {
+func (l *sender) add(o *request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hub.ctx.Err() != nil {
@@ -132,21 +132,21 @@ func (l *lane) add(o *outgoing) error {
 
 // full reports whether Config.MaxQueue is used up. A server that is away does not use up the share
 // of other buckets. l.mu is held.
-func (l *lane) full() bool {
+func (l *sender) full() bool {
 	limit := int64(l.hub.cfg.MaxQueue)
 	return l.hub.load.Load() > limit && l.load > limit/int64(l.hub.keys.buckets+1)
 }
 
 // charge counts bytes that wait. l.mu is held.
-func (l *lane) charge(n int64) {
+func (l *sender) charge(n int64) {
 	l.load += n
 	l.hub.load.Add(n)
 }
 
 // sweep drops what is void. l.mu is held.
-func (l *lane) sweep() {
-	l.items = slices.DeleteFunc(l.items, func(o *outgoing) bool {
-		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opAsk && o.ask.void()
+func (l *sender) sweep() {
+	l.items = slices.DeleteFunc(l.items, func(o *request) bool {
+		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opQuery && o.query.void()
 		if void {
 			l.charge(-o.size())
 		}
@@ -155,15 +155,15 @@ func (l *lane) sweep() {
 	l.sweepAt = 2 * len(l.items)
 }
 
-// take takes the next batch. Without one the lane's goroutine ends.
-func (l *lane) take() (batch []*outgoing) {
+// take takes the next batch. Without one the sender's goroutine ends.
+func (l *sender) take() (batch []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep()
 	n, weight, size := 0, 0, int64(0)
 	for ; n < len(l.items) && weight < maxBatch && size < maxBatchBytes; n++ {
-		if o := l.items[n]; o.op == opAsk {
-			weight += askWeight
+		if o := l.items[n]; o.op == opQuery {
+			weight += queryWeight
 		} else {
 			weight++
 			size += o.size()
@@ -179,7 +179,7 @@ func (l *lane) take() (batch []*outgoing) {
 
 // landed is called when a batch is done with, but for what has to be sent again. It returns what
 // has waited for too long, and once the Hub is closed all that is left.
-func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
+func (l *sender) landed(batch, again []*request) (late []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range batch {
@@ -193,7 +193,7 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 	if len(again) == 0 && !closed {
 		return nil
 	}
-	l.items = slices.DeleteFunc(append(again, l.items...), func(o *outgoing) bool {
+	l.items = slices.DeleteFunc(append(again, l.items...), func(o *request) bool {
 		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
 			return false
 		}
@@ -205,14 +205,14 @@ func (l *lane) landed(batch, again []*outgoing) (late []*outgoing) {
 }
 
 // len returns how much waits or is under way.
-func (l *lane) len() int {
+func (l *sender) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.items) + l.flight
 }
 
 // run sends until nothing waits, or the Hub is closed.
-func (l *lane) run() {
+func (l *sender) run() {
 	var delays backoff
 	for {
 		began := time.Now()
@@ -220,7 +220,7 @@ func (l *lane) run() {
 		if len(batch) == 0 {
 			return
 		}
-		var again []*outgoing
+		var again []*request
 		if err := l.exchange(batch); err != nil {
 			again = l.retry(nil, batch, err)
 		} else {
@@ -239,7 +239,7 @@ func (l *lane) run() {
 }
 
 // giveUp ends what is not tried any more.
-func (l *lane) giveUp(late []*outgoing) {
+func (l *sender) giveUp(late []*request) {
 	for _, o := range late {
 		err := ErrTimeout
 		switch {
@@ -251,8 +251,8 @@ func (l *lane) giveUp(late []*outgoing) {
 		if l.failure != nil {
 			err = fmt.Errorf("%w: %w", err, l.failure)
 		}
-		if o.op == opAsk {
-			o.ask.refuse(err)
+		if o.op == opQuery {
+			o.query.refuse(err)
 		} else if o.isMessage() {
 			l.hub.abandon(o, err)
 		}
@@ -264,9 +264,9 @@ var (
 	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. A message of a plain room and a question are a command
+// exchange sends a batch in one round trip. A message of a plain room and a claimRequest are a command
 // each, and all that is for ordered rooms is one. An error is about all of it.
-func (l *lane) exchange(batch []*outgoing) error {
+func (l *sender) exchange(batch []*request) error {
 	ctx := l.hub.ctx
 	client, err := l.hub.master(l.bucket)
 	if err != nil {
@@ -276,15 +276,15 @@ func (l *lane) exchange(batch []*outgoing) error {
 		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	pipe := client.Pipeline()
-	var ordered []*outgoing
+	var ordered []*request
 	for _, o := range batch {
 		switch o.op {
 		case opPlain:
 			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
 			_ = pipe.Process(ctx, once{o.cmd}) // it waits for Exec
-		case opAsk:
+		case opQuery:
 			o.cmd = nil
-			if s, keys, args := o.ask.command(); s != nil {
+			if s, keys, args := o.query.command(); s != nil {
 				o.cmd = l.queueScript(ctx, pipe, s, keys, args)
 			}
 		default:
@@ -315,7 +315,7 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 // queueScript adds a call of a script to pipe.
-func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
+func (l *sender) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	if l.whole {
 		all = append(all, "eval", s.source, len(keys))
@@ -333,9 +333,9 @@ func (l *lane) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script,
 
 // settle tells those who wait what the answers mean for them, and returns what has to be sent
 // again.
-func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
+func (l *sender) settle(batch []*request) (again []*request) {
 	l.whole = false
-	var ordered []*outgoing
+	var ordered []*request
 	for i, o := range batch {
 		if o.cmd == nil {
 			continue
@@ -345,12 +345,12 @@ func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
 			err = errAnswer // a hook of the client has kept it from Redis
 		}
 		switch {
-		case o.op != opPlain && o.op != opAsk:
+		case o.op != opPlain && o.op != opQuery:
 			ordered = append(ordered, o)
 			continue
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		case o.op == opAsk:
-			err = o.ask.answered(o.cmd)
+		case o.op == opQuery:
+			err = o.query.answered(o.cmd)
 		case err == nil:
 			l.hub.count(&l.hub.stats.Published)
 		case o.overtaken(batch[i+1:]): // sent again it would come after a later one
@@ -358,7 +358,7 @@ func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
 			continue
 		}
 		if err != nil {
-			again = l.retry(again, []*outgoing{o}, err)
+			again = l.retry(again, []*request{o}, err)
 		}
 	}
 	if len(ordered) > 0 {
@@ -368,27 +368,27 @@ func (l *lane) settle(batch []*outgoing) (again []*outgoing) {
 }
 
 // overtaken reports whether Redis has taken one of later, which is of the same plain room.
-func (o *outgoing) overtaken(later []*outgoing) bool {
-	return slices.ContainsFunc(later, func(p *outgoing) bool {
+func (o *request) overtaken(later []*request) bool {
+	return slices.ContainsFunc(later, func(p *request) bool {
 		return p.op == opPlain && p.channel == o.channel && p.cmd.Err() == nil
 	})
 }
 
 // retry adds to again those of items that may be tried again, and does what err asks for.
-func (l *lane) retry(again, items []*outgoing, err error) []*outgoing {
+func (l *sender) retry(again, items []*request, err error) []*request {
 	what := classify(err)
 	l.failure = err
 	switch {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		l.whole = true
 	case redis.HasErrorPrefix(err, "NOLEASE"):
-		signal(l.hub.keeper.wake)
+		signal(l.hub.renewer.wake)
 	case what != refused:
 		l.hub.reload() // its bucket may have gone elsewhere
 	}
 	for _, o := range items {
 		switch {
-		case o.op == opAsk || what == later || what == unclear && o.op != opPlain:
+		case o.op == opQuery || what == later || what == unclear && o.op != opPlain:
 			o.unclear = o.unclear || what == unclear
 			again = append(again, o)
 		case o.unclear: // another attempt may have been taken
@@ -405,7 +405,7 @@ const refusedWait = time.Second
 
 // abandon gives up what Redis has not taken, and says so. Peeks and news of users are tried again
 // after a while: until a peek is answered its room takes nothing.
-func (h *Hub) abandon(o *outgoing, err error) {
+func (h *Hub) abandon(o *request, err error) {
 	if o.isMessage() {
 		h.count(&h.stats.Lost)
 	}
@@ -418,6 +418,6 @@ func (h *Hub) abandon(o *outgoing, err error) {
 	case opPeek:
 		h.after(refusedWait, func() { _ = h.publish(o) })
 	case opUser:
-		h.untold(o)
+		h.presenceRefused(o)
 	}
 }
