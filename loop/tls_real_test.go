@@ -217,6 +217,10 @@ func TestTLSOfStrangers(t *testing.T) {
 	web := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(c *loop.Conn) loop.Handler {
 		inBody := false
 		return loop.HandlerFunc(func(c *loop.Conn, p []byte) error {
+			if bytes.HasPrefix(p, []byte("GET ")) {
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+				return nil
+			}
 			if !inBody {
 				_, p, inBody = bytes.Cut(p, []byte("\r\n\r\n"))
 				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(text))
@@ -228,6 +232,15 @@ func TestTLSOfStrangers(t *testing.T) {
 	if err := os.WriteFile(body, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("chromium", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		page, err := exec.CommandContext(ctx, tool(t, "chromium"), "--headless", "--no-sandbox", "--ignore-certificate-errors",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", "https://"+web.String()).Output()
+		if !strings.Contains(string(page), text) {
+			t.Errorf("a page of %d bytes has not the text, %v", len(page), err)
+		}
+	})
 	_, port, _ := net.SplitHostPort(addr.String())
 	for _, suite := range []struct{ openssl, gnutls string }{
 		{"TLS_AES_128_GCM_SHA256", "AES-128-GCM"}, {"TLS_AES_256_GCM_SHA384", "AES-256-GCM"}, {"TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"},
