@@ -89,6 +89,7 @@ type extras struct {
 	guard   *headerGuard  // holds the first bytes
 	moved   *Moved        // where c comes from, in Accept
 	stays   bool          // c does not move any more
+	next    *Conn         // goes on with c's socket
 	closing func(error)   // inside.OnClosing
 }
 
@@ -310,7 +311,7 @@ func (c *Conn) openCodec() {
 
 // peer returns what the codec of c may know of its connection.
 func (c *Conn) peer() codec.Peer {
-	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await}
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await, NetConn: c.netConnSoon}
 	if state, ok := c.TLS(); ok {
 		p.TLS = &state
 	} else if c.isTLS() {
@@ -376,7 +377,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	if err := control(f); err != nil {
 		return err
 	}
-	return control(sockets.NoLingerFD)
+	return control(sockets.CleanFD)
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }

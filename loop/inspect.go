@@ -35,7 +35,7 @@ func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(l.touched.len() == 0 || l.state.Load() != loopParked, "a connection that was touched waits for a turn, and none comes")
 	l.require(l.ready.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
-	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
+	l.require(l.decoding == 0, "a callback has not come to its end")
 	counted := len(l.conns)
 	for g := range l.lingering {
 		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.conn != nil {

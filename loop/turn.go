@@ -182,7 +182,7 @@ func (l *Loop) runMail() {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 && !l.slice.ended {
-		l.runTasks()
+		l.guardCurrent(l.runTasks)
 		l.unfinished = false
 		l.settle(l.slice.end)
 		l.slice.look(l)
@@ -195,7 +195,6 @@ func (l *Loop) runMail() {
 // runTasks runs tasks until the slice is over, many connections are touched, or one panics or has
 // more to do. One that has more to do comes next again.
 func (l *Loop) runTasks() {
-	defer l.rescue(nil)
 	for {
 		t := l.mail.Next()
 		switch {
@@ -209,10 +208,9 @@ func (l *Loop) runTasks() {
 			t.told(t.c)
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
-			break
+			return
 		}
 	}
-	l.returned = true
 }
 
 // runTimers advances the wheel until nothing is due or the slice is over.
@@ -235,7 +233,6 @@ func (l *Loop) runTimers() {
 // clock has not been read then. A timer that does not repeat is untied before: it has left the
 // wheel.
 func (l *Loop) fire(d timing.Due) (more bool) {
-	defer l.rescue(nil)
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)
@@ -245,9 +242,11 @@ func (l *Loop) fire(d timing.Due) (more bool) {
 	if c != nil && !l.wheel.Pending(d.Timer) {
 		l.timers.untie(d.Timer.Index())
 	}
-	d.Func()
-	l.returned = true
-	return !l.slice.over(l)
+	l.guardCurrent(func() {
+		d.Func()
+		more = !l.slice.over(l)
+	})
+	return more
 }
 
 // A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has

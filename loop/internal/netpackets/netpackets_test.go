@@ -131,3 +131,25 @@ func TestNothingAfterClose(t *testing.T) {
 		t.Errorf("got %q, %v", sink.batches, sink.failed)
 	}
 }
+
+// A batch has buffers for as many datagrams as have come at once, and gives them back.
+func TestBuffersAreForWhatHasCome(t *testing.T) {
+	const most = 64
+	b := newBatch(most)
+	room := func(what string, want int) {
+		t.Helper()
+		if got := cap(b.messages); got > 2*want || len(b.messages) != want {
+			t.Errorf("%s: room for %d datagrams, and memory for %d; want %d", what, len(b.messages), got, want)
+		}
+	}
+	b.fit(0)
+	room("nothing has come", 1)
+	for range most {
+		b.fit(len(b.messages))
+	}
+	room("it was always full", most)
+	for range 10 * sparseMost {
+		b.fit(1)
+	}
+	room("one has come each time", 2)
+}
