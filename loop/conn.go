@@ -89,6 +89,7 @@ type extras struct {
 	guard   *headerGuard  // holds the first bytes
 	moved   *Moved        // where c comes from, in Accept
 	stays   bool          // c does not move any more
+	next    *Conn         // goes on with c's socket
 	closing func(error)   // inside.OnClosing
 }
 
@@ -310,7 +311,7 @@ func (c *Conn) openCodec() {
 
 // peer returns what the codec of c may know of its connection.
 func (c *Conn) peer() codec.Peer {
-	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await}
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await, NetConn: c.netConnSoon}
 	if state, ok := c.TLS(); ok {
 		p.TLS = &state
 	} else if c.isTLS() {

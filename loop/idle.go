@@ -499,12 +499,12 @@ func (c *Conn) unfinished() (size int, ok bool) {
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
 	t, ok := c.sock.(*tlsconn.Conn)
-	return ok && t.Partial()
+	return ok && t.Partial() && !c.isNet()
 }
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
 func (c *Conn) watchRecord() {
-	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
 		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
 	}
 }

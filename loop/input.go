@@ -35,7 +35,7 @@ type pauses uint16
 const (
 	pausedByUser  pauses = 1 << iota // PauseRead
 	heldByLayer                      // HoldRead
-	heldByPipe                       // the other side of its pipe does not take what comes
+	heldByPipe                       // the other side of its pipe, or the reader of its net.Conn, does not take what comes
 	heldBack                         // more than HoldBackAt of its output waits
 	heldByJobs                       // many jobs of it wait; or the server drains, and some do
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
@@ -209,6 +209,7 @@ func (c *Conn) prefixedFrame(data []byte) int {
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
 	if c.asks != asksForFrames {
+		c.loop.rest = rest // a Dialer's open function may call Detach or NetConn
 		if c.sendReply(err == nil && msg == nil); c.asks == asksForDialer && err == nil {
 			c.lookAtHandshake()
 		}
@@ -219,7 +220,7 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 		c.undecodable(err)
 	case more || msg != nil:
 		return rest, msg, 1
-	case c.in.decoder.Buffered() > c.loop.server.MaxFrame:
+	case c.in.decoder.Buffered() > c.loop.server.MaxFrame && c.in.pauses&heldByCodec == 0:
 		c.limitFrame()
 	}
 	return nil, nil, 0

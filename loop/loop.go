@@ -136,7 +136,8 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
-// dialled is not among them before the Dialer's open function has it.
+// dialled is not among them before the Dialer's open function has it, and one that NetConn has given
+// to a goroutine is not any more.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
@@ -173,7 +174,7 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

@@ -209,6 +209,7 @@ func (c *Conn) drain() {
 	}
 	if c.at() == stateOpen {
 		c.setState(stateFinishing)
+		c.touch() // SetBusy of a net.Conn may have come just before
 	}
 }
 

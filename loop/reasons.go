@@ -63,6 +63,7 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, ClosedBySlowConsumer},
 	{ErrSlowFrame, ClosedBySlowFrame},
 	{ErrDetached, ClosedByHandler},
+	{ErrNetConn, ClosedByHandler},
 	{ErrOffloadFull, ClosedByOverload},
 	{ErrMailboxFull, ClosedByOverload},
 	{codec.ErrTooLong, ClosedByInput},

@@ -25,8 +25,8 @@ import (
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
 // and Wait; the fields must not be changed after that. A Server runs once.
 //
-// The zero of a field means what its tag says, which Start fills in: default is the value that is
-// taken then, zero what happens without one. A negative value is an error of Start.
+// The zero of each field is useful; its comment says what it means. A negative value is an error of
+// Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a

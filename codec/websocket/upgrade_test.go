@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -119,31 +117,5 @@ func TestUpgradeHook(t *testing.T) {
 				t.Errorf("%s: the header is %v", name, r.Header)
 			}
 		}
-	}
-}
-
-// A client that begins with HTTP/2 is told in HTTP/2 that it is to use HTTP/1.1.
-func TestHTTP2IsRefused(t *testing.T) {
-	c, err := net.Dial("tcp", listenFor(t, &websocket.Codec{}, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, _ = io.WriteString(c, http2.ClientPreface)
-	f := http2.NewFramer(c, c)
-	_ = f.WriteSettings()
-	if first, err := f.ReadFrame(); err != nil || first.Header().Type != http2.FrameSettings {
-		t.Fatalf("the first frame is %v, %v", first, err)
-	}
-	second, err := f.ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g, ok := second.(*http2.GoAwayFrame); !ok || g.ErrCode != http2.ErrCodeHTTP11Required || len(g.DebugData()) == 0 {
-		t.Errorf("the second frame is %v", second)
-	}
-	if _, err := f.ReadFrame(); err != io.EOF {
-		t.Errorf("after it came %v", err)
 	}
 }

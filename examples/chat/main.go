@@ -59,8 +59,7 @@ func newServer(addr string, log zerolog.Logger) *loop.Server {
 //go:embed page
 var files embed.FS
 
-// servePage returns the HTTP handler of the page. It runs on a loop, so it must not block: the
-// files are in memory.
+// servePage returns the HTTP handler of the page.
 func servePage() http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {

@@ -1,9 +1,11 @@
 package realtest_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -11,6 +13,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
 )
 
 // onSlowLine puts the calling goroutine into a network of its own, whose only link has 1 Mbit/s:
@@ -65,4 +72,32 @@ func TestLastWordsOnASlowLine(t *testing.T) {
 		}
 		w.mustArrive(t, got, err)
 	})
+}
+
+// A page of 8 MB arrives whole over a line of 1 Mbit/s, with the default settings.
+func TestPageOnASlowLine(t *testing.T) {
+	needSlow(t, "8 MB over 1 Mbit/s take 70 s")
+	needPlain(t, "the client speaks HTTP")
+	t.Parallel()
+	onSlowLine(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 8_000_000
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
+	rig.Start(t, &loop.Server{AcceptFrom: ln, Codec: &websocket.Codec{HTTP: page}, Accept: silent})
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_, _ = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	r, err := http.ReadResponse(bufio.NewReader(nc), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, r.Body)
+	testkit.WantErr(t, "reading the page", err, nil)
+	testkit.Want(t, "its length", n, size)
 }
