@@ -57,7 +57,7 @@ type Server struct {
 	// server closes it, and its sockets do not linger (SO_LINGER).
 	AcceptFrom net.Listener
 
-	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
+	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
 	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
 	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. A
@@ -65,6 +65,11 @@ type Server struct {
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
+
+	// CryptoTLS has crypto/tls keep all connections of TLS after their handshakes, those of Dialers
+	// and of Conn.StartTLS, too. Otherwise the loops go on with TLS 1.3 themselves, for a third of
+	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
+	CryptoTLS bool
 
 	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
 	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.
