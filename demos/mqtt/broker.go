@@ -99,7 +99,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
-		groups: map[string]*group{}, out: make([][]crossing, n), seen: make([]uint64, n)}
+		groups: map[string]*group{}, seen: make([]uint64, n)}
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, sh.tick)
 }

@@ -97,7 +97,11 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("-metrics: %w", err)
 		}
-		page := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 10 * time.Second}
+		h, err := loopmetrics.NewHandler(srv)
+		if err != nil {
+			return err
+		}
+		page := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 		go func() { _ = page.Serve(ln) }() // it ends with Close
 		defer page.Close()
 	}

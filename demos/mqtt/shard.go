@@ -13,8 +13,8 @@ import (
 // subscriptions that hash to it, who has them. Shards share nothing. What one has to say to another
 // is posted to its loop.
 //
-// A message crosses to each other loop once: publish collects what one turn publishes, and flush
-// posts it. Each shard counts what it publishes (message.seq) and remembers how far it has got with
+// A message crosses to each other loop once, together with all that the turn publishes (see
+// loop.Loop.PostFrom). Each shard counts what it publishes (message.seq) and remembers how far it has got with
 // each other shard (seen), which makes the move of a session exact: see claim.
 type shard struct {
 	b     *broker
@@ -29,8 +29,6 @@ type shard struct {
 	owners map[string]*owner
 	groups map[string]*group // shared subscriptions that hash to this shard, by name and filter
 
-	out      [][]crossing // for each other shard, what this turn has published
-	flushing bool
 	seen     []uint64   // for each shard, the last seq that was delivered here; this shard's own counts them
 	waiting  []waiting  // sessions that leave when seen has got so far
 	arrivals []*arrival // sessions on their way to this shard
@@ -97,7 +95,7 @@ func (sh *shard) publish(m *message) {
 		m.stamp = sh.b.stamp.Add(1)
 	}
 	m.origin = sh.index
-	for i := range sh.out {
+	for i := range sh.b.shards {
 		if i != sh.index {
 			sh.cross(i, crossing{m: m})
 		}
@@ -105,37 +103,22 @@ func (sh *shard) publish(m *message) {
 	sh.deliver(m)
 }
 
+// cross sends a message to another shard. What one turn sends crosses together.
 func (sh *shard) cross(i int, c crossing) {
-	sh.out[i] = append(sh.out[i], c)
-	if !sh.flushing {
-		sh.flushing = true
-		if err := sh.l.Post(sh.flush); err != nil {
-			return // the server has ended
-		}
-	}
-}
-
-// flush sends each other shard what it gets, as one function.
-func (sh *shard) flush() {
-	sh.flushing = false
-	for i, batch := range sh.out {
-		if len(batch) > 0 {
-			sh.out[i] = nil
-			sh.at(i, func(other *shard) { other.receive(batch) })
-		}
+	other := sh.b.shards[i]
+	if err := other.l.PostFrom(sh.l, func() { other.receive(c) }); err != nil {
+		return // the server has ended, with all sessions
 	}
 }
 
 // receive delivers what another shard has sent.
-func (sh *shard) receive(batch []crossing) {
-	for _, c := range batch {
-		if c.to != nil {
-			sh.deliverTo(c.to, c.m)
-			continue
-		}
-		sh.seen[c.m.origin] = c.m.seq
-		sh.deliver(c.m)
+func (sh *shard) receive(c crossing) {
+	if c.to != nil {
+		sh.deliverTo(c.to, c.m)
+		return
 	}
+	sh.seen[c.m.origin] = c.m.seq
+	sh.deliver(c.m)
 	sh.letGo()
 }
 
