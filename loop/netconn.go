@@ -36,7 +36,7 @@ const netMark = 64 << 10
 // and blocks while it is full. Both may block, so they are never to be called on a loop. Close
 // flushes in the background as Conn.Close does, and may be called on a loop. A connection costs the
 // goroutine that reads it, with its stack, for as long as it is used; Detach leaves the loop
-// altogether, and needs a plain connection.
+// altogether, and is for plain connections and TLS 1.3.
 //
 // The drain closes the connection as any other. A goroutine that must finish something first says
 // so by the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
