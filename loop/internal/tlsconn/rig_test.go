@@ -202,6 +202,7 @@ type memSocket struct {
 	linger bool
 	early  [][]byte // came while paused
 	left   bool     // the client has gone
+	ahead  []byte   // not handed over before Detach
 }
 
 func (m *memSocket) Write(p []byte) (int, error) {
@@ -250,6 +251,13 @@ func (m *memSocket) Resume() {
 			m.sink.Readable(p)
 		}
 	}
+}
+
+// Detach gives away one end of a pipe, and the rest of the input.
+func (m *memSocket) Detach() (net.Conn, []byte, error) {
+	m.closed = true
+	nc, _ := net.Pipe()
+	return nc, m.ahead, nil
 }
 
 func (m *memSocket) Divert(to engine.Sink) { m.sink = to }

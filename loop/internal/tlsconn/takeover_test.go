@@ -252,6 +252,47 @@ func TestPlaintextLeavesNoTrace(t *testing.T) {
 	}
 }
 
+// What was read and not decrypted when a connection is given away is read from it, and so is an end
+// that was told already.
+func TestDetach(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		s := newRig(t, nil).serve(serverConfig())
+		s.linger = true
+		client, w := s.dial(clientConfig(), 1<<20)
+		if err := client.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.opened
+		if s.conn.records == nil {
+			t.Skip("crypto/tls keeps it")
+		}
+		fetch := w.hold()
+		_, _ = client.Write([]byte("rest"))
+		_ = client.CloseWrite()
+		stream, want := fetch(), "rest"
+		if ended {
+			s.sock.feed(stream, len(stream))
+			if err := s.end(); err != io.EOF {
+				t.Fatalf("ended with %v, want %v", err, io.EOF)
+			}
+			want = ""
+		} else {
+			s.sock.feed(stream[:10], 10)
+			s.sock.ahead = stream[10:]
+		}
+		s.rig.do(func() {
+			nc, _, err := s.conn.Detach()
+			if err != nil {
+				t.Errorf("ended %v: %v", ended, err)
+				return
+			}
+			if got, err := io.ReadAll(nc); string(got) != want || err != nil {
+				t.Errorf("ended %v: %q, error %v, want %q", ended, got, err, want)
+			}
+		})
+	}
+}
+
 // A handshake without these hooks gets a context that never ends. A hook that Go adds, and that
 // gets the context, has to join them in shakeHands.
 func TestHooksAreKnown(t *testing.T) {

@@ -326,9 +326,9 @@ var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection spea
 func (c *Conn) Detach() (net.Conn, []byte, error) {
 	sock, ok := c.sock.(engine.Detachable)
 	switch {
-	case c.state == open && c.records == nil:
+	case c.tls != nil:
 		return nil, nil, ErrKept
-	case c.state != open || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
+	case c.state != open && !(c.state == ended && c.lingers) || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
 		return nil, nil, net.ErrClosed
 	case !ok:
 		return nil, nil, errors.ErrUnsupported
