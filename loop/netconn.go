@@ -159,10 +159,13 @@ func (c *Conn) netConnSoon(reason error, serve func(codec.NetConn)) error {
 
 // GoOn implements waiting.
 func (r *netRequest) GoOn() {
-	if n, err := r.c.becomeNet(r.reason); err == nil {
-		n.SetBusy(true)
-		r.serve(n)
+	n, err := r.c.becomeNet(r.reason)
+	if err != nil {
+		r.c.beginClose(err) // unless it closes already
+		return
 	}
+	n.SetBusy(true)
+	r.serve(n)
 }
 
 // A netConn implements net.Conn, and is the Handler of its Conn.
