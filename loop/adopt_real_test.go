@@ -233,6 +233,52 @@ func pairOf(t *testing.T, network, addr string) (here, there net.Conn) {
 	return here, there
 }
 
+// A connection of TLS 1.3 goes to a goroutine in the middle of a message, with records behind, and
+// both directions go on to their ends. One that crypto/tls keeps says so, and stays.
+func TestDetachTLS(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		for i, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13, tls.VersionTLS12, tls.VersionTLS13} {
+			behind := strings.Repeat("behind it\n", i/2*30_000) // or the end comes with the message
+			kept := version == tls.VersionTLS12 || os.Getenv("LOOPWHEEL_CRYPTO_TLS") != ""
+			cfg := serverTLS()
+			cfg.MaxVersion = version
+			closed := make(chan error, 1)
+			var h hijacking
+			message := func(c *loop.Conn, line []byte) error {
+				if err := h.message(c, line); err == nil || !strings.Contains(err.Error(), "crypto/tls") || !kept {
+					return err
+				}
+				return c.Send([]byte("kept"))
+			}
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: cfg, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+				return script{Message: message, Close: func(_ *loop.Conn, err error) { closed <- err }}
+			}}
+			run(srv)
+			client, err := tls.Dial("tcp", srv.LocalAddr().String(), &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			want, reason := "one\n"+behind, loop.ErrDetached
+			if kept {
+				want, reason = "one\nkept\n"+behind, io.EOF
+			}
+			go func() {
+				_, _ = io.WriteString(client, "one\nback\n"+behind)
+				_ = client.CloseWrite()
+			}()
+			got, err := io.ReadAll(client)
+			if string(got) != want || err != nil {
+				t.Errorf("%s: %d bytes come back, error %v, want %d", tls.VersionName(version), len(got), err, len(want))
+			}
+			if err := <-closed; err != reason {
+				t.Errorf("%s: OnClose has %v, want %v", tls.VersionName(version), err, reason)
+			}
+			h.back.Wait()
+		}
+	})
+}
+
 // TLS begins with what was read of it already, and after Accept's StartTLS, too. Unix sockets are
 // adopted like others.
 func TestAdoptTLS(t *testing.T) {
@@ -246,12 +292,7 @@ func TestAdoptTLS(t *testing.T) {
 				if err := c.StartTLS(cfg, nil); err != nil {
 					t.Error(err)
 				}
-				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-					if _, _, err := c.Detach(); err == nil || !strings.Contains(err.Error(), "TLS") {
-						t.Errorf("Detach over TLS: %v", err)
-					}
-					return c.Send(msg)
-				})
+				return loop.HandlerFunc(echo)
 			}},
 		} {
 			for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": testkit.SocketPath(t)} {

@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
@@ -13,14 +14,18 @@ import (
 // but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
 // such as the first fragments of a message, is not in it.
 //
+// Over TLS 1.3 nc speaks TLS for goroutines, not for Adopt. It has methods ConnectionState and
+// CloseWrite, as a tls.Conn has. Read returns io.ErrUnexpectedEOF for an end without close_notify.
+//
 // From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
 // current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
 // package net: no delay, and keepalive.
 //
 // An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
 // take now; try again, after PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
-// closing. Others: c speaks TLS, is in a Pipe, is a UDP session, Accept has not returned, or the
-// system has no descriptor left. errors.ErrUnsupported: there is no socket, as in tests in memory.
+// closing. Others: crypto/tls keeps c (see Server.CryptoTLS), the TLS handshake is not done, c is
+// in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
+// errors.ErrUnsupported: there is no socket, as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {
@@ -40,12 +45,18 @@ func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 
 // giveAway takes the socket off the loop, and closes c. The output is the caller's matter.
 func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
-	sock, ok := c.sock.(engine.Detachable)
-	if !ok {
-		return nil, nil, fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", errors.ErrUnsupported)
+	var ahead []byte
+	err = errors.ErrUnsupported
+	if sock, ok := c.sock.(engine.Detachable); ok {
+		nc, ahead, err = sock.Detach()
 	}
-	nc, ahead, err := sock.Detach()
-	if err != nil {
+	switch err {
+	case nil:
+	case errors.ErrUnsupported:
+		return nil, nil, fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", err)
+	case tlsconn.ErrKept:
+		return nil, nil, fmt.Errorf("loop: Conn.Detach: %w", err)
+	default:
 		return nil, nil, err
 	}
 	read = append(c.undelivered(), ahead...)
@@ -63,8 +74,8 @@ func (c *Conn) mayDetach() error {
 		return ErrClosed
 	case c.isUDP():
 		return errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
-	case c.isTLS():
-		return errors.New("loop: Conn.Detach: the connection speaks TLS, or is about to, and its keys stay here: who needs a net.Conn of TLS has crypto/tls accept it")
+	case c.tlsStart() != nil:
+		return errors.New("loop: Conn.Detach: the TLS handshake is not done")
 	case c.isPiped():
 		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	case c.isBroken():

@@ -169,7 +169,7 @@ func ExampleRef_TellFrom() {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, m := range members {
-					_ = m.TellFrom(c.Loop(), say) // or the member has gone
+					m.TellFrom(c.Loop(), say) // an error means that the member has gone
 				}
 				return nil
 			})

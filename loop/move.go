@@ -171,7 +171,7 @@ func (m Mover) Back(c *Moved) error {
 
 // moveOut takes c off its loop, or returns nil: it does not move, or not now.
 func (c *Conn) moveOut() *Moved {
-	if c.at() != stateOpen || c.mayDetach() != nil || c.isDialed() || c.owes() || c.awaits() {
+	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owes() || c.awaits() {
 		return nil
 	}
 	if x := c.extras; x != nil && (x.stays || x.guard != nil) {

@@ -25,8 +25,8 @@ import (
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
 // and Wait; the fields must not be changed after that. A Server runs once.
 //
-// The zero of a field means what its tag says, which Start fills in: default is the value that is
-// taken then, zero what happens without one. A negative value is an error of Start.
+// The zero of each field is useful; its comment says what it means. A negative value is an error of
+// Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
@@ -57,7 +57,7 @@ type Server struct {
 	// server closes it, and its sockets do not linger (SO_LINGER).
 	AcceptFrom net.Listener
 
-	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
+	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
 	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
 	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. A
@@ -65,6 +65,11 @@ type Server struct {
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
+
+	// CryptoTLS has crypto/tls keep all connections of TLS after their handshakes, those of Dialers
+	// and of Conn.StartTLS, too. Otherwise the loops go on with TLS 1.3 themselves, for a third of
+	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
+	CryptoTLS bool
 
 	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
 	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.

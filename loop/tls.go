@@ -102,6 +102,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 		Pool:       &l.store.Pool,
 		Workers:    s.handshakers,
 		MaxWaiting: max(1, s.MaxHandshakes/s.NumLoops),
+		CryptoTLS:  s.CryptoTLS,
 		Panicked:   l.hookPanicked,
 	})
 }

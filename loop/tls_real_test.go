@@ -1,9 +1,11 @@
 package loop_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -201,4 +205,163 @@ func askOpenSSL(t *testing.T, openssl string, args []string) string {
 	_, _ = io.WriteString(in, "hello\n")
 	_ = cmd.Wait() // what it has said is what counts
 	return out.String()
+}
+
+// Clients and servers of others, in each cipher suite of TLS 1.3: 10 MB come back from us, 1 MB for
+// gnutls. OpenSSL's client also updates keys, with and without an answer.
+func TestTLSOfStrangers(t *testing.T) {
+	testkit.NeedSlow(t, "megabytes through many programs")
+	cert, key := pemFiles(t)
+	text := strings.Repeat(strings.Repeat("all that glitters is not gold ", 50)+"\n", 10<<20/1501)
+	addr := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+	web := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(c *loop.Conn) loop.Handler {
+		inBody := false
+		return loop.HandlerFunc(func(c *loop.Conn, p []byte) error {
+			if bytes.HasPrefix(p, []byte("GET ")) {
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+				return nil
+			}
+			if !inBody {
+				_, p, inBody = bytes.Cut(p, []byte("\r\n\r\n"))
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(text))
+			}
+			return c.Send(p)
+		})
+	}})
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("chromium", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		page, err := exec.CommandContext(ctx, tool(t, "chromium"), "--headless", "--no-sandbox", "--ignore-certificate-errors",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", "https://"+web.String()).Output()
+		if !strings.Contains(string(page), text) {
+			t.Errorf("a page of %d bytes has not the text, %v", len(page), err)
+		}
+	})
+	_, port, _ := net.SplitHostPort(addr.String())
+	for _, suite := range []struct{ openssl, gnutls string }{
+		{"TLS_AES_128_GCM_SHA256", "AES-128-GCM"}, {"TLS_AES_256_GCM_SHA384", "AES-256-GCM"}, {"TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"},
+	} {
+		priority := "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+" + suite.gnutls
+		t.Run("openssl s_client/"+suite.openssl, func(t *testing.T) {
+			echoedBy(t, text, tool(t, "openssl"), "s_client", "-quiet", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
+		})
+		t.Run("gnutls-cli/"+suite.gnutls, func(t *testing.T) {
+			echoedBy(t, text[:1<<20], tool(t, "gnutls-cli"), // it takes its time
+				"--logfile=/dev/null", "--insecure", "--priority="+priority, "-p", port, "127.0.0.1")
+		})
+		t.Run("curl/"+suite.openssl, func(t *testing.T) {
+			echoedBy(t, text, tool(t, "curl"), "-sSk", "--tls13-ciphers", suite.openssl, "--tlsv1.3", "-H", "Expect:", "--data-binary", "@"+body, "https://"+web.String())
+		})
+		t.Run("openssl s_client, KeyUpdate/"+suite.openssl, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, tool(t, "openssl"), "s_client", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
+			in, err1 := cmd.StdinPipe()
+			out, err2 := cmd.StdoutPipe()
+			if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			for i, command := range []string{"k", "K", "K", "k", "k", "K"} {
+				want := fmt.Sprint("line ", i)
+				_, _ = io.WriteString(in, want+"\n")
+				for lines.Scan() && !strings.HasSuffix(lines.Text(), want) {
+				}
+				if !strings.HasSuffix(lines.Text(), want) {
+					t.Fatalf("%q does not come back", want)
+				}
+				_, _ = io.WriteString(in, command+"\n") // at the beginning of what openssl reads
+				time.Sleep(50 * time.Millisecond)
+			}
+			_ = in.Close()
+			_ = cmd.Wait()
+		})
+		for name, serve := range map[string]func(port string) []string{
+			"openssl s_server": func(port string) []string {
+				return []string{tool(t, "openssl"), "s_server", "-rev", "-accept", "127.0.0.1:" + port, "-cert", cert, "-key", key, "-tls1_3", "-ciphersuites", suite.openssl}
+			},
+			"gnutls-serv": func(port string) []string {
+				return []string{tool(t, "gnutls-serv"), "--echo", "-p", port, "--x509certfile=" + cert, "--x509keyfile=" + key, "--priority=" + priority}
+			},
+		} {
+			t.Run(name+"/"+suite.openssl, func(t *testing.T) { askServer(t, serve, name == "openssl s_server") })
+		}
+	}
+}
+
+// echoedBy checks that a client gets back what it sends.
+func echoedBy(t *testing.T, text, name string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.WriteString(in, text) }()
+	got := make([]byte, len(text))
+	n, err := io.ReadFull(out, got)
+	if err != nil || string(got) != text {
+		t.Errorf("%d of %d bytes come back, error %v", n, len(text), err)
+	}
+	_ = in.Close()
+	cancel()
+	_ = cmd.Wait()
+}
+
+// askServer has a Dialer send lines to a server of others, which sends them back, or reversed.
+func askServer(t *testing.T, serve func(port string) []string, reversed bool) {
+	port := strconv.Itoa(testkit.FreePort(t))
+	args := serve(port)
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	testkit.Eventually(t, "the server does not listen", func() bool {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler { return nil }}
+	start(t, srv)
+	done := make(chan string, 1)
+	const rounds = 200
+	line := strings.Repeat("abcdefgh", 100)
+	next := 0
+	loop.Dialer{TLS: clientTLS(), Codec: codec.Lines{}}.Dial(srv.Loops()[0], "tcp://127.0.0.1:"+port, func(c *loop.Conn, err error) loop.Handler {
+		if err != nil {
+			done <- err.Error()
+			return nil
+		}
+		_ = c.Send([]byte(line))
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			want := []byte(line)
+			if reversed {
+				slices.Reverse(want)
+			}
+			if next++; next == rounds || !bytes.Equal(msg, want) {
+				done <- string(msg)
+				c.Close()
+				return nil
+			}
+			return c.Send([]byte(line))
+		}, Close: func(_ *loop.Conn, err error) {
+			select {
+			case done <- fmt.Sprint("closed: ", err):
+			default:
+			}
+		}}
+	})
+	if got := testkit.Receive(t, "an answer", done); next != rounds {
+		t.Errorf("after %d lines it says %q, want %d", next, got, rounds)
+	}
 }

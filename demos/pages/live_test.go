@@ -53,11 +53,11 @@ func devices(t *testing.T, n int) (srv *loop.Server, conns []net.Conn, page stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := loopmetrics.NewHandler(srv)
+	handler, err := loopmetrics.NewHandler(srv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: page, ReadTimeout: time.Minute}
+	web := &http.Server{Handler: handler, ReadTimeout: time.Minute}
 	go func() { _ = web.Serve(ln) }()
 	t.Cleanup(func() {
 		_ = web.Close()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/internal/redistest"
 	"github.com/loopwheel/loopwheel/internal/testkit"
@@ -46,6 +48,30 @@ func TestCrowd(t *testing.T) {
 	t.Log(took)
 	if got := took[4000]; got > 3*time.Second || got > 5*took[1000]+time.Second/2 {
 		t.Errorf("4,000 users took %v of Redis, and 1,000 took %v", got, took[1000])
+	}
+}
+
+// A message that may have been taken is looked for among the newest entries: a long stream is not
+// read as a whole.
+func TestRetryIsBounded(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.PatientClient()
+	hub, err := redisgroup.Open(t.Context(), client, redisgroup.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close(t.Context())
+	if err := client.Eval(t.Context(), `for i = 1, 100000 do
+		redis.call('XADD', KEYS[1], '1-' .. i, 'e', 'x another:' .. i .. ' m\n' .. string.rep('hello', 20))
+	end`, []string{redisgroup.StreamOf(hub, "red")}).Err(); err != nil && err != redis.Nil {
+		t.Fatal(err)
+	}
+	before := cpu(t, s)
+	answer, err := redisgroup.Republish(t.Context(), hub, "red")
+	testkit.WantErr(t, "the script", err, nil)
+	testkit.Want(t, "what became of the message", answer, "?")
+	if took := cpu(t, s) - before; took > 200*time.Millisecond {
+		t.Errorf("it took %v of Redis, want 200 ms at most", took)
 	}
 }
 

@@ -133,3 +133,15 @@ func ClaimsHeld(h *Hub) (n int) {
 	}
 	return n
 }
+
+// Republish sends a message to a room as one that another server may have taken, and returns what
+// became of it.
+func Republish(ctx context.Context, h *Hub, room string) (string, error) {
+	p := h.keys.place(orderedRoom, room)
+	args := append(append([]any{2, 1}, h.streamArgs()...), "", h.node, receiptTime.Milliseconds(), "message", "another 1", "x "+h.node+":1 m\nhello")
+	answers, err := publishScript.Run(ctx, h.client, []string{h.keys.receipt(p.bucket, h.node), p.key}, args...).StringSlice()
+	if err != nil {
+		return "", err
+	}
+	return answers[0], nil
+}

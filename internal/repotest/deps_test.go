@@ -62,7 +62,7 @@ func TestLinkedModules(t *testing.T) {
 		"github.com/mattn/go-colorable", "github.com/mattn/go-isatty", // of zerolog
 		"github.com/panjf2000/ants/v2", "github.com/panjf2000/gnet/v2", "github.com/valyala/bytebufferpool",
 		"go.uber.org/multierr", "go.uber.org/zap", "golang.org/x/sync", "gopkg.in/natefinch/lumberjack.v2", // of gnet
-		"github.com/pires/go-proxyproto", "github.com/rs/zerolog", "golang.org/x/net", "golang.org/x/sys",
+		"github.com/pires/go-proxyproto", "github.com/rs/zerolog", "golang.org/x/crypto", "golang.org/x/net", "golang.org/x/sys",
 	}
 	gateway := append([]string{
 		"github.com/cloudflare/tableflip",

@@ -2,7 +2,6 @@ package rediswheel
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -121,17 +120,17 @@ func (w *worker) decline(i int) {
 //
 // A user who may not subscribe is reported once.
 func (w *worker) listen(ctx context.Context) {
-	refused, told := redis.Error(nil), false
-	for wait := time.Duration(0); ctx.Err() == nil; time.Sleep(wait) {
-		wait = jitter(100 * time.Millisecond)
+	reported := false
+	for ctx.Err() == nil {
+		wait := jitter(100 * time.Millisecond)
 		sub := w.q.client.Subscribe(ctx, w.q.channel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
 			v, err := sub.ReceiveTimeout(ctx, 3*w.q.cfg.Refresh)
-			if errors.As(err, &refused) {
+			if denied(err) {
 				wait = w.q.cfg.Refresh
-				if !told {
-					told = true
+				if !reported {
+					reported = true
 					w.q.report(wrap(ErrHints, "SUBSCRIBE to %s: %v: tasks may be late by Config.Refresh", w.q.channel, err))
 				}
 			}
@@ -147,5 +146,9 @@ func (w *worker) listen(ctx context.Context) {
 		}
 		stop()
 		_ = sub.Close()
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
 	}
 }

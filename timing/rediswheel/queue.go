@@ -202,12 +202,16 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
-	var refused redis.Error
-	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); errors.As(err, &refused) {
+	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); denied(err) {
 		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and a cancelled one learns that late",
 			q.channel, err))
 	}
 	return q, nil
+}
+
+// denied reports whether Redis, or a proxy, does not let the user do that.
+func denied(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "ERR unknown command")
 }
 
 // report tells of what the operator has to know.

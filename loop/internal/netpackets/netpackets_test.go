@@ -3,7 +3,6 @@ package netpackets
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -133,47 +132,24 @@ func TestNothingAfterClose(t *testing.T) {
 	}
 }
 
-// heap returns how many bytes are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// A socket has buffers for as many datagrams as have come at once, and gives them back.
+// A batch has buffers for as many datagrams as have come at once, and gives them back.
 func TestBuffersAreForWhatHasCome(t *testing.T) {
-	const few, many = 1 << 20, batchSize / 2 * maxDatagram
-	before := heap()
-	s, sink, queue, peer := newRig(t)
-	took := func() int64 { return heap() - before }
-	send := func(n int) {
-		for range n {
-			_, _ = peer.Write([]byte("x"))
+	const most = 64
+	b := newBatch(most)
+	room := func(what string, want int) {
+		t.Helper()
+		if got := cap(b.messages); got > 2*want || len(b.messages) != want {
+			t.Errorf("%s: room for %d datagrams, and memory for %d; want %d", what, len(b.messages), got, want)
 		}
-		for got := 0; got < n; {
-			next(t, queue)()
-			got += len(sink.batches[len(sink.batches)-1])
-		}
-		sink.batches = nil
 	}
-	for range 10 {
-		send(1)
+	b.fit(0)
+	room("nothing has come", 1)
+	for range most {
+		b.fit(len(b.messages))
 	}
-	if n := took(); n > few {
-		t.Errorf("%d bytes after single datagrams, want at most %d", n, few)
+	room("it was always full", most)
+	for range 10 * sparseMost {
+		b.fit(1)
 	}
-	for range 20 {
-		send(4 * batchSize)
-	}
-	if n := took(); batchSize > 1 && n < many {
-		t.Errorf("%d bytes after %d datagrams at once, want at least %d", n, 4*batchSize, many)
-	}
-	for range 2 * 10 * sparseMost {
-		send(1)
-	}
-	if n := took(); n > few {
-		t.Errorf("%d bytes after single datagrams again, want at most %d", n, few)
-	}
-	runtime.KeepAlive(s)
+	room("one has come each time", 2)
 }

@@ -2,6 +2,7 @@ package tlsconn
 
 import (
 	"crypto"
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -35,7 +36,7 @@ type meeting struct {
 // Whatever a client of crypto/tls and its server agree on, or fall out over, a client and ours do,
 // too: the model is crypto/tls' own server.
 func TestAllKindsOfClients(t *testing.T) {
-	meetings := slices.Concat(suites(t), curves(), protocols(), clientCertificates(t), serverCertificates(t), sessions(), hooks())
+	meetings := slices.Concat(suites(t), curves(), protocols(), clientCertificates(t), serverCertificates(t), sessions(), hooks(), encryptedHellos(t))
 	for _, m := range meetings {
 		t.Run(m.name, func(t *testing.T) {
 			m.client.Time = func() time.Time { return testTime }
@@ -88,6 +89,9 @@ func summary(s tls.ConnectionState, server, client error) string {
 		tls.CipherSuiteName(s.CipherSuite), s.CurveID, s.NegotiatedProtocol, s.ServerName, len(s.PeerCertificates))
 	if s.HelloRetryRequest {
 		what += ", hello retried"
+	}
+	if s.ECHAccepted {
+		what += ", ECH"
 	}
 	if s.DidResume {
 		what += ", resumed"
@@ -360,6 +364,30 @@ func hooks() (all []meeting) {
 				with(serverConfig(), func(c *tls.Config) { c.MaxVersion = version; change(c) }),
 				with(clientConfig(), func(c *tls.Config) { c.NextProtos = []string{"x"} }), false})
 		}
+	}
+	return all
+}
+
+// encryptedHellos are those of RFC 9849, accepted and refused.
+func encryptedHellos(t *testing.T) (all []meeting) {
+	for name, accepted := range map[string]bool{"accepted": true, "refused": false} {
+		key, err1 := ecdh.X25519().GenerateKey(rand.Reader)
+		other, err2 := ecdh.X25519().GenerateKey(rand.Reader)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		public := key.PublicKey().Bytes()
+		config := append([]byte{7, 0, 0x20, 0, byte(len(public))}, public...) // DHKEM(X25519)
+		config = append(config, 0, 4, 0, 1, 0, 1, 32, 6, 'a', '.', 't', 'e', 's', 't', 0, 0)
+		config = append([]byte{0xfe, 0x0d, 0, byte(len(config))}, config...)
+		if !accepted {
+			key = other
+		}
+		all = append(all, meeting{"ECH/" + name, with(serverConfig(), func(c *tls.Config) {
+			c.EncryptedClientHelloKeys = []tls.EncryptedClientHelloKey{{Config: config, PrivateKey: key.Bytes()}}
+		}), with(clientConfig(), func(c *tls.Config) {
+			c.EncryptedClientHelloConfigList = append([]byte{0, byte(len(config))}, config...)
+		}), false})
 	}
 	return all
 }

@@ -33,7 +33,10 @@ type handshake struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	out     []byte        // what the goroutine has written since it last waited
+	keys    keyLog
+	result  protocol
+	out     []byte        // what the goroutine has written
+	handed  int           // how much of it has gone out
 	endTurn func()        // gives back what the goroutine has of Workers
 	err     error         // how it ended
 	place   *list.Element // among those that wait for their peers
@@ -71,11 +74,6 @@ func (c *Conn) work() {
 	if begins {
 		h.input = make(chan []byte, 1)
 		h.ctx, h.cancel = context.WithCancel(context.Background())
-		if h.client {
-			c.tls = tls.Client((*transport)(c), h.cfg)
-		} else {
-			c.tls = tls.Server((*transport)(c), h.cfg)
-		}
 	}
 	c.enter(computing)
 	if records := c.take(); len(records) > 0 {
@@ -95,8 +93,32 @@ func (c *Conn) run(h *handshake) {
 	}()
 	defer c.loop.rescue(&h.err)
 	if h.endTurn = c.loop.cfg.Workers.begin(h.ctx); h.ctx.Err() == nil {
-		h.err = explain(c.tls.HandshakeContext(h.ctx))
+		h.err = explain(c.shakeHands(h))
 	}
+}
+
+// shakeHands is called by the goroutine, as hooks run in it.
+func (c *Conn) shakeHands(h *handshake) error {
+	cfg := h.config(c.loop.cfg.CryptoTLS)
+	var tc *tls.Conn
+	if h.client {
+		tc = tls.Client((*transport)(c), cfg)
+	} else {
+		tc = tls.Server((*transport)(c), cfg)
+	}
+	defer func() {
+		clear(h.keys.client)
+		clear(h.keys.server)
+	}()
+	ctx := h.ctx
+	if cfg.GetConfigForClient == nil && cfg.GetCertificate == nil && cfg.GetClientCertificate == nil && cfg.GetEncryptedClientHelloKeys == nil {
+		ctx = context.Background() // no hook sees it, and for others crypto/tls starts a goroutine
+	}
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	h.result = h.takeOver(tc)
+	return nil
 }
 
 // next is called by the goroutine for input. It waits if there is none. False: there will be none.
@@ -143,6 +165,7 @@ func (c *Conn) finished() {
 	h := c.hs
 	h.cancel()
 	if c.state != computing { // aborted meanwhile
+		h.result.erase()
 		return
 	}
 	c.handOut()
@@ -153,6 +176,7 @@ func (c *Conn) finished() {
 	if len(c.cur) > 0 { // what came right after Finished
 		c.giveBack(c.cur)
 	}
+	c.protocol = h.result
 	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
 	c.enter(open)
 	c.loop.Done++
@@ -172,8 +196,8 @@ func (c *Conn) finished() {
 
 // handOut sends what the handshake has written.
 func (c *Conn) handOut() {
-	c.out = c.loop.extend(c.out, c.hs.out)
-	c.hs.out = nil
+	c.out = c.loop.extend(c.out, c.hs.out[c.hs.handed:])
+	c.hs.handed = len(c.hs.out)
 	c.flush() // of an error reading will tell
 }
 

@@ -13,8 +13,9 @@ type Loop struct {
 	Counts
 
 	cfg     LoopConfig
-	plain   [plainBuffer]byte // what is being read
-	waiting list.List         // of *Conn: those that wait for their peers, the oldest first
+	plain   [plainBuffer + maxPadding]byte // what is being read
+	small   [64]byte                       // a record of tlsrecord's own
+	waiting list.List                      // of *Conn: those that wait for their peers, the oldest first
 }
 
 // Counts are handshakes: how they ended, and those under way.
@@ -44,22 +45,31 @@ type LoopConfig struct {
 	// the one that waits longest fails with ErrTooManyHandshakes.
 	MaxWaiting int
 
+	// CryptoTLS has crypto/tls keep all connections after their handshakes.
+	CryptoTLS bool
+
 	// Panicked turns what a hook in a tls.Config, or a method of its error, has panicked with into
 	// an error. It is called on the goroutine that panics, which may be the loop's.
 	Panicked func(v any) error
 }
 
 // NewLoop returns what the connections of an event loop share.
-func NewLoop(cfg LoopConfig) *Loop { return &Loop{cfg: cfg} }
+func NewLoop(cfg LoopConfig) *Loop {
+	cfg.CryptoTLS = cfg.CryptoTLS || CryptoTLS()
+	return &Loop{cfg: cfg}
+}
 
 // extend appends p to b, which belongs to the pool, as what is returned does. nil is empty.
-func (l *Loop) extend(b, p []byte) []byte {
-	if n := len(b) + len(p); n > cap(b) {
+func (l *Loop) extend(b, p []byte) []byte { return append(l.grow(b, len(p)), p...) }
+
+// grow makes room for n more bytes in b, as extend does.
+func (l *Loop) grow(b []byte, n int) []byte {
+	if n += len(b); n > cap(b) {
 		grown := append(l.cfg.Pool.Get(max(n, 2*cap(b))), b...)
 		l.cfg.Pool.Put(b)
 		b = grown
 	}
-	return append(b, p...)
+	return b
 }
 
 // rescue, deferred around calls of crypto/tls, makes an error of a panic. Hooks may panic, and so

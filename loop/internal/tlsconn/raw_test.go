@@ -158,6 +158,47 @@ func TestRecordAnnouncedTooLong(t *testing.T) {
 	}
 }
 
+// What is wrong gets the alert that RFC 8446 names, data behind it does not count, and the
+// connection closes. Package tlsrecord has the whole list.
+func TestHostileRecords(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		record func(k *sealer) []byte
+		alert  string
+	}{
+		{"plaintext alert", func(*sealer) []byte { return []byte("\x15\x03\x03\x00\x02\x01\x00") }, "unexpected message"},
+		{"plaintext", func(*sealer) []byte { return []byte("GET / HTTP/1.1\r\n") }, "unexpected message"},
+		{"change_cipher_spec", func(*sealer) []byte { return []byte("\x14\x03\x03\x00\x01\x01") }, "unexpected message"},
+		{"inner type", func(k *sealer) []byte { return k.record(24, []byte("x")) }, "unexpected message"},
+		{"padding only", func(k *sealer) []byte { return k.record(0, make([]byte, 100)) }, "unexpected message"},
+		{"nothing", func(*sealer) []byte { return []byte("\x17\x03\x03\x00\x00") }, "bad record MAC"},
+		{"version", func(k *sealer) []byte { b := k.record(typeApplication, []byte("x")); b[1] = 9; return b }, "bad record MAC"},
+		{"KeyUpdate of 2", func(k *sealer) []byte { return k.keyUpdate(2) }, "illegal parameter"},
+		{"close_notify", func(k *sealer) []byte { return k.record(21, []byte{1, 0}) }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c, k := connectRaw(t, serverConfig())
+			if s.conn.records == nil {
+				t.Skip("crypto/tls has alerts of its own")
+			}
+			stream := append(k.record(typeApplication, []byte("before")), tt.record(k)...)
+			s.sock.feed(append(stream, k.record(typeApplication, []byte("behind"))...), 1<<20)
+			err := s.end()
+			if (err == io.EOF) != (tt.alert == "") || s.plain() != "before" {
+				t.Errorf("%q and %v, want %q and %q", s.plain(), err, "before", tt.alert)
+			}
+			_, read := c.Read(make([]byte, 1))
+			if tt.alert == "" && read != io.EOF || tt.alert != "" && (read == nil || read.Error() != "remote error: tls: "+tt.alert) {
+				t.Errorf("the client got %v, want %q", read, tt.alert)
+			}
+			s.sock.hangUp(io.EOF)
+			if !s.sock.closed {
+				t.Error("the raw socket is not closed")
+			}
+		})
+	}
+}
+
 // A record that is announced and does not come costs what has come of it, not its size.
 func TestRecordThatNeverComes(t *testing.T) {
 	s, _, _ := connectRaw(t, serverConfig())
@@ -180,12 +221,11 @@ func TestKeyUpdates(t *testing.T) {
 			t.Fatalf("after %d: %q, %v", i, got, err)
 		}
 	}
-	_ = s.conn.owed
 }
 
 // What data there is between them does not make a flood of KeyUpdates cheap.
 func TestKeyUpdateFlood(t *testing.T) {
-	s, _, k := connectRaw(t, serverConfig())
+	s, c, k := connectRaw(t, serverConfig())
 	var stream []byte
 	for range 10_000 {
 		stream = append(stream, k.keyUpdate(1)...)
@@ -197,6 +237,9 @@ func TestKeyUpdateFlood(t *testing.T) {
 	}
 	if n := len(s.plain()); n > 100 {
 		t.Errorf("%d KeyUpdates were taken", n)
+	}
+	if _, err := c.Read(make([]byte, 1)); !CryptoTLS() && (err == nil || !strings.Contains(err.Error(), "unexpected message")) {
+		t.Errorf("the client got %v, want the alert", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 const (
 	// plainBuffer is how much plaintext is handed over at once.
 	plainBuffer = 4 * maxPlain
+	maxPadding  = 256 // of a record of TLS 1.3, and its type: it is written behind the plaintext
 
 	// share is how many records of one connection are decrypted at a stretch. Further ones wait for
 	// a turn after a look at the sockets: a peer that sends records of one byte would have the loop
@@ -32,9 +33,9 @@ func (c *Conn) receive(p []byte) {
 		return
 	}
 	whole := wholeRecords(p)
-	unread := c.decryptShare(p[:whole])
-	if c.state == open && c.err == nil {
-		c.hold(p[whole-len(unread):])
+	c.hold(p[whole:])
+	if unread := c.decryptShare(p[:whole]); len(unread) > 0 {
+		c.giveBack(append(c.loop.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
 	}
 	c.tellEnd()
 }
@@ -107,7 +108,10 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 		c.release(&c.in)
 	}
 	c.cur, c.record = nil, nil
-	if len(records) > 0 && c.state == open { // answers of crypto/tls' own
+	if len(records) > 0 && c.state == open { // answers of the protocol's own
+		if c.records != nil {
+			c.out = c.loop.extend(c.out, c.records.Answer(c.loop.small[:0]))
+		}
 		c.flush()
 	}
 	return unread
@@ -116,10 +120,15 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 // decrypt fills the loop's buffer with plaintext, as far as it, the records and the share go.
 func (c *Conn) decrypt(left *int) (n int, err error) {
 	defer c.loop.rescue(&err)
-	plain := c.loop.plain[:]
+	plain := c.loop.plain[:plainBuffer]
 	for len(c.cur) > 0 && len(plain)-n >= maxPlain && *left > 0 {
 		*left--
-		k, err := c.tls.Read(plain[n:])
+		var k int
+		if c.records != nil {
+			k, err = c.open(c.loop.plain[n:n])
+		} else {
+			k, err = c.tls.Read(plain[n:])
+		}
 		n += k
 		if k > 0 {
 			c.owed = max(0, c.owed-uselessBytes-k)
@@ -128,13 +137,27 @@ func (c *Conn) decrypt(left *int) (n int, err error) {
 			return n, err
 		}
 		if c.owed > uselessBurst*uselessBytes {
+			if c.records != nil {
+				return n, c.records.Refuse(errUseless)
+			}
 			return n, errUseless
 		}
 	}
 	return n, nil
 }
 
-// inputEnded passes on the end that crypto/tls has found: close_notify, or what is wrong.
+// open opens a record without crypto/tls, into a buffer of the loop's: what it has come in is not
+// ours, or goes back to the pool.
+func (c *Conn) open(dst []byte) (n int, err error) {
+	size := min(recordSize(c.cur), len(c.cur))
+	record := c.cur[:size]
+	c.cur = c.cur[size:]
+	c.owed += uselessBytes
+	plain, err := c.records.Open(dst, record)
+	return len(plain), err
+}
+
+// inputEnded passes on the end that was found: close_notify, or what is wrong.
 func (c *Conn) inputEnded() {
 	c.enter(ended)
 	if errors.Is(c.err, io.EOF) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
+
+// LOOPWHEEL_CRYPTO_TLS=1 has crypto/tls keep all connections.
+func init() { CryptoTLS = func() bool { return os.Getenv("LOOPWHEEL_CRYPTO_TLS") != "" } }
 
 // A rig is a goroutine that runs one Loop, and sockets in memory.
 type rig struct {
@@ -88,13 +92,17 @@ type server struct {
 	ends    bool
 }
 
-func (r *rig) serve(cfg *tls.Config) *server {
+func (r *rig) serve(cfg *tls.Config) *server { return r.start(Config{TLS: cfg}) }
+
+// start makes a server, or a client if cfg says so.
+func (r *rig) start(cfg Config) *server {
 	s := &server{rig: r, events: make(chan error, 4), opened: make(chan struct{})}
 	s.sock = &memSocket{rig: r, room: 1 << 30}
 	s.sock.cond = sync.NewCond(&s.sock.mu)
 	r.do(func() {
 		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-		s.conn = New(r.loop, Config{TLS: cfg, Local: addr, Remote: addr}, s.sock, s)
+		cfg.Local, cfg.Remote = addr, addr
+		s.conn = New(r.loop, cfg, s.sock, s)
 		s.sock.sink = s.conn
 		s.conn.Start()
 	})

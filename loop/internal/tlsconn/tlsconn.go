@@ -1,12 +1,14 @@
 // Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and who reads and
 // writes plaintext through an engine.Socket as well. It knows nothing of package loop.
 //
-// The protocol is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets transport:
+// The handshake is crypto/tls, as it is, and so is all of TLS 1.2. After a handshake of TLS 1.3
+// package tlsrecord goes on: see takeover.go. The Conn of crypto/tls wants a connection that
+// blocks; it gets transport:
 //
 //   - A handshake runs on a goroutine of its own, beside the loop, since crypto/tls cannot go on
 //     with one that has failed for want of input. The goroutine computes, or waits for input that
 //     the loop gives it. It tells the loop whenever it waits, and when the handshake has ended.
-//   - After that the loop calls crypto/tls, and gives it whole records only. That there are no more
+//   - After that the loop calls crypto/tls, if that goes on, with whole records only. That there are no more
 //     is a temporary net.Error, which crypto/tls does not hold against the connection.
 //   - What crypto/tls writes goes into a buffer, and from there to the socket in one write.
 //
@@ -18,9 +20,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsrecord"
 )
 
 const (
@@ -68,12 +72,12 @@ const (
 // A Conn is the server's or the client's end of a TLS connection. To the raw socket it is the Sink,
 // to who uses it the Socket. All methods are called on the loop.
 type Conn struct {
-	loop *Loop
-	sock engine.Socket
-	sink engine.Sink // may be nil until the handshake is done
-	host Host
-	tls  *tls.Conn  // nil until the handshake begins
-	hs   *handshake // nil after it
+	loop     *Loop
+	sock     engine.Socket
+	sink     engine.Sink // may be nil until the handshake is done
+	host     Host
+	hs       *handshake // nil after the handshake
+	protocol            // empty until then
 
 	state     state
 	paused    bool // by the sink
@@ -88,12 +92,12 @@ type Conn struct {
 	left      int  // what its Unsent said then
 
 	owed   int   // bytes of data that would make up for the records without any
-	err    error // what ends the plaintext, as crypto/tls says: it is told when the sink does not pause
+	err    error // what ends the plaintext: it is told when the sink does not pause
 	rawEnd error // what ended the raw input, before all of it was dealt with
 
 	in     []byte // ciphertext that waits: for the rest of its record, for GoOn, or for the handshake
-	cur    []byte // whole records that crypto/tls is given next
-	record []byte // what is left of the one that it reads
+	cur    []byte // whole records that are read next
+	record []byte // what is left of the one that crypto/tls reads
 
 	out   []byte // ciphertext that the raw socket has not taken
 	sent  int    // how much of out it has
@@ -135,6 +139,7 @@ func (c *Conn) enter(s state) {
 	if s == closed {
 		c.release(&c.in)
 		c.release(&c.out)
+		c.erase()
 	}
 }
 
@@ -142,6 +147,9 @@ func (c *Conn) enter(s state) {
 func (c *Conn) State() (tls.ConnectionState, bool) {
 	if c.hs != nil {
 		return tls.ConnectionState{}, false
+	}
+	if c.settled != nil {
+		return *c.settled, true
 	}
 	return c.tls.ConnectionState(), true
 }
@@ -309,6 +317,42 @@ func (c *Conn) Host() Host { return c.host }
 // Raw returns the socket below.
 func (c *Conn) Raw() engine.Socket { return c.sock }
 
+// ErrKept is the error of Detach for a connection that crypto/tls has kept.
+var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection speaks TLS 1.2, has a ClientSessionCache, " +
+	"or something has been set to that end")
+
+// Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read
+// and not decrypted is in it.
+func (c *Conn) Detach() (net.Conn, []byte, error) {
+	sock, ok := c.sock.(engine.Detachable)
+	switch {
+	case c.state == open && c.records == nil:
+		return nil, nil, ErrKept
+	case c.state != open || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
+		return nil, nil, net.ErrClosed
+	case !ok:
+		return nil, nil, errors.ErrUnsupported
+	}
+	c.out = c.loop.extend(c.out, c.records.Answer(c.loop.small[:0]))
+	if _, err := c.pushOut(); err != nil {
+		return nil, nil, err
+	}
+	if len(c.out) > 0 {
+		c.flush()
+		return nil, nil, engine.ErrUnflushed
+	}
+	nc, ahead, err := sock.Detach()
+	if err != nil {
+		return nil, nil, err
+	}
+	input := slices.Concat(c.cur, c.in, ahead)
+	detached := tlsrecord.NewNetConn(nc, c.records, *c.settled, input)
+	c.records = nil // it has a new owner, so close does not erase it
+	c.lost = true
+	c.close(true)
+	return detached, nil, nil
+}
+
 // Divert implements engine.Socket.
 func (c *Conn) Divert(to engine.Sink) { c.sink = to }
 
@@ -331,6 +375,10 @@ func (c *Conn) CloseWrite() {
 func (c *Conn) sendCloseNotify() {
 	if !c.shut && !c.lost {
 		c.shut = true
+		if c.records != nil {
+			c.out = c.loop.extend(c.out, c.records.CloseNotify(c.loop.small[:0]))
+			return
+		}
 		var err error
 		defer c.loop.rescue(&err)
 		_ = c.tls.CloseWrite() // it writes to us, which does not fail

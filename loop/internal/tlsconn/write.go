@@ -28,10 +28,13 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 // seal encrypts p and writes it. Ciphertext that the socket does not take waits in out.
 func (c *Conn) seal(p []byte) (n int, err error) {
 	defer c.loop.rescue(&err)
-	if c.out == nil {
-		c.out = c.loop.cfg.Pool.Get(len(p) + len(p)/32 + 64)
+	c.out = c.loop.grow(c.out, len(p)+len(p)/32+64)
+	if c.records != nil {
+		c.out, err = c.records.Seal(c.out, p)
+	} else {
+		_, err = c.tls.Write(p)
 	}
-	if _, err := c.tls.Write(p); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	c.plain = len(p)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -268,4 +269,116 @@ func TestAlertsToAndFromCryptoTLS(t *testing.T) {
 			t.Errorf("error %v, want that of the peer's %v", got, err)
 		}
 	}
+}
+
+// detached has crypto/tls' client on the other side of a NetConn.
+func detached(t *testing.T) (ours *NetConn, theirs *tls.Conn) {
+	server, client := configs(t)
+	records, w, theirs := meet(t, false, server, client)
+	ours = NewNetConn(w.Conn, records, tls.ConnectionState{Version: tls.VersionTLS13}, nil)
+	t.Cleanup(func() { _ = ours.Close() })
+	return ours, theirs
+}
+
+// A NetConn echoes what crypto/tls sends, in pieces of any size, reading and writing at the same
+// time, until both have said their ends.
+func TestNetConn(t *testing.T) {
+	ours, theirs := detached(t)
+	echoed := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(struct{ io.Writer }{ours}, struct{ io.Reader }{ours})
+		echoed <- errors.Join(err, ours.CloseWrite())
+	}()
+	rng := rand.New(rand.NewPCG(testkit.Seed(t, 1), 0))
+	want := pattern(3 << 20)
+	go func() {
+		for rest := want; len(rest) > 0; {
+			n := min(len(rest), 1+rng.IntN(1<<rng.IntN(18)))
+			_, _ = theirs.Write(rest[:n])
+			rest = rest[n:]
+		}
+		_ = theirs.CloseWrite()
+	}()
+	got, err := io.ReadAll(theirs)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes come back, error %v, want %d", len(got), err, len(want))
+	}
+	if err := <-echoed; err != nil {
+		t.Error(err)
+	}
+	if _, err := ours.Write([]byte("x")); err != ErrShutdown {
+		t.Errorf("Write after CloseWrite: %v, want %v", err, ErrShutdown)
+	}
+}
+
+func TestNetConnEnds(t *testing.T) {
+	t.Run("Close", func(t *testing.T) {
+		ours, theirs := detached(t)
+		done := make(chan error, 1)
+		go func() {
+			_, err := ours.Read(make([]byte, 1))
+			done <- err
+		}()
+		if err := ours.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Read: %v, want %v", err, net.ErrClosed)
+		}
+		if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the peer reads %v, want %v", err, io.EOF)
+		}
+		if _, err := ours.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write: %v, want %v", err, net.ErrClosed)
+		}
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Read again: %v, want %v", err, net.ErrClosed)
+		}
+	})
+	t.Run("peer's end was read before", func(t *testing.T) {
+		server, client := pair(t, tls.TLS_AES_128_GCM_SHA256)
+		if _, err := open(server, client.CloseNotify(nil)); err != io.EOF {
+			t.Fatalf("error %v, want %v", err, io.EOF)
+		}
+		a, _ := connected(t)
+		if _, err := NewNetConn(a, server, tls.ConnectionState{}, nil).Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("Read: %v, want %v", err, io.EOF)
+		}
+	})
+	t.Run("no close_notify", func(t *testing.T) {
+		ours, theirs := detached(t)
+		_ = theirs.NetConn().Close()
+		if _, err := ours.Read(make([]byte, 1)); err != io.ErrUnexpectedEOF {
+			t.Errorf("Read: %v, want %v", err, io.ErrUnexpectedEOF)
+		}
+	})
+	t.Run("alert", func(t *testing.T) {
+		ours, theirs := detached(t)
+		_, _ = theirs.NetConn().Write([]byte{typeApplication, 3, 3, 0, 17, 16: 0, 21: 0})
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, badRecordMAC) {
+			t.Errorf("Read: %v, want %v", err, badRecordMAC)
+		}
+		if _, err := theirs.Read(make([]byte, 1)); err == nil || err.Error() != "remote error: "+badRecordMAC.Error() {
+			t.Errorf("the peer reads %v, want %v", err, badRecordMAC)
+		}
+	})
+	t.Run("deadlines", func(t *testing.T) {
+		ours, theirs := detached(t)
+		_ = ours.SetReadDeadline(time.Now().Add(-time.Second))
+		if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Read: %v, want %v", err, os.ErrDeadlineExceeded)
+		}
+		_ = ours.SetReadDeadline(time.Time{})
+		_, _ = theirs.Write([]byte("x"))
+		if n, err := ours.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("Read with time: %d bytes, %v, want 1", n, err)
+		}
+		_ = ours.SetWriteDeadline(time.Now().Add(-time.Second))
+		for range 2 { // it does not recover
+			if _, err := ours.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Write: %v, want %v", err, os.ErrDeadlineExceeded)
+			}
+			_ = ours.SetWriteDeadline(time.Time{})
+		}
+	})
 }

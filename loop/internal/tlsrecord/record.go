@@ -18,8 +18,8 @@ const (
 	maxPlain   = 1 << 14
 	maxCipher  = maxPlain + 256
 
-	// Overhead is what a record adds to the data in it.
-	Overhead = headerSize + 1 + tagSize
+	// overhead is what a record adds to the data in it.
+	overhead = headerSize + 1 + tagSize
 
 	typeAlert       = 21
 	typeHandshake   = 22
@@ -47,7 +47,7 @@ const (
 	// Records begin small, so that the first ones can be used as soon as their packet has come, and
 	// grow by firstSize each, as those of crypto/tls do: a packet of at least 1,208 bytes is sure
 	// to pass. The record after the growing-th is as large as records get.
-	firstSize = 1208 - Overhead
+	firstSize = 1208 - overhead
 	growing   = maxPlain / firstSize
 )
 
@@ -180,6 +180,10 @@ func (c *Conn) failWith(a tls.AlertError, err error) error {
 	c.alert, c.alerts, c.err = a, true, err
 	return err
 }
+
+// Refuse ends the connection for a reason of the caller's, which Open returns from now on. Answer
+// has an alert.
+func (c *Conn) Refuse(reason error) error { return c.failWith(unexpectedMessage, reason) }
 
 // alerted deals with an alert of the peer's. All but two are fatal, whatever level they claim to
 // have (RFC 8446, section 6).

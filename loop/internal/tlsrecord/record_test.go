@@ -626,7 +626,7 @@ func FuzzInner(f *testing.F) {
 
 func BenchmarkSeal(b *testing.B) {
 	benchmark(b, func(b *testing.B, server, client *Conn, msg []byte) {
-		buf := make([]byte, 0, maxPlain+Overhead)
+		buf := make([]byte, 0, maxPlain+overhead)
 		for b.Loop() {
 			buf, _ = client.Seal(buf[:0], msg)
 		}
