@@ -32,6 +32,7 @@ var children = map[string]func(){
 	"start":           startingChild,
 	"behind-haproxy":  behindHAProxyChild,
 	"beginners":       beginnersChild,
+	"budget":          budgetChild,
 }
 
 func TestMain(m *testing.M) {
