@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -136,26 +137,28 @@ func TestActorTimerStopped(t *testing.T) {
 
 func TestActorTimerPanics(t *testing.T) {
 	for _, every := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			srv := startLines(t, 1, silent)
-			var reason error
-			fired := 0
-			fail := func() { fired++; panic(io.ErrNoProgress) }
-			a := spawn(t, srv.Loops()[0], func(a *handler.Actor[int]) func(int) {
-				a.OnStop(func(err error) { reason = err })
-				if every {
-					a.Every(time.Second, fail)
-				} else {
-					a.AfterFunc(time.Second, fail)
-				}
-				return func(int) {}
+		t.Run(fmt.Sprint("every=", every), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := startLines(t, 1, silent)
+				var reason error
+				fired := 0
+				fail := func() { fired++; panic(io.ErrNoProgress) }
+				a := spawn(t, srv.Loops()[0], func(a *handler.Actor[int]) func(int) {
+					a.OnStop(func(err error) { reason = err })
+					if every {
+						a.Every(time.Second, fail)
+					} else {
+						a.AfterFunc(time.Second, fail)
+					}
+					return func(int) {}
+				})
+				testkit.Pass(time.Minute)
+				testkit.WantErr(t, "reason", reason, io.ErrNoProgress)
+				testkit.Want(t, "fired", fired, 1)
+				testkit.Want(t, "srv.Stats().Panics", srv.Stats().Panics, 1)
+				testkit.Want(t, "srv.Stats().Timers", srv.Stats().Timers, 0)
+				wantTell(t, a, 1, handler.ErrStopped)
 			})
-			testkit.Pass(time.Minute)
-			testkit.WantErr(t, "reason", reason, io.ErrNoProgress)
-			testkit.Want(t, "fired", fired, 1)
-			testkit.Want(t, "srv.Stats().Panics", srv.Stats().Panics, 1)
-			testkit.Want(t, "srv.Stats().Timers", srv.Stats().Timers, 0)
-			wantTell(t, a, 1, handler.ErrStopped)
 		})
 	}
 }

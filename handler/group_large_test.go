@@ -61,9 +61,8 @@ func TestLargeGroupThatShrinks(t *testing.T) {
 			p.Close()
 		}
 		testkit.Pass(members * time.Millisecond)
-		if n := srv.Stats().Panics; n != 0 || g.Len() != stay {
-			t.Errorf("%d panics, %d members", n, g.Len())
-		}
+		testkit.Want(t, "Stats().Panics", srv.Stats().Panics, 0)
+		testkit.Want(t, "g.Len()", g.Len(), stay)
 		if visited >= members || visited < stay {
 			t.Errorf("%d were visited", visited)
 		}

@@ -112,16 +112,18 @@ func TestLimitExtremes(t *testing.T) {
 		{PerSecond: math.SmallestNonzeroFloat64},
 		{PerSecond: 1e9, Burst: math.MaxInt},
 	} {
-		bubble(t, func(t *testing.T) {
-			srv := startLines(t, 1, handler.Chain(echoes, l))
-			p := srv.Open()
-			testkit.Pass(1000 * time.Hour)
-			p.Send("x\n")
-			wantReceived(t, p, "x\n")
-			if l.PerSecond < 1 && l.Burst == 0 {
-				p.Send("y\n")
-				wantReason(t, p, handler.ErrRateLimit)
-			}
+		t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := startLines(t, 1, handler.Chain(echoes, l))
+				p := srv.Open()
+				testkit.Pass(1000 * time.Hour)
+				p.Send("x\n")
+				wantReceived(t, p, "x\n")
+				if l.PerSecond < 1 && l.Burst == 0 {
+					p.Send("y\n")
+					wantReason(t, p, handler.ErrRateLimit)
+				}
+			})
 		})
 	}
 }
@@ -129,20 +131,22 @@ func TestLimitExtremes(t *testing.T) {
 // A peer that keeps to the rate is not hit because the loop was blocked; one that does not, is.
 func TestLimitAfterABlockedLoop(t *testing.T) {
 	for rate, want := range map[int]error{10: nil, 30: handler.ErrRateLimit} {
-		bubble(t, func(t *testing.T) {
-			srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 10, Burst: 2}))
-			p := srv.Open()
-			_ = srv.Loops()[0].Post(func() { testkit.Block(3 * time.Second) })
-			for range 3 * rate {
-				testkit.Pass(time.Second / time.Duration(rate))
-				p.Send("x\n")
-			}
-			testkit.Pass(time.Second)
-			if want != nil {
-				wantReason(t, p, want)
-			} else if p.Closed() {
-				t.Errorf("%d a second: closed: %v", rate, p.Reason())
-			}
+		t.Run(fmt.Sprint(rate, " a second"), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 10, Burst: 2}))
+				p := srv.Open()
+				_ = srv.Loops()[0].Post(func() { testkit.Block(3 * time.Second) })
+				for range 3 * rate {
+					testkit.Pass(time.Second / time.Duration(rate))
+					p.Send("x\n")
+				}
+				testkit.Pass(time.Second)
+				if want != nil {
+					wantReason(t, p, want)
+				} else if p.Closed() {
+					t.Errorf("%d a second: closed: %v", rate, p.Reason())
+				}
+			})
 		})
 	}
 }

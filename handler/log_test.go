@@ -80,20 +80,22 @@ func TestLogOpenAndClose(t *testing.T) {
 		"fail":  {"info", "no good"},
 		"panic": {"error", "loop: panic: oh"},
 	} {
-		bubble(t, func(t *testing.T) {
-			srv, out := startLogged(t, handler.Log{Level: zerolog.InfoLevel})
-			p := srv.Open()
-			es := out.take(t)
-			if len(es) != 1 || es[0].Message != "open" || es[0].Level != "info" || es[0].Conn != 1 || es[0].Remote != p.Addr().String() {
-				t.Fatalf("opening logged %+v", es)
-			}
-			testkit.Pass(time.Minute)
-			p.Send(msg + "\n")
-			es = out.take(t)
-			e := es[len(es)-1] // the panic itself is logged before
-			if e.Message != "closed" || e.Level != want.level || e.Reason != want.reason || e.Age != 60000 || e.Conn != 1 {
-				t.Errorf("after %q: logged %+v", msg, e)
-			}
+		t.Run(msg, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv, out := startLogged(t, handler.Log{Level: zerolog.InfoLevel})
+				p := srv.Open()
+				es := out.take(t)
+				if len(es) != 1 || es[0].Message != "open" || es[0].Level != "info" || es[0].Conn != 1 || es[0].Remote != p.Addr().String() {
+					t.Fatalf("opening logged %+v", es)
+				}
+				testkit.Pass(time.Minute)
+				p.Send(msg + "\n")
+				es = out.take(t)
+				e := es[len(es)-1] // the panic itself is logged before
+				if e.Message != "closed" || e.Level != want.level || e.Reason != want.reason || e.Age != 60000 || e.Conn != 1 {
+					t.Errorf("after %q: logged %+v", msg, e)
+				}
+			})
 		})
 	}
 }

@@ -8,13 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 	"weak"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -157,54 +155,6 @@ func TestRedialRefusedByOpen(t *testing.T) {
 		if opens != 5 || k.states[len(k.states)-1] != "up" {
 			t.Errorf("%d calls of Open, states %v", opens, k.states)
 		}
-	})
-}
-
-// Calls over a link whose peer goes 20 times: each call ends, once, with an answer or the reason.
-func TestRedialWithCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var pipe *handler.Pipeline[string]
-		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
-			pipe = handler.NewPipeline[string](c, handler.CallLimits{Timeout: time.Minute})
-			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error { pipe.Answer(string(msg)); return nil })
-		}})
-		begun, ended := 0, make(map[int]int)
-		call := func() {
-			k.do(func() {
-				if k.link.Conn() == nil {
-					return
-				}
-				n := begun
-				if _, err := pipe.Begin(0, func(string, error) { ended[n]++ }); err != nil {
-					t.Error(err)
-				}
-				begun++
-				if err := k.link.Send([]byte("ask")); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		for range 20 {
-			k.srv.Sleep(2 * time.Second)
-			p := k.backend.Accept()
-			if p == nil {
-				t.Fatal("nobody dials")
-			}
-			for range 10 {
-				call()
-			}
-			p.Send("answer\nanswer\nanswer\n")
-			p.Reset()
-		}
-		synctest.Wait()
-		testkit.Want(t, "begun", begun, 200)
-		testkit.Want(t, "len(ended)", len(ended), begun)
-		for n, times := range ended {
-			if times != 1 {
-				t.Errorf("call %d ended %d times", n, times)
-			}
-		}
-		k.do(k.link.Stop)
 	})
 }
 

@@ -32,9 +32,8 @@ func TestActorShutdown(t *testing.T) {
 			t.Errorf("while OnStop runs: %v", err)
 		}
 		for range 2 {
-			if err := a.Shutdown(within(t, time.Minute)); err != nil || !stopped {
-				t.Errorf("%v, stopped %v", err, stopped)
-			}
+			testkit.WantErr(t, "Shutdown", a.Shutdown(within(t, time.Minute)), nil)
+			testkit.Want(t, "stopped", stopped, true)
 		}
 		if err := (handler.ActorRef[int]{}).Shutdown(t.Context()); err != nil {
 			t.Error(err)
@@ -64,9 +63,9 @@ func TestPoolShutdown(t *testing.T) {
 			}
 		})
 		for range 2 {
-			if err := k.pool.Shutdown(within(t, time.Minute)); err != nil || states != 6 || failed != 3 {
-				t.Errorf("%v; State was called %d times, %d calls have ended", err, states, failed)
-			}
+			testkit.WantErr(t, "Shutdown", k.pool.Shutdown(within(t, time.Minute)), nil)
+			testkit.Want(t, "states", states, 6)
+			testkit.Want(t, "failed", failed, 3)
 		}
 	})
 }

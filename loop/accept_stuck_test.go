@@ -12,7 +12,7 @@ import (
 func TestNewcomersPassABlockedLoop(t *testing.T) {
 	for blocked := range 3 {
 		srv := &loop.Server{NumLoops: 3, Accept: accepting(nil, echo)}
-		inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			resume := srv.Stall(blocked)
 			var peers []*looptest.Peer
 			served := 0
@@ -50,7 +50,7 @@ func TestNewcomersPassABlockedLoop(t *testing.T) {
 func TestNewcomersPassALoopInALongTurn(t *testing.T) {
 	for blocked := range 3 {
 		srv := &loop.Server{NumLoops: 3, Accept: accepting(nil, echo)}
-		inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			goOn := make(chan struct{})
 			_ = srv.Loops()[blocked].Post(func() { <-goOn })
 			wait(20 * time.Millisecond)

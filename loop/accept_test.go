@@ -131,33 +131,6 @@ func TestLoopsAreBalanced(t *testing.T) {
 	})
 }
 
-// When accepting fails, the server goes on with what it has and tries again, less and less often.
-func TestBackoffOfAccept(t *testing.T) {
-	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
-		p := srv.Open()
-		var waits []time.Duration
-		for range 12 {
-			began := time.Now()
-			srv.FailAccept(0, syscall.EMFILE) // is taken when the pause after the one before is over
-			waits = append(waits, time.Since(began))
-		}
-		for i := 1; i < len(waits); i++ {
-			if want := min(5*time.Millisecond<<(i-1), time.Second); waits[i] != want {
-				t.Errorf("pause %d was %v, want %v", i, waits[i], want)
-			}
-		}
-		if srv.Open().Closed() || p.Closed() {
-			t.Error("a connection was lost")
-		}
-		began := time.Now()
-		srv.FailAccept(0, syscall.EMFILE)
-		srv.FailAccept(0, syscall.EMFILE)
-		if took := time.Since(began); took != 5*time.Millisecond {
-			t.Errorf("after a success the first pause is %v", took)
-		}
-	})
-}
-
 // Stopping does not wait for the pause.
 func TestStopDuringBackoff(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {

@@ -1,15 +1,11 @@
 package loop_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -46,50 +42,4 @@ func TestResetInTheTurnOfACloseStep(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same on real sockets, where a peer resets by SO_LINGER with a time of 0.
-func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
-	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		const step = 20 * time.Millisecond
-		closed, handled := make(chan error, 1), make(chan struct{}, 1)
-		var closing atomic.Pointer[net.TCPConn]
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, CloseTimeout: 4 * step, Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-				if string(msg) == "close" {
-					c.AfterClose(func(err error) { closed <- err })
-					_, _ = c.Write(make([]byte, 16<<20)) // more than the kernel takes
-					c.Close()
-					return nil
-				}
-				_ = closing.Load().SetLinger(0)
-				_ = closing.Load().Close()
-				for end := time.Now().Add(step); time.Now().Before(end); { // the loop is busy
-				}
-				handled <- struct{}{}
-				return nil
-			})
-		}}
-		startWith(t, ctx, srv)
-		other := dial(t, srv.LocalAddr())
-		for range 5 {
-			nc := dial(t, srv.LocalAddr()).(*net.TCPConn)
-			closing.Store(nc)
-			if _, err := nc.Write([]byte("close")); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := nc.Read(make([]byte, 1)); err != nil { // the timeout runs
-				t.Fatal(err)
-			}
-			if _, err := other.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
-			_ = receive(t, closed, "OnClose") // by the timeout, if this goroutine was slow to say x
-			receive(t, handled, "x")          // which must not meet the next connection
-		}
-		rig.HasConns(t, srv, 1)
-		if n := srv.Stats().Panics; n != 0 {
-			t.Errorf("%d panics", n)
-		}
-	})
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
@@ -36,16 +35,13 @@ func stranger(t *testing.T, addr, name string, args ...string) {
 			t.Logf("%s: %s", name, &out)
 		}
 	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Eventually(t, name+" listens", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
-			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not listen: %v", name, err)
-		}
-	}
+		return err == nil
+	})
 }
 
 // Real proxies: tinyproxy speaks CONNECT, and microsocks SOCKS5, both with a password.

@@ -141,26 +141,6 @@ func TestDialResolverHangs(t *testing.T) {
 	})
 }
 
-// Attempts that fail leave their place in MaxConns to others.
-func TestDialFailuresLeaveRoom(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing := ln.Addr().String()
-	ln.Close()
-	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		client := &loop.Server{NumLoops: 1, MaxConns: 2}
-		startWith(t, ctx, client)
-		for i := range 10 {
-			o := dialOn(t, loop.Dialer{}, client.Loops()[0], "tcp://"+refusing)
-			if !errors.Is(o.err, syscall.ECONNREFUSED) {
-				t.Fatalf("attempt %d: %v", i, o.err)
-			}
-		}
-	})
-}
-
 // A UDP name may have addresses of a family that cannot be reached from the local address.
 func TestUDPDialTriesAddresses(t *testing.T) {
 	peer, err := net.ListenPacket("udp", "127.0.0.1:0")

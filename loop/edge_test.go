@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
@@ -15,7 +14,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -264,48 +262,6 @@ func TestLongTicketsResume(t *testing.T) {
 				t.Errorf("TLS %x, connection %d: resumed %v", version, i, !(i > 0))
 			}
 			_ = c.Close()
-		}
-	}
-}
-
-// The same by openssl, whose session file has the ticket.
-func TestOpenSSLResumesWithALongChain(t *testing.T) {
-	openssl := tool(t, "openssl")
-	chain, pool := longChain(t)
-	server := serverTLS()
-	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, pool
-	addr := start(t, &loop.Server{TLS: server, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-			s, _ := c.TLS()
-			defer c.Close() // which ends openssl
-			return c.Send(fmt.Appendf(nil, "%s resumed=%v certs=%d", msg, s.DidResume, len(s.PeerCertificates)))
-		})
-	}})
-	dir := t.TempDir()
-	write := func(name, kind string, ders ...[]byte) string {
-		var text []byte
-		for _, der := range ders {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
-		}
-		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(chain.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"s_client", "-connect", addr.String(), "-ign_eof", "-cert", write("leaf", "CERTIFICATE", chain.Certificate[0]),
-		"-cert_chain", write("chain", "CERTIFICATE", chain.Certificate[1:]...), "-key", write("key", "PRIVATE KEY", key)}
-	for _, version := range []string{"-tls1_2", "-tls1_3"} {
-		session := filepath.Join(dir, "session"+version)
-		for i, more := range [][]string{{"-sess_out", session}, {"-sess_in", session}} {
-			out := askOpenSSL(t, openssl, append(append(slices.Clone(args), version), more...))
-			if want := fmt.Sprintf("hello resumed=%v certs=6", i > 0); !strings.Contains(out, want) {
-				t.Errorf("%s, connection %d: no %q in\n%.2000s", version, i, want, out)
-			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestFlushedAfterPending(t *testing.T) {
 			return err
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("a\n", "b\nc\n")
 		if got, want := len(p.Received()), 3*len(answer); got != want {
@@ -49,7 +49,7 @@ func TestInfoDoesNotWaitForFlushed(t *testing.T) {
 			return err
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("info\n", "info\n", "nothing\n")
 		if p.Received(); flushed != 0 {

@@ -49,6 +49,7 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 // A listener whose sockets linger (SO_LINGER) does not have its loop wait in close(2), which does
 // so though they do not block, for a peer that does not read.
 func TestForeignListenerThatLingers(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 10 s")
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 			_ = raw.Control(func(fd uintptr) {
@@ -97,49 +98,4 @@ func TestForeignListenerThatLingers(t *testing.T) {
 			t.Errorf("another's echo took %v", took)
 		}
 	})
-}
-
-// keepingListener keeps what it has accepted.
-type keepingListener struct {
-	net.Listener
-	accepted chan net.Conn
-}
-
-func (l keepingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		l.accepted <- c
-	}
-	return c, err
-}
-
-// On Go's own net a socket does not linger, either.
-func TestForeignListenerThatLingersOnNet(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln := keepingListener{inner, make(chan net.Conn, 1)}
-	raw, err := inner.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 30})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	startWith(t, t.Context(), &loop.Server{AcceptFrom: ln, Engine: loop.EngineNet,
-		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
-	mustEcho(t, dial(t, inner.Addr()), "x")
-	conn, err := (<-ln.accepted).(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got *unix.Linger
-	_ = conn.Control(func(fd uintptr) { got, err = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER) })
-	if err != nil || got.Onoff != 0 {
-		t.Errorf("it lingers: %+v, %v", got, err)
-	}
 }

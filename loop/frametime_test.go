@@ -83,7 +83,7 @@ func TestFrameTimeoutOfAMessageInParts(t *testing.T) {
 	} {
 		for _, first := range []string{"+begin\n", "+\n", "=whole\n+begin\n"} {
 			t.Run(name+" after "+first, func(t *testing.T) {
-				inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+				bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 					p := srv.Open()
 					p.Send(first)
 					for range 9 {
@@ -99,7 +99,7 @@ func TestFrameTimeoutOfAMessageInParts(t *testing.T) {
 
 // Who ends messages in time is not late, and the time of the next one begins when that does.
 func TestFrameTimeoutOfMessagesThatEnd(t *testing.T) {
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		for range 5 {
 			p.Send("+a\n")
@@ -133,7 +133,7 @@ func pauseNowAndThen(srv *looptest.Server, p *looptest.Peer, within func()) {
 func TestFrameTimeoutStandsStill(t *testing.T) {
 	for name, rest := range map[string]string{"a message": "+a\n", "a frame": "+a"} {
 		t.Run(name, func(t *testing.T) {
-			inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+			bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				p.Send(rest)
 				pauseNowAndThen(srv, p, func() {})
@@ -147,7 +147,7 @@ func TestFrameTimeoutStandsStill(t *testing.T) {
 func TestFrameTimeoutOfTheNextMessageAfterAPause(t *testing.T) {
 	srv := partsServer(0)
 	srv.Accept = accepting(nil, func(c *loop.Conn, _ []byte) error { c.PauseRead(); return nil })
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("+a\n")
 		srv.Sleep(9 * time.Second)
@@ -161,7 +161,7 @@ func TestFrameTimeoutOfTheNextMessageAfterAPause(t *testing.T) {
 // A flood that the loop never comes to the end of ends with the time, too: that its input waits for
 // a share of the loop, or in the socket, is its own doing.
 func TestFrameTimeoutOfAFlood(t *testing.T) {
-	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		p := srv.Open()
 		for range 30 { // seconds
@@ -175,7 +175,7 @@ func TestFrameTimeoutOfAFlood(t *testing.T) {
 			t.Errorf("closed after %v", d)
 		}
 	})
-	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("+x\n" + strings.Repeat(".\n", 30_000)) // at once
 		srv.Sleep(11 * time.Second)
@@ -185,7 +185,7 @@ func TestFrameTimeoutOfAFlood(t *testing.T) {
 
 // What waits for its share may be the end.
 func TestFrameTimeoutBeforeTheEndInTheFlood(t *testing.T) {
-	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("+a\n" + strings.Repeat(".\n", 10_003) + "=b\n")
 		srv.Sleep(11 * time.Second)
@@ -195,7 +195,7 @@ func TestFrameTimeoutBeforeTheEndInTheFlood(t *testing.T) {
 
 // Nor is it cut if it owes nothing.
 func TestFrameTimeoutOfAFloodOfNothing(t *testing.T) {
-	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("+x\n=y\n" + strings.Repeat(".\n", 30_000) + "=z\n")
 		srv.Sleep(time.Minute)
@@ -208,7 +208,7 @@ func TestFrameTimeoutOfAFloodOfNothing(t *testing.T) {
 
 // A peer that does not take its output is not read: that is for other limits to end.
 func TestFrameTimeoutHeldBack(t *testing.T) {
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		p.Send("+a\n")
@@ -228,7 +228,7 @@ func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
 		return loop.Offload(c, func(context.Context) int { testkit.Block(time.Second); return 300 << 10 },
 			func(c *loop.Conn, n int) { _ = c.Send(make([]byte, n)) })
 	})
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		p.Send("=job\n+a\n")
@@ -240,7 +240,7 @@ func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
 
 // And while many jobs are under way, whoever has asked for them.
 func TestFrameTimeoutOfWhoWaitsForJobs(t *testing.T) {
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("+a\n")
 		tell(srv, p, func(c *loop.Conn) {
@@ -277,7 +277,7 @@ func busy(srv *looptest.Server, d time.Duration) {
 // What came in time is not late because the loop was, also if it takes the loop some time, and
 // whatever came before.
 func TestFrameTimeoutOfALateLoop(t *testing.T) {
-	inMemory(t, partsServer(500*time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(500*time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		ends, slow, goesOn := srv.Open(), srv.Open(), srv.Open()
 		for _, p := range []*looptest.Peer{ends, slow, goesOn} {
 			p.Send("+a\n")
@@ -293,7 +293,7 @@ func TestFrameTimeoutOfALateLoop(t *testing.T) {
 		expectOpen(t, ends, "its message had come")
 		expectSlowFrame(t, goesOn, "the end did not come")
 	})
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p, other := srv.Open(), srv.Open()
 		tell(srv, other, func(c *loop.Conn) { c.SetCodec(&inParts{cost: time.Minute}) })
 		p.Send("+a\n", "+b\n")
@@ -308,7 +308,7 @@ func TestFrameTimeoutOfALateLoop(t *testing.T) {
 
 // What the codec held has gone with it.
 func TestFrameTimeoutAndAnotherCodec(t *testing.T) {
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p, a, b := srv.Open(), srv.Open(), srv.Open()
 		p.Send("+a\n")
 		a.Send("+a\n")
@@ -331,7 +331,7 @@ func TestFrameTimeoutAndAnotherCodec(t *testing.T) {
 
 // What a codec holds of a message is input that is kept.
 func TestBufferedCountsParts(t *testing.T) {
-	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		for _, step := range []struct {
 			send string

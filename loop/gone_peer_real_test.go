@@ -5,8 +5,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -26,19 +26,18 @@ func resetByPeer(t *testing.T, last string) net.Conn {
 	}
 	defer f.Close()
 	_ = here.Close()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		nc, err := net.FileConn(f)
-		if err != nil {
+	var nc net.Conn
+	testkit.Eventually(t, "the reset comes", func() bool {
+		if nc, err = net.FileConn(f); err != nil {
 			t.Fatal(err)
 		}
 		if nc.RemoteAddr() == nil {
-			return nc
+			return true
 		}
 		_ = nc.Close()
-		if time.Now().After(end) {
-			t.Fatal("the reset does not come")
-		}
-	}
+		return false
+	})
+	return nc
 }
 
 // A connection whose peer has reset it is no way to end the process: Adopt refuses it, and one that

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -33,7 +32,7 @@ func TestOnEOF(t *testing.T) {
 			})
 		}, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("a\n")
 		p.CloseWrite()
@@ -64,7 +63,7 @@ func TestOnEOFAfterAPause(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("a\nb\nc\n")
 		p.CloseWrite()
@@ -100,29 +99,6 @@ func TestEndBehindJobs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same on real sockets.
-func TestEndBehindRealJobs(t *testing.T) {
-	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
-				return loop.Offload(c, takes(20*time.Millisecond, string(line)), answer)
-			})
-		}}
-		run(srv)
-		c, err := net.Dial("tcp", srv.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		_, _ = c.Write([]byte("a\nb\n"))
-		_ = c.(*net.TCPConn).CloseWrite()
-		if all, err := io.ReadAll(c); err != nil || string(all) != "a\nb\n" {
-			t.Errorf("%q, %v", all, err)
-		}
-	})
 }
 
 // A hook may close after the jobs as well.
@@ -165,7 +141,7 @@ func TestCloseWrite(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(1)
 		p.Send("a\n")
@@ -212,7 +188,7 @@ func TestOnClosing(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		for msg, want := range map[string]string{"close": "closed\n", "panic": "loop: panic: oh\n", "error": "enough\n"} {
 			p := srv.Open()
 			p.Send(msg + "\n")
@@ -272,7 +248,7 @@ func TestGoexitEndsTheServer(t *testing.T) {
 
 // Goroutines of a test may use the peers at the same time.
 func TestSeveralGoroutines(t *testing.T) {
-	inMemory(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		done := make(chan struct{})
 		go func() {

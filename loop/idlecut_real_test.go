@@ -33,7 +33,7 @@ func download(total, each int, reasons chan error) loop.Accept {
 
 // readSlowly reads what comes, some at a time, and returns how it ended.
 func readSlowly(c net.Conn, each int, pause time.Duration) (n int, err error) {
-	for buf := make([]byte, each); ; time.Sleep(pause) {
+	for buf := make([]byte, each); ; time.Sleep(pause) { // as slowly as the test wants
 		k, err := io.ReadFull(c, buf)
 		if n += k; errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			return n, nil
@@ -129,7 +129,7 @@ func TestIdleTimeoutFindsAnEndBehindAPause(t *testing.T) {
 			_, _ = c.Write(make([]byte, 100)) // which stay in the socket
 			peers = append(peers, c)
 		}
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(900 * time.Millisecond) // three timeouts
 		if len(reasons) != 0 {
 			t.Fatalf("a peer that is there was evicted: %v", <-reasons)
 		}

@@ -1,16 +1,15 @@
 package loop_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -246,29 +245,6 @@ func TestPostsDuringShutdown(t *testing.T) {
 	}
 }
 
-// The same with real loops, which end while others post.
-func TestPostsDuringRealShutdown(t *testing.T) {
-	for range 5 {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxMailbox: 100, Accept: silent}
-		ctx, cancel := context.WithCancel(context.Background())
-		if err := srv.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		taken, ran, refused := postStorm(srv)
-		for ran.Load() < 1000 {
-			runtime.Gosched()
-		}
-		cancel()
-		if err := srv.Wait(); err != nil {
-			t.Error(err)
-		}
-		<-refused
-		if taken.Load() != ran.Load() {
-			t.Errorf("%d posts were taken, %d ran", taken.Load(), ran.Load())
-		}
-	}
-}
-
 // postStorm posts from many goroutines until the server refuses, then closes refused.
 func postStorm(s *loop.Server) (taken, ran *atomic.Int64, refused chan struct{}) {
 	taken, ran, refused = new(atomic.Int64), new(atomic.Int64), make(chan struct{})
@@ -282,7 +258,7 @@ func postStorm(s *loop.Server) (taken, ran *atomic.Int64, refused chan struct{})
 				case errors.Is(err, loop.ErrServerClosed):
 					return
 				default:
-					time.Sleep(time.Millisecond)
+					testkit.Block(time.Millisecond)
 				}
 			}
 		})

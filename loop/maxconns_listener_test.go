@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -52,14 +53,10 @@ func TestMaxConnsOfAListener(t *testing.T) {
 		t.Errorf("%d refused, want 1", n)
 	}
 	_ = first.Close()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, ok := serves(limited); ok {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("none is served in place of one that has closed")
-		}
-	}
+	testkit.Eventually(t, "one is served in place of one that has closed", func() bool {
+		_, ok := serves(limited)
+		return ok
+	})
 }
 
 // So it is with sessions of UDP.

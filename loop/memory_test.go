@@ -4,61 +4,16 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
-	"weak"
 
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
-
-// keeper is a Handler with something to keep.
-type keeper struct{ b [1 << 10]byte }
-
-func (*keeper) OnMessage(c *Conn, msg []byte) error { return c.Send(msg) }
-func (*keeper) OnClose(*Conn, error)                {}
-
-// A Ref to a closed connection keeps neither its handler nor anything that its hooks refer to.
-func TestARefKeepsNoHandler(t *testing.T) {
-	r := newRig(t, &Server{Codec: codec.Lines{}}, nil)
-	var kept weak.Pointer[keeper] // no cleanup: Go 1.26 loses one if GOMAXPROCS is lowered just then
-	var ref Ref
-	func() {
-		h := new(keeper)
-		kept = weak.Make(h)
-		use := func() { h.b[0]++ }
-		r.server.listeners[0].accept = func(*Conn) Handler { return h }
-		c, s, _ := r.connect()
-		r.server.listeners[0].accept = nil
-		ref = c.Ref()
-		c.OnIdle(IdleBoth, time.Hour, func(int) { use() })
-		c.OnIdle(WriteStalled, time.Hour, func(int) { use() })
-		c.AfterFunc(time.Hour, use)
-		c.Every(time.Hour, use)
-		c.OnFlushed(use)
-		c.OnHighWater(1, use)
-		c.AfterClose(func(error) { use() })
-		_ = c.Ref().Tell(func(*Conn) { use() })
-		s.Readable([]byte("x\n"))
-		c.Close()
-	}()
-	for range 3 { // a turn on a slow machine may leave something to the next
-		r.turn()
-		r.pass(time.Minute) // lingering ends
-	}
-	runtime.GC()
-	if kept.Value() != nil {
-		t.Errorf("the handler is still kept: %d connections, %d linger", len(r.conns), len(r.lingering))
-	}
-	runtime.KeepAlive(ref)
-	runtime.KeepAlive(r)
-}
 
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
 // whatever went before.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,54 +112,6 @@ func TestMPTCPPause(t *testing.T) {
 		_ = srv.Loops()[0].Post(c.ResumeRead)
 		if err := receive(t, closed, "OnClose"); err != io.EOF || got != much {
 			t.Errorf("%d of %d bytes, then %v", got, much, err)
-		}
-	})
-}
-
-// A pipe takes it on either side.
-func TestMPTCPPipe(t *testing.T) {
-	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		p := newPiped(t, ctx, loop.PipeConfig{})
-		c := dialMPTCP(t, p.srv.LocalAddr())
-		b, err := p.backend.AcceptTCP()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Close() })
-		if n := stream(t, c, b, 16<<20); n < 16<<20 {
-			t.Errorf("%d bytes went up", n)
-		}
-		if n := stream(t, b, c, 16<<20); n < 16<<20 {
-			t.Errorf("%d bytes went down", n)
-		}
-		_ = c.CloseWrite()
-		if rest, err := io.ReadAll(b); len(rest) > 0 || err != nil {
-			t.Errorf("%d bytes more, %v", len(rest), err)
-		}
-		_ = b.Close()
-		if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil {
-			t.Errorf("%d bytes more, %v", len(rest), err)
-		}
-		if end := receive(t, p.done, "the end"); end.err != nil {
-			t.Errorf("%+v", end)
-		}
-	})
-}
-
-// A client that resets is noticed, read or not.
-func TestMPTCPReset(t *testing.T) {
-	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		closed := make(chan error, 1)
-		srv := &loop.Server{AcceptFrom: listenMPTCP(t), Accept: func(c *loop.Conn) loop.Handler {
-			return script{Message: echo, Close: func(_ *loop.Conn, err error) { closed <- err }}
-		}}
-		startWith(t, ctx, srv)
-		c := dialMPTCP(t, srv.LocalAddr())
-		mustEcho(t, c, "x")
-		_ = c.SetLinger(0)
-		_ = c.Close()
-		if err := receive(t, closed, "OnClose"); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("closed with %v", err)
 		}
 	})
 }

@@ -337,7 +337,7 @@ func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 		}
 		close(blocked)
 		<-written
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // the loop is busy for longer than the idle timeout
 	})
 	<-blocked
 	p.Write([]byte("still here"))

@@ -83,7 +83,8 @@ func TestPipeWithoutATimeout(t *testing.T) {
 	})
 }
 
-// Bytes that wait in a socket because the loop was late itself are no silence.
+// Bytes that wait in a socket because the loop was late itself are no silence: the pipe ends when
+// both sides were silent for its IdleTimeout after them, and not before.
 func TestPipeTimeoutOfALateLoop(t *testing.T) {
 	none := func(_, _ *loop.Conn) {}
 	pipeOf(t, loop.PipeConfig{IdleTimeout: time.Second}, none, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
@@ -93,8 +94,11 @@ func TestPipeTimeoutOfALateLoop(t *testing.T) {
 		if resume(); q.Received() != "x" || p.Closed() || q.Closed() {
 			t.Errorf("ended with %v and %v", p.Reason(), q.Reason())
 		}
-		if srv.Sleep(1100 * time.Millisecond); !p.Closed() || !q.Closed() {
-			t.Error("the timeout is lost")
+		if srv.Sleep(990 * time.Millisecond); p.Closed() || q.Closed() {
+			t.Errorf("ended before the timeout, with %v and %v", p.Reason(), q.Reason())
 		}
+		srv.Sleep(20 * time.Millisecond)
+		testkit.WantErr(t, "one end", p.Reason(), loop.ErrIdle)
+		testkit.WantErr(t, "the other end", q.Reason(), loop.ErrIdle)
 	})
 }

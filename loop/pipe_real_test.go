@@ -153,38 +153,6 @@ func passesOn(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET)
 }
 
-// A pipe ends when both sides were silent for its IdleTimeout, and not before.
-func TestPipeIdle(t *testing.T) {
-	const timeout = 200 * time.Millisecond
-	p := newPiped(t, context.Background(), loop.PipeConfig{IdleTimeout: timeout})
-	for !pipeIdle(t, p, timeout) { // the machine stood still for as long: that says nothing
-	}
-}
-
-// pipeIdle returns false if the pipe ended in a silence that was none of the test's.
-func pipeIdle(t *testing.T, p *piped, timeout time.Duration) bool {
-	last := time.Now() // before the last byte, or before there was a pipe
-	c, b := p.open()
-	for range 5 {
-		time.Sleep(timeout / 3) // no event: the silence is what is tested
-		before := time.Now()
-		c.Write([]byte("x"))
-		n, err := b.Read(make([]byte, 9))
-		if silence := time.Since(last); n != 1 || err != nil {
-			if silence < timeout {
-				t.Errorf("%d, %v after a silence of %v", n, err, silence)
-			}
-			<-p.done
-			return silence < timeout
-		}
-		last = before
-	}
-	if end := receive(t, p.done, "the end"); !errors.Is(end.err, loop.ErrIdle) || time.Since(last) < timeout {
-		t.Errorf("%+v after %v", end, time.Since(last))
-	}
-	return true
-}
-
 // What one side sends and the other does not read costs no memory beyond the marks and the kernel's
 // buffers.
 func TestPipeSlowReader(t *testing.T) {
@@ -297,5 +265,16 @@ func oneWay(t *testing.T, from, to *net.TCPConn, seed uint64) {
 	got, err := io.ReadAll(to)
 	if err != nil || !bytes.Equal(got, data) {
 		t.Errorf("stream %d: %d of %d bytes, %v", seed, len(got), len(data), err)
+	}
+}
+
+// stream sends so many random bytes. At the other end they must be the same.
+func stream(t *testing.T, from, to *net.TCPConn, size int) {
+	t.Helper()
+	sent, got := make([]byte, size), make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(sent)
+	go func() { _, _ = from.Write(sent) }()
+	if n, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("got %d bytes, %v; the same as were sent: %v; want %d", n, err, bytes.Equal(got[:n], sent[:n]), size)
 	}
 }

@@ -20,7 +20,7 @@ func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
 		OnDrain:     func(c *loop.Conn) { _ = c.Send([]byte("goodbye")) },
 		Accept:      accepting(nil, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		var peers []*looptest.Peer
 		for range 100 {
 			peers = append(peers, srv.Open())

@@ -14,15 +14,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-// inMemory runs f with a server in memory and virtual time.
-func inMemory(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.Server)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, looptest.Start(t, srv)) })
-}
 
 // accepting returns an Accept that calls setup and answers each message with handle.
 func accepting(setup func(c *loop.Conn), handle loop.HandlerFunc) func(*loop.Conn) loop.Handler {
@@ -43,7 +38,7 @@ func TestHighWaterAndDrain(t *testing.T) {
 			c.OnFlushed(func() { events = append(events, fmt.Sprint("drain ", c.Pending())) })
 		}, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("123456789012345\n") // taken at once, but above the mark before
 		p.Block(0)
@@ -63,7 +58,7 @@ func TestPanicInWaterHookClosesTheConnection(t *testing.T) {
 		Codec:  codec.Lines{},
 		Accept: accepting(func(c *loop.Conn) { c.OnHighWater(0, func() { panic("high") }) }, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		p.Block(0)
 		p.Send("x\n")
@@ -98,7 +93,7 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got = nil
-			inMemory(t, srv2(srv), func(t *testing.T, srv *looptest.Server) {
+			bubble(t, srv2(srv), func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				var want []string
 				for i := range 20 {
@@ -138,7 +133,7 @@ func TestEndRightAfterResume(t *testing.T) {
 			return nil
 		}),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("last words")
 		p.Close()
@@ -191,7 +186,7 @@ func TestPauseWithoutResume(t *testing.T) {
 		IdleTimeout: time.Minute,
 		Accept:      accepting(func(conn *loop.Conn) { c = conn }, echo),
 	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.PauseRead() })
 		p.Send("a", "b")
@@ -209,7 +204,7 @@ func TestPauseWithoutResume(t *testing.T) {
 
 func TestFirstByteTimeout(t *testing.T) {
 	srv := &loop.Server{FirstByteTimeout: time.Second, IdleTimeout: time.Minute, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		silent, speaks := srv.Open(), srv.Open()
 		speaks.Send("x")
 		srv.Sleep(time.Second - time.Millisecond)
@@ -231,7 +226,7 @@ func TestFirstByteTimeout(t *testing.T) {
 // finishes frames is not.
 func TestFrameTimeout(t *testing.T) {
 	srv := &loop.Server{FrameTimeout: 10 * time.Second, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		loris, slow := srv.Open(), srv.Open()
 		began := time.Now()
 		for !loris.Ended() {
@@ -252,26 +247,9 @@ func TestFrameTimeout(t *testing.T) {
 	})
 }
 
-func TestMaxConnsAndFarewell(t *testing.T) {
-	srv := &loop.Server{MaxConns: 2, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
-		a, b, c := srv.Open(), srv.Open(), srv.Open()
-		if a.Closed() || b.Closed() || !c.Closed() || c.Ended() {
-			t.Errorf("closed: %v %v %v", a.Closed(), b.Closed(), c.Closed())
-		}
-		a.Close()
-		if d := srv.Open(); d.Closed() {
-			t.Error("refused although one had gone")
-		}
-		if st := srv.Stats(); st.Refused != 1 || st.Accepted != 4 || st.Conns != 2 {
-			t.Errorf("%+v", st)
-		}
-	})
-}
-
 func TestAcceptRate(t *testing.T) {
 	srv := &loop.Server{AcceptRate: 10, Accept: accepting(nil, echo)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 31 {
 			srv.Open()
@@ -285,7 +263,7 @@ func TestAcceptRate(t *testing.T) {
 func TestAcceptErrorsBackOff(t *testing.T) {
 	var log bytes.Buffer
 	srv := &loop.Server{Accept: accepting(nil, echo), Logger: zerolog.New(&log)}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 10 {
 			srv.FailAccept(0, syscall.EMFILE)
@@ -302,32 +280,9 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 		if got := strings.Count(log.String(), "cannot accept"); got != 3 { // at 0, 1.3 and 2.3 s
 			t.Errorf("%d lines in 3.3 s: %s", got, log.String())
 		}
-	})
-}
-
-// What the peer still sends after our end is thrown away, and does not reset the connection; a peer
-// that does not end is let go after a second.
-func TestLingeringClose(t *testing.T) {
-	srv := &loop.Server{
-		Codec: codec.Lines{},
-		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
-			_ = c.Send([]byte("bye"))
-			return errors.New("enough")
-		}),
-	}
-	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
-		p := srv.Open()
-		p.Send("one\n")
-		if !p.Closed() || !p.Ended() || p.Received() != "bye\n" {
-			t.Fatal("not closed")
-		}
-		if !p.Lingers() {
-			t.Error("the socket was closed at once")
-		}
-		p.Send("two\n") // nobody reads it, nobody panics
-		srv.Sleep(time.Second + time.Millisecond)
-		if p.Lingers() {
-			t.Error("the socket lingers for ever")
-		}
+		began = time.Now()
+		srv.FailAccept(0, syscall.EMFILE)
+		srv.FailAccept(0, syscall.EMFILE) // is taken when the pause after the one before is over
+		testkit.Want(t, "first pause after a success", time.Since(began), 5*time.Millisecond)
 	})
 }

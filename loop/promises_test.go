@@ -46,11 +46,11 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxConnsPerIP: 1,
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		startWith(t, ctx, srv)
-		mustEcho(t, dial(t, srv.LocalAddr()), "x")
 		o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "tcp://"+ln.Addr().String())
 		if o.err != nil {
 			t.Fatal(o.err)
 		}
+		mustEcho(t, dial(t, srv.LocalAddr()), "x")
 		_ = o.conn.Ref().Tell((*loop.Conn).Close)
 		_ = receive(t, o.closed, "the end of what was dialled")
 		rig.HasConns(t, srv, 1)

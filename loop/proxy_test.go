@@ -192,11 +192,7 @@ func TestListenerThatWraps(t *testing.T) {
 		defer mu.Unlock()
 		return log.String()
 	}
-	for deadline := time.Now().Add(patience); !strings.Contains(said(), "Server.TLS"); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the log does not say what to do: %s", said())
-		}
-	}
+	testkit.Eventually(t, "the log says what to do", func() bool { return strings.Contains(said(), "Server.TLS") })
 }
 
 func TestBusyConnectionsAreNotDrained(t *testing.T) {

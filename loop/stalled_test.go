@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -130,26 +129,5 @@ func TestIdleWriteDuringALongFlush(t *testing.T) {
 		wait(2 * time.Second)
 		j.expect(t, "1m40s write 1", "1m40s both 1")
 		p.Unblock()
-	})
-}
-
-// Slow callbacks: what was written at the end of a long turn was written then, not when the turn
-// began.
-func TestIdleWriteAfterALongTurn(t *testing.T) {
-	var j *journal
-	srv := &loop.Server{Accept: with(func(c *loop.Conn) {
-		c.OnIdle(loop.IdleWrite, 10*time.Second, note(&j, "write"))
-	})}
-	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-		p := srv.Open()
-		j = newJournal()
-		tell(srv, p, func(c *loop.Conn) {
-			c.Send([]byte("x"))
-			testkit.Block(5 * time.Second)
-		})
-		wait(10*time.Second - 1)
-		j.expect(t)
-		wait(1)
-		j.expect(t, "15s write 1")
 	})
 }

@@ -106,6 +106,7 @@ func randomPeer(r *rand.Rand, srv *looptest.Server, p *looptest.Peer, f func(c *
 // The same with real sockets and real time, where handshakes are computed beside the loops while
 // something happens to their connections.
 func TestStartTLSDisturbed(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	const clients, each = 8, 20
 	first := testkit.Seed(t, 1)
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -147,7 +148,7 @@ func TestCrowd(t *testing.T) {
 				srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 100, Codec: codec.Lines{},
 					Accept: func(c *loop.Conn) loop.Handler {
 						return loop.HandlerFunc(func(*loop.Conn, []byte) error {
-							return l.Post(func() { time.Sleep(time.Millisecond); ran.Add(1) })
+							return l.Post(func() { testkit.Block(time.Millisecond); ran.Add(1) })
 						})
 					}})
 				l = srv.Loops()[at]
@@ -179,7 +180,7 @@ func TestCrowdIsLogged(t *testing.T) {
 			for range 200 {
 				_ = srv.Loops()[0].Post(func() {})
 			}
-			time.Sleep(time.Second)
+			testkit.Pass(time.Second)
 		}
 		resume()
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")

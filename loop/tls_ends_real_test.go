@@ -5,12 +5,14 @@ import (
 	"net"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A peer that has ended its output, by close_notify alone, and then breaks while output waits for
 // it: the connection closes, though nothing more is read of it.
 func TestTLSResetBehindCloseNotify(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 13 s")
 	for name, cfg := range map[string]*tls.Config{"tcp": nil, "tls": serverTLS()} {
 		t.Run(name, func(t *testing.T) {
 			ended, closed := make(chan struct{}), make(chan error, 1)

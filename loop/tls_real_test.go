@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -76,28 +75,6 @@ func echoSizes(t *testing.T, c net.Conn, r *rand.Rand) {
 	}
 }
 
-// Programs that give each loop a processor of its own wire it to its thread.
-func TestTLSOnWiredLoops(t *testing.T) {
-	server := &loop.Server{TLS: serverTLS(), OnStart: func(*loop.Loop) { runtime.LockOSThread() },
-		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
-	addr := start(t, server)
-	if c, err := net.Dial(addr.Network(), addr.String()); err == nil { // one that goes within its handshake
-		_, _ = c.Write([]byte("\x16\x03\x01"))
-		c.Close()
-	}
-	for range 3 {
-		echoSizes(t, dialTLS(t, addr, clientTLS()), rand.New(rand.NewPCG(1, 2)))
-	}
-	dialed := make(chan error, 1)
-	loop.Dialer{TLS: clientTLS()}.Dial(server.Loops()[0], "tcp://"+addr.String(), func(c *loop.Conn, err error) loop.Handler {
-		dialed <- err
-		return loop.HandlerFunc(echo)
-	})
-	if err := <-dialed; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestTLSWithoutGoroutines(t *testing.T) {
 	n := 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
@@ -119,36 +96,19 @@ func TestTLSWithoutGoroutines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for server.Stats().Conns < n+1 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "all are in", func() bool { return server.Stats().Conns == n+1 })
 	most := 10
 	if engine.Default() == engine.Net { // it has one that reads for each connection, with TLS or without
 		most += n
 	}
-	more := 0
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) { // what ends by itself has ended
-		if more = runtime.NumGoroutine() - before; more <= most {
-			return
-		}
-	}
-	t.Errorf("%d connections have %d goroutines", n, more)
+	what := fmt.Sprintf("%d connections have at most %d goroutines", n, most)
+	testkit.Eventually(t, what, func() bool { return runtime.NumGoroutine()-before <= most })
 }
 
 // pemFiles writes the test's certificate and key.
 func pemFiles(t testing.TB) (cert, key string) {
 	t.Helper()
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writePEM(t, cert, key, testCertificate())
-	return cert, key
-}
-
-func writePEM(t testing.TB, cert, key string, pair tls.Certificate) {
-	t.Helper()
-	if err := selfsigned.WriteFiles(pair, cert, key); err != nil {
-		t.Fatal(err)
-	}
+	return testkit.CertificateFiles(t, testCertificate())
 }
 
 // A certificate is replaced under a server that runs; files that are no good change nothing.
@@ -171,7 +131,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		t.Errorf("with a broken file: %v, and another certificate", err)
 	}
 	next := looptest.Certificate("test")
-	writePEM(t, cert, key, next)
+	testkit.WriteCertificate(t, next, cert, key)
 	if err := files.load(); err != nil || serial() != next.Leaf.SerialNumber.String() {
 		t.Errorf("not replaced: %v", err)
 	}
@@ -185,20 +145,6 @@ func tool(t testing.TB, name string) string {
 		t.Skipf("%s is not installed; CI has it", name)
 	}
 	return path
-}
-
-// runTool runs it with input and returns what it says.
-func runTool(t testing.TB, input string, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
 }
 
 func TestOpenSSL(t *testing.T) {
@@ -255,39 +201,4 @@ func askOpenSSL(t *testing.T, openssl string, args []string) string {
 	_, _ = io.WriteString(in, "hello\n")
 	_ = cmd.Wait() // what it has said is what counts
 	return out.String()
-}
-
-func TestCurl(t *testing.T) {
-	curl := tool(t, "curl")
-	cert, key := pemFiles(t)
-	cfg := serverTLS()
-	cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, clientTLS().RootCAs
-	cfg.NextProtos = []string{"http/1.1"}
-	addr := start(t, &loop.Server{TLS: cfg, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
-			if len(line) > 1 { // an empty line ends the head of a request
-				return nil
-			}
-			s, _ := c.TLS()
-			body := fmt.Sprintf("%s %s %d\n", tls.VersionName(s.Version), s.NegotiatedProtocol, len(s.PeerCertificates))
-			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
-			c.Close()
-			return nil
-		})
-	}})
-	_, port, _ := net.SplitHostPort(addr.String())
-	base := []string{"-sS", "--max-time", "60", "--cacert", cert, "--resolve", "test:" + port + ":127.0.0.1", "https://test:" + port + "/"}
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--tlsv1.3"}, "TLS 1.3 http/1.1 0\n"},
-		{[]string{"--tls-max", "1.2"}, "TLS 1.2 http/1.1 0\n"},
-		{[]string{"--cert", cert, "--key", key}, "TLS 1.3 http/1.1 1\n"},
-		{[]string{"--tls-max", "1.2", "--cert", cert, "--key", key}, "TLS 1.2 http/1.1 1\n"},
-	} {
-		if got := runTool(t, "", curl, append(tt.args, base...)...); got != tt.want {
-			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
-		}
-	}
 }

@@ -172,55 +172,6 @@ func TestNoTurnWithinATurn(t *testing.T) {
 	})
 }
 
-// An expiry storm is spread over turns, each of which keeps to its budget.
-func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
-	r := newRig(t, &Server{}, nil)
-	r.turnSlice = time.Nanosecond
-	const n = 1000
-	fired := 0
-	for range n {
-		r.AfterFunc(0, func() { fired++ })
-	}
-	r.pass(time.Millisecond)
-	turns := 0
-	for ; fired < n; turns++ {
-		before := fired
-		r.turn()
-		if ran := fired - before; ran > 1 { // none, if timers were moved to a lower level instead
-			t.Fatalf("turn %d ran %d callbacks in a slice for one", turns, ran)
-		}
-		if fired < n && !r.yielded() {
-			t.Fatalf("turn %d left work and told nobody", turns)
-		}
-	}
-	if turns > 2*n {
-		t.Errorf("%d turns for %d callbacks", turns, n)
-	}
-}
-
-// A full mailbox is spread over turns, too, and does not keep the timers from theirs.
-func TestMailIsSpreadOverTurns(t *testing.T) {
-	r := newRig(t, &Server{}, nil)
-	r.turnSlice = time.Nanosecond
-	ran, fired := 0, 0
-	r.AfterFunc(0, func() { fired++ })
-	r.pass(time.Millisecond)
-	for range 1000 {
-		_ = r.Post(func() { ran++ })
-	}
-	for _, want := range [][2]int{{1, 0}, {1, 1}, {2, 1}, {3, 1}} { // tasks, and timers
-		if r.turn(); ran != want[0] || fired != want[1] || !r.yielded() {
-			t.Errorf("%d tasks and %d timers have run, want %v", ran, fired, want)
-		}
-	}
-	if n := r.mail.Len(); n != 997 {
-		t.Errorf("%d wait, want 997", n)
-	}
-	for ran < 1000 {
-		r.turn()
-	}
-}
-
 // What has run must not be kept alive by the mailbox until somebody posts again.
 func TestMailboxForgetsWhatHasRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

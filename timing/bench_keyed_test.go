@@ -18,64 +18,27 @@ func benchKeys(n int) []string {
 func BenchmarkKeyed(b *testing.B) {
 	const n = 100_000
 	keys := benchKeys(2 * n)
-	b.Run("SetRemove", func(b *testing.B) {
-		k := NewKeyed[string, int](KeyedConfig{}, nil)
-		defer k.Stop()
-		for i := range n {
-			k.Set(keys[i], i, time.Minute+time.Duration(i)*time.Millisecond)
-		}
-		b.ReportAllocs()
-		i := 0
-		for b.Loop() {
-			key := keys[n+i%n]
-			k.Set(key, i, time.Minute)
-			k.Remove(key)
-			i++
-		}
-	})
-	b.Run("Move", func(b *testing.B) {
-		k := NewKeyed[string, int](KeyedConfig{}, nil)
-		defer k.Stop()
-		for i := range n {
-			k.Set(keys[i], i, time.Minute+time.Duration(i)*time.Millisecond)
-		}
-		b.ReportAllocs()
-		i := 0
-		for b.Loop() {
-			k.Move(keys[i*7919%n], time.Minute)
-			i++
-		}
-	})
-	b.Run("Owned/SetRemove", func(b *testing.B) {
-		k := NewKeyedWheel[string, int](New(Config{}), nil)
-		for i := range n {
-			k.Set(keys[i], i, time.Minute+time.Duration(i)*time.Millisecond)
-		}
-		b.ReportAllocs()
-		i := 0
-		for b.Loop() {
-			key := keys[n+i%n]
-			k.Set(key, i, time.Minute)
-			k.Remove(key)
-			i++
-		}
-	})
-	b.Run("Scheduler/SetRemove", func(b *testing.B) {
-		s := NewScheduler(SchedulerConfig{})
-		defer s.Stop()
-		f := func() {}
-		for i := range n {
-			s.Set(keys[i], time.Minute+time.Duration(i)*time.Millisecond, f)
-		}
-		b.ReportAllocs()
-		i := 0
-		for b.Loop() {
-			key := keys[n+i%n]
-			s.Set(key, time.Minute, f)
-			s.Remove(key)
-			i++
-		}
-	})
+	bench := func(name string, set func(key string, d time.Duration), remove func(key string)) {
+		b.Run(name, func(b *testing.B) {
+			for i := range n {
+				set(keys[i], time.Minute+time.Duration(i)*time.Millisecond)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				key := keys[n+i%n]
+				set(key, time.Minute)
+				remove(key)
+			}
+		})
+	}
+	k := NewKeyed[string, int](KeyedConfig{}, nil)
+	defer k.Stop()
+	bench("Keyed", func(key string, d time.Duration) { _ = k.Set(key, 1, d) }, func(key string) { k.Remove(key) })
+	w := NewKeyedWheel[string, int](New(Config{}), nil)
+	bench("KeyedWheel", func(key string, d time.Duration) { w.Set(key, 1, d) }, func(key string) { w.Remove(key) })
+	s := NewScheduler(SchedulerConfig{})
+	defer s.Stop()
+	bench("Scheduler", func(key string, d time.Duration) { _ = s.Set(key, d, func() {}) }, func(key string) { s.Remove(key) })
 }
 
 // One million keys expire at once; ns/op is per key.

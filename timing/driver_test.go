@@ -3,6 +3,7 @@ package timing
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log"
 	"slices"
 	"strings"
@@ -46,13 +47,15 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 // Lateness is what a call waits for other callbacks.
 func TestLateness(t *testing.T) {
 	for workers, want := range map[int]time.Duration{1: at(79), 2: 0} {
-		inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
-			must(s.AfterFunc(at(5), func() { testkit.Block(at(80)) }))
-			must(s.AfterFunc(at(6), func() {}))
-			testkit.Pass(time.Second)
-			if st := s.Stats(); st.LatenessMax != want || st.LatenessP99 != want {
-				t.Errorf("%d workers: %+v", workers, st)
-			}
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
+				must(s.AfterFunc(at(5), func() { testkit.Block(at(80)) }))
+				must(s.AfterFunc(at(6), func() {}))
+				testkit.Pass(time.Second)
+				st := s.Stats()
+				testkit.Want(t, "LatenessMax", st.LatenessMax, want)
+				testkit.Want(t, "LatenessP99", st.LatenessP99, want)
+			})
 		})
 	}
 }
@@ -60,26 +63,31 @@ func TestLateness(t *testing.T) {
 // The 99th percentile is not below the true one, and less than twice as much.
 func TestLatenessP99(t *testing.T) {
 	for late, want := range map[int]time.Duration{0: 0, 1: 0, 2: at(5), 200: at(5)} {
-		inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-			hold(s)
-			for range late {
+		t.Run(fmt.Sprint(late, " late"), func(t *testing.T) {
+			inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+				hold(s)
+				for range late {
+					must(s.AfterFunc(at(1), func() {}))
+				}
+				testkit.Pass(at(6))
+				s.endRun()
+				testkit.Pass(0)
+				for range 200 - late {
+					must(s.AfterFunc(at(1), func() {}))
+				}
+				testkit.Pass(at(1))
+				hold(s)
 				must(s.AfterFunc(at(1), func() {}))
-			}
-			testkit.Pass(at(6))
-			s.endRun()
-			testkit.Pass(0)
-			for range 200 - late {
-				must(s.AfterFunc(at(1), func() {}))
-			}
-			testkit.Pass(at(1))
-			hold(s)
-			must(s.AfterFunc(at(1), func() {}))
-			testkit.Pass(at(101))
-			s.endRun()
-			testkit.Pass(0)
-			if st := s.Stats(); st.Fired != 201 || st.LatenessP99 < want || st.LatenessP99 > 2*want || st.LatenessMax != at(100) {
-				t.Errorf("%d were late: %+v", late, st)
-			}
+				testkit.Pass(at(101))
+				s.endRun()
+				testkit.Pass(0)
+				st := s.Stats()
+				testkit.Want(t, "Fired", st.Fired, 201)
+				testkit.Want(t, "LatenessMax", st.LatenessMax, at(100))
+				if st.LatenessP99 < want || st.LatenessP99 > 2*want {
+					t.Errorf("LatenessP99: got %v, want from %v to %v", st.LatenessP99, want, 2*want)
+				}
+			})
 		})
 	}
 }

@@ -79,9 +79,8 @@ func TestEverySkipsWhatItsTickHasPassed(t *testing.T) {
 	for ms := range 901 {
 		w.Advance(at(ms), 0)
 	}
-	if n := w.Stats().Skipped; calls != 90 || calls+int(n) != 300 {
-		t.Errorf("%d calls and %d skipped of 300 periods in 90 ticks", calls, n)
-	}
+	testkit.Want(t, "calls", calls, 90)
+	testkit.Want(t, "periods, called and skipped", calls+int(w.Stats().Skipped), 300)
 }
 
 func TestEveryKeepsEachPeriodOnAScheduler(t *testing.T) {

@@ -133,9 +133,9 @@ func TestKeyedExpireMayDoAnything(t *testing.T) {
 		if calls != 3 || len(left) != 1 || left[0].Key != "left" || k.Stop() != nil {
 			t.Errorf("%d calls, Stop returned %v", calls, left)
 		}
-		if err := k.Set("k", 0, 0); !errors.Is(err, ErrStopped) || k.Move("k", 0) || k.Len() != 0 {
-			t.Errorf("after Stop: %v", err)
-		}
+		testkit.WantErr(t, "Set", k.Set("k", 0, 0), ErrStopped)
+		testkit.Want(t, `k.Move("k", 0)`, k.Move("k", 0), false)
+		testkit.Want(t, "k.Len()", k.Len(), 0)
 	})
 }
 
@@ -201,9 +201,9 @@ func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
 		t.Error("removed, and expired")
 	}
 	k.Set("k", 9, at(700))
-	if n := k.Drain(nil); n != 1 || k.Len() != 0 || w.Len() != 0 {
-		t.Errorf("Drain: %d, %d and %d left", n, k.Len(), w.Len())
-	}
+	testkit.Want(t, "Drain", k.Drain(nil), 1)
+	testkit.Want(t, "k.Len()", k.Len(), 0)
+	testkit.Want(t, "w.Len()", w.Len(), 0)
 }
 
 func TestKeyedLimitAndErrors(t *testing.T) {

@@ -67,9 +67,9 @@ func TestGoexitInOnPanic(t *testing.T) {
 				must(s.Every(at(1), func() { ran.Add(1); runtime.Goexit() }))
 				must(s.AfterFunc(at(1), func() { ran.Add(1) }))
 				testkit.Pass(at(10))
-				if st := s.Stats(); ran.Load() != 21 || st.Fired != 21 || st.Panics != 10 {
-					t.Errorf("ran %d, %+v", ran.Load(), st)
-				}
+				testkit.Want(t, "ran.Load()", ran.Load(), 21)
+				testkit.Want(t, "Stats().Fired", s.Stats().Fired, 21)
+				testkit.Want(t, "Stats().Panics", s.Stats().Panics, 10)
 				wantSums(t, s)
 			})
 		})

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -20,21 +21,23 @@ func TestSmallWhenNearlyEmpty(t *testing.T) {
 		"Scheduler with a timer":    {func() any { s := NewScheduler(SchedulerConfig{}); must(s.AfterFunc(time.Hour, func() {})); return s }, 16 << 10},
 		"KeyedWheel with one entry": {func() any { k := NewKeyedWheel[int, int](New(Config{}), nil); k.Set(1, 1, time.Hour); return k }, 20 << 10},
 	} {
-		keep := make([]any, n)
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range keep {
-			keep[i] = c.make()
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		each := float64(int64(after.HeapAlloc-before.HeapAlloc)) / n
-		t.Logf("%s: %.0f bytes", name, each)
-		if each > c.most {
-			t.Errorf("%s: %.0f bytes, at most %.0f", name, each, c.most)
-		}
-		runtime.KeepAlive(keep)
+		t.Run(name, func(t *testing.T) {
+			keep := make([]any, n)
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for i := range keep {
+				keep[i] = c.make()
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			each := float64(int64(after.HeapAlloc-before.HeapAlloc)) / n
+			t.Logf("%s: %.0f bytes", name, each)
+			if each > c.most {
+				t.Errorf("%s: %.0f bytes, at most %.0f", name, each, c.most)
+			}
+			runtime.KeepAlive(keep)
+		})
 	}
 }
 
@@ -51,19 +54,21 @@ func TestSizeOfTimers(t *testing.T) {
 		{100_000, 33, 33, 450},
 		{1_000_000, 33, 33, 2000},
 	} {
-		var each, churned float64
-		var objects int64
-		fits := false
-		for try := 0; try < 5 && !fits; try++ { // the runtime, too, allocates now and then
-			each, churned, objects = sizeOfTimers(c.n)
-			t.Logf("%d timers: %.2f bytes each, %.2f after churn, %d objects", c.n, each, churned, objects)
-			more := 500 / float64(c.n) // Go's own
-			fits = each <= c.each+more && churned <= c.churned+more && objects <= c.objects
-		}
-		if !fits {
-			t.Errorf("of %d timers each takes %.2f bytes, and %.2f after churn, in %d objects; want at most %v, %v and %d",
-				c.n, each, churned, objects, c.each, c.churned, c.objects)
-		}
+		t.Run(fmt.Sprint(c.n), func(t *testing.T) {
+			var each, churned float64
+			var objects int64
+			fits := false
+			for try := 0; try < 5 && !fits; try++ { // the runtime, too, allocates now and then
+				each, churned, objects = sizeOfTimers(c.n)
+				t.Logf("%d timers: %.2f bytes each, %.2f after churn, %d objects", c.n, each, churned, objects)
+				more := 500 / float64(c.n) // Go's own
+				fits = each <= c.each+more && churned <= c.churned+more && objects <= c.objects
+			}
+			if !fits {
+				t.Errorf("of %d timers each takes %.2f bytes, and %.2f after churn, in %d objects; want at most %v, %v and %d",
+					c.n, each, churned, objects, c.each, c.churned, c.objects)
+			}
+		})
 	}
 }
 

@@ -4,8 +4,7 @@ package main
 
 import (
 	"context"
-	"os"
-	"strconv"
+	"fmt"
 	"strings"
 	"time"
 
@@ -28,55 +27,44 @@ func startRedis() (*redisServer, error) {
 	return &redisServer{Redis: r, client: redis.NewClient(&redis.Options{Addr: r.Addr})}, nil
 }
 
-// usage is what Redis and this process have used.
+// usage is what Redis has used.
 type usage struct {
-	redis, ours time.Duration // CPU time
-	scripts     float64       // how many were run
-	inScripts   float64       // microseconds, by Redis' own count
-	commands    float64       // all, those in scripts included
+	redis     time.Duration // CPU time
+	scripts   float64       // how many were run
+	inScripts float64       // microseconds, by Redis' own count
+	commands  float64       // all, those in scripts included
 }
 
 func (r *redisServer) usage() (u usage, err error) {
-	ctx := context.Background()
-	info, err := r.client.Info(ctx, "stats").Result()
-	if err != nil {
-		return u, err
-	}
-	u.redis, u.ours = r.CPU(), measure.CPU(os.Getpid())
-	u.commands = number(info, "total_commands_processed:")
-	stats, err := r.client.Info(ctx, "commandstats").Result()
-	for _, name := range []string{"evalsha", "eval"} {
-		u.scripts += number(stats, "cmdstat_"+name+":calls=")
-		_, after, _ := strings.Cut(stats, "cmdstat_"+name+":calls=")
-		u.inScripts += number(after, ",usec=")
+	info, err := r.client.InfoMap(context.Background(), "stats", "commandstats").Result()
+	u.redis = r.CPU()
+	u.commands = number(info["Stats"]["total_commands_processed"], "")
+	for _, name := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		u.scripts += number(info["Commandstats"][name], "calls=")
+		u.inScripts += number(info["Commandstats"][name], ",usec=")
 	}
 	return u, err
 }
 
 // number returns what follows a name, 0 if it is not there.
-func number(info, name string) float64 {
-	_, after, ok := strings.Cut(info, name)
-	if !ok {
-		return 0
-	}
-	n, _ := strconv.ParseFloat(after[:strings.IndexAny(after+",", ",\r\n")], 64)
+func number(text, name string) (n float64) {
+	_, after, _ := strings.Cut(text, name)
+	_, _ = fmt.Sscan(strings.Split(after, ",")[0], &n)
 	return n
 }
 
 // during measures what a function uses.
-func (r *redisServer) during(f func() error) (u usage, took time.Duration, err error) {
+func (r *redisServer) during(f func() error) (u usage, err error) {
 	before, err := r.usage()
+	if err == nil {
+		err = f()
+	}
 	if err != nil {
-		return u, 0, err
+		return u, err
 	}
-	begun := time.Now()
-	if err := f(); err != nil {
-		return u, 0, err
-	}
-	took = time.Since(begun)
 	after, err := r.usage()
-	return usage{after.redis - before.redis, after.ours - before.ours, after.scripts - before.scripts,
-		after.inScripts - before.inScripts, after.commands - before.commands}, took, err
+	return usage{after.redis - before.redis, after.scripts - before.scripts,
+		after.inScripts - before.inScripts, after.commands - before.commands}, err
 }
 
 func (r *redisServer) flush() error { return r.client.FlushAll(context.Background()).Err() }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -92,9 +91,9 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 		for i := range servers {
 			s := servers[(i+round)%len(servers)]
 			measure.Progress("round %d of %d, %s: %s (%d of %d)", round+1, o.rounds, what, s.Name, done, jobs)
-			figures, err := attempt(s, what, measured)
+			figures, err := measured(s)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s, %s: %w", s.Name, what, err)
 			}
 			for _, f := range figures {
 				if all[f.table] == nil {
@@ -127,26 +126,6 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 		return nil, fmt.Errorf("no load's name contains %q", o.cells)
 	}
 	return all, nil
-}
-
-// attempt has what is measured tried three times if another's server fails, with a new process each
-// time, and then left out. Ours may not fail.
-func attempt(s *server, what string, measured func(s *server) ([]figure, error)) ([]figure, error) {
-	for range 3 {
-		figures, err := measured(s)
-		if err == nil {
-			return figures, nil
-		}
-		if err = fmt.Errorf("%s, %s: %w", s.Name, what, err); s.isOurs() {
-			return nil, err
-		}
-		fmt.Fprintf(os.Stderr, "\n%v\n", err)
-		if err := s.again(); err != nil {
-			return nil, err
-		}
-	}
-	fmt.Fprintf(os.Stderr, "%s, %s: left out\n", s.Name, what)
-	return nil, nil
 }
 
 var errNothing = errors.New("no message came back")

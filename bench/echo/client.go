@@ -50,13 +50,9 @@ func dial(addr string, secure bool) (net.Conn, error) {
 func connect(addr string, n int, secure bool) (conns []net.Conn, err error) {
 	for tries := 0; len(conns) < n; {
 		c, err := dial(addr, secure)
-		if err != nil && tries < 3000 && len(conns) == 0 && !secure { // some programs do not say when they listen
+		if err != nil && tries < 3000 && len(conns) == 0 { // some programs do not say when they listen
 			tries++
 			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		if err != nil && secure && tries < 3 { // nbio answers some handshakes with an error
-			tries++
 			continue
 		}
 		if err != nil {

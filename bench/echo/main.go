@@ -4,7 +4,7 @@
 // CPU time of a message, the time to its answer, and the memory of a connection. It fills the
 // tables of docs/performance.md that are named here:
 //
-//	go run ./echo              # An echo: 13 loads, ten servers, five rounds: a quarter of an hour
+//	go run ./echo              # An echo: 13 loads, seven servers, five rounds: a quarter of an hour
 //	go run ./echo tls          # TLS
 //	go run ./echo proxy        # A proxy
 //	go run ./echo -quick tls   # each of them with -quick: less than a minute
@@ -118,7 +118,7 @@ func (o *options) run(name string, j job) (err error) {
 	}
 	s := setup{Loops: o.procs, Timeout: time.Minute, TLS: j.tls, Dir: o.dir}
 	if name == "proxy" {
-		backend, err := startServer(floorPeers[0], s)
+		backend, err := startServer(netPeer, s)
 		if err != nil {
 			return err
 		}

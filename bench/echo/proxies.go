@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,11 +19,7 @@ import (
 // proxyPeers pass bytes to an echo server and back.
 var proxyPeers = []peer{
 	{name: "loopwheel-pipe", title: "loopwheel", serve: proxyLoopwheel},
-	{name: "haproxy", title: "HAProxy", serve: func(s setup) error { return proxyHAProxy(s, "nosplice", "") }, needs: []string{"haproxy"}, mute: true},
-	{name: "haproxy-splice", title: "HAProxy, splicing", serve: func(s setup) error {
-		return proxyHAProxy(s, "", "option splice-auto")
-	}, needs: []string{"haproxy"}, mute: true},
-	{name: "nginx", title: "nginx stream", serve: proxyNginx, needs: []string{"nginx", nginxModule}, mute: true},
+	{name: "haproxy", title: "HAProxy", serve: proxyHAProxy, needs: []string{"haproxy"}, mute: true},
 	{name: "io.Copy", title: "io.Copy, which splices", serve: proxyCopy},
 }
 
@@ -72,13 +67,11 @@ func proxyCopy(s setup) error {
 const haproxyConfig = `global
 	nbthread %d
 	maxconn 4000
-	%s
 defaults
 	mode tcp
 	timeout connect 5s
 	timeout client 60s
 	timeout server 60s
-	%s
 frontend f
 	bind %s
 	default_backend b
@@ -86,43 +79,20 @@ backend b
 	server s %s
 `
 
-func proxyHAProxy(s setup, global, options string) error {
-	return s.becomeProxy("haproxy", func(addr string) string {
-		return fmt.Sprintf(haproxyConfig, s.Loops, global, options, addr, s.To)
-	}, "-q", "-db", "-f")
-}
-
-const (
-	nginxModule = "/usr/lib/nginx/modules/ngx_stream_module.so"
-	nginxConfig = `daemon off;
-master_process off;
-worker_processes 1;
-error_log stderr error;
-pid %s/nginx.pid;
-load_module ` + nginxModule + `;
-events { worker_connections 16000; }
-stream { server { listen %s; proxy_pass %s; proxy_buffer_size 16k; } }
-`
-)
-
-func proxyNginx(s setup) error {
-	return s.becomeProxy("nginx", func(addr string) string { return fmt.Sprintf(nginxConfig, s.Dir, addr, s.To) }, "-p", s.Dir, "-c")
-}
-
-// becomeProxy says where the program will listen, and is it from then on.
-func (s setup) becomeProxy(program string, config func(addr string) string, args ...string) error {
+// proxyHAProxy says where HAProxy will listen, and is it from then on.
+func proxyHAProxy(s setup) error {
 	addr, err := measure.FreeAddr()
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(s.Dir, strings.ReplaceAll(addr, ":", "-"))
-	if err := os.WriteFile(file, []byte(config(addr)), 0o600); err != nil {
-		return err
-	}
-	path, err := exec.LookPath(program)
+	path, err := exec.LookPath("haproxy")
 	if err != nil {
 		return err
 	}
+	file := filepath.Join(s.Dir, "haproxy.cfg")
+	if err := os.WriteFile(file, fmt.Appendf(nil, haproxyConfig, s.Loops, addr, s.To), 0o600); err != nil {
+		return err
+	}
 	fmt.Println(addr)
-	return syscall.Exec(path, append(append([]string{program}, args...), file), os.Environ())
+	return syscall.Exec(path, []string{"haproxy", "-q", "-db", "-f", file}, os.Environ())
 }

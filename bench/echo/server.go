@@ -89,16 +89,6 @@ func startServer(p peer, s setup) (*server, error) {
 	return &server{process, p, s}, nil
 }
 
-// again starts the server anew.
-func (s *server) again() error {
-	s.End()
-	fresh, err := startServer(s.peer, s.setup)
-	if err == nil {
-		*s = *fresh
-	}
-	return err
-}
-
 // collect has the server give back what is garbage, if it knows of such a thing.
 func (s *server) collect() error {
 	if s.peer.mute {
@@ -107,8 +97,6 @@ func (s *server) collect() error {
 	_, err := s.Ask("gc")
 	return err
 }
-
-func (s *server) isOurs() bool { return strings.HasPrefix(s.Name, "loopwheel") }
 
 // startServers starts all, or none.
 func startServers(peers []peer, s setup) (all []*server, err error) {

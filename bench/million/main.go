@@ -46,7 +46,6 @@ const (
 
 type options struct {
 	heartbeat, window, talk time.Duration
-	results, docs           string
 	rounds                  int
 }
 
@@ -61,9 +60,8 @@ func main() {
 	flag.DurationVar(&o.heartbeat, "heartbeat", 30*time.Second, "ping after so long a silence")
 	flag.DurationVar(&o.window, "for", 30*time.Second, "how long heartbeats are measured")
 	flag.DurationVar(&o.talk, "talk", 10*time.Second, "how long talkers are measured")
-	flag.StringVar(&o.docs, "docs", "", measure.Docs)
+	docs := flag.String("docs", "", measure.Docs)
 	flag.IntVar(&o.rounds, "rounds", 1, "how often each is measured")
-	flag.StringVar(&o.results, "results", "", "append what was measured to this `file`, and take what stands in it into table and chart")
 	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
 	if *quick {
@@ -87,9 +85,11 @@ func main() {
 			restore()
 			os.Exit(1)
 		}()
-		err = o.measureAll(numbers, strings.Split(*names, ","))
+		results := &measure.Results{Spreads: true}
+		err = o.measureAll(numbers, strings.Split(*names, ","), results)
 		restore()
 		measure.Check(err)
+		measure.Check(results.Show("million", *docs))
 	}
 }
 
@@ -105,28 +105,27 @@ func parse(list string) (numbers []int) {
 }
 
 // measureAll has the servers take turns.
-func (o *options) measureAll(numbers []int, servers []string) error {
-	rows, err := readRows(o.results)
-	if err != nil {
-		return err
-	}
+func (o *options) measureAll(numbers []int, servers []string, out *measure.Results) error {
 	for range o.rounds {
 		for _, n := range numbers {
 			for _, server := range servers {
-				r, err := o.measure(server, n)
-				if err != nil {
-					_ = show(rows, "")
+				if err := o.measure(server, n, out); err != nil {
 					return fmt.Errorf("%s, %d connections: %w", server, n, err)
-				}
-				rows = append(rows, r)
-				if err := r.appendTo(o.results); err != nil {
-					return err
 				}
 			}
 		}
 	}
 	measure.Progress("")
-	return show(rows, o.docs)
+	return nil
+}
+
+// thousands writes a number with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // A pair is a server and its clients.
@@ -184,9 +183,10 @@ func (ps pairs) read(what string) (sum reading, err error) {
 	return sum, nil
 }
 
-func (o *options) measure(name string, n int) (r row, err error) {
+// measure adds what one server costs with n connections to out.
+func (o *options) measure(name string, n int, out *measure.Results) error {
 	if need, free := n*bytesEach+reserve, memInfo("MemAvailable:"); need > free {
-		return r, fmt.Errorf("they would take some %d MB of memory, and %d MB are free", need>>20, free>>20)
+		return fmt.Errorf("they would take some %d MB of memory, and %d MB are free", need>>20, free>>20)
 	}
 	var ps pairs
 	defer func() { ps.end() }()
@@ -195,54 +195,56 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	for i := range number {
 		server, err := start(name, i == number-1, "-serve", name, "-heartbeat", o.heartbeat.String())
 		if err != nil {
-			return r, err
+			return err
 		}
 		ps = append(ps, pair{server: server})
 	}
-	r = row{Server: name, Conns: n, Pairs: len(ps)}
+	label := name + ", " + thousands(n)
 	time.Sleep(settle)
 	empty, err := ps.read("gc")
 	if err != nil {
-		return r, err
+		return err
 	}
-	kernel, begun := kernelMemory(), time.Now()
+	kernel := kernelMemory()
 	for i := range ps {
 		first, last := i*n/len(ps), (i+1)*n/len(ps)
 		c, err := start("clients", i == len(ps)-1, "-client", ps[i].server.Addr, "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first),
 			"-talk", o.talk.String())
 		if err != nil {
-			return r, err
+			return err
 		}
 		ps[i].clients = c
 		for line := c.Addr; line != "open"; {
-			o.progress(&r, "opening: of %d to %d %s", first, last-1, line)
+			progress(label, "opening: of %d to %d %s", first, last-1, line)
 			if line, err = c.Line(); err != nil {
-				return r, err
+				return err
 			}
 		}
 	}
-	r.Opening = time.Since(begun)
-	return r, o.watch(&r, ps, empty, kernel)
+	add := func(cost string, v float64) { out.Add(label, cost, v) }
+	add("processes", float64(len(ps)))
+	return o.watch(label, n, ps, empty, kernel, add)
 }
 
 // progress tells what goes on, with the kernel's memory so far.
-func (o *options) progress(r *row, format string, args ...any) {
-	measure.Progress("%s %s, %d by %d processes: %s; kernel %d MB, free %d MB", time.Now().Format("15:04:05"), r.Server,
-		r.Conns, r.Pairs, fmt.Sprintf(format, args...), kernelMemory()>>20, memInfo("MemAvailable:")>>20)
+func progress(label, format string, args ...any) {
+	measure.Progress("%s %s: %s; kernel %d MB, free %d MB", time.Now().Format("15:04:05"), label,
+		fmt.Sprintf(format, args...), kernelMemory()>>20, memInfo("MemAvailable:")>>20)
 }
 
 // watch measures when all are connected: heartbeats and talkers for a while, then evictions.
-func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
-	o.progress(r, "heartbeats")
+func (o *options) watch(label string, n int, ps pairs, empty reading, kernel int, add func(cost string, v float64)) error {
+	progress(label, "heartbeats")
 	time.Sleep(o.heartbeat * 5 / 4) // each was pinged once
 	before, err := ps.read("gc")
 	if err != nil {
 		return err
 	}
-	if before.conns != r.Conns {
+	if before.conns != n {
 		return fmt.Errorf("%d are left: the machine was too busy for a heartbeat of %v", before.conns, o.heartbeat)
 	}
-	r.User, r.Kernel = (before.resident-empty.resident)/r.Conns, (kernelMemory()-kernel)/r.Conns
+	add("user memory, B", float64((before.resident-empty.resident)/n))
+	add("kernel, both ends, B", float64((kernelMemory()-kernel)/n))
 	if before, err = ps.read(""); err != nil {
 		return err
 	}
@@ -251,27 +253,32 @@ func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
 	if err != nil {
 		return err
 	}
-	r.CPU = (after.cpu - before.cpu) / time.Duration(max(1, after.heartbeats-before.heartbeats))
-	o.progress(r, "talkers, after %d heartbeats", after.heartbeats-before.heartbeats)
+	heartbeats := after.heartbeats - before.heartbeats
+	add("CPU of a heartbeat, µs", (after.cpu-before.cpu).Seconds()*1e6/float64(max(1, heartbeats)))
+	progress(label, "talkers, after %d heartbeats", heartbeats)
 	clients := ps[len(ps)-1].clients
 	answer, err := clients.Ask("talk")
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Sscan(answer, &r.Talkers); err != nil {
+	var talkers time.Duration
+	if _, err := fmt.Sscan(answer, &talkers); err != nil {
 		return err
 	}
-	o.progress(r, "silence")
+	progress(label, "silence")
 	if _, err := clients.Ask("silence"); err != nil {
 		return err
 	}
-	r.Sleeper = sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
+	sleeper := sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
-	if r.Late = after.late; after.evicted == 0 {
+	if after.evicted == 0 {
 		return errors.New("nobody was evicted")
 	}
+	add("evictions late p99, ms", after.late.Seconds()*1e3)
+	add("talkers p99, ms", talkers.Seconds()*1e3)
+	add("sleeper late p99, ms", sleeper.Seconds()*1e3)
 	return nil
 }
 

@@ -6,19 +6,16 @@
 //
 //	go run ./rooms                # over two processes, by Redis, beside centrifugal/centrifuge
 //	go run ./rooms -ordered       # the same with ordered rooms, beside history and recovery
-//	go run ./rooms -local         # in one process, beside gorilla/websocket
 //	go run ./rooms -quick         # each of them with -quick
 //
 // Each contender has processes of its own, and a redis-server of its own; they take turns. All
-// clients run in this process, whose CPU time does not count. But for -local it needs the program
-// redis-server.
+// clients run in this process, whose CPU time does not count. It needs the program redis-server.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"log"
-	"maps"
 	"strings"
 	"time"
 
@@ -28,20 +25,19 @@ import (
 type options struct {
 	conns, rooms, rate int
 	length             time.Duration
-	ordered, local     bool
+	ordered            bool
 }
 
 func main() {
 	measure.Begin("rooms")
 	var o options
 	role := flag.String("serve", "", "used by the program itself: be this server, of Redis at an address")
-	flag.IntVar(&o.conns, "conns", 2000, "clients, half on each process; 10,000 with -local")
+	flag.IntVar(&o.conns, "conns", 2000, "clients, half on each process")
 	flag.IntVar(&o.rooms, "rooms", 100, "rooms")
-	flag.IntVar(&o.rate, "rate", 250, "messages per second in all rooms; 100 with -local")
-	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round; 20 s with -local")
+	flag.IntVar(&o.rate, "rate", 250, "messages per second in all rooms")
+	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round")
 	rounds := flag.Int("rounds", 3, "rounds of each")
 	flag.BoolVar(&o.ordered, "ordered", false, "ordered rooms, beside history and recovery")
-	flag.BoolVar(&o.local, "local", false, "rooms in one process, without Redis")
 	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one round of two seconds with 200 clients")
 	flag.Parse()
@@ -50,18 +46,13 @@ func main() {
 		go measure.Obey(nil)
 		log.Fatal(serve(name, addr, o.ordered))
 	}
-	table, contenders, preset := "rooms", []string{"loopwheel", "centrifuge"}, make(map[string]string)
-	switch {
-	case o.local:
-		table, contenders = "local rooms", []string{"handler.Group", "gorilla/websocket"}
-		preset = map[string]string{"conns": "10000", "rate": "100", "for": "20s"}
-	case o.ordered:
+	if *quick {
+		measure.Preset(flag.CommandLine, map[string]string{"conns": "200", "rooms": "20", "rounds": "1", "for": "2s"})
+	}
+	table, contenders := "rooms", []string{"loopwheel", "centrifuge"}
+	if o.ordered {
 		table = "ordered rooms"
 	}
-	if *quick {
-		maps.Copy(preset, map[string]string{"conns": "200", "rooms": "20", "rounds": "1", "for": "2s"})
-	}
-	measure.Preset(flag.CommandLine, preset)
 	results := &measure.Results{Base: contenders[1]}
 	for round, name := range measure.Turns(*rounds, contenders) {
 		measure.Progress("round %d of %d: %s", round+1, *rounds, name)
@@ -75,17 +66,13 @@ func main() {
 
 // measure runs one contender once.
 func (o *options) measure(name string, results *measure.Results) error {
-	redis, processes := &measure.Redis{}, 1
-	if !o.local {
-		var err error
-		if redis, err = measure.StartRedis(); err != nil {
-			return err
-		}
-		defer redis.Stop()
-		processes = 2
+	redis, err := measure.StartRedis()
+	if err != nil {
+		return err
 	}
+	defer redis.Stop()
 	var servers []*measure.Process
-	for range processes {
+	for range 2 {
 		s, err := measure.Self(name, 0, "-serve", name+" "+redis.Addr, fmt.Sprintf("-ordered=%v", o.ordered))
 		if err != nil {
 			return err
@@ -132,9 +119,7 @@ func (o *options) measure(name string, results *measure.Results) error {
 		}
 	}
 	results.Add("CPU of the servers per delivery, µs", name, ms(after-before)*1e3/float64(len(across)+len(local)))
-	if !o.local {
-		results.Add("CPU of Redis per message, µs", name, ms(redisUsed)*1e3/float64(said))
-	}
+	results.Add("CPU of Redis per message, µs", name, ms(redisUsed)*1e3/float64(said))
 	results.Add("memory of a connection, KB", name, float64(full-empty)/1024/float64(o.conns))
 	return nil
 }

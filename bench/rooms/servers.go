@@ -16,17 +16,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// serve is one server. Those on Redis have rooms that are ordered or not.
+// serve is one server, of rooms that are ordered or not.
 func serve(name, addr string, ordered bool) error {
-	switch name {
-	case "loopwheel":
+	if name == "loopwheel" {
 		return serveLoopwheel(addr, ordered)
-	case "centrifuge":
-		return serveCentrifuge(addr, ordered)
-	case "handler.Group":
-		return serveGroup()
 	}
-	return serveGorilla()
+	return serveCentrifuge(addr, ordered)
 }
 
 // Both keep as much of an ordered room.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	russell "github.com/RussellLuo/timingwheel"
-	"github.com/zeromicro/go-zero/core/collection"
 
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -29,12 +28,10 @@ type stepper interface {
 
 // kind makes contenders.
 type kind struct {
-	name   string
-	make   func(n int) contender // for n timers; nil for those that have the keyed job only
-	handle float64               // bytes that the caller keeps for each timer, which are not in those per timer
-
-	library bool // it has a clock, or keys
-	keyed   bool
+	name    string
+	make    func(n int) contender // for n timers
+	handle  float64               // bytes that the caller keeps for each timer, which are not in those per timer
+	library bool                  // it has a clock
 }
 
 var kinds = []kind{
@@ -44,10 +41,6 @@ var kinds = []kind{
 	{name: "timing.Scheduler", handle: 24, make: newScheduler, library: true},
 	{name: "time.AfterFunc", handle: 8, make: newStd, library: true},
 	{name: "RussellLuo", handle: 8, make: newRussell, library: true},
-	{name: "go-zero", handle: 8, make: newGoZero, library: true},
-	{name: "timing.Keyed", library: true, keyed: true},
-	{name: "timing.KeyedWheel", library: true, keyed: true},
-	{name: "map, time.AfterFunc", library: true, keyed: true},
 }
 
 // budget is what an event loop might allow for one Advance: it bounds the longest one.
@@ -149,21 +142,3 @@ func (c *russellWheel) reset(i int, d time.Duration) { // it has none; in a job 
 	c.h[i].Stop()
 	c.h[i] = c.w.AfterFunc(d, c.f)
 }
-
-// slots are those of go-zero's one level; longer delays take several rounds of it.
-const slots = 3600
-
-type goZero struct{ w *collection.TimingWheel }
-
-func newGoZero(int) contender {
-	w, err := collection.NewTimingWheel(time.Millisecond, slots, func(_, v any) { v.(func())() })
-	if err != nil {
-		panic(err)
-	}
-	return &goZero{w}
-}
-
-func (c *goZero) add(i int, d time.Duration, f func()) { _ = c.w.SetTimer(i, f, d) }
-func (c *goZero) stop(i int)                           { _ = c.w.RemoveTimer(i) }
-func (c *goZero) reset(i int, d time.Duration)         { _ = c.w.MoveTimer(i, d) }
-func (c *goZero) close()                               { c.w.Stop() }

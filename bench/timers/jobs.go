@@ -21,7 +21,6 @@ type job struct {
 	names []string // with their units
 	run   func(k kind, n int) []float64
 	once  bool // in the first rounds only, as it waits for the clock
-	keyed bool // by strings
 	fixed bool // has a number of timers of its own
 }
 
@@ -31,10 +30,9 @@ var jobs = []job{
 	{names: []string{"reset a random one, ns"}, run: resetRandom},
 	{names: []string{"all due at once, ns each"}, run: dueAtOnce},
 	{names: []string{"all due within 1 s, added and called, s", "the worst step of that, ms"}, run: spread},
-	{names: []string{"memory of each, bytes", "the same after churn, bytes", "the handle, bytes", "a full collection, ms"}, run: memory},
+	{names: []string{"memory of each, bytes", "the handle, bytes", "a full collection, ms"}, run: memory},
 	{names: []string{"heartbeats of 100,000 connections, ms"}, run: heartbeats, fixed: true},
 	{names: []string{"all due within 1 s, real time, s"}, run: spreadReal, once: true},
-	{names: []string{"set and remove a string, ns"}, run: keyedSetRemove, keyed: true},
 }
 
 // cpuTime is the CPU time that the process has used.
@@ -255,7 +253,6 @@ func memory(k kind, n int) []float64 {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	bytes := float64(int64(after.HeapAlloc-before.HeapAlloc)) / float64(n)
-	churned := float64(churn(c, n, before.HeapAlloc)) / float64(n)
 	gcs := make([]float64, 5)
 	for i := range gcs {
 		begin := cpuTime()
@@ -264,7 +261,7 @@ func memory(k kind, n int) []float64 {
 	}
 	slices.Sort(gcs)
 	runtime.KeepAlive(c)
-	return []float64{bytes, churned, k.handle, gcs[2]}
+	return []float64{bytes, k.handle, gcs[2]}
 }
 
 // makeThreads has the runtime make the threads that it may want later: each is 5 KB on the heap,
@@ -282,21 +279,6 @@ func makeThreads() {
 		})
 	}
 	end.Wait()
-}
-
-// churn moves timers at random, three times as many as there are, and returns what the heap has
-// grown to.
-func churn(c contender, n int, before uint64) int64 {
-	delays := randomDelays()
-	r := rand.New(rand.NewPCG(7, 8))
-	for i := range 3 * n {
-		c.reset(r.IntN(n), delays[i&(len(delays)-1)])
-	}
-	delays = nil
-	var after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	return int64(after.HeapAlloc - before)
 }
 
 // spreadReal is spread for contenders with a clock: CPU from the first add until all have run.

@@ -19,7 +19,6 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,9 +33,9 @@ func main() {
 	measure.Begin("timers")
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
 	sizes := flag.String("n", "10000,100000,1000000", "`numbers` of timers that are pending, by commas; with -libraries the largest")
-	libraries := flag.Bool("libraries", false, "compare what has a clock of its own, and what is found by keys")
-	run := flag.String("run", "", "only jobs whose name contains this, or one of these with | between")
-	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between; the first is compared with the second")
+	libraries := flag.Bool("libraries", false, "compare what has a clock of its own")
+	run := flag.String("run", "", "only jobs whose name contains this")
+	only := flag.String("only", "", "only contenders whose name contains this")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
 	docs := flag.String("docs", "", measure.Docs)
 	flag.Parse()
@@ -59,11 +58,11 @@ func main() {
 		}
 		for round := range *rounds {
 			for _, j := range jobs {
-				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 {
+				if !strings.Contains(j.names[0], *run) || j.once && round > 1 || j.fixed && i > 0 {
 					continue
 				}
 				for _, k := range kinds {
-					if matches(*only, k.name) && k.library == *libraries && (!k.keyed || j.keyed) {
+					if strings.Contains(k.name, *only) && k.library == *libraries {
 						measure.Progress("%s timers, round %d of %d, %s: %s", n, round+1, *rounds, j.names[0], k.name)
 						runJob(r, j, k, n)
 					}
@@ -73,11 +72,6 @@ func main() {
 	}
 	measure.Progress("")
 	measure.Check(r.Show(name, *docs))
-}
-
-// matches reports whether a name contains one of the parts that have | between.
-func matches(parts, name string) bool {
-	return slices.ContainsFunc(strings.Split(parts, "|"), func(part string) bool { return strings.Contains(name, part) })
 }
 
 // runJob has a contender do a job in a process of its own: what another one left, garbage and

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Command udp measures an echo over UDP beside Go's net, the batches of golang.org/x/net, and gnet:
-// the CPU time of the server for each datagram of 64 bytes. It fills the table UDP of
-// docs/performance.md:
+// Command udp measures an echo over UDP beside Go's net and gnet: the CPU time of the server for
+// each datagram of 64 bytes. It fills the table UDP of docs/performance.md:
 //
 //	go run ./udp          # five rounds: a minute
 //	go run ./udp -quick
@@ -16,13 +15,11 @@ import (
 	"fmt"
 	"log"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/net/ipv4"
 
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/loop"
@@ -35,7 +32,6 @@ var servers = []struct {
 	{"loopwheel", func() error { return serveLoopwheel(loop.EngineGnet) }},
 	{"EngineEpoll", func() error { return serveLoopwheel(loop.EngineEpoll) }},
 	{"Go's net", serveNet},
-	{"x/net's batches", serveBatches},
 	{"gnet", func() error { return measure.RunGnet("udp", &gnetEcho{}, gnet.WithNumEventLoop(1)) }},
 }
 
@@ -52,7 +48,6 @@ func main() {
 	serve := flag.String("serve", "", "used by the program itself: be this server")
 	turns := flag.Int("rounds", 5, "how often each is measured")
 	window := flag.Duration("for", 700*time.Millisecond, "how long each measurement takes")
-	only := flag.String("only", "", "only servers whose name contains this `text`")
 	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one short round")
 	flag.Parse()
@@ -68,11 +63,9 @@ func main() {
 	results := &measure.Results{Base: "Go's net"}
 	for _, load := range loads {
 		for _, s := range measure.Turns(*turns, servers) {
-			if strings.Contains(s.name, *only) {
-				cpu, err := echo(s.name, load.peers, load.depth, *window)
-				measure.Check(err)
-				results.Add(load.name, s.name, cpu)
-			}
+			cpu, err := echo(s.name, load.peers, load.depth, *window)
+			measure.Check(err)
+			results.Add(load.name, s.name, cpu)
 		}
 	}
 	measure.Check(results.Show("UDP", *docs))
@@ -132,19 +125,12 @@ func serveLoopwheel(engine loop.Engine) error {
 	}})
 }
 
-func listen() (*net.UDPConn, error) {
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err == nil {
-		fmt.Println(c.LocalAddr())
-	}
-	return c, err
-}
-
 func serveNet() error {
-	c, err := listen()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return err
 	}
+	fmt.Println(c.LocalAddr())
 	buf := make([]byte, 1<<16)
 	for {
 		n, peer, err := c.ReadFromUDPAddrPort(buf)
@@ -152,38 +138,6 @@ func serveNet() error {
 			return err
 		}
 		_, _ = c.WriteToUDPAddrPort(buf[:n], peer)
-	}
-}
-
-// serveBatches is what there is in Go beside single datagrams.
-func serveBatches() error {
-	c, err := listen()
-	if err != nil {
-		return err
-	}
-	pc := ipv4.NewPacketConn(c)
-	batch := make([]ipv4.Message, 64)
-	for i := range batch {
-		batch[i].Buffers = [][]byte{make([]byte, 1<<16)}
-	}
-	for {
-		n, err := pc.ReadBatch(batch, 0)
-		if err != nil {
-			return err
-		}
-		for i := range batch[:n] {
-			batch[i].Buffers[0] = batch[i].Buffers[0][:batch[i].N]
-		}
-		for rest := batch[:n]; len(rest) > 0; {
-			sent, err := pc.WriteBatch(rest, 0)
-			if err != nil {
-				return err
-			}
-			rest = rest[sent:]
-		}
-		for i := range batch[:n] {
-			batch[i].Buffers[0] = batch[i].Buffers[0][:1<<16]
-		}
 	}
 }
 

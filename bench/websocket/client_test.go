@@ -5,13 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
-
-	gorilla "github.com/gorilla/websocket"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/loop"
@@ -166,52 +162,5 @@ func TestClientWindow(t *testing.T) {
 		noise := payload(1<<bits, false)
 		b.send(t, websocket.Binary, bytes.Repeat([]byte("loopwheel "), 100_000))
 		b.send(t, websocket.Binary, bytes.Join([][]byte{noise, make([]byte, 7<<bits), noise, noise}, nil))
-	}
-}
-
-// net/http answers for servers that have no WebSocket, refuse us, or have moved.
-func TestClientRefused(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/login", func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); user != "ada" || password != "secret" {
-			w.Header().Set("WWW-Authenticate", "Basic")
-			http.Error(w, "who are you?", http.StatusUnauthorized)
-			return
-		}
-		c, err := (&gorilla.Upgrader{Subprotocols: []string{"v1"}}).Upgrade(w, r, http.Header{"Set-Cookie": {"a=b"}})
-		if err == nil {
-			_ = c.Close()
-		}
-	})
-	mux.Handle("/moved", http.RedirectHandler("/login", http.StatusTemporaryRedirect))
-	srv := httptest.NewTLSServer(mux)
-	defer srv.Close()
-	trusting := srv.Client().Transport.(*http.Transport).TLSClientConfig
-	l := dialing(t)
-	try := func(path string, header http.Header) error {
-		cfg := &websocket.Client{URL: strings.Replace(srv.URL, "https", "wss", 1) + path, Header: header, Protocols: []string{"v2", "v1"}}
-		settings := cfg.TLS()
-		settings.RootCAs = trusting.RootCAs
-		b, err := dialBot(t, l, cfg, settings)
-		if err == nil {
-			next(t, b.closed)
-		}
-		return err
-	}
-	for path, want := range map[string]string{
-		"/nowhere": "404 404 page not found\n", "/login": "401 who are you?\n",
-		"/moved": "307 <a href=\"/login\">Temporary Redirect</a>.\n\n",
-	} {
-		e, ok := errors.AsType[*websocket.HandshakeError](try(path, nil))
-		if !ok || fmt.Sprintf("%d %s", e.Status, e.Body) != want {
-			t.Errorf("%s: %v", path, e)
-		} else if path == "/moved" && e.Header.Get("Location") != "/login" || path == "/login" && e.Header.Get("Www-Authenticate") != "Basic" {
-			t.Errorf("%s: header %v", path, e.Header)
-		}
-	}
-	r := &http.Request{Header: make(http.Header)}
-	r.SetBasicAuth("ada", "secret")
-	if err := try("/login", r.Header); err != nil {
-		t.Error(err)
 	}
 }

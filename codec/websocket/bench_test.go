@@ -24,25 +24,6 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-func BenchmarkFragments(b *testing.B) {
-	for _, n := range []int{10, 1000, 20_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := opened(b, &websocket.Codec{Binary: true})
-			part := strings.Repeat("x", n)
-			wires := [][]byte{frame{op: 2, payload: part}.wire(), more(part).wire(), last(part).wire()}
-			b.SetBytes(int64(3 * n))
-			b.ReportAllocs()
-			for b.Loop() {
-				for i, wire := range wires {
-					if _, msg, err := c.Decode(wire); err != nil || i == 2 && len(msg) != 3*n {
-						b.Fatal(len(msg), err)
-					}
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkAppendFrame(b *testing.B) {
 	for _, cfg := range []*websocket.Codec{{}, {Compress: true}} {
 		b.Run(fmt.Sprintf("compress=%v", cfg.Compress), func(b *testing.B) {
@@ -85,15 +66,6 @@ func BenchmarkClientAppendFrame(b *testing.B) {
 			}
 		}
 	})
-}
-
-// A handshake, without sockets.
-func BenchmarkClientHandshake(b *testing.B) {
-	cfg := &websocket.Client{URL: "ws://example.com/chat"}
-	b.ReportAllocs()
-	for b.Loop() {
-		openClient(b, cfg)
-	}
 }
 
 // BenchmarkUpgrade is a handshake, from the request to the first message.

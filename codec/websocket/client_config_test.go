@@ -41,16 +41,18 @@ func TestClientConfig(t *testing.T) {
 		"Protocols \"\\\"\" is no token":  {Protocols: []string{`"`}},
 		"Header: Transfer-Encoding is no": {Header: http.Header{"Transfer-Encoding": {"chunked"}}},
 	} {
-		if cfg.URL == "" {
-			cfg.URL = "ws://x"
-		}
-		err := cfg.Validate()
-		if !errors.Is(err, codec.ErrConfig) || !strings.Contains(err.Error(), "websocket.Client."+field) && field != "URL: first path segment" {
-			t.Errorf("%s: %v", field, err)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret@") {
-			t.Errorf("%s: the password is told: %v", field, err)
-		}
+		t.Run(field, func(t *testing.T) {
+			if cfg.URL == "" {
+				cfg.URL = "ws://x"
+			}
+			err := cfg.Validate()
+			if !errors.Is(err, codec.ErrConfig) || !strings.Contains(err.Error(), "websocket.Client."+field) && field != "URL: first path segment" {
+				t.Errorf("%s: %v", field, err)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret@") {
+				t.Errorf("%s: the password is told: %v", field, err)
+			}
+		})
 	}
 	if err := (&websocket.Client{}).Validate(); !errors.Is(err, codec.ErrConfig) || !strings.Contains(err.Error(), "websocket.Client.URL") {
 		t.Errorf("without a URL: %v", err)

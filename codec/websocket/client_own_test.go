@@ -71,9 +71,9 @@ func TestClientAndServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.do(t, func(c *loop.Conn) error {
-			if w := websocket.Of(c); w.Protocol() != "v1" || w.Compressed() != compress || !w.IsOpen() {
-				t.Errorf("protocol %q, compressed %t, open %t", w.Protocol(), w.Compressed(), w.IsOpen())
-			}
+			testkit.Want(t, "websocket.Of(c).Protocol()", websocket.Of(c).Protocol(), "v1")
+			testkit.Want(t, "websocket.Of(c).Compressed()", websocket.Of(c).Compressed(), compress)
+			testkit.Want(t, "websocket.Of(c).IsOpen()", websocket.Of(c).IsOpen(), true)
 			return websocket.Ping(c, []byte("there?"))
 		})
 		if got := testkit.Receive(t, "a pong", s.pongs); got != "there?" {

@@ -2,6 +2,7 @@ package websocket_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // What goes out first (RFC 6455 section 4.1).
@@ -157,11 +159,13 @@ func TestClientAnswerWithoutEnd(t *testing.T) {
 		strings.Repeat("HTTP/1.1 102 x\r\n\r\n", 56) + "HTTP/1.1": "longer than 1000 bytes",
 		"H": "", "HTTP/1.1 101 x\r\nUpgrade": "",
 	} {
-		d := ask(t, &websocket.Client{URL: "ws://x", MaxHandshake: 1000})
-		err := d.feed(wire)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%.30q: %v, want %q", wire, err, want)
-		}
+		t.Run(fmt.Sprintf("%.40q", wire), func(t *testing.T) {
+			d := ask(t, &websocket.Client{URL: "ws://x", MaxHandshake: 1000})
+			err := d.feed(wire)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%.30q: %v, want %q", wire, err, want)
+			}
+		})
 	}
 	d := new(dialled)
 	d.Init(&websocket.Client{URL: "ws://x"}, nil)
@@ -235,11 +239,13 @@ func TestClientNegotiation(t *testing.T) {
 		"permessage-deflate; server_no_context_takeover=1":                         false,
 		";": false, ",": false,
 	} {
-		d := ask(t, &websocket.Client{URL: "ws://x", Compress: true})
-		err := d.feed(answer(d.request, "Sec-WebSocket-Extensions: "+answered))
-		if (err == nil) != ok || ok && !websocket.Of(d).Compressed() || !ok && !strings.Contains(err.Error(), "the extensions") {
-			t.Errorf("%q: %v", answered, err)
-		}
+		t.Run(answered, func(t *testing.T) {
+			d := ask(t, &websocket.Client{URL: "ws://x", Compress: true})
+			err := d.feed(answer(d.request, "Sec-WebSocket-Extensions: "+answered))
+			if (err == nil) != ok || ok && !websocket.Of(d).Compressed() || !ok && !strings.Contains(err.Error(), "the extensions") {
+				t.Errorf("%q: %v", answered, err)
+			}
+		})
 	}
 	if websocket.Of(openClient(t, &websocket.Client{URL: "ws://x", Compress: true})).Compressed() {
 		t.Error("compressed, though the server does not want it")
@@ -284,10 +290,12 @@ func TestClientPrepare(t *testing.T) {
 // A wss URL is a promise that nobody listens.
 func TestClientNotSecure(t *testing.T) {
 	for url, want := range map[string]error{"wss://x": websocket.ErrNotSecure, "ws://x": nil, "http://x": codec.ErrConfig} {
-		c := (&websocket.Client{URL: url, Header: http.Header{"Authorization": {"secret"}}}).New()
-		if wire, _, err := c.(codec.Opener).Open(nil, codec.Peer{}); !errors.Is(err, want) || (len(wire) > 0) != (want == nil) {
-			t.Errorf("%s: %q, %v", url, wire, err)
-		}
+		t.Run(url, func(t *testing.T) {
+			c := (&websocket.Client{URL: url, Header: http.Header{"Authorization": {"secret"}}}).New()
+			if wire, _, err := c.(codec.Opener).Open(nil, codec.Peer{}); !errors.Is(err, want) || (len(wire) > 0) != (want == nil) {
+				t.Errorf("%s: %q, %v", url, wire, err)
+			}
+		})
 	}
 	cfg := &websocket.Client{URL: "ws://x", Prepare: func(r *http.Request) error { r.URL.Scheme = "wss"; return nil }}
 	for _, peer := range []codec.Peer{{}, secure} {
@@ -310,9 +318,8 @@ func TestClientSendsEarly(t *testing.T) {
 	if _, err := c.AppendFrame(nil, make([]byte, 64<<10)); !errors.Is(err, codec.ErrTooLong) {
 		t.Errorf("64 KiB more: %v", err)
 	}
-	if err := c.(codec.Opener).Opening(); !errors.Is(err, websocket.ErrTimeout) || websocket.Of(d).IsOpen() {
-		t.Errorf("Opening: %v", err)
-	}
+	testkit.WantErr(t, "Opening", c.(codec.Opener).Opening(), websocket.ErrTimeout)
+	testkit.Want(t, "websocket.Of(d).IsOpen()", websocket.Of(d).IsOpen(), false)
 	websocket.Of(d).OnOpen = func(*http.Request) error { d.got = append(d.got, "open"); return nil }
 	if err := d.feed(answer(d.request) + bare(ws.OpText, "hello")); err != nil {
 		t.Fatal(err)

@@ -273,10 +273,12 @@ func TestStatus(t *testing.T) {
 		errGo: `close 4999 "go away"`, errBad: "close 1011", nil: "close 1000",
 		&websocket.CloseError{Code: 1006}: "close 1011",
 	} {
-		c := opened(t, cfg)
-		in := client{in: bufio.NewReader(bytes.NewReader(c.AppendFarewell(nil, err)))}
-		if got := in.next(); got != want {
-			t.Errorf("%v: %s, want %s", err, got, want)
-		}
+		t.Run(fmt.Sprint(err), func(t *testing.T) {
+			c := opened(t, cfg)
+			in := client{in: bufio.NewReader(bytes.NewReader(c.AppendFarewell(nil, err)))}
+			if got := in.next(); got != want {
+				t.Errorf("%v: %s, want %s", err, got, want)
+			}
+		})
 	}
 }

@@ -93,12 +93,14 @@ func TestInflateForms(t *testing.T) {
 		"7.2.3.6 an empty message":      {"\x00", ""},
 		"no byte at all, as some do it": {"", ""},
 	} {
-		c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
-		data := frame{fin: true, rsv: 4, op: ws.OpText, payload: tc.wire}.wire()
-		n, msg, err := c.Decode(data)
-		if n != len(data) || err != nil || string(msg) != tc.want || msg == nil {
-			t.Errorf("%s: %d, %q, %v", name, n, msg, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
+			data := frame{fin: true, rsv: 4, op: ws.OpText, payload: tc.wire}.wire()
+			n, msg, err := c.Decode(data)
+			if n != len(data) || err != nil || string(msg) != tc.want || msg == nil {
+				t.Errorf("Decode = %d, %q, %v; want %d, %q", n, msg, err, len(data), tc.want)
+			}
+		})
 	}
 	c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
 	cut := frame{fin: true, rsv: 4, op: ws.OpText, payload: "\x00\x05\x00\xfa\xffHe"}.wire()
@@ -166,18 +168,20 @@ func TestFinalBlock(t *testing.T) {
 		"a second":       {final("first half, ") + "\x4a\x4c\x02\x00", ""},
 		"a stray byte":   {hello + "\x01", ""},
 	} {
-		c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
-		wire := frame{fin: true, rsv: 4, op: ws.OpText, payload: tc.payload}.wire()
-		_, msg, err := c.Decode(wire)
-		if tc.want != "" {
-			if string(msg) != tc.want || err != nil {
-				t.Errorf("%s: %q, %v", name, msg, err)
+		t.Run(name, func(t *testing.T) {
+			c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
+			wire := frame{fin: true, rsv: 4, op: ws.OpText, payload: tc.payload}.wire()
+			_, msg, err := c.Decode(wire)
+			if tc.want != "" {
+				if string(msg) != tc.want || err != nil {
+					t.Errorf("%q, %v; want %q", msg, err, tc.want)
+				}
+				return
 			}
-			continue
-		}
-		var e *websocket.CloseError
-		if msg != nil || !errors.As(err, &e) || e.Code != websocket.StatusInvalidData {
-			t.Errorf("%s: %q, %v; want a close with 1007", name, msg, err)
-		}
+			var e *websocket.CloseError
+			if msg != nil || !errors.As(err, &e) || e.Code != websocket.StatusInvalidData {
+				t.Errorf("%q, %v; want a close with 1007", msg, err)
+			}
+		})
 	}
 }

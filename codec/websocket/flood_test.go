@@ -1,7 +1,6 @@
 package websocket_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"runtime"
@@ -24,16 +23,7 @@ func impatient(t *testing.T, timeout time.Duration) *server {
 		Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: &websocket.Codec{}, FrameTimeout: timeout,
 		Accept: func(*loop.Conn) loop.Handler { return echo{s.reasons} },
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := s.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	serveUntilEnd(t, s.Server)
 	return s
 }
 

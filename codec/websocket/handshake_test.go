@@ -239,12 +239,14 @@ func TestHandshakeRefusedReason(t *testing.T) {
 func TestSubprotocol(t *testing.T) {
 	s := start(t, &websocket.Codec{Protocols: []string{"v1", "v2"}})
 	for offer, want := range map[string]string{"v2, v1": "v2", "v1": "v1", "v3": "", "v3, v1": "v1", "V1": ""} {
-		c := s.dial(t)
-		c.write(t, request("x", "Sec-WebSocket-Protocol: "+offer))
-		r := c.response(t)
-		if got := r.Header.Get("Sec-WebSocket-Protocol"); r.StatusCode != 101 || got != want {
-			t.Errorf("offered %q: %s, chose %q, want %q", offer, r.Status, got, want)
-		}
+		t.Run(offer, func(t *testing.T) {
+			c := s.dial(t)
+			c.write(t, request("x", "Sec-WebSocket-Protocol: "+offer))
+			r := c.response(t)
+			if got := r.Header.Get("Sec-WebSocket-Protocol"); r.StatusCode != 101 || got != want {
+				t.Errorf("offered %q: %s, chose %q, want %q", offer, r.Status, got, want)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // opened returns the codec of a connection whose handshake is done.
@@ -90,9 +92,7 @@ func TestConfig(t *testing.T) {
 	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxSend: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"},
 		{Origins: []string{"*", "example.com"}}, {Origins: []string{"https://example.com/"}}, {Origins: []string{"https://*.example.com"}}, {Origins: []string{""}},
 		{Protocols: []string{"chat", "a b"}}, {Protocols: []string{""}}} {
-		if err := cfg.Validate(); !errors.Is(err, codec.ErrConfig) {
-			t.Errorf("%+v: %v", cfg, err)
-		}
+		testkit.WantErr(t, fmt.Sprintf("%+v", cfg), cfg.Validate(), codec.ErrConfig)
 	}
 	for _, cfg := range []*websocket.Codec{{Origins: []string{"*", "null", "file://", "https://example.com:8443", "http://[::1]:80", "capacitor://localhost"}},
 		{Protocols: []string{"chat.v2+json", "mqtt"}}} {
@@ -128,14 +128,16 @@ func TestNegotiation(t *testing.T) {
 		"x-other, permessage-deflate":                                      agreed,
 		"x-other":                                                          "",
 	} {
-		for srv, want := range map[*server]string{s: want, off: ""} {
-			c := srv.dial(t)
-			c.write(t, request("x", "Sec-WebSocket-Extensions: "+offer))
-			r := c.response(t)
-			if got := r.Header.Get("Sec-WebSocket-Extensions"); r.StatusCode != 101 || strings.ReplaceAll(got, ";", "; ") != want && got != want {
-				t.Errorf("offered %q: %s, answered %q, want %q", offer, r.Status, got, want)
+		t.Run(offer, func(t *testing.T) {
+			for srv, want := range map[*server]string{s: want, off: ""} {
+				c := srv.dial(t)
+				c.write(t, request("x", "Sec-WebSocket-Extensions: "+offer))
+				r := c.response(t)
+				if got := r.Header.Get("Sec-WebSocket-Extensions"); r.StatusCode != 101 || strings.ReplaceAll(got, ";", "; ") != want && got != want {
+					t.Errorf("offered %q: %s, answered %q, want %q", offer, r.Status, got, want)
+				}
 			}
-		}
+		})
 	}
 }
 

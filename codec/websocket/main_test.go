@@ -3,13 +3,11 @@ package websocket_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -68,17 +66,7 @@ func start(t testing.TB, cfg *websocket.Codec) *server {
 			return echo{s.reasons}
 		},
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := s.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	stop := sync.OnceFunc(func() {
-		cancel()
-		if err := s.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
+	serveUntilEnd(t, s.Server)
 	return s
 }
 

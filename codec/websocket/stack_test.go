@@ -1,7 +1,6 @@
 package websocket_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -123,11 +122,7 @@ func TestStackOfAClient(t *testing.T) {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: linesInMessages(), NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error { return c.Send(line) })
 	}}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cancel(); _ = srv.Wait() }()
+	serveUntilEnd(t, srv)
 	answers := make(chan string, 10)
 	d := loop.Dialer{
 		Codec: codec.Stack{Outer: &websocket.Client{URL: "ws://127.0.0.1/", Binary: true}, Inner: codec.Lines{}},

@@ -2,7 +2,6 @@ package websocket_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -15,7 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -26,11 +25,7 @@ func listenFor(t *testing.T, cfg *websocket.Codec, secure *tls.Config) string {
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 		}}
-	ctx, stop := context.WithCancel(t.Context())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(); _ = srv.Wait() })
+	serveUntilEnd(t, srv)
 	return srv.LocalAddr().String()
 }
 
@@ -72,10 +67,7 @@ func TestUpgradeHook(t *testing.T) {
 		}
 		return nil
 	}}
-	cert, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := testkit.Certificate("127.0.0.1")
 	addr := listenFor(t, cfg, nil)
 	secure := listenFor(t, cfg, &tls.Config{Certificates: []tls.Certificate{cert}})
 	dial := func(addr string, secure bool) net.Conn {

@@ -20,6 +20,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -37,7 +38,7 @@ type world struct {
 // inMemory runs f with a chat of one process.
 func inMemory(t *testing.T, change func(*options), f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // until the client's dials have ended
+		t.Cleanup(func() { testkit.Block(time.Minute) }) // until the client's dials have ended
 		opt := testOptions()
 		opt.idle, opt.rate, opt.history = 10*time.Minute, 5, 3
 		if change != nil {

@@ -232,7 +232,7 @@ func (l *liner) hears(want string) (line string) {
 func secureOptions(t testing.TB) options {
 	t.Helper()
 	opt := testOptions()
-	opt.cert, opt.key = testkit.CertificateFiles(t, testkit.Certificate(t, "127.0.0.1"))
+	opt.cert, opt.key = testkit.CertificateFiles(t, testkit.Certificate("127.0.0.1"))
 	return opt
 }
 

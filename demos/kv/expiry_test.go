@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 const (
@@ -60,7 +62,7 @@ func TestExpires(t *testing.T) {
 // gone for that command, though the wheel has not turned yet.
 func TestExpiresInATurn(t *testing.T) {
 	commands["nap"] = &command{arity: 1, run: func(*session, [][]byte) error {
-		time.Sleep(400 * time.Microsecond)
+		testkit.Block(400 * time.Microsecond)
 		return nil
 	}}
 	t.Cleanup(func() { delete(commands, "nap") })

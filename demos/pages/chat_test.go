@@ -10,9 +10,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/loopwheel/loopwheel/demos/internal/browser"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A tab is the chat's page.
@@ -138,13 +138,12 @@ func start(t *testing.T, file string, flags ...string) *program {
 func (p *program) says(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if m := re.FindStringSubmatch(p.said.String()); m != nil {
-			return m[1]
-		}
-	}
-	p.t.Fatalf("never said %s: %s", pattern, &p.said)
-	return ""
+	var m []string
+	testkit.Eventually(p.t, "it says "+pattern, func() bool {
+		m = re.FindStringSubmatch(p.said.String())
+		return m != nil
+	})
+	return m[1]
 }
 
 // The pictures of README.md. To make them again:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/internal/redistest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Everything works for a user with the rights that docs/rooms.md names, and nothing else does.
@@ -56,4 +57,30 @@ func TestACL(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A message of a user who may not publish is in the room once, and its sender knows that; what such a
+// user misses is reported.
+func TestNoChannels(t *testing.T) {
+	ctx, admin := t.Context(), redistest.Start(t).PatientClient()
+	if err := admin.Do(ctx, "acl", "setuser", "mute", "on", "+@all", "~*", "resetchannels", ">pw").Err(); err != nil {
+		t.Fatal(err)
+	}
+	opt := *admin.Options()
+	opt.Username, opt.Password = "mute", "pw"
+	client := redis.NewClient(&opt)
+	defer client.Close()
+	n := startNode(t, client, settled())
+	n.mu.Lock()
+	testkit.WantErr(t, "what OnError was told", errors.Join(n.errs...), redisgroup.ErrMute)
+	n.mu.Unlock()
+	red, _ := n.hub.Ordered("red")
+	for range 3 {
+		done := make(chan error, 1)
+		if err := red.BroadcastThen([]byte("hello"), func(_ redisgroup.Position, err error) { done <- err }); err != nil {
+			t.Fatal(err)
+		}
+		testkit.WantErr(t, "BroadcastThen", testkit.Receive(t, "the answer", done), nil)
+	}
+	testkit.Want(t, "entries", admin.XLen(ctx, redisgroup.StreamOf(n.hub, "red")).Val(), 3)
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A hold is a name that this process has. The keeper's mu guards it.
-type hold struct {
+// A nameLease is a name that this process has. The renewer's mu guards it.
+type nameLease struct {
 	owner string
 	token uint64
-	term  int         // of the keeper, in which Redis has said that it is ours
+	term  int         // of the renewer, in which Redis has said that it is ours
 	by    []*claimant // nil is Claim, until it is released; others are ClaimFor, until they leave
 }
 
@@ -29,40 +29,45 @@ type claimant struct {
 	then func(c *loop.Conn, err error)
 }
 
-// A question is a call of claim.lua, on the lane of the nodes: answers come in the order of
-// questions, and so each says what Redis has of all that was asked before. The keeper's mu guards
+// same reports whether both are Claim, or of one connection.
+func (by *claimant) same(other *claimant) bool {
+	return by == other || by != nil && other != nil && by.ref == other.ref
+}
+
+// A claimRequest is a call of claim.lua, on the sender of the nodes: answers come in the order of
+// questions, and so each says what Redis has of all that was asked before. The renewer's mu guards
 // it.
-type question struct {
-	keeper          *keeper
+type claimRequest struct {
+	renewer         *renewer
 	op, name, owner string
 	token           uint64 // of the grant; of a new claim the newest that was seen
 
 	ctx  context.Context // of a new claim: nobody wants the name once that has ended
 	by   *claimant       // of a new claim: the connection, if it is for one
-	term int             // of the keeper, when it was asked
+	term int             // of the renewer, when it was asked
 	done chan error      // gets the answer
 }
 
 // post has Redis asked. k.mu is held.
-func (k *keeper) post(q question) *question {
-	q.keeper, q.done = k, make(chan error, 1)
+func (k *renewer) post(q claimRequest) *claimRequest {
+	q.renewer, q.done = k, make(chan error, 1)
 	q.queue()
 	return &q
 }
 
 // queue bounds new claims, as anybody may claim a name.
-func (q *question) queue() {
-	h := q.keeper.hub
-	o := &outgoing{place: place{bucket: h.keys.buckets}, op: opAsk, ask: q, bounded: q.op == "claim"}
-	if err := h.asking[o.bucket].add(o); err != nil {
+func (q *claimRequest) queue() {
+	h := q.renewer.hub
+	o := &request{place: place{bucket: h.keys.buckets}, op: opQuery, query: q, bounded: q.op == "claim"}
+	if err := h.querySenders[o.bucket].add(o); err != nil {
 		q.refuse(err)
 	}
 }
 
-func (q *question) void() bool { return q.op == "claim" && q.ctx.Err() != nil }
+func (q *claimRequest) void() bool { return q.op == "claim" && q.ctx.Err() != nil }
 
-func (q *question) command() (*script, []string, []any) {
-	k := q.keeper
+func (q *claimRequest) command() (*script, []string, []any) {
+	k := q.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q.term = k.term
@@ -72,12 +77,12 @@ func (q *question) command() (*script, []string, []any) {
 	}, []any{q.op, node, q.name, q.owner, q.token}
 }
 
-func (q *question) refuse(err error) { q.done <- err }
+func (q *claimRequest) refuse(err error) { q.done <- err }
 
 // answered takes the answer to q, or has it asked again: when there is a lease, with the newer
 // token, or when the loss is over. Without an answer a list will tell what Redis has.
-func (q *question) answered(cmd *redis.Cmd) error {
-	k := q.keeper
+func (q *claimRequest) answered(cmd *redis.Cmd) error {
+	k := q.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	value, err := cmd.Uint64()
@@ -94,7 +99,7 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		q.token = number(err)
 		return err
 	case redis.HasErrorPrefix(err, "LOST"):
-		k.hub.after(time.Duration(number(err))*time.Millisecond+keepSlack, q.queue)
+		k.hub.after(time.Duration(number(err))*time.Millisecond+renewSlack, q.queue)
 		return nil
 	case stale: // its owner has claimed it in another process since
 		if ho := k.held[q.name]; ho != nil && ho.token == q.token {
@@ -105,7 +110,7 @@ func (q *question) answered(cmd *redis.Cmd) error {
 		if q.op != "list" { // else at the next lease
 			signal(k.wake)
 		}
-	case q.op == "claim" && !k.sure(q.term): // what it was granted may be another's since
+	case q.op == "claim" && !k.confirmed(q.term): // what it was granted may be another's since
 		k.dirty = true
 		return answerError("NOLEASE since it was asked")
 	case q.op == "list":
@@ -128,7 +133,7 @@ func number(err error) uint64 {
 
 // settle notes what a claim was granted: 0, if the name is another's. It returns what a new claim
 // is told. k.mu is held.
-func (k *keeper) settle(q *question, token uint64) (err error) {
+func (k *renewer) settle(q *claimRequest, token uint64) (err error) {
 	ho := k.held[q.name]
 	if ho != nil && (ho.owner == q.owner) != (token > 0) { // it is not whose it was
 		delete(k.held, q.name)
@@ -139,13 +144,13 @@ func (k *keeper) settle(q *question, token uint64) (err error) {
 		return ErrTaken
 	}
 	if ho == nil {
-		ho = &hold{owner: q.owner}
+		ho = &nameLease{owner: q.owner}
 		k.held[q.name] = ho
 	}
 	ho.token, ho.term, k.newest = token, q.term, max(k.newest, token)
 	if q.op == "claim" {
-		if err = q.ctx.Err(); err == nil && !slices.Contains(ho.by, q.by) {
-			ho.by = append(ho.by, q.by)
+		if err = q.ctx.Err(); err == nil {
+			ho.by = append(slices.DeleteFunc(ho.by, q.by.same), q.by)
 		}
 	}
 	k.endUnclaimed(q.name, ho)
@@ -153,22 +158,22 @@ func (k *keeper) settle(q *question, token uint64) (err error) {
 }
 
 // endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
-func (k *keeper) endUnclaimed(name string, ho *hold) {
+func (k *renewer) endUnclaimed(name string, ho *nameLease) {
 	if len(ho.by) == 0 {
 		k.giveBack(name, ho)
 	}
 }
 
 // giveBack gives a name back. k.mu is held.
-func (k *keeper) giveBack(name string, ho *hold) *question {
+func (k *renewer) giveBack(name string, ho *nameLease) *claimRequest {
 	delete(k.held, name)
-	return k.post(question{op: "release", name: name, owner: ho.owner, token: ho.token})
+	return k.post(claimRequest{op: "release", name: name, owner: ho.owner, token: ho.token})
 }
 
 // compare makes Redis and this process agree on names: what only Redis has is given back, and what
-// only the process has is claimed again. listed is what Redis had in a term of the keeper. k.mu is
+// only the process has is claimed again. listed is what Redis had in a term of the renewer. k.mu is
 // held.
-func (k *keeper) compare(term int, listed []string) {
+func (k *renewer) compare(term int, listed []string) {
 	if term != k.term { // there will be another list
 		return
 	}
@@ -179,18 +184,18 @@ func (k *keeper) compare(term int, listed []string) {
 		if ho := k.held[name]; ho != nil && ho.owner == owner {
 			ho.token, ho.term, there[name] = token, term, true
 		} else {
-			k.post(question{op: "release", name: name, owner: owner, token: token})
+			k.post(claimRequest{op: "release", name: name, owner: owner, token: token})
 		}
 	}
 	for name, ho := range k.held {
 		if !there[name] {
-			k.post(question{op: "again", name: name, owner: ho.owner, token: ho.token})
+			k.post(claimRequest{op: "again", name: name, owner: ho.owner, token: ho.token})
 		}
 	}
 }
 
-// wait returns the answer to a question, or that ctx has ended before.
-func (k *keeper) wait(ctx context.Context, q *question) error {
+// wait returns the answer to a claimRequest, or that ctx has ended before.
+func (k *renewer) wait(ctx context.Context, q *claimRequest) error {
 	select {
 	case err := <-q.done:
 		return err
@@ -221,13 +226,13 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	return h.keeper.claim(ctx, name, owner, nil)
+	return h.renewer.claim(ctx, name, owner, nil)
 }
 
 // claim claims a name for by, or for as long as it is not released if by is nil.
-func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) error {
+func (k *renewer) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
-	q := k.post(question{op: "claim", name: name, owner: owner, token: k.newest, ctx: ctx, by: by})
+	q := k.post(claimRequest{op: "claim", name: name, owner: owner, token: k.newest, ctx: ctx, by: by})
 	k.mu.Unlock()
 	return k.wait(ctx, q)
 }
@@ -236,7 +241,7 @@ func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) er
 // not, or it has been claimed by another process since. It asks Redis, as Claim does. With another
 // error the Hub does that once Redis answers, unless the name is claimed again before.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
-	k := h.keeper
+	k := h.renewer
 	k.mu.Lock()
 	ho := k.held[name]
 	if ho == nil || ho.owner != owner {
@@ -252,12 +257,15 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 // than that of each grant before. A job that is given tokens refuses one that is smaller than
 // another it has seen. false: owner has no such grant, the process may have had no lease meanwhile,
 // or the Hub is closed.
+//
+// When Redis' clock is set forward by more than a lease, another may be granted the name at once:
+// then both have a token until this process renews its lease, a third of Config.Lease later.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
-	k := h.keeper
+	k := h.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
-	if ho == nil || ho.owner != owner || !k.sure(ho.term) || h.closed.Load() {
+	if ho == nil || ho.owner != owner || !k.confirmed(ho.term) || h.closed.Load() {
 		return 0, false
 	}
 	return ho.token, true
@@ -265,8 +273,8 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 
 // ClaimFor claims a name for a connection, as Claim does. It is owner's until the last of its
 // connections here has closed, or has called ReleaseFor. then is called on c's loop with Claim's
-// error, and once more with ErrTaken should the process lose the name later; not at all once c has
-// closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
+// error, and that of the last call once more with ErrTaken should the process lose the name later; not
+// at all once c has closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
 // *SizeError, without calling then. A nil then panics.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
@@ -275,29 +283,47 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	by := &claimant{c.Ref(), then}
-	c.AfterClose(func(error) { h.keeper.leave(name, owner, by.ref) })
-	return loop.Offload(c, func(ctx context.Context) error {
-		return h.keeper.claim(ctx, name, owner, by)
-	}, then)
+	m := h.join(c)
+	if m == nil {
+		return loop.ErrClosed
+	}
+	by, key := &claimant{c.Ref(), then}, claimKey{name, owner}
+	m.claims[key]++
+	err := loop.Offload(c, func(ctx context.Context) error {
+		return h.renewer.claim(ctx, name, owner, by)
+	}, func(c *loop.Conn, err error) {
+		if err != nil {
+			m.unclaim(key)
+		}
+		then(c, err)
+	})
+	if err != nil {
+		m.unclaim(key)
+	}
+	return err
 }
 
 // ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
-// has it, too. It does not wait: Redis is told in the background.
-func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) { h.keeper.leave(name, owner, c.Ref()) }
+// has it, too. It does not wait for Redis. It must be called on c's loop.
+func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
+	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
+		delete(m.claims, claimKey{name, owner})
+	}
+	h.renewer.leave(name, owner, c.Ref())
+}
 
 // leave ends what a connection has claimed.
-func (k *keeper) leave(name, owner string, ref loop.Ref) {
+func (k *renewer) leave(name, owner string, ref loop.Ref) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ho := k.held[name]; ho != nil && ho.owner == owner {
-		ho.by = slices.DeleteFunc(ho.by, func(by *claimant) bool { return by != nil && by.ref == ref })
+		ho.by = slices.DeleteFunc(ho.by, (&claimant{ref: ref}).same)
 		k.endUnclaimed(name, ho)
 	}
 }
 
 // tellLost tells those who had a name that it is another's. k.mu is held.
-func (k *keeper) tellLost(name string, ho *hold) {
+func (k *renewer) tellLost(name string, ho *nameLease) {
 	for _, by := range ho.by {
 		if by == nil {
 			k.hub.after(0, func() { k.hub.report(&LostError{Room: name, Err: ErrTaken}) })
@@ -310,7 +336,11 @@ func (k *keeper) tellLost(name string, ho *hold) {
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := onredis.Answer(ctx, func() (string, error) {
-		return h.client.HGet(ctx, h.keys.claims(), name).Result()
+		client, err := h.master(h.keys.buckets)
+		if err != nil {
+			return "", err
+		}
+		return client.HGet(ctx, h.keys.claims(), name).Result()
 	})
 	if f := strings.SplitN(held, " ", 3); err == nil && len(f) == 3 {
 		return f[2], true, nil

@@ -140,7 +140,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A question about a name that is not answered is not asked again behind the caller's back: the
+// A claim that is not answered is not asked again behind the caller's back: the
 // first one may come after what is asked next.
 func TestClusterIsAskedOnce(t *testing.T) {
 	c := redistest.StartCluster(t, 0)

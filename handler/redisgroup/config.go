@@ -10,13 +10,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/internal/defaults"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // MaxName is how many bytes a name may have: of a room, of a user, or one that is claimed.
 const MaxName = 256
 
-// Config is what a Hub is opened with. The zero Config is of use.
+// Config is what a Hub is opened with. The zero Config is ready to use.
 type Config struct {
 	// Prefix begins all keys and channels in Redis, and must not contain braces. "" means
 	// "loopwheel".
@@ -42,7 +43,7 @@ type Config struct {
 	Linger time.Duration
 
 	// Lease is how long presence outlives a process that dies. It is renewed three times as often,
-	// for all that the process has at once. 0 means 10 s; at least 100 ms.
+	// with one command for all rooms. All processes have the same. 0 means 10 s; at least 100 ms.
 	Lease time.Duration
 
 	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
@@ -83,7 +84,8 @@ type Config struct {
 	// may call methods of the Hub that do not wait, and must not block. nil logs it.
 	OnError func(err error)
 
-	// Logger is for what OnError is not told. The zero Logger is silent.
+	// Logger is for what OnError is not told. The zero Logger writes errors to os.Stderr;
+	// zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }
 
@@ -92,6 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Prefix = cmp.Or(c.Prefix, "loopwheel"); strings.ContainsAny(c.Prefix, "{}") {
 		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)
 	}
+	c.Logger = onredis.Logger(c.Logger)
 	if c.OnGap == nil {
 		c.OnGap = func(conn *loop.Conn, g *Gap) { conn.CloseWithError(g) }
 	}
@@ -129,6 +132,10 @@ var (
 	// ErrUncertain: the connection was lost while Redis had the message, and it cannot be known
 	// whether it was taken. It is not sent again.
 	ErrUncertain = errors.New("redisgroup: it is not known whether the message was published")
+	// ErrClock, for Config.OnError: Redis' clock was set by more than half a lease.
+	ErrClock = errors.New("redisgroup: redis' clock was set")
+	// ErrMute, for Config.OnError: the Redis user may not publish.
+	ErrMute = errors.New("redisgroup: the user may not publish")
 	// ErrTaken: the name is another's.
 	ErrTaken = errors.New("redisgroup: name taken")
 	// ErrKicked is what a connection is closed with by Hub.Kick, within a *KickError.
@@ -149,7 +156,7 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
 }
 
-// A LostError says that a message, news of a user, or a question about a room did not reach Redis,
+// A LostError says that a message, news of a user, or a query about a room did not reach Redis,
 // or may not have, and why. With ErrTaken it says that a name was lost to another owner.
 type LostError struct {
 	Room string // or the name of a user, or the one that was claimed
@@ -168,5 +175,5 @@ type KickError struct{ Reason string }
 // Error implements error.
 func (e *KickError) Error() string { return "redisgroup: kicked: " + e.Reason }
 
-// Is makes a KickError be ErrKicked.
+// Is reports whether target is ErrKicked.
 func (e *KickError) Is(target error) bool { return target == ErrKicked }

@@ -76,18 +76,6 @@ type Entry struct {
 	seq  uint64
 }
 
-// change returns who is in the room after e.
-func (e *Entry) change(who []string) []string {
-	i := slices.Index(who, e.User)
-	switch {
-	case e.Kind == Joined && i < 0:
-		return append(who, e.User)
-	case e.Kind == Left && i >= 0:
-		return slices.Delete(who, i, i+1)
-	}
-	return who
-}
-
 // A Gap says that entries of an ordered room are missing.
 type Gap struct {
 	Room     string
@@ -129,7 +117,6 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 type past struct {
 	end     Position // of the stream
 	cut     bool     // the oldest entries are missing, as they are too much
-	who     []string // the users in the room
 	entries []Entry
 }
 
@@ -138,16 +125,15 @@ func parsePast(room string, cmd *redis.Cmd) (p past, err error) {
 	if err != nil {
 		return p, err
 	}
-	if len(texts) < 3 {
+	if len(texts) < 2 || len(texts)%2 != 0 {
 		return p, errAnswer
 	}
 	end, err := ParsePosition(texts[0])
-	users, e := strconv.Atoi(texts[2])
-	if err != nil || e != nil || users < 0 || users > len(texts)-3 || (len(texts)-users)%2 == 0 {
+	if err != nil {
 		return p, errAnswer
 	}
-	p = past{end: end, cut: texts[1] == "1", who: texts[3 : 3+users : 3+users]}
-	for pair := range slices.Chunk(texts[3+users:], 2) {
+	p = past{end: end, cut: texts[1] == "1"}
+	for pair := range slices.Chunk(texts[2:], 2) {
 		e, ok := parseEntry(room, pair[0], pair[1])
 		if !ok {
 			return p, errAnswer

@@ -24,14 +24,14 @@ func TestExceptsOfLostMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer Die(h)
-	r := h.hold(h.keys.place(orderedRoom, "room"))
+	r := h.acquire(h.keys.place(orderedRoom, "room"))
 	tried := make(chan struct{})
 	onLoop(t, func(c *loop.Conn) {
 		defer close(tried)
 		const n = 100
 		said := time.Now()
 		for range n {
-			o := &outgoing{place: r.place, op: opOrdered, seq: h.seq.Add(1), deadline: said.Add(cfg.PublishTimeout)}
+			o := &request{place: r.place, op: opOrdered, seq: h.seq.Add(1), deadline: said.Add(cfg.PublishTimeout)}
 			if err := h.publishExcept(o, c.Ref()); err != nil {
 				t.Error(err)
 			}

@@ -14,7 +14,7 @@ func Die(h *Hub) {
 
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
-	node := h.keeper.name()
+	node := h.renewer.name()
 	pipe := h.client.TxPipeline()
 	pipe.ZRem(ctx, h.keys.nodes(), node)
 	pipe.ZAdd(ctx, h.keys.reaping(), redis.Z{Score: 1, Member: node})
@@ -26,7 +26,7 @@ func DeclareDead(ctx context.Context, h *Hub) {
 // Reaped reports whether no dead node is left to be reaped, and h has a life after the first.
 func Reaped(ctx context.Context, h *Hub) bool {
 	n, err := h.client.ZCard(ctx, h.keys.reaping()).Result()
-	return err == nil && n == 0 && h.keeper.name() != h.node+".0"
+	return err == nil && n == 0 && h.renewer.name() != h.node+".0"
 }
 
 // StreamOf returns the key of an ordered room.
@@ -44,7 +44,7 @@ func Live(h *Hub) (n int) {
 
 // Unclear returns how many messages wait to be tried again that Redis may have taken.
 func Unclear(h *Hub) (n int) {
-	for _, l := range h.publishing {
+	for _, l := range h.publishSenders {
 		l.mu.Lock()
 		for _, o := range l.items {
 			if o.unclear {
@@ -58,16 +58,16 @@ func Unclear(h *Hub) (n int) {
 
 // Held reports whether h has a lease.
 func Held(h *Hub) bool {
-	h.keeper.mu.Lock()
-	defer h.keeper.mu.Unlock()
-	return !h.keeper.until.IsZero()
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	return !h.renewer.until.IsZero()
 }
 
 // Claimed returns for whom h would claim a name again, or "".
 func Claimed(h *Hub, name string) string {
-	h.keeper.mu.Lock()
-	defer h.keeper.mu.Unlock()
-	if ho := h.keeper.held[name]; ho != nil {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	if ho := h.renewer.held[name]; ho != nil {
 		return ho.owner
 	}
 	return ""
@@ -75,16 +75,16 @@ func Claimed(h *Hub, name string) string {
 
 // Unsettled reports whether h has questions about names under way, or does not know what Redis has.
 func Unsettled(h *Hub) bool {
-	h.keeper.mu.Lock() // so nothing is asked or answered meanwhile
-	defer h.keeper.mu.Unlock()
-	return h.keeper.dirty || h.asking[h.keys.buckets].len() > 0
+	h.renewer.mu.Lock() // so nothing is asked or answered meanwhile
+	defer h.renewer.mu.Unlock()
+	return h.renewer.dirty || h.querySenders[h.keys.buckets].len() > 0
 }
 
 // ClaimsOf returns the key of all names that are claimed.
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
 // Excepts returns how many messages are noted that are not for all.
-func Excepts(h *Hub) int { return h.excepts.Len() }
+func Excepts(h *Hub) int { return h.skipSenders.Len() }
 
 // Joining returns how many connections are joining ordered rooms.
 func Joining(h *Hub) (n int) {
@@ -100,7 +100,7 @@ func Joining(h *Hub) (n int) {
 // its slot away.
 func SlotMoved(ctx context.Context, h *Hub, room string) error {
 	p := h.keys.place(plainRoom, room)
-	l := h.links[p.bucket]
+	l := h.subscribers[p.bucket]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.cluster != nil {
@@ -111,15 +111,25 @@ func SlotMoved(ctx context.Context, h *Hub, room string) error {
 
 // Subscriptions returns how many channels are subscribed to, or may have to be.
 func Subscriptions(h *Hub) (n int) {
-	for _, l := range h.links {
+	for _, l := range h.subscribers {
 		l.mu.Lock()
-		n += len(l.asked)
+		n += len(l.requested)
 		for channel := range l.touched {
-			if l.asked[channel] == nil {
+			if l.requested[channel] == nil {
 				n++
 			}
 		}
 		l.mu.Unlock()
+	}
+	return n
+}
+
+// ClaimsHeld returns how many claims h remembers for connections.
+func ClaimsHeld(h *Hub) (n int) {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	for _, ho := range h.renewer.held {
+		n += len(ho.by)
 	}
 	return n
 }

@@ -14,8 +14,23 @@ import (
 // is kept in Redis; a process that has lost its connection misses what is said meanwhile.
 //
 // Members in this process get a message at once, unless Config.OneOrder is set. Messages of one
-// process arrive in their order everywhere.
+// goroutine arrive in their order everywhere. Those of several may arrive here in another order than
+// elsewhere.
 type Group struct{ handle }
+
+// A Room is what Group, Ordered and handler.Group have in common, so that a program may begin on one
+// machine.
+type Room interface {
+	Join(c *loop.Conn) bool
+	Leave(c *loop.Conn) bool
+	Has(c *loop.Conn) bool
+	Len() int
+	Broadcast(msg []byte) error
+	BroadcastExcept(except loop.Ref, msg []byte) error
+	Each(f func(c *loop.Conn)) error
+}
+
+var _ = []Room{(*Group)(nil), (*Ordered)(nil), (*handler.Group)(nil)}
 
 // Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too,
 // and it does not wait; msg is copied.
@@ -41,14 +56,14 @@ const (
 const plainHead = 1 + nodeLen + 8
 
 // message returns what publishes data behind head bytes, which are still to be written.
-func (h *Hub) message(p place, op op, head int, data []byte) (*outgoing, error) {
+func (h *Hub) message(p place, op op, head int, data []byte) (*request, error) {
 	if len(data) > h.cfg.MaxMessage {
 		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
 	}
 	if h.closed.Load() {
 		return nil, ErrClosed
 	}
-	o := &outgoing{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
+	o := &request{place: p, op: op, bounded: true, seq: h.seq.Add(1)}
 	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	o.data = append(make([]byte, head, head+len(data)), data...)
 	return o, nil
@@ -78,13 +93,13 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 // publishExcept queues o, which ref does not get when it comes back. One that is lost never does:
 // so that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under
 // way for as long.
-func (h *Hub) publishExcept(o *outgoing, ref loop.Ref) error {
+func (h *Hub) publishExcept(o *request, ref loop.Ref) error {
 	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // it may be a member
-		_ = h.excepts.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
+		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
 	}
 	err := h.publish(o)
 	if err != nil {
-		h.excepts.Remove(o.seq)
+		h.skipSenders.Remove(o.seq)
 	}
 	return err
 }
@@ -99,7 +114,7 @@ func (r *room) takePlain(payload []byte) {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
-		except, _ = r.hub.excepts.Remove(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
+		except, _ = r.hub.skipSenders.Remove(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
 	var u *handler.UnreachedError // of a loop that takes nothing more

@@ -29,28 +29,29 @@ const nodeLen = 12
 type Hub struct {
 	cfg     Config
 	keys    keys
-	node    string                // this Hub, as a publisher
+	node    string // this Hub, as a publisher
+	began   time.Time
 	client  redis.UniversalClient // the user's
 	cluster *redis.ClusterClient  // the same, if it is a cluster
 	command string                // for publishing: in a cluster PUBLISH would go to all masters
 	timers  *timing.Scheduler
-	keeper  *keeper
+	renewer *renewer
 	members *loop.Local[memberships]
 
-	publishing, asking []*lane      // by bucket
-	links              []*link      // by bucket
-	load               atomic.Int64 // bytes that wait for Redis
+	publishSenders, querySenders []*sender     // by bucket
+	subscribers                  []*subscriber // by bucket
+	load                         atomic.Int64  // bytes that wait for Redis
 
 	seq atomic.Uint64 // of what was published
 
-	excepts *timing.Keyed[uint64, loop.Ref] // who does not get a message of ours, by its number
+	skipSenders *timing.Keyed[uint64, loop.Ref] // who does not get a message of ours, by its number
 
 	presentMu sync.Mutex                      // taken after a room's
 	present   map[string]map[string]*presence // by channel and user
 
-	statsMu sync.Mutex
-	stats   Stats
-	told    *zerolog.BurstSampler // which errors are told
+	statsMu    sync.Mutex
+	stats      Stats
+	errorLimit *zerolog.BurstSampler // which errors are told
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
@@ -58,7 +59,7 @@ type Hub struct {
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	sending sync.WaitGroup // lanes
+	sending sync.WaitGroup // senders
 	wg      sync.WaitGroup
 }
 
@@ -67,31 +68,32 @@ type Hub struct {
 // OnNewNode. The client must not be closed before the Hub. It needs Redis 6.2 or Valkey; a cluster
 // needs Redis 7.
 //
-// Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a
-// Redis that would throw rooms away when its memory is full.
+// Open fails if Redis cannot be reached, or the client is not of the kind that it needs, unless
+// Config.Lazy is set. It warns Config.Logger of a Redis that would throw rooms away when its memory
+// is full, and reports ErrMute.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], told: &zerolog.BurstSampler{Burst: 5, Period: time.Second}}
+	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], began: time.Now(), errorLimit: &zerolog.BurstSampler{Burst: 5, Period: time.Second}}
 	h.rooms, h.present = make(map[string]*room), make(map[string]map[string]*presence)
 	h.members = loop.NewLocal(func(*loop.Loop) memberships { return make(memberships) })
-	h.keeper = &keeper{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*hold)}
+	h.renewer = &renewer{hub: h, wake: make(chan struct{}, 1), held: make(map[string]*nameLease)}
 	if err := h.use(client); err != nil {
 		return nil, err
 	}
 	if err := h.check(ctx); err != nil {
 		if !cfg.Lazy {
-			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
+			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or will not do (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
-	h.excepts = timing.NewKeyed[uint64, loop.Ref](timing.KeyedConfig{Tick: 100 * time.Millisecond}, nil)
-	h.publishing, h.asking, h.links = newLanes(h), newLanes(h), newLinks(h)
-	h.wg.Go(h.keeper.run)
+	h.skipSenders = timing.NewKeyed[uint64, loop.Ref](timing.KeyedConfig{Tick: 100 * time.Millisecond}, nil)
+	h.publishSenders, h.querySenders, h.subscribers = newSenders(h), newSenders(h), newSubscribers(h)
+	h.wg.Go(h.renewer.run)
 	return h, nil
 }
 
@@ -113,7 +115,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	for h.queued() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	err := onredis.Await(ctx, func() error { return h.keeper.resign(ctx) })
+	err := onredis.Await(ctx, func() error { return h.renewer.leaveCluster(ctx) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -126,8 +128,8 @@ func (h *Hub) Close(ctx context.Context) error {
 func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
-	h.excepts.Stop()
-	for _, l := range slices.Concat(h.publishing, h.asking) {
+	h.skipSenders.Stop()
+	for _, l := range slices.Concat(h.publishSenders, h.querySenders) {
 		_ = l.len() // who adds to it has done so: none begins to run any more
 	}
 	h.sending.Wait() // which waits for nobody
@@ -138,8 +140,8 @@ func (h *Hub) stop(ctx context.Context) {
 }
 
 // publish queues what is published, or tells of a user.
-func (h *Hub) publish(o *outgoing) error {
-	err := h.publishing[o.bucket].add(o)
+func (h *Hub) publish(o *request) error {
+	err := h.publishSenders[o.bucket].add(o)
 	if err == ErrQueueFull && o.isMessage() {
 		h.count(&h.stats.Refused)
 	}
@@ -148,7 +150,7 @@ func (h *Hub) publish(o *outgoing) error {
 
 // queued returns how much waits to be published, or is under way.
 func (h *Hub) queued() (n int) {
-	for _, l := range h.publishing {
+	for _, l := range h.publishSenders {
 		n += l.len()
 	}
 	return n
@@ -175,8 +177,8 @@ func (h *Hub) Ordered(name string) (*Ordered, error) {
 	return &Ordered{handle{h, h.keys.place(orderedRoom, name)}}, nil
 }
 
-// hold returns the room at p, which stays until it is released. nil: the Hub is closed.
-func (h *Hub) hold(p place) *room {
+// acquire returns the room at p, which stays until it is released. nil: the Hub is closed.
+func (h *Hub) acquire(p place) *room {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed.Load() {
@@ -189,15 +191,15 @@ func (h *Hub) hold(p place) *room {
 		if p.kind != orderedRoom {
 			r.local.Keep = h.cfg.Keep
 		} else {
-			_ = h.publish(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
+			_ = h.publish(&request{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.links[r.bucket].touch(r.channel, true)
+		h.subscribers[r.bucket].touch(r.channel, true)
 	}
 	r.holders++
 	return r
 }
 
-// release gives back what hold returned. A room that nobody has held since is dropped then.
+// release gives back what acquire returned. A room that nobody has held since is dropped then.
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +216,7 @@ func (h *Hub) forget(r *room) {
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.links[r.bucket].touch(r.channel, false)
+	h.subscribers[r.bucket].touch(r.channel, false)
 }
 
 // find returns the room with that channel, or nil.
@@ -282,11 +284,11 @@ func (h *Hub) count(field *uint64) {
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), !h.told.Sample(zerolog.WarnLevel):
+	case err == nil, errors.Is(err, context.Canceled), !h.errorLimit.Sample(zerolog.WarnLevel):
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
-		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
+		h.cfg.Logger.Error().Err(err).Msg("redisgroup: an error without OnError")
 	}
 }
 

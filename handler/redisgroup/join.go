@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// From says how much of the past one who joins gets.
+// From selects how much history a joining member receives.
 type From struct {
 	Since   Position // all that follows it; or, if it is zero:
 	History int      // that many messages, fewer if there are fewer
@@ -65,13 +65,14 @@ func (r *room) begin(j *joining) {
 	}
 	o.joins[j] = struct{}{}
 	j.limit, _ = r.hub.timers.AfterFunc(r.hub.cfg.PublishTimeout, func() { j.refuse(ErrTimeout) })
+	r.readRoster()
 	r.readFor(j)
 }
 
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.state, j.at = joinReading, r.order.last
-	if err := r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: j}); err != nil {
+	if err := r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: j}); err != nil {
 		r.refuse(j, err)
 	}
 }
@@ -83,9 +84,8 @@ func (j *joining) command() (*script, []string, []any) {
 	if !j.from.Since.IsZero() {
 		since = j.from.Since.String()
 	}
-	keys := []string{j.room.key, h.keys.users(j.room.place)}
 	args := []any{since, j.from.History, h.cfg.MaxReplay}
-	return historyScript, keys, append(args, h.streamArgs()...)
+	return historyScript, []string{j.room.key}, append(args, h.streamArgs()...)
 }
 
 // answered takes the past. It is asked for again until that works, unless Redis denies it.
@@ -104,7 +104,7 @@ func (j *joining) answered(cmd *redis.Cmd) error {
 	if j.state != joinReading { // it was refused meanwhile
 		return nil
 	}
-	j.arrive = Arrival{Position: p.end, Who: p.who}
+	j.arrive = Arrival{Position: p.end}
 	j.past, j.arrive.Gap = j.missing(p)
 	j.state = joinRead
 	if p.end.Compare(j.at) < 0 || p.end.Compare(j.from.Since) < 0 && p.end != r.order.wentBack {
@@ -199,7 +199,7 @@ func (o *order) after(p Position) ([]Entry, bool) {
 // checkJoins lets those join for whom the room has come far enough. r.mu is held.
 func (r *room) checkJoins() {
 	o := &r.order
-	if o.phase != live {
+	if o.phase != live || !o.complete() {
 		return
 	}
 	for j := range o.joins {
@@ -225,6 +225,12 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		r.mu.Unlock()
 		return
 	}
+	if j.arrive.Err == nil && !o.complete() { // the users were lost meanwhile
+		j.state = joinRead
+		r.readRoster()
+		r.mu.Unlock()
+		return
+	}
 	a, past := j.arrive, j.past
 	var tail []Entry
 	if a.Err == nil {
@@ -239,7 +245,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 			a.Gap = &Gap{Room: r.name, From: a.Position, To: o.last, Why: "the room is too fast"}
 			tail, past = nil, nil
 		}
-		a.Position = o.last
+		a.Position, a.Who = o.last, o.roster.list()
 		r.local.Join(c)
 	}
 	o.end(j)
@@ -253,7 +259,6 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	}
 	m.rooms[r] = nil
 	for _, e := range tail {
-		a.Who = e.change(a.Who)
 		if e.Position.Compare(j.from.Since) > 0 {
 			past = append(past, e)
 		}

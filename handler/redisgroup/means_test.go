@@ -107,7 +107,7 @@ func securedReal(t *testing.T) secured {
 }
 
 func certificate(t *testing.T) (tls.Certificate, *tls.Config) {
-	cert := testkit.Certificate(t, "127.0.0.1")
+	cert := testkit.Certificate("127.0.0.1")
 	pool := x509.NewCertPool()
 	pool.AddCert(cert.Leaf)
 	return cert, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}

@@ -7,6 +7,17 @@ import "github.com/loopwheel/loopwheel/loop"
 type membership struct {
 	rooms map[*room]*joining // nil for those it is in already; the user's own messages are one
 	user  string             // whose the connection is, or ""
+
+	claims map[claimKey]int // of ClaimFor, how often they were granted or asked for
+}
+
+type claimKey struct{ name, owner string }
+
+// unclaim forgets one of several claims.
+func (m *membership) unclaim(key claimKey) {
+	if m.claims[key]--; m.claims[key] <= 0 {
+		delete(m.claims, key)
+	}
 }
 
 // A memberships is, on a loop, what its connections are members of.
@@ -16,7 +27,7 @@ type memberships map[*loop.Conn]*membership
 func (h *Hub) join(c *loop.Conn) *membership {
 	all := *h.members.Get(c.Loop())
 	if all[c] == nil {
-		all[c] = &membership{rooms: make(map[*room]*joining)}
+		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
 		c.AfterClose(func(error) { h.leaveAll(c) }) // at once if c is closed already
 	}
 	return all[c]
@@ -28,6 +39,9 @@ func (h *Hub) leaveAll(c *loop.Conn) {
 	delete(all, c)
 	for r, j := range m.rooms {
 		r.leave(c, m, j)
+	}
+	for key := range m.claims {
+		h.renewer.leave(key.name, key.owner, c.Ref())
 	}
 }
 
@@ -62,7 +76,7 @@ func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 	if m == nil {
 		return nil, nil
 	}
-	r := g.hub.hold(g.at)
+	r := g.hub.acquire(g.at)
 	if _, in := m.rooms[r]; in {
 		g.hub.release(r)
 		return nil, nil

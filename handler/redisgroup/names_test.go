@@ -112,7 +112,7 @@ func TestNamesAfterFlushAll(t *testing.T) {
 	})
 }
 
-// One whose connection is cut in the middle of the question is not told yes, and the name is free
+// One whose connection is cut in the middle of the request is not told yes, and the name is free
 // again, for one.
 func TestNamesWhileConnectionsAreCut(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
@@ -236,4 +236,34 @@ func TestDatabasesAreApart(t *testing.T) {
 			t.Fatalf("database 6 heard %q of database 5", line)
 		}
 	}
+}
+
+// Who is asked of replicas, which may be behind, is not answered by them.
+func TestReadsFromReplicas(t *testing.T) {
+	redistest.Need(t)
+	ctx, cluster := t.Context(), redistest.StartCluster(t, 1)
+	n := startNode(t, cluster.ClientWith(redis.ClusterOptions{RouteRandomly: true}), settled())
+	for i := range 50 {
+		name := fmt.Sprint("name", i)
+		if err := n.hub.Claim(ctx, name, "me"); err != nil {
+			t.Fatal(err)
+		}
+		owner, _, err := n.hub.Owner(ctx, name)
+		testkit.WantErr(t, "Owner", err, nil)
+		testkit.Want(t, "the owner of "+name, owner, "me")
+	}
+}
+
+// What a connection has claimed and given back costs it nothing later.
+func TestClaimsOfOneConnection(t *testing.T) {
+	n := startNode(t, startMini(t)(), settled())
+	c := n.dial()
+	for i := range 1000 {
+		c.say("claim name%d me", i)
+		c.wants(fmt.Sprintf("claimed name%d <nil>", i))
+		c.say("unclaim name%d me", i)
+		c.say("claim taken%d me", i%2)
+		c.hear()
+	}
+	testkit.Want(t, "claims that are remembered", redisgroup.ClaimsHeld(n.hub), 2)
 }

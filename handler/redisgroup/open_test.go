@@ -112,3 +112,12 @@ func TestLazy(t *testing.T) {
 	w.heard(t, "s:4")
 	c.until("s:4")
 }
+
+// Open refuses a client that does not fit its server, and says so.
+func TestOpenUnfit(t *testing.T) {
+	redistest.Unfit(t, func(t *testing.T, client *redis.Client) {
+		if _, err := redisgroup.Open(t.Context(), client, redisgroup.Config{}); err == nil || !strings.Contains(err.Error(), "client") {
+			t.Errorf("Open: got %v, want an error that says which client it takes", err)
+		}
+	})
+}

@@ -22,11 +22,12 @@ import (
 // once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
 // it is, too, when one who joins had more elsewhere, or says so: once for each end of the stream.
 type order struct {
-	last     Position // of what was delivered; zero while that is not known
-	phase    phase
-	asking   bool     // what was missed: an answer will come
-	wentBack Position // where the stream ended that had gone back: the room was renewed for that
+	last        Position // of what was delivered; zero while that is not known
+	phase       phase
+	readPending bool     // what was missed: an answer will come
+	wentBack    Position // where the stream ended that had gone back: the room was renewed for that
 
+	roster    *roster // nil: nobody has asked for it, or it was lost
 	joins     map[*joining]struct{}
 	tail      []Entry // what was delivered since the first of them
 	tailBytes int
@@ -37,10 +38,10 @@ type order struct {
 type phase int
 
 const (
-	waiting phase = iota // for the subscription: nothing is taken
-	behind               // something was missed; what follows the last entry is taken
-	reading              // as behind, but all that was missed has been asked for
-	live                 // nothing is missing
+	unsubscribed phase = iota // what is published is dropped
+	missing                   // something was missed; what follows the last entry is taken
+	catchingUp                // as missing, but all that was missed has been asked for
+	live                      // nothing is missing
 )
 
 // take takes an entry that was published.
@@ -49,7 +50,7 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
-	case o.last.IsZero() || o.phase == waiting:
+	case o.last.IsZero() || o.phase == unsubscribed:
 	case e.Position.follows(o.last):
 		r.accept(e)
 	case e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
@@ -61,24 +62,24 @@ func (r *room) take(e Entry) {
 // read has the room read what it misses. r.mu is held.
 func (r *room) read() {
 	o := &r.order
-	o.phase = behind
-	if !o.last.IsZero() && !o.asking {
-		o.asking = true // also if that fails, as the Hub is closed then
-		_ = r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: catchUp{r}})
+	o.phase = missing
+	if !o.last.IsZero() && !o.readPending {
+		o.readPending = true // also if that fails, as the Hub is closed then
+		_ = r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: catchUp{r}})
 	}
 }
 
 // confirmed is called when the subscription stands. r.mu is held.
 func (r *room) confirmed() {
-	if r.kind == orderedRoom && r.order.phase == waiting {
+	if r.kind == orderedRoom && r.order.phase == unsubscribed {
 		r.read()
 	}
 }
 
 // renew has the room subscribed to once more, and wait for that. r.mu is held.
 func (r *room) renew() {
-	r.order.phase = waiting
-	r.hub.links[r.bucket].touch(r.channel, true)
+	r.order.phase = unsubscribed
+	r.hub.subscribers[r.bucket].touch(r.channel, true)
 }
 
 // peeked is told where the stream stood before anything that was published since the room was held.
@@ -88,7 +89,7 @@ func (r *room) peeked(p Position) {
 	if o := &r.order; o.last.IsZero() {
 		o.last = p
 		o.cut(p)
-		if o.phase != waiting {
+		if o.phase != unsubscribed {
 			r.read()
 		}
 	}
@@ -98,12 +99,16 @@ func (r *room) peeked(p Position) {
 func (r *room) accept(e Entry) {
 	o := &r.order
 	if e.Position.Epoch != o.last.Epoch {
-		r.hub.reassert(r.place)
+		r.hub.republishPresence(r.place)
+		r.loseRoster()
 	}
 	o.last = e.Position
+	if o.roster != nil {
+		o.roster.take(e)
+	}
 	var except loop.Ref
 	if e.node == r.hub.node {
-		except, _ = r.hub.excepts.Remove(e.seq)
+		except, _ = r.hub.skipSenders.Remove(e.seq)
 	}
 	if e.msg != nil {
 		r.deliver(e, except)
@@ -168,15 +173,16 @@ func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
 	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
 	r.order.cut(g.To)
+	r.loseRoster()
 	for j := range r.order.joins {
 		if j.state != joinReading && j.arrive.Err == nil {
 			r.readFor(j)
 		}
 	}
-	r.hub.reassert(r.place)
+	r.hub.republishPresence(r.place)
 }
 
-// A catchUp is the question what a room has missed.
+// A catchUp is the query for what a room has missed.
 type catchUp struct{ room *room }
 
 // Bounds of an answer to it.
@@ -193,11 +199,11 @@ func (q catchUp) command() (*script, []string, []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.phase == waiting { // it asks when it is subscribed
-		o.asking = false
+	if o.phase == unsubscribed { // it asks when it is subscribed
+		o.readPending = false
 		return nil, nil, nil
 	}
-	o.phase = reading
+	o.phase = catchingUp
 	args := []any{o.last.String(), maxMissed, maxMissedBytes}
 	return catchUpScript, []string{r.key}, append(args, r.hub.streamArgs()...)
 }
@@ -208,7 +214,7 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 	p, err := parsePast(r.name, cmd)
 	if err != nil && classify(err) == refused {
 		r.hub.report(&LostError{Room: r.name, Err: err})
-		r.hub.after(refusedWait, func() { _ = r.hub.asking[r.bucket].add(&outgoing{place: r.place, op: opAsk, ask: q}) })
+		r.hub.after(refusedWait, func() { _ = r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: q}) })
 		return nil
 	}
 	if err != nil {
@@ -220,13 +226,13 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	o.asking = false
+	o.readPending = false
 	r.resume(p)
 	switch {
-	case o.phase == reading && o.last.Compare(p.end) >= 0:
+	case o.phase == catchingUp && o.last.Compare(p.end) >= 0:
 		o.phase = live
 		r.checkJoins()
-	case o.phase != waiting:
+	case o.phase != unsubscribed:
 		r.read()
 	}
 	return nil

@@ -36,7 +36,7 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 }
 
 // Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
-// not wait. Messages of one process keep their order.
+// not wait. Messages of one goroutine keep their order.
 //
 // nil means that it is on its way. ErrQueueFull, ErrClosed or a *SizeError: it was not published.
 // What is lost later goes to Config.OnError.
@@ -67,14 +67,22 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 // a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	return onredis.Answer(ctx, func() ([]string, error) {
-		return o.hub.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
+		client, err := o.hub.master(o.at.bucket)
+		if err != nil {
+			return nil, err
+		}
+		return client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 	})
 }
 
 // Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
 	n, err := onredis.Answer(ctx, func() (int64, error) {
-		return o.hub.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
+		client, err := o.hub.master(o.at.bucket)
+		if err != nil {
+			return 0, err
+		}
+		return client.HLen(ctx, o.hub.keys.users(o.at)).Result()
 	})
 	return int(n), err
 }

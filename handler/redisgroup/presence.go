@@ -21,10 +21,10 @@ func (r *room) change(user string, n int) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
 	h.presence(r.place, user).conns += n
-	h.tell(r.place, user)
+	h.publishPresence(r.place, user)
 }
 
-// presence returns a user's. h.presentMu is held until tell has been called.
+// presence returns a user's. h.presentMu is held until publishPresence has been called.
 func (h *Hub) presence(at place, user string) *presence {
 	users := h.present[at.channel]
 	if users == nil {
@@ -37,15 +37,15 @@ func (h *Hub) presence(at place, user string) *presence {
 	return users[user]
 }
 
-// tell queues for Redis whether a user is here, if that is news. A departure is only queued behind
+// publishPresence queues for Redis whether a user is here, if that is news. A departure is only queued behind
 // an arrival, and so Config.MaxQueue bounds it, too. h.presentMu is held.
-func (h *Hub) tell(at place, user string) {
+func (h *Hub) publishPresence(at place, user string) {
 	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {
-		o := &outgoing{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user)}
+		o := &request{place: at, op: opUser, seq: h.seq.Add(1), data: []byte(user)}
 		o.here, o.bounded = here, here
 		if errors.Is(h.publish(o), ErrQueueFull) {
-			h.tellLater(at, user)
+			h.publishPresenceLater(at, user)
 		} else {
 			p.here = here
 		}
@@ -57,30 +57,30 @@ func (h *Hub) tell(at place, user string) {
 	}
 }
 
-// tellLater calls tell after a while. h.presentMu is held.
-func (h *Hub) tellLater(at place, user string) {
+// publishPresenceLater calls publishPresence after a while. h.presentMu is held.
+func (h *Hub) publishPresenceLater(at place, user string) {
 	_ = h.timers.Set(fmt.Sprintf("tell %q %q", at.channel, user), refusedWait, func() {
 		h.presentMu.Lock()
 		defer h.presentMu.Unlock()
-		h.tell(at, user)
+		h.publishPresence(at, user)
 	})
 }
 
-// untold is called when Redis has refused what o tells of a user.
-func (h *Hub) untold(o *outgoing) {
+// presenceRefused is called when Redis has refused what o tells of a user.
+func (h *Hub) presenceRefused(o *request) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
 	h.presence(o.place, string(o.data)).here = !o.here
-	h.tellLater(o.place, string(o.data))
+	h.publishPresenceLater(o.place, string(o.data))
 }
 
-// reassert tells Redis of all users in a room: it may have lost that. Users that it knows are no
+// republishPresence tells Redis of all users in a room: it may have lost that. Users that it knows are no
 // event.
-func (h *Hub) reassert(at place) {
+func (h *Hub) republishPresence(at place) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
 	for user, p := range h.present[at.channel] {
 		p.here = p.conns == 0 // whatever was told is told again
-		h.tell(at, user)
+		h.publishPresence(at, user)
 	}
 }

@@ -18,9 +18,9 @@ const receiptTime = time.Hour
 
 // introduce leaves a receipt of this node before the first message of a while, and asks for the
 // server's identity: a receipt that is not there later has been lost, and the messages with it.
-func (l *lane) introduce(client *redis.Client, batch []*outgoing) error {
+func (l *sender) introduce(client *redis.Client, batch []*request) error {
 	began := time.Now()
-	fresh := func(o *outgoing) bool { return o.op == opOrdered && !o.unclear }
+	fresh := func(o *request) bool { return o.op == opOrdered && !o.unclear }
 	if began.Sub(l.introduced) < receiptTime/2 || !slices.ContainsFunc(batch, fresh) {
 		return nil
 	}
@@ -45,13 +45,13 @@ func (h *Hub) streamArgs() []any {
 
 // publishArgs are those of publish.lua for what is to be told. The number of the command is larger
 // than that of any before, also of those that this one repeats.
-func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
+func (l *sender) publishArgs(items []*request) (keys []string, args []any) {
 	hub, k := l.hub, &l.hub.keys
-	l.node = hub.keeper.name()
+	l.node = hub.renewer.name()
 	l.number++
 	keys = append(make([]string, 0, 1+len(items)), k.receipt(l.bucket, hub.node))
 	again := 0
-	if slices.ContainsFunc(items, func(o *outgoing) bool { return o.unclear }) {
+	if slices.ContainsFunc(items, func(o *request) bool { return o.unclear }) {
 		again = 1
 	}
 	args = append(append(make([]any, 0, 9+3*len(items)), l.number, again), hub.streamArgs()...)
@@ -61,19 +61,19 @@ func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
 		from := hub.node + ":" + strconv.FormatUint(o.seq, 10)
 		switch {
 		case o.op == opPeek:
-			args = append(args, "p", "", "")
+			args = append(args, "position", "", "")
 		case o.op == opOrdered:
-			args = append(args, "m", l.sentBefore(o), fmt.Appendf(nil, "%s %s m\n%s", l.server, from, o.data))
+			args = append(args, "message", l.sentBefore(o), fmt.Appendf(nil, "%s %s m\n%s", l.server, from, o.data))
 		default:
-			sign := "-"
+			op := "leave"
 			if o.here {
-				sign = "+"
+				op = "join"
 			}
 			keys = append(keys, k.members(o.place, l.node), k.users(o.place), k.tombstone(l.bucket, l.node), k.joined(l.bucket, l.node))
 			if hub.cluster == nil {
 				keys = append(keys, k.nodes())
 			}
-			args = append(args, sign, o.data, from)
+			args = append(args, op, o.data, from)
 		}
 	}
 	return keys, args
@@ -81,7 +81,7 @@ func (l *lane) publishArgs(items []*outgoing) (keys []string, args []any) {
 
 // sentBefore returns to which server a message that may have been taken was sent first, and in
 // which command, as publish.lua has it.
-func (l *lane) sentBefore(o *outgoing) string {
+func (l *sender) sentBefore(o *request) string {
 	if o.unclear {
 		return o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
 	}
@@ -91,7 +91,7 @@ func (l *lane) sentBefore(o *outgoing) string {
 
 // settlePublished tells those who wait what publish.lua says, and adds to again what has to be sent
 // again.
-func (l *lane) settlePublished(again, items []*outgoing) []*outgoing {
+func (l *sender) settlePublished(again, items []*request) []*request {
 	hub := l.hub
 	answers, err := items[0].cmd.StringSlice()
 	if err == nil && len(answers) != len(items)+1 {
@@ -106,11 +106,11 @@ func (l *lane) settlePublished(again, items []*outgoing) []*outgoing {
 		at, _ := ParsePosition(text)
 		switch {
 		case failed:
-			again = l.retry(again, []*outgoing{o}, answerError(text))
+			again = l.retry(again, []*request{o}, answerError(text))
 		case text == "?":
 			hub.abandon(o, ErrUncertain)
 		case text == "DEAD":
-			hub.keeper.rejoin(l.node)
+			hub.renewer.rejoin(l.node)
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:

@@ -56,7 +56,7 @@ func TestReleaseWhileClaimedAgain(t *testing.T) {
 	}
 	until := make(chan struct{})
 	keep <- until
-	h.keeper.rejoin(h.keeper.name())
+	h.renewer.rejoin(h.renewer.name())
 	<-until // it is claimed again now
 	released := make(chan struct{})
 	go func() {
@@ -172,7 +172,7 @@ func TestGrantAsTheContextEnds(t *testing.T) {
 			_ = h.Release(t.Context(), "name", "me")
 		}
 	}
-	q := &question{keeper: h.keeper, op: "claim", name: "name", owner: "me", done: make(chan error, 1)}
+	q := &claimRequest{renewer: h.renewer, op: "claim", name: "name", owner: "me", done: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	q.ctx = ctx

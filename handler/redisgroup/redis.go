@@ -47,8 +47,16 @@ func (h *Hub) reload() {
 // volatile-* ones take them as well.
 func (h *Hub) check(ctx context.Context) error {
 	return onredis.Await(ctx, func() error {
-		if err := h.client.Ping(ctx).Err(); err != nil {
+		if err := onredis.Check(ctx, h.client, h.keys.tags[0]+"check"); err != nil {
 			return err
+		}
+		client, err := onredis.Master(ctx, h.client, h.keys.tags[0])
+		if err != nil {
+			return err
+		}
+		if err := client.Do(ctx, h.command, h.keys.database+h.keys.tags[0], "").Err(); isDenied(err) {
+			h.report(fmt.Errorf("%w: %w: plain rooms have no messages of others, and members of ordered rooms have them "+
+				"only as the past, when they join", ErrMute, err))
 		}
 		if h.cluster != nil {
 			info, err := h.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()

@@ -48,7 +48,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 	defer Die(h)
 	denial := errors.New("NOPERM")
 	read := func(j *joining) {
-		if err := j.answered(redis.NewCmdResult([]any{"1-1", "0", "0"}, nil)); err != nil {
+		if err := j.answered(redis.NewCmdResult([]any{"1-1", "0"}, nil)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestRefusedWhileJoining(t *testing.T) {
 	} {
 		arrived := make(chan Arrival, 1)
 		onLoop(t, func(c *loop.Conn) {
-			r := h.hold(h.keys.place(orderedRoom, what))
+			r := h.acquire(h.keys.place(orderedRoom, what))
 			j := &joining{room: r, ref: c.Ref()}
 			j.then = func(_ *loop.Conn, a Arrival) { arrived <- a }
 			h.join(c).rooms[r] = j

@@ -23,24 +23,24 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 	}
 	defer Die(h)
 	p := h.keys.place(orderedRoom, "room")
-	r := h.hold(p)
+	r := h.acquire(p)
 	r.change("ann", 1)
 	told := func() bool {
-		in, _ := m.SIsMember(h.keys.members(p, h.keeper.name()), "ann")
+		in, _ := m.SIsMember(h.keys.members(p, h.renewer.name()), "ann")
 		return in
 	}
 	named := func() bool {
-		return strings.HasPrefix(m.HGet(h.keys.claims(), "name"), h.keeper.name()+" ")
+		return strings.HasPrefix(m.HGet(h.keys.claims(), "name"), h.renewer.name()+" ")
 	}
 	testkit.Eventually(t, "ann is there", told)
 	if err := h.Claim(t.Context(), "name", "me"); err != nil || !named() {
 		t.Fatal(err)
 	}
 	for range 3 {
-		before := h.keeper.name()
+		before := h.renewer.name()
 		m.SetError("LOADING it is away")
-		h.keeper.rejoin(before)
-		testkit.Eventually(t, "it has another life", func() bool { return h.keeper.name() != before })
+		h.renewer.rejoin(before)
+		testkit.Eventually(t, "it has another life", func() bool { return h.renewer.name() != before })
 		time.Sleep(10 * time.Millisecond) // it tries in vain meanwhile, if it can
 		m.SetError("")
 		testkit.Eventually(t, "ann is told again", told)
@@ -54,15 +54,15 @@ func TestNoLeaseWhileReaped(t *testing.T) {
 	m := miniredis.RunT(t)
 	m.SetError("LOADING it is away")
 	h := openOn(t, m, redis.Options{})
-	reaped := h.keeper.name()
+	reaped := h.renewer.name()
 	if _, err := m.ZAdd(h.keys.reaping(), 1, reaped); err != nil {
 		t.Fatal(err)
 	}
 	m.SetError("")
-	if _, err := h.keeper.renew(t.Context()); err != nil {
+	if _, err := h.renewer.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if h.keeper.name() == reaped {
+	if h.renewer.name() == reaped {
 		t.Error("it has a lease")
 	}
 }

@@ -23,16 +23,16 @@ func openMini(t *testing.T) *Hub {
 
 // A room that is joined and left while its subscription is being ended leaves nothing behind.
 func TestTouchedWhileUnsubscribing(t *testing.T) {
-	l := &link{hub: openMini(t), wake: make(chan struct{}, 1), sub: new(redis.PubSub), answers: 1}
-	l.asked = map[string]*subscription{"room": {}}
+	l := &subscriber{hub: openMini(t), wake: make(chan struct{}, 1), sub: new(redis.PubSub), answers: 1}
+	l.requested = map[string]*subscription{"room": {}}
 	l.touched = make(map[string]struct{})
 	l.touch("room", true)
 	l.touch("room", false)
 	if !l.answered("room") {
 		t.Error("the answer was not expected")
 	}
-	if on, off := l.differences(); len(on)+len(off)+len(l.asked)+len(l.touched)+l.answers != 0 {
-		t.Errorf("%q are to be subscribed to, %q not any more, and %d are left", on, off, len(l.asked))
+	if on, off := l.differences(); len(on)+len(off)+len(l.requested)+len(l.touched)+l.answers != 0 {
+		t.Errorf("%q are to be subscribed to, %q not any more, and %d are left", on, off, len(l.requested))
 	}
 }
 
@@ -41,12 +41,12 @@ func TestLeaseOfAnEarlierLife(t *testing.T) {
 	h := openMini(t)
 	Die(h) // so nothing is renewed
 	h.closed.Store(false)
-	dead := h.keeper.name()
-	h.keeper.rejoin(dead)
-	if h.keeper.leasedSince(time.Now(), dead, 0) || Held(h) {
+	dead := h.renewer.name()
+	h.renewer.rejoin(dead)
+	if h.renewer.leasedSince(time.Now(), dead, 0) || Held(h) {
 		t.Error("a node has the lease of another")
 	}
-	if !h.keeper.leasedSince(time.Now(), h.keeper.name(), 0) || !Held(h) {
+	if !h.renewer.leasedSince(time.Now(), h.renewer.name(), 0) || !Held(h) {
 		t.Error("a node has no lease of its own")
 	}
 }

@@ -33,6 +33,7 @@ var (
 	reapScript    = newScript("append", "reap")
 	catchUpScript = newScript("append", "catchup")
 	historyScript = newScript("append", "history")
+	usersScript   = newScript("append", "users")
 	leaseScript   = newScript("lease")
 	claimScript   = newScript("claim")
 	forgetScript  = newScript("forget")

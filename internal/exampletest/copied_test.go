@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each example builds, and its tests pass, in a module that has nothing else.
+// Each example and its tests compile in a module that has nothing else.
 func TestCopied(t *testing.T) {
 	lookAtSources()
 	repository, err := filepath.Abs("../..")
@@ -35,11 +35,10 @@ func TestCopied(t *testing.T) {
 				{"mod", "edit", "-module=example.com/copied", "-require=github.com/loopwheel/loopwheel@v0.0.0",
 					"-replace=github.com/loopwheel/loopwheel=" + repository},
 				{"vet", "-mod=mod", "."},
-				{"test", "-mod=mod", "-short", "."},
 			} {
 				cmd := exec.Command("go", args...)
 				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOWORK=off", "LOOPWHEEL_SLOW=", "LOOPWHEEL_BROWSER=")
+				cmd.Env = append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOWORK=off")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Fatalf("go %q: %v\n%s", args, err, out)
 				}

@@ -76,7 +76,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 		p.network, p.addr = "unix", testkit.SocketPath(t)
 		flags[1] = "unix://" + p.addr
 	case "TLS":
-		cert, key := testkit.CertificateFiles(t, testkit.Certificate(t, "localhost"))
+		cert, key := testkit.CertificateFiles(t, testkit.Certificate("localhost"))
 		flags = append(flags, "-tls-cert", cert, "-tls-key", key)
 	}
 	log, err := os.Create(p.log)

@@ -40,7 +40,7 @@ func StartCluster(t testing.TB, replicas int) *Cluster {
 	}
 	args = append(args, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
 	// At its end it looks once whether all agree already. That is waited for below.
-	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil && !bytes.Contains(out, []byte("Performing Cluster Check")) {
+	if out, err := exec.Command(cli, args...).CombinedOutput(); err != nil && !bytes.Contains(out, []byte("Performing Cluster Check")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, s := range c.Nodes {
@@ -50,7 +50,7 @@ func StartCluster(t testing.TB, replicas int) *Cluster {
 		})
 	}
 	testkit.Eventually(t, "all agree on who has which slots", func() bool {
-		return exec.Command("redis-cli", "--cluster", "check", c.Nodes[0].Addr).Run() == nil
+		return exec.Command(cli, "--cluster", "check", c.Nodes[0].Addr).Run() == nil
 	})
 	for _, s := range c.Nodes {
 		testkit.Eventually(t, "replicas have what their masters have", func() bool {
@@ -122,7 +122,7 @@ sentinel failover-timeout NAME 5000
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("redis-server", conf, "--sentinel")
+	cmd := exec.Command(server, conf, "--sentinel")
 	Tie(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
@@ -18,12 +19,18 @@ import (
 func Need(t testing.TB) {
 	t.Helper()
 	testkit.NeedSlow(t, "it starts redis-server")
-	for _, tool := range []string{"redis-server", "redis-cli"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed (apt-get install redis-server redis-tools); CI has it", tool)
+	for _, program := range []string{server, cli} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed (apt-get install redis-server redis-tools); CI has it", program)
 		}
 	}
 }
+
+// The programs, which LOOPWHEEL_REDIS names: redis or valkey. Empty means redis.
+var (
+	server = cmp.Or(os.Getenv("LOOPWHEEL_REDIS"), "redis") + "-server"
+	cli    = cmp.Or(os.Getenv("LOOPWHEEL_REDIS"), "redis") + "-cli"
+)
 
 // A Server is a redis-server on a port of this machine. It is killed when the test ends.
 type Server struct {
@@ -32,6 +39,7 @@ type Server struct {
 
 	t    testing.TB
 	args []string
+	env  []string
 	cmd  *exec.Cmd
 }
 
@@ -39,7 +47,12 @@ type Server struct {
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	Need(t)
-	s := &Server{Addr: testkit.FreeAddr(t), Dir: t.TempDir(), t: t}
+	return start(t, nil, settings)
+}
+
+func start(t testing.TB, env, settings []string) *Server {
+	t.Helper()
+	s := &Server{Addr: testkit.FreeAddr(t), Dir: t.TempDir(), t: t, env: env}
 	s.args = append([]string{
 		"--port", s.Port(), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--logfile", filepath.Join(s.Dir, "log"),
 	}, settings...)
@@ -57,7 +70,8 @@ func (s *Server) Port() string {
 // Start starts the server again after Kill, on the same port and in the same directory.
 func (s *Server) Start() {
 	s.t.Helper()
-	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd = exec.Command(server, s.args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	Tie(s.cmd) // a stopped process would stay for ever
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
@@ -105,7 +119,7 @@ func (s *Server) ClientWith(opt redis.Options) *redis.Client {
 // CLI runs redis-cli at the server and returns what it prints.
 func (s *Server) CLI(args ...string) string {
 	s.t.Helper()
-	out, err := exec.Command("redis-cli", append([]string{"-p", s.Port()}, args...)...).CombinedOutput()
+	out, err := exec.Command(cli, append([]string{"-p", s.Port()}, args...)...).CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("redis-cli %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -12,7 +12,7 @@ import (
 // directly or through others. A new package must be given its place here.
 var layers = [][]string{
 	{"timing", "codec"},
-	{"codec/codectest", "codec/websocket", "timing/rediswheel"},
+	{"codec/codectest", "codec/mqtt", "codec/websocket", "timing/rediswheel"},
 	{"loop", "loop/loopslog", "timing/rediswheel/wheelmetrics"},
 	{"handler", "loop/handover", "loop/loopmetrics", "loop/looptest", "loop/realtest", "loop/scaletest"},
 	{"handler/redisgroup", "loop/looptest/wstest"},

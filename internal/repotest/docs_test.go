@@ -136,7 +136,7 @@ var snippetImports = []string{
 	"bufio", "bytes", "context", "crypto/rand", "crypto/tls", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "io", "log", "log/slog", "maps", "net", "net/http",
 	"os", "os/signal", "slices", "strconv", "sync", "syscall", "testing", "testing/synctest", "time",
 	"github.com/alicebob/miniredis/v2", "github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/redis/go-redis/v9", "github.com/rs/zerolog",
-	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop", modulePath + "/loop/loopslog",
+	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/mqtt", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop", modulePath + "/loop/loopslog",
 	modulePath + "/loop/loopmetrics", modulePath + "/loop/looptest", modulePath + "/timing", modulePath + "/timing/rediswheel",
 }
 

@@ -2,6 +2,9 @@ package repotest
 
 import (
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -104,6 +107,87 @@ func TestMetricsAreListed(t *testing.T) {
 	for n := range there {
 		t.Errorf("docs/operations.md does not list %s", n)
 	}
+}
+
+// The table of log messages in docs/operations.md has those of the code, with their levels and keys.
+func TestLogsAreListed(t *testing.T) {
+	rows := make(map[string][]string)
+	for _, m := range regexp.MustCompile("(?m)^\\| ([^|`]+) \\| ([a-z]+) \\|([^|]*)\\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Logs"), -1) {
+		rows[m[1]] = append(regexp.MustCompile("[a-zA-Z]+").FindAllString(m[3], -1), m[2])
+	}
+	var code strings.Builder
+	for _, dir := range []string{"loop", "handler", "timing"} {
+		_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if l, ok := n.(*ast.BasicLit); ok {
+					code.WriteString(l.Value)
+				}
+				if call, ok := n.(*ast.CallExpr); ok {
+					checkLog(t, rows, path, call)
+				}
+				return true
+			})
+			return nil
+		})
+	}
+	for text := range rows {
+		if !strings.Contains(code.String(), `"`+text+`"`) {
+			t.Errorf("docs/operations.md lists %q, which nothing logs", text)
+		}
+	}
+}
+
+// checkLog checks a call like log.Warn().Err(err).Int("n", 1).Msg("text") against the table. Levels
+// that the program chooses, as handler.Log's, are not in it.
+func checkLog(t *testing.T, rows map[string][]string, path string, call *ast.CallExpr) {
+	method, arg := methodCall(call)
+	if method != "Msg" || arg == "" {
+		return
+	}
+	row, listed := rows[arg]
+	for next := call; ; {
+		sel, _ := next.Fun.(*ast.SelectorExpr)
+		if sel == nil {
+			return
+		}
+		if next, _ = sel.X.(*ast.CallExpr); next == nil {
+			return
+		}
+		switch method, key := methodCall(next); method {
+		case "WithLevel", "Log", "":
+			return
+		case "Err":
+			key = "error"
+			fallthrough
+		default:
+			if key == "" {
+				key = strings.ToLower(method) // the level
+			}
+			if !listed || !slices.Contains(row, key) {
+				t.Errorf("%s logs %q with %s, want it in docs/operations.md, which has %v", path, arg, key, row)
+			}
+		}
+	}
+}
+
+// methodCall returns the method that is called, and its first argument if that is a text.
+func methodCall(call *ast.CallExpr) (method, arg string) {
+	if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+		method = sel.Sel.Name
+	}
+	if len(call.Args) > 0 {
+		if l, ok := call.Args[0].(*ast.BasicLit); ok {
+			arg, _ = strconv.Unquote(l.Value)
+		}
+	}
+	return method, arg
 }
 
 // Links between the documents lead to a file, and to a heading in it.

@@ -1,16 +1,12 @@
 package testkit
 
 import (
-	"crypto/tls"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
 )
 
 // Ports from firstPort to lastPort are below those that systems assign to outgoing connections and
@@ -117,27 +113,4 @@ func SocketPath(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
-}
-
-// Certificate returns a self-signed certificate for these names and addresses, which is valid in
-// real and in virtual time. It may stand in a pool of trusted ones.
-func Certificate(t testing.TB, names ...string) tls.Certificate {
-	t.Helper()
-	cert, err := selfsigned.New(time.Unix(0, 0), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
-
-// CertificateFiles writes a certificate and its key as PEM to files, which are removed when the test
-// ends.
-func CertificateFiles(t testing.TB, cert tls.Certificate) (certFile, keyFile string) {
-	t.Helper()
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	if err := selfsigned.WriteFiles(cert, certFile, keyFile); err != nil {
-		t.Fatal(err)
-	}
-	return certFile, keyFile
 }

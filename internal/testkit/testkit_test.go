@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"strings"
@@ -197,7 +198,7 @@ func TestSocketPath(t *testing.T) {
 }
 
 func TestCertificateFiles(t *testing.T) {
-	cert := Certificate(t, "localhost")
+	cert := Certificate("localhost")
 	back, err := tls.LoadX509KeyPair(CertificateFiles(t, cert))
 	if err != nil {
 		t.Fatal(err)
@@ -275,4 +276,23 @@ func TestSeed(t *testing.T) {
 			t.Errorf("got %d twice", one)
 		}
 	})
+}
+
+func TestSelfSigned(t *testing.T) {
+	from := time.Unix(1e9, 0)
+	pair := SelfSigned(nil, from, from.Add(time.Hour), "localhost", "127.0.0.1", "::1")
+	trust := x509.NewCertPool()
+	trust.AddCert(pair.Leaf)
+	for _, name := range []string{"localhost", "127.0.0.1", "::1"} {
+		for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			opts := x509.VerifyOptions{Roots: trust, DNSName: name, CurrentTime: from.Add(time.Minute), KeyUsages: []x509.ExtKeyUsage{use}}
+			if _, err := pair.Leaf.Verify(opts); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			opts.CurrentTime = from.Add(2 * time.Hour)
+			if _, err := pair.Leaf.Verify(opts); err == nil {
+				t.Errorf("%s: no error after it has expired", name)
+			}
+		}
+	}
 }

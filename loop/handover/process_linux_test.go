@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
@@ -264,12 +265,9 @@ func TestHandoversUnderLoad(t *testing.T) {
 		server = next
 	}
 	// The last newcomers may still be on their way to their loops.
-	for end := time.Now().Add(10 * time.Second); server.files() > files || server.goroutines() > goroutines; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("%d descriptors and %d goroutines, %d and %d before", server.files(), server.goroutines(), files, goroutines)
-			break
-		}
-	}
+	testkit.Eventually(t, fmt.Sprintf("at most %d descriptors and %d goroutines, as before", files, goroutines), func() bool {
+		return server.files() <= files && server.goroutines() <= goroutines
+	})
 	if n := c.leave(); n > 0 {
 		t.Errorf("%d connections were broken", n)
 	}
@@ -306,23 +304,16 @@ func TestKilled(t *testing.T) {
 			victim, other = next, old
 		}
 		_ = victim.cmd.Process.Signal(syscall.SIGKILL)
-		for begun := time.Now(); !served(addr); time.Sleep(5 * time.Millisecond) {
-			if ended(other) && other == old {
-				break // it has handed over to one that is dead
-			}
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("round %d: nobody serves a newcomer", round)
-			}
-		}
+		testkit.Eventually(t, "a newcomer is served, or the old process has handed over to one that is dead", func() bool {
+			return served(addr) || other == old && ended(other)
+		})
 		time.Sleep(20 * time.Millisecond) // those that are there go on for some answers
 		broken := c.leave()
 		survived += conns - broken
 		t.Logf("round %d: %d of %d connections ended with a process", round, broken, conns)
-		for begun := time.Now(); !ended(other) && other.files() > files; time.Sleep(5 * time.Millisecond) {
-			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("round %d: the process that lives has %d descriptors, and %d before", round, other.files(), files)
-			}
-		}
+		testkit.Eventually(t, "the process that lives has no more descriptors than before", func() bool {
+			return ended(other) || other.files() <= files
+		})
 		old.kill()
 		next.kill()
 	}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client
@@ -172,11 +172,7 @@ func (c *peerConn) SetWriteDeadline(time.Time) error { return nil }
 // Certificate returns a certificate for these names, signed by itself, that is valid in virtual
 // time as well as in real time. It is no secret: for tests only.
 func Certificate(names ...string) tls.Certificate {
-	pair, err := selfsigned.New(time.Unix(0, 0), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), names...)
-	if err != nil {
-		panic(err)
-	}
-	return pair
+	return testkit.Certificate(names...)
 }
 
 // Raw feeds b as it is to a Peer of OpenTLS, as one packet, and waits for what it causes.

@@ -1,7 +1,6 @@
 package realtest_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +9,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // heapPeak looks at the heap now and then until the test ends, and returns what tells how much it
@@ -62,6 +61,7 @@ func heapInUse() uint64 {
 // Messages that are long here and short on the wire, pushed to a client that reads nothing: it is
 // closed as a slow consumer before they have cost much memory.
 func TestCompressedPushesToASilentReader(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 9 s")
 	noisy := func(n int) []byte { return append(noise()[:n:n], make([]byte, 65_530-n)...) }
 	for name, c := range map[string]struct {
 		dialect *dialect
@@ -149,34 +149,4 @@ func (shrinking) AppendFrame(dst, msg []byte) ([]byte, error) {
 	n := len(dst)
 	dst = append(dst, msg...) // as one that looks how long it becomes
 	return dst[:n+100], nil
-}
-
-// Who goes on sending after a close has its input thrown away, up to a limit: over TLS, too.
-func TestLingeringIsBounded(t *testing.T) {
-	needPlain(t, "it does both")
-	for name, cfg := range map[string]*tls.Config{
-		"plain": nil, "TLS": {Certificates: []tls.Certificate{looptest.Certificate("localhost")}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			srv := &loop.Server{NumLoops: 1, TLS: cfg, Accept: func(*loop.Conn) loop.Handler {
-				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return io.ErrNoProgress })
-			}}
-			c := dial(t, start(t, srv))
-			if cfg != nil {
-				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-			}
-			sent := 0
-			for {
-				n, err := c.Write(make([]byte, 256<<10))
-				sent += n
-				if err != nil {
-					break
-				}
-			}
-			turnsEnd(t, srv)
-			if n := srv.Stats().BytesIn; n == 0 || n > 4<<20 {
-				t.Errorf("%d KiB were read from a connection that was closed; %d KiB were sent", n>>10, sent>>10)
-			}
-		})
-	}
 }

@@ -145,7 +145,7 @@ func TestFaultDrainLosesNothing(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // the drain is under way before they read
 	ended := make(chan time.Duration)
 	go func() {
 		server.ends()

@@ -101,7 +101,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // the server has seen the ends before they read
 			for _, c := range conns {
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				if n, err := io.Copy(io.Discard, c); n != bigReply || err != nil {

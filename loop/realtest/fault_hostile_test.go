@@ -98,7 +98,7 @@ func (a *attacker) run(stop <-chan struct{}) {
 		}
 		c, err := a.dial()
 		if err != nil {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // the server refuses so many
 			continue
 		}
 		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
@@ -170,7 +170,7 @@ func (a *attacker) half(c net.Conn) {
 		n := 1 + a.r.IntN(len(frame))
 		_, _ = c.Write(frame[:n])
 		frame = frame[n:]
-		time.Sleep(time.Duration(a.r.IntN(3)) * time.Millisecond)
+		time.Sleep(time.Duration(a.r.IntN(3)) * time.Millisecond) // the pieces come one by one
 	}
 }
 
@@ -188,7 +188,7 @@ func (a *attacker) loris(c net.Conn) {
 		if _, err := c.Write([]byte{'a'}); err != nil {
 			return
 		}
-		time.Sleep(time.Duration(a.r.IntN(100)) * time.Millisecond)
+		time.Sleep(time.Duration(a.r.IntN(100)) * time.Millisecond) // that is the attack
 	}
 }
 
@@ -244,19 +244,14 @@ func TestFaultHostileClients(t *testing.T) {
 	before := server.settled()
 	count := attack(t, addrs, seed+1, faultTime(t, 20*time.Second))
 	memory, heap := before.memory+before.memory/10+2<<20, before.heap+before.heap/10+256<<10
-	after := server.settled()
+	var after footprint
 	// Loops give back the buffers that they keep when these have not been used for a while.
-	for end := time.Now().Add(time.Minute); (after.memory > memory || after.heap > heap) && time.Now().Before(end); {
-		time.Sleep(time.Second)
+	testkit.Eventually(t, fmt.Sprintf("little more memory than before: %v", before), func() bool {
 		after = server.settled()
-	}
-	t.Logf("%d connections; before: %v; after: %v; server: %s", count, before, after, server.ask("stats"))
-	if after.memory > memory {
-		t.Errorf("memory: %d KiB before, %d KiB after", before.memory>>10, after.memory>>10)
-	}
-	if after.heap > heap {
-		t.Errorf("heap: %d KiB before, %d KiB after", before.heap>>10, after.heap>>10)
-	}
+		t.Logf("after: %v", after)
+		return after.memory <= memory && after.heap <= heap
+	})
+	t.Logf("%d connections; server: %s", count, server.ask("stats"))
 	spare := 0
 	if overTLS() {
 		spare = 2 * 16 // coroutines that loops keep for handshakes
@@ -298,7 +293,7 @@ func attack(t *testing.T, addrs []string, seed uint64, d time.Duration) (total i
 		a := &attacker{r: rand.New(rand.NewPCG(seed, i)), addrs: addrs, count: count}
 		wg.Go(func() { a.run(stop) })
 	}
-	time.Sleep(d)
+	time.Sleep(d) // that is for how long they attack
 	close(stop)
 	wg.Wait()
 	for i := range count {

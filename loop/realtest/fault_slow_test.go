@@ -2,14 +2,11 @@ package realtest_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -166,139 +163,4 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	others.ends()
 	server.ends()
 	return during.p99 - calm.p99
-}
-
-const (
-	broadcastSize   = 8 << 10
-	broadcastPeriod = 50 * time.Millisecond
-)
-
-// broadcastChild sends numbered messages to all its connections, with the time in them. Who says
-// something gets as much as the system's buffers hold beforehand. "slow" says how many were closed
-// with ErrSlowConsumer.
-func broadcastChild() {
-	var mu sync.Mutex
-	slow := 0
-	srv := &loop.Server{NumLoops: 2, Codec: codec.Length{}, MaxOutbound: 256 << 10}
-	srv.OnStart = func(l *loop.Loop) {
-		var n uint64
-		msg := make([]byte, broadcastSize)
-		l.Every(broadcastPeriod, func() {
-			n++
-			binary.BigEndian.PutUint64(msg, n)
-			binary.BigEndian.PutUint64(msg[8:], uint64(time.Now().UnixNano()))
-			for c := range l.Conns() {
-				_ = c.Send(msg)
-			}
-		})
-	}
-	srv.Accept = func(c *loop.Conn) loop.Handler {
-		return script{
-			Message: func(c *loop.Conn, _ []byte) error {
-				c.Every(time.Millisecond, func() {
-					if c.Pending() == 0 {
-						_ = c.Send(piece)
-					}
-				})
-				return nil
-			},
-			Close: func(_ *loop.Conn, err error) {
-				if errors.Is(err, loop.ErrSlowConsumer) {
-					mu.Lock()
-					defer mu.Unlock()
-					slow++
-				}
-			},
-		}
-	}
-	servePuppet(srv, func([]string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		return strconv.Itoa(slow)
-	})
-}
-
-// membersChild are $CONNS members that read. "reset" and "report" as in clientsChild, without the
-// machine's stalls as well.
-func membersChild() {
-	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
-	n, _ := strconv.Atoi(os.Getenv("CONNS"))
-	machine := testkit.WatchStalls()
-	var mu sync.Mutex
-	var took []time.Duration
-	failed := 0
-	member := func(c net.Conn) {
-		msg := make([]byte, 4+broadcastSize)
-		for last := uint64(0); ; {
-			_, err := io.ReadFull(c, msg)
-			sent, now := time.Unix(0, int64(binary.BigEndian.Uint64(msg[12:]))), time.Now()
-			late := now.Sub(sent)
-			if late >= machineStall {
-				late -= machine.Within(sent, now)
-			}
-			seq := binary.BigEndian.Uint64(msg[4:])
-			mu.Lock()
-			if err != nil || last != 0 && seq != last+1 {
-				failed++
-				mu.Unlock()
-				return
-			}
-			took = append(took, late)
-			mu.Unlock()
-			last = seq
-		}
-	}
-	for range n {
-		c, err := connect(network, addr)
-		if err != nil {
-			fail(err)
-		}
-		go member(c)
-	}
-	fmt.Println("ready")
-	obey(func(words []string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if words[0] == "reset" {
-			took = nil
-			return "ok"
-		}
-		p50, p99, worst := percentiles(took)
-		return fmt.Sprintf("%d %d %d %d %d", len(took), p50.Microseconds(), p99.Microseconds(), worst.Microseconds(), failed)
-	})
-}
-
-// Of a thousand members of a broadcast ten do not read. The others get each message, in order, as
-// soon as before.
-func TestFaultBroadcast(t *testing.T) {
-	needSlow(t, "a broadcast to a thousand connections")
-	testkit.NeedFiles(t, 1300)
-	inTime(t, maxPause, func() time.Duration {
-		server := startPuppet(t, "broadcast")
-		network, addr := server.address()
-		members := startPuppet(t, "members", "ADDR="+network+" "+addr, fmt.Sprint("CONNS=", 990))
-		if s := members.hear(); s != "ready" {
-			t.Fatal(s)
-		}
-		time.Sleep(500 * time.Millisecond)
-		members.ask("reset")
-		time.Sleep(3 * time.Second)
-		before := members.report()
-		for range slowPeers {
-			c, err := connect(network, addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			_, _ = c.Write(make([]byte, 4)) // an empty frame
-		}
-		members.ask("reset")
-		testkit.EventuallyIn(t, 30*time.Second, "the ten are closed", func() bool { return server.number("slow") == slowPeers })
-		during := members.report()
-		t.Logf("without the ten: %v", before)
-		t.Logf("with the ten:    %v", during)
-		members.ends()
-		server.ends()
-		return during.p99 - before.p99
-	})
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -73,35 +72,4 @@ func echoesSoon(t *testing.T, dial func() net.Conn) {
 		}
 	}
 	t.Error("not let in again")
-}
-
-// MaxConnsPerIP counts per address, gives back what has closed, and does not concern others.
-func TestMaxConnsPerIP(t *testing.T) {
-	needPlain(t, "who is refused is told before the handshake")
-	srv := echoServer()
-	srv.MaxConnsPerIP = 2
-	srv.Listeners = []loop.Listener{{Addr: "unix://" + testkit.SocketPath(t)}}
-	addr := start(t, srv)
-	a, b := dialFrom(t, addr, "127.0.0.1"), dialFrom(t, addr, "127.0.0.1")
-	mustEcho(t, a, "a")
-	mustEcho(t, b, "b")
-	mustBeReset(t, dialFrom(t, addr, "127.0.0.1"))
-	mustEcho(t, dialFrom(t, addr, "127.0.0.2"), "from another address")
-	for range 4 {
-		mustEcho(t, dial(t, srv.Addrs()[1]), "from none")
-	}
-	b.Close()
-	echoesSoon(t, func() net.Conn { return dialFrom(t, addr, "127.0.0.1") })
-}
-
-// The farewell is what a refused peer reads, and then the end.
-func TestRefusedPeerReadsTheFarewell(t *testing.T) {
-	needPlain(t, "a farewell is sent before the handshake")
-	srv := echoServer()
-	srv.MaxConns, srv.Farewell = 1, []byte("full\n")
-	addr := start(t, srv)
-	mustEcho(t, dial(t, addr), "x")
-	if b, err := io.ReadAll(dial(t, addr)); string(b) != "full\n" || err != nil {
-		t.Errorf("read %q, %v", b, err)
-	}
 }

@@ -6,13 +6,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/haproxytest"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -38,17 +36,9 @@ func TestHAProxyNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(); _ = srv.Wait() })
-	cert := filepath.Join(t.TempDir(), "cert.pem")
-	key := cert + ".key" // where HAProxy looks for it
-	pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), name)
-	if err == nil {
-		err = selfsigned.WriteFiles(pair, cert, key)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := haproxytest.Run(t, "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n"+
-		"frontend f\n  bind "+haproxytest.Front+" ssl crt "+cert+"\n  unique-id-format "+id+
+	cert, _ := testkit.CertificateFiles(t, testkit.Certificate(name))
+	front := testkit.HAProxy(t, "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n"+
+		"frontend f\n  bind "+testkit.HAProxyFront+" ssl crt "+cert+"\n  unique-id-format "+id+
 		"\n  default_backend b\nbackend b\n  server s "+srv.LocalAddr().String()+
 		" send-proxy-v2 proxy-v2-options ssl,authority,unique-id\n")
 	c, err := tls.Dial("tcp", front, &tls.Config{ServerName: name, InsecureSkipVerify: true})

@@ -6,21 +6,20 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/haproxytest"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
 // clients are. One server is drained under load, and then the other is all there is.
 func TestHAProxy(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	first, firstHealth, stopFirst := behindHAProxy(t)
 	second, secondHealth, _ := behindHAProxy(t)
 	front := runHAProxy(t, [][2]string{
@@ -65,12 +64,16 @@ func TestHAProxy(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(300 * time.Millisecond)
+		more := func() {
+			until := asked.Load() + 200
+			testkit.Eventually(t, "200 more connections", func() bool { return asked.Load() >= until })
+		}
+		more()
 		stopFirst()
 		if err := first.Wait(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(300 * time.Millisecond)
+		more()
 		close(stop)
 		wg.Wait()
 		t.Logf("%d connections, %d failed", asked.Load(), failed.Load())
@@ -78,71 +81,6 @@ func TestHAProxy(t *testing.T) {
 			t.Errorf("%d of %d connections failed", failed.Load(), asked.Load())
 		}
 	})
-}
-
-// A server is killed under load. What is under way there fails, and everything that begins once the
-// system has cleared it away is served by the other one. (Until then it closes one socket after the
-// other: who comes back at once may still find it listening, and fail twice.)
-func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
-	victim := startChild(t, "behind-haproxy")
-	addr, health, _ := strings.Cut(victim.addr, " ")
-	survivor, itsHealth, _ := behindHAProxy(t)
-	front := runHAProxy(t, [][2]string{{addr, health}, {survivor.LocalAddr().String(), itsHealth.String()}})
-	var asked, underWay atomic.Int64
-	var killed, gone atomic.Bool
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				asked.Add(1)
-				late := gone.Load()
-				switch err := sayWhere(front, "127.0.0.1"); {
-				case err == nil:
-				case late || !killed.Load():
-					t.Error(err)
-				default:
-					underWay.Add(1)
-				}
-			}
-		})
-	}
-	more := func(n int64) {
-		for until := asked.Load() + n; asked.Load() < until; {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	more(200)
-	served := survivor.Stats().Accepted
-	killed.Store(true)
-	if err := victim.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = victim.cmd.Wait()
-	gone.Store(true)
-	more(600)
-	close(stop)
-	wg.Wait()
-	t.Logf("%d connections, %d of them failed when the server was killed", asked.Load(), underWay.Load())
-	if got := survivor.Stats().Accepted - served; got < 500 {
-		t.Errorf("the other server has had %d connections since", got)
-	}
-}
-
-// behindHAProxyChild is such a server in a process of its own.
-func behindHAProxyChild() {
-	srv, health, _, err := newBehindHAProxy()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Println(srv.LocalAddr(), health)
-	untilInputEnds()
 }
 
 // behindHAProxy is a server that answers a line with the address it came from. Its health is a port
@@ -183,13 +121,13 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 func runHAProxy(t *testing.T, servers [][2]string) string {
 	t.Helper()
 	config := "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
-		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + haproxytest.Front +
+		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + testkit.HAProxyFront +
 		"\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
 		_, health, _ := net.SplitHostPort(s[1])
 		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
 	}
-	return haproxytest.Run(t, config)
+	return testkit.HAProxy(t, config)
 }
 
 // sayWhere connects from an address, and fails unless the server sees that one.

@@ -8,19 +8,16 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // More buffers than one writev takes, through a socket that is full most of the time.
 func TestManyBuffersThroughTheKernel(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 6 s")
 	const frames, size = 1300, 33_000 // two do not fit in one buffer
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, _ []byte) error {
@@ -46,74 +43,6 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 	}
 	if _, err := c.Read(buf); err != io.EOF {
 		t.Errorf("after the last frame: %v", err)
-	}
-}
-
-// Many connections of which each reads slowly and closes when it likes, while descriptors are used
-// again and again: no stream gets another's bytes.
-func TestDescriptorsAreReused(t *testing.T) {
-	needPlain(t, "it is about the socket")
-	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-		return script{Message: func(c *loop.Conn, msg []byte) error {
-			for range 200 {
-				if err := c.Send(bytes.Repeat(msg, 5000)); err != nil { // about a megabyte: it has to wait
-					return err
-				}
-			}
-			return nil
-		}}
-	}, MaxOutbound: 8 << 20}
-	addr := start(t, srv)
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for round := range 6 {
-				readsSome(t, addr, byte('a'+g), (g+round)%4)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// readsSome asks for lines of name, reads part of the answer and leaves.
-func readsSome(t *testing.T, addr net.Addr, name byte, quarters int) {
-	c, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-	c.Write([]byte{name, '\n'})
-	buf := make([]byte, 4096)
-	for got := 0; got < quarters*250_000; {
-		n, err := c.Read(buf)
-		if err != nil {
-			t.Errorf("%c: %v", name, err)
-			return
-		}
-		for _, b := range buf[:n] {
-			if b != name && b != '\n' {
-				t.Errorf("%c received %c", name, b)
-				return
-			}
-		}
-		got += n
-	}
-}
-
-// A refused peer is closed, on real sockets too, after what Accept had to say.
-func TestRefusalOnRealSockets(t *testing.T) {
-	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-		c.Send([]byte("full"))
-		return nil
-	}}
-	addr := start(t, srv)
-	for range 20 {
-		c := dial(t, addr)
-		if b, err := io.ReadAll(c); string(b) != "full" || err != nil {
-			t.Errorf("read %q, %v", b, err)
-		}
 	}
 }
 
@@ -165,38 +94,9 @@ func mustBeIn(t *testing.T, srv *loop.Server, c net.Conn) {
 	}
 }
 
-// Evicting a peer that does not read resets it when the close timeout is over.
-func TestBlockedPeerIsReset(t *testing.T) {
-	closed := make(chan error, 1)
-	srv := &loop.Server{
-		CloseTimeout: 100 * time.Millisecond,
-		MaxOutbound:  64 << 20,
-		Accept: func(*loop.Conn) loop.Handler {
-			return script{
-				Message: func(c *loop.Conn, _ []byte) error {
-					c.SetIdleTimeout(100 * time.Millisecond)
-					return c.Send(make([]byte, 32<<20))
-				},
-				Close: func(_ *loop.Conn, err error) { closed <- err },
-			}
-		},
-	}
-	c := dial(t, start(t, srv))
-	c.Write([]byte("x"))
-	if err := <-closed; !errors.Is(err, loop.ErrIdle) {
-		t.Errorf("reason %v", err)
-	}
-	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the peer read to the end with %v, want a reset", err)
-	}
-	turnsEnd(t, srv)
-	if st := srv.Stats(); st.Cut != 1 || st.Evicted != 1 {
-		t.Errorf("stats %+v", st)
-	}
-}
-
 // A server leaves nothing behind: no goroutine, no descriptor.
 func TestNothingIsLeft(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 12 s")
 	if runtime.GOOS != "linux" {
 		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
 	}
@@ -235,26 +135,6 @@ func TestNothingIsLeft(t *testing.T) {
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}
-}
-
-// A Start that fails leaves nothing behind either: no goroutine, no port.
-func TestNothingIsLeftOfAFailedStart(t *testing.T) {
-	addr := testkit.FreeAddr(t)
-	for range 3 {
-		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
-			l.Every(time.Millisecond, func() {})
-			if l.Index() == 2 {
-				panic("no database")
-			}
-		}}
-		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") {
-			t.Errorf("Start: %v", err)
-		}
-	}
-	if stacks := ourGoroutines(); stacks != "" {
-		t.Errorf("goroutines are left:\n%s", stacks)
-	}
-	start(t, &loop.Server{Addr: "tcp://" + addr, Accept: silent})
 }
 
 func openFiles(t *testing.T) int {

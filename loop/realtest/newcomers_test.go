@@ -101,9 +101,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 				}
 			})
 		}
-		for end := time.Now().Add(time.Minute); srv.Stats().Accepted < 150 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Eventually(t, "150 have come", func() bool { return srv.Stats().Accepted >= 150 })
 		cancel()
 		_ = srv.Wait()
 		close(ended)

@@ -22,7 +22,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 const (
@@ -204,6 +203,7 @@ func (d *dialect) readAnswers(t *testing.T, r io.Reader, count uint32) {
 // A client asks many times without reading for a while, then reads. Everything arrives in order,
 // the process needs little memory, and another client of the same loop is answered meanwhile.
 func TestPipelinedRequests(t *testing.T) {
+	testkit.NeedSlow(t, "it takes 8 s")
 	for _, c := range []struct{ handler, dialect, network string }{
 		{"plain", "length", "tcp"}, {"plain", "length", "unix"},
 		{"hooks", "length", "tcp"}, {"pending", "length", "tcp"}, {"offload", "length", "tcp"},
@@ -223,8 +223,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	if network == "unix" {
 		addr = "unix://" + testkit.SocketPath(t)
 	}
-	var wired wiredLoop
-	srv := &loop.Server{Addr: addr, NumLoops: 1, OnStart: wired.wire, Codec: d.codec, Accept: accept,
+	srv := &loop.Server{Addr: addr, NumLoops: 1, Codec: d.codec, Accept: accept,
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
 	start(t, srv)
@@ -237,105 +236,15 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	mustEcho(t, other, "x")
 	count, silence := asked(dialect)
 	requests := d.requests(count)
-	peak, p := heapPeak(t, mostHeap), startProber(t, other, &wired)
+	peak, p := heapPeak(t, mostHeap), startProber(other)
 	go func() { _, _ = c.Write(requests) }()
-	time.Sleep(silence) // which is what is tested
+	time.Sleep(silence) // the client does not read for so long: that is what is tested
 	d.readAnswers(t, c, count)
-	waited, _ = p.verdict(t)
+	waited = p.verdict(t)
 	heap = peak()
 	t.Logf("the heap grew to %d MiB", heap>>20)
 	if st := srv.Stats(); st.Closed != 0 {
 		t.Errorf("%d connections were closed", st.Closed)
 	}
 	return waited, heap
-}
-
-// The same in memory and virtual time, where a peer is as slow as a test wants it to be.
-func TestPipelinedInMemory(t *testing.T) {
-	for name, accept := range handlers {
-		for _, dialect := range []string{"length", "websocket", "deflate"} {
-			if name == "plain" || dialect == "length" {
-				t.Run(name+", "+dialect, func(t *testing.T) {
-					count, silence := asked(dialect)
-					if name != "plain" { // these differ in their hooks only
-						count = min(count, 8_000)
-					}
-					pipelinedInMemory(t, accept, dialects[dialect](), count, silence)
-				})
-			}
-		}
-	}
-}
-
-func pipelinedInMemory(t *testing.T, accept loop.Accept, d *dialect, count uint32, silence time.Duration) {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: d.codec, Accept: accept,
-		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
-			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
-	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-		slow := &slowReader{t: t, srv: srv, p: srv.OpenTo(0), other: srv.OpenTo(1)}
-		if err := d.open(slow); err != nil {
-			t.Fatal(err)
-		}
-		requests := d.requests(count)
-		slow.p.Block(0)
-		slow.before = heapInUse()
-		if _, err := slow.p.Write(requests); err != nil {
-			t.Fatal(err)
-		}
-		for range 15 {
-			srv.Sleep(silence / 15)
-			slow.look()
-		}
-		d.readAnswers(t, slow, count)
-		slow.p.Unblock()
-		if slow.peak > mostHeap {
-			t.Errorf("the heap grew to %d MiB", slow.peak>>20)
-		}
-		if srv.Stats().Closed != 0 || slow.p.Ended() {
-			t.Errorf("a connection was closed: %v", slow.p.Reason())
-		}
-	})
-}
-
-// A slowReader is a peer with a socket of 48 KiB that reads what is in it each millisecond.
-type slowReader struct {
-	t            *testing.T
-	srv          *looptest.Server
-	p, other     *looptest.Peer
-	got          []byte
-	reads        int
-	before, peak uint64
-}
-
-func (s *slowReader) Write(b []byte) (int, error) { return s.p.Write(b) }
-
-func (s *slowReader) Read(b []byte) (int, error) {
-	for tries := 0; len(s.got) == 0; tries++ {
-		if tries == 1000 {
-			return 0, io.ErrNoProgress
-		}
-		s.p.Block(48 << 10)
-		s.srv.Sleep(time.Millisecond)
-		s.got = []byte(s.p.Received())
-		if s.p.Take(48 << 10); s.reads%100 == 0 {
-			s.look()
-		}
-		s.reads++
-	}
-	n := copy(b, s.got)
-	s.got = s.got[n:]
-	return n, nil
-}
-
-// look asks the other peer, and for how much memory there is.
-func (s *slowReader) look() {
-	began := time.Now()
-	for s.other.Send("x"); s.other.Received() != "x"; s.srv.Sleep(time.Millisecond) {
-		if time.Since(began) > otherWaits {
-			s.t.Fatalf("the other peer has no answer after %v", time.Since(began))
-		}
-	}
-	if s.before > 0 {
-		s.peak = max(s.peak, grownSince(s.before, mostHeap))
-	}
 }

@@ -235,7 +235,7 @@ func clientsChild() {
 			fail(err)
 		}
 		go func() {
-			time.Sleep(period * time.Duration(i) / time.Duration(n))
+			time.Sleep(period * time.Duration(i) / time.Duration(n)) // evenly over the period
 			for {
 				began := time.Now()
 				d, err := roundTrip(c)
@@ -250,7 +250,7 @@ func clientsChild() {
 				}
 				took = append(took, d)
 				mu.Unlock()
-				time.Sleep(period - d)
+				time.Sleep(period - d) // the rate at which it asks
 			}
 		}()
 	}
@@ -333,7 +333,7 @@ func (p *puppet) report() (l latency) {
 func (p *puppet) calm() latency {
 	p.t.Helper()
 	p.ask("reset")
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // in which they measure
 	return p.report()
 }
 
@@ -345,7 +345,7 @@ func inTime(t *testing.T, limit time.Duration, round func() time.Duration) {
 	const tries = 10
 	var all []time.Duration
 	for try := range tries {
-		time.Sleep(time.Duration(try) * 300 * time.Millisecond)
+		time.Sleep(time.Duration(try) * 300 * time.Millisecond) // others may have done with the machine
 		d := round()
 		if all = append(all, d); d <= limit || t.Failed() {
 			return

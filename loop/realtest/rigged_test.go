@@ -23,6 +23,5 @@ var (
 	needPlain     = rig.NeedPlain
 	goroutineID   = rig.GoroutineID
 	faultTime     = rig.FaultTime
-	bubble        = rig.Bubble
 	ourGoroutines = rig.Goroutines
 )

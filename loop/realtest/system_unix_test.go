@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Signals that stop a process and let it go on.
@@ -27,18 +24,4 @@ func peerOf(fd int) string {
 		return fmt.Sprintf("127.0.0.1:%d", in.Port)
 	}
 	return ""
-}
-
-// wallClock is a clock that goes on in a bubble of virtual time.
-func wallClock() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
-
-// cpuTime is how long this process has run.
-func cpuTime() time.Duration { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
-
-func clock(id int32) time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(id, &ts); err != nil {
-		fail(err)
-	}
-	return time.Duration(ts.Nano())
 }

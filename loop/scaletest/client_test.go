@@ -27,7 +27,6 @@ type client struct {
 	world    *world
 	sink     engine.Sink
 	heard    time.Duration // when the server heard of it last
-	number   int32
 	life     uint8
 }
 
@@ -46,7 +45,7 @@ type socket client
 // Write is answered if it is a ping.
 func (s *socket) Write(p []byte) (int, error) {
 	w := s.world
-	w.meter.writes++
+	w.meter.written++
 	switch {
 	case bytes.Equal(p, ping):
 		w.pings++

@@ -4,10 +4,8 @@ package scaletest_test
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/metrics"
 	"strconv"
@@ -39,24 +37,26 @@ const (
 // are echoed; one in a thousand vanishes each minute, is evicted and comes anew.
 //
 // LOOPWHEEL_SCALE has the numbers of connections, by commas, LOOPWHEEL_SCALE_FOR how long each
-// lasts in virtual time, LOOPWHEEL_SCALE_RUNS how often each is repeated, LOOPWHEEL_OUT where to
-// write scale.csv and scale.svg.
+// lasts in virtual time.
 func TestScale(t *testing.T) {
 	counts, lasts, runs := scale(t)
 	var rows []row
 	for _, n := range counts {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			defer collect()()
-			var outcomes []outcome
-			var all row
-			for range runs {
-				synctest.Test(t, func(t *testing.T) { outcomes = append(outcomes, run(t, n, lasts)) })
-				all = combined(t, outcomes)
+			var best row
+			for i := range runs { // a turn that is long by our own doing is long in each of them
+				synctest.Test(t, func(t *testing.T) {
+					r := run(t, n, lasts)
+					if i == 0 {
+						best = r
+					}
+					best.cpu, best.event, best.worst = min(best.cpu, r.cpu), min(best.event, r.event), min(best.worst, r.worst)
+				})
 			}
-			if runs > 1 && all.worst > worstTurn {
-				t.Errorf("a turn took more than %v in each run", worstTurn)
+			if runs > 1 && best.worst > worstTurn {
+				t.Errorf("the worst turn took %v or more in each run, want at most %v", best.worst, worstTurn)
 			}
-			rows = append(rows, all)
+			rows = append(rows, best)
 		})
 	}
 	if t.Failed() {
@@ -80,10 +80,6 @@ func TestScale(t *testing.T) {
 		if i > 0 && rows[i-1].conns >= 10_000 && r.cpu > rows[i-1].cpu*12/10 {
 			t.Errorf("a connection takes %v of CPU a minute with %d of them, and %v with %d", r.cpu, r.conns, rows[i-1].cpu, rows[i-1].conns)
 		}
-	}
-	if dir := os.Getenv("LOOPWHEEL_OUT"); dir != "" {
-		writeCSV(t, filepath.Join(dir, "scale.csv"), rows)
-		draw(t, filepath.Join(dir, "scale.svg"), rows)
 	}
 }
 
@@ -110,13 +106,6 @@ func scale(t *testing.T) (counts []int, lasts time.Duration, runs int) {
 			t.Fatalf("LOOPWHEEL_SCALE_FOR: %q is no time of at least a minute", s)
 		}
 		lasts = d
-	}
-	if s := os.Getenv("LOOPWHEEL_SCALE_RUNS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			t.Fatalf("LOOPWHEEL_SCALE_RUNS: %q is no number of runs", s)
-		}
-		runs = n
 	}
 	return counts, lasts, runs
 }
@@ -163,8 +152,8 @@ func (s *session) OnMessage(c *loop.Conn, line []byte) error {
 func (s *session) OnClose(*loop.Conn, error) {}
 
 // run measures n connections.
-func run(t *testing.T, n int, lasts time.Duration) outcome {
-	w := newWorld(n, lasts)
+func run(t *testing.T, n int, lasts time.Duration) row {
+	w := newWorld(n)
 	srv := &loop.Server{
 		Addr: "tcp://memory:0", NumLoops: 1, MaxConns: n + n/10, IdleTimeout: idleTimeout, Codec: codec.Lines{},
 		Accept: handler.Chain(func(*loop.Conn) loop.Handler { return &session{} },
@@ -180,43 +169,33 @@ func run(t *testing.T, n int, lasts time.Duration) outcome {
 	full := memory()
 	onLoop(t, srv, func() {
 		w.meter.restart()
-		w.trace.start = time.Now()
 		w.talk = rota{n: n / 100, begins: w.now(), period: time.Second}
 		w.fall = rota{from: n / 100, n: n - n/100, begins: w.now(), period: 1000 * time.Minute}
 	})
 	before := srv.Stats()
 	for i := range int(lasts / time.Minute) {
 		testkit.Pass(time.Minute)
-		var all tally
-		onLoop(t, srv, func() { all = w.meter.all })
-		progress("%d connections: minute %d of %v, %v of CPU per connection and minute, %v", n, i+1, lasts, all.busy/time.Duration(n*(i+1)), all)
+		onLoop(t, srv, func() {
+			progress("%d connections: minute %d of %v, %v of CPU per connection and minute, %v", n, i+1, lasts,
+				w.meter.busy/time.Duration(n*(i+1)), &w.meter)
+		})
 	}
 	r := row{conns: n, bytes: (full.bytes - empty.bytes) / float64(n), objects: (full.objects - empty.objects) / float64(n)}
-	var out outcome
 	onLoop(t, srv, func() {
 		after := srv.Stats()
-		r.measured(&w.meter.all, lasts)
+		r.worst, r.cpu = w.meter.worst, time.Duration(float64(w.meter.busy)/float64(n)/lasts.Minutes())
 		r.messages, r.fired = after.Messages-before.Messages, after.Fired-before.Fired
-		r.event = w.meter.all.busy / time.Duration(r.messages+r.fired)
-		out = outcome{r, w.meter, w.trace}
-		w.over, w.meter, w.trace = true, meter{}, trace{}
+		r.event = w.meter.busy / time.Duration(r.messages+r.fired)
+		t.Logf("%d connections: %v", n, &w.meter)
+		w.over, w.meter = true, meter{}
 	})
-	out.garbage = (memory().made - full.made) / float64(r.messages)
-	if asked() {
-		progress("in %v of counting: %v", min(out.all.busy, time.Minute), control(min(out.all.busy, time.Minute)))
-	}
+	r.garbage = (memory().made - full.made) / float64(r.messages)
 	check(t, w, srv.Stats())
 	cancel()
 	if err := srv.Wait(); err != nil {
 		t.Error(err)
 	}
-	return out
-}
-
-// measured takes over what the meter has.
-func (r *row) measured(all *tally, lasts time.Duration) {
-	r.worst = all.worst.took()
-	r.cpu = time.Duration(float64(all.busy) / float64(r.conns) / lasts.Minutes())
+	return r
 }
 
 // open connects all clients, evenly over a time.
@@ -278,22 +257,5 @@ func asked() bool { return os.Getenv("LOOPWHEEL_SCALE") != "" }
 func progress(format string, args ...any) {
 	if asked() {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
-	}
-}
-
-func writeCSV(t *testing.T, name string, rows []row) {
-	records := [][]string{{"connections", "bytes_per_connection", "objects_per_connection", "cpu_ns_per_connection_and_minute",
-		"cpu_ns_per_event", "worst_turn_us", "messages", "timers"}}
-	for _, r := range rows {
-		records = append(records, strings.Fields(fmt.Sprintf("%d %.0f %.1f %d %d %d %d %d",
-			r.conns, r.bytes, r.objects, r.cpu.Nanoseconds(), r.event.Nanoseconds(), r.worst.Microseconds(), r.messages, r.fired)))
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := csv.NewWriter(f).WriteAll(records); err != nil {
-		t.Fatal(err)
 	}
 }

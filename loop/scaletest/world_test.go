@@ -23,7 +23,6 @@ type world struct {
 	ticker  *time.Timer
 	clients []client
 	meter   meter
-	trace   trace
 
 	comes   chan *client // to be accepted
 	calls   chan func()  // for the loop
@@ -94,7 +93,7 @@ func (r *rota) next() int {
 
 const never = time.Duration(1<<63 - 1)
 
-func newWorld(n int, lasts time.Duration) *world {
+func newWorld(n int) *world {
 	w := &world{
 		clients: make([]client, n),
 		comes:   make(chan *client, 1<<16),
@@ -104,10 +103,8 @@ func newWorld(n int, lasts time.Duration) *world {
 		began:   time.Now(),
 	}
 	for i := range w.clients {
-		w.clients[i].world, w.clients[i].number = w, int32(i)
+		w.clients[i].world = w
 	}
-	w.meter.longest = make([]turn, lasts/time.Millisecond)
-	w.trace.sums = make([]uint64, 0, lasts/time.Second+1)
 	return w
 }
 
@@ -182,14 +179,12 @@ func (w *world) deliver() {
 	now := w.now()
 	for w.pongs.Len() > 0 && w.pongs.Front().due <= now {
 		if e := w.pongs.PopFront(); e.who.life == talking {
-			w.trace.note(e.who, answers)
 			w.read(e.who, pong)
 		}
 	}
 	for w.talk.due() <= now {
 		if c := &w.clients[w.talk.next()]; c.life == talking {
 			w.talked++
-			w.trace.note(c, says)
 			w.read(c, said)
 		}
 	}
@@ -197,7 +192,6 @@ func (w *world) deliver() {
 		if c := &w.clients[w.fall.next()]; c.life == talking {
 			c.life = silent
 			w.fallen++
-			w.trace.note(c, vanishes)
 		}
 	}
 	for w.returns.Len() > 0 && w.returns.Front().due <= now {
@@ -222,7 +216,6 @@ func (w *world) read(c *client, p []byte) {
 func (w *world) gone(c *client) {
 	c.sink, c.life = nil, away
 	w.ended++
-	w.trace.note(c, leaves)
 	if !w.over {
 		w.returns.PushBack(event{w.now() + time.Second, c})
 	}
@@ -262,7 +255,6 @@ func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink,
 		}
 		if c.sink != nil {
 			c.life = talking
-			w.trace.note(c, arrives)
 		}
 	}
 }

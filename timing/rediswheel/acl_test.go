@@ -3,6 +3,7 @@ package rediswheel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,4 +69,28 @@ func TestACL(t *testing.T) {
 			t.Error(failed)
 		}
 	})
+}
+
+// A user who may not publish or subscribe is reported, once for each. Tasks are added, and run once.
+func TestNoChannels(t *testing.T) {
+	ctx, admin := t.Context(), redistest.Start(t).PatientClient()
+	must(t, admin.Do(ctx, "acl", "setuser", "mute", "on", "+@all", "~*", "resetchannels", ">pw").Err())
+	opt := *admin.Options()
+	opt.Username, opt.Password = "mute", "pw"
+	client := redis.NewClient(&opt)
+	defer client.Close()
+	var told complaints
+	q := open(t, client, Config{MaxDeliveries: 3, Refresh: 100 * time.Millisecond, OnError: told.take})
+	testkit.Want(t, "reports of ErrHints by Open", told.count(ErrHints), 1)
+	r := newRecorder()
+	stop := start(t, q, r)
+	for i := range 100 {
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint(i), Delay: time.Duration(i) * time.Millisecond}))
+	}
+	r.wait(t, 100)
+	testkit.Eventually(t, "all are done", func() bool { return q.Local().Done == 100 })
+	must(t, stop())
+	testkit.Want(t, "runs", len(r.got()), 100)
+	testkit.Want(t, "errors of Redis", q.Local().Errors, 0)
+	testkit.Want(t, "reports of ErrHints", told.count(ErrHints), 2)
 }

@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"sync"
@@ -17,7 +18,9 @@ const (
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
 // due, at least once, unless it is cancelled or replaced before. After an error of the client it
-// may be there or not; adding it again is safe, as its key keeps it from being there twice.
+// may be there or not; adding it again is safe, as its key, if it has one, keeps it from being
+// there twice. If the client itself sends it again, as an answer was lost, the result is that of
+// the first time, unless the task is over by then: then it runs again.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
@@ -41,20 +44,20 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 		var places []int // of the tasks
 		keys := make(map[string]bool)
 		for ; i < len(tasks) && len(calls) < pipelined && !keys[tasks[i].Key]; i++ {
-			c, err := q.adding(&tasks[i], now)
+			c, err := q.adding(tasks[i], now)
 			if errs[i] = err; err == nil {
 				calls, places = append(calls, c), append(places, i)
-				keys[tasks[i].Key] = true
+				keys[tasks[i].Key] = tasks[i].Key != ""
 			}
 		}
 		values, failed := q.evalAll(ctx, calls)
 		for k, place := range places {
 			switch errs[place] = failed[k]; values[k] {
-			case "a":
+			case "added":
 				q.count(func(s *Stats) { s.Added++ })
-			case "i":
+			case "ignored":
 				q.count(func(s *Stats) { s.Ignored++ })
-			case "c":
+			case "conflict":
 				errs[place] = wrap(ErrConflict, "%q", tasks[place].Key)
 			}
 		}
@@ -64,11 +67,14 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 
 // adding checks a task. The first occurrence of one with Cron is found by Redis' clock, which now
 // returns.
-func (q *Queue) adding(t *Task, now func() (time.Time, error)) (call, error) {
+func (q *Queue) adding(t Task, now func() (time.Time, error)) (call, error) {
+	if t.Key == "" {
+		t.Key = rand.Text()
+	}
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return call{}, err
 	}
-	first := *t
+	first := t
 	if t.At.IsZero() && t.Delay == 0 {
 		first.Delay = t.Every
 		if t.Cron != "" {
@@ -108,7 +114,8 @@ func (q *Queue) restore(ctx context.Context) error {
 
 // Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had
 // failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
-// again nor repeated. NotFound: there is nothing to cancel.
+// again nor repeated; its context ends with the cause ErrCancelled. NotFound: there is nothing to
+// cancel. After an error of the client it may be cancelled or not.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
 	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]

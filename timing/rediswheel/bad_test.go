@@ -20,7 +20,6 @@ func TestBadTasks(t *testing.T) {
 		task Task
 		want error
 	}{
-		{"no key", Task{}, ErrBadTask},
 		{"huge key", Task{Key: strings.Repeat("k", MaxKey+1)}, ErrTooLarge},
 		{"huge body", Task{Key: "k", Body: make([]byte, 101)}, ErrTooLarge},
 		{"huge headers", Task{Key: "k", Header: http.Header{"X": {strings.Repeat("x", maxMeta)}}}, ErrTooLarge},
@@ -106,7 +105,7 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%+v, %v", i, err)
 		}
 		var batch *BatchError
-		err := q.AddBatch(ctx, []Task{{Key: "k", OnConflict: Fail}, {Key: "l"}, {}, {Key: "l", Delay: time.Hour, Body: []byte("3")}})
+		err := q.AddBatch(ctx, []Task{{Key: "k", OnConflict: Fail}, {Key: "l"}, {Key: "m", Timeout: -1}, {Key: "l", Delay: time.Hour, Body: []byte("3")}})
 		if !errors.As(err, &batch) || !errors.Is(err, ErrConflict) || !errors.Is(err, ErrBadTask) || batch.Errs[1] != nil || batch.Errs[3] != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -19,6 +20,8 @@ type shard struct {
 	take  bool          // to be claimed even if another owns it
 	renew time.Duration // when it is to be claimed even without places
 	shun  time.Duration // until then other workers may take it, and this one does not
+
+	clock onredis.Clock // of the shard's server
 }
 
 // minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
@@ -70,7 +73,7 @@ func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
 	token, until := rand.Text(), w.now()+cfg.Lease
 	c := w.q.on(i, "claim", "", w.id, s.take && n > 0, token, n, maxBatchBytes, cfg.Lease.Milliseconds(),
-		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
+		cfg.MaxDeliveries, cfg.ownership().Milliseconds(), cfg.Refresh.Milliseconds(), cfg.Rate/float64(len(w.shards)))
 	w.wheel.Stop(s.timer)
 	s.busy, s.take, s.ready = true, false, false
 	w.q.count(func(s *Stats) { s.Claims++ })
@@ -97,12 +100,17 @@ func (w *worker) claimShard(i, n int) {
 func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
+	lease := w.q.cfg.Lease
+	if by := s.clock.Step(redisNow, like.until-lease, now); by.Abs() > lease/2 && now >= w.clockQuiet {
+		w.clockQuiet = now + lease // other shards may have the same clock
+		w.q.report(wrap(ErrClock, "by about %v: tasks may be late by a lease, or be given again", by.Round(time.Second)))
+	}
 	if len(f) == 3 { // another owns it
 		s.owner, s.renew = f[1], look+w.turn()
 		w.look(i, s.renew)
 		return 0
 	}
-	if f[1] == "" && s.owner != "" {
+	if f[1] == "" && s.owner != "" || f[10] == "1" {
 		w.lost()
 	}
 	ids, dues, states, records := list(answer[6]), list(answer[7]), list(answer[8]), list(answer[9])

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,7 @@ import (
 // all connections. When its credentials change, the next connection has the new ones.
 func TestClientAsItIs(t *testing.T) {
 	redistest.Need(t)
-	certificate := testkit.Certificate(t, "localhost")
+	certificate := testkit.Certificate("localhost")
 	certFile, keyFile := testkit.CertificateFiles(t, certificate)
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate.Leaf)
@@ -61,4 +63,52 @@ func TestClientAsItIs(t *testing.T) {
 	if after := dials.Load(); before < 2 || after <= before {
 		t.Errorf("the Dialer made %d connections, and %d when those were killed", before, after-before)
 	}
+}
+
+// Open refuses a client that does not fit its server, and says so.
+func TestOpenRefuses(t *testing.T) {
+	redistest.Unfit(t, func(t *testing.T, client *redis.Client) {
+		_, err := Open(t.Context(), client, Config{})
+		testkit.WantErr(t, "Open", err, ErrConfig)
+	})
+}
+
+// A client that reads from replicas finds what has just been written.
+func TestReadsFromReplicas(t *testing.T) {
+	redistest.Need(t)
+	client := redistest.StartCluster(t, 1).ClientWith(redis.ClusterOptions{RouteRandomly: true})
+	for i := range 50 {
+		q := open(t, client, Config{Name: fmt.Sprint("q", i), Shards: 1})
+		must(t, q.Add(t.Context(), Task{Key: "k", Delay: time.Hour}))
+		if _, err := q.Get(t.Context(), "k"); err != nil {
+			t.Fatalf("Get of a task that was added: %v", err)
+		}
+	}
+}
+
+// If the client sends a command again, as the answer was lost, the result is that of the first time,
+// or an error: never that there was nothing to do.
+func TestAnswerIsLost(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		client, arm := redistest.LoseAnswer(t, embedded(t))
+		q := open(t, client, Config{Shards: 1})
+		lose := func() {
+			testkit.Pass(time.Minute) // no connection is being made
+			arm()
+		}
+		for _, key := range []string{"known to Redis", "k"} { // which has the scripts then
+			if key == "k" {
+				lose()
+			}
+			testkit.WantErr(t, "Add", q.Add(ctx, Task{Key: key, Delay: time.Hour, OnConflict: Fail}), nil)
+		}
+		_, err := q.Cancel(ctx, "known to Redis")
+		must(t, err)
+		lose()
+		_, err = q.Cancel(ctx, "k")
+		testkit.WantErr(t, "Cancel", err, io.EOF)
+		_, err = q.Get(ctx, "k")
+		testkit.WantErr(t, "Get after it", err, ErrNotFound)
+	})
 }

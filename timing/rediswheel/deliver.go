@@ -3,8 +3,23 @@ package rediswheel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
+
+// Kinds is a [Handler] that gives each task to the one for its Kind. It must not be changed once
+// used. A worker without a handler for a kind, such as one of an older version, gives the task back
+// for about five refreshes, and gives up its shard, so that another worker takes it.
+type Kinds map[string]Handler
+
+// Handle calls the handler for the kind of t.
+func (k Kinds) Handle(ctx context.Context, t Task) error {
+	h := k[t.Kind]
+	if h == nil {
+		return unable(fmt.Errorf("rediswheel: this worker has no handler for tasks of the kind %q", t.Kind))
+	}
+	return h.Handle(ctx, t)
+}
 
 // Posted returns a [Handler] that has f called by post, on an event loop: post is the Post method
 // of a loop.Loop, or anything else that runs a function soon, or returns an error. The task is

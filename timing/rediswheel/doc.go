@@ -9,12 +9,14 @@
 // succeeds or the task is a dead letter. A handler whose effect must not happen twice uses the key
 // and Task.Occurred to find out.
 //
+// Never twice at once in one process.
+//
 // Never early, by Redis' clock, which is the only one that counts. A task that Cancel has called
 // Cancelled never starts.
 //
 // # How it works
 //
 // A queue is cut into shards, and each operation is one script on one shard, with its time from
-// Redis. Two things of it are a timing wheel: the due sets in Redis, one a shard, and the local
-// wheel that each worker feeds from them.
+// Redis. Each shard's due tasks are a sorted set, and each worker keeps the next due times of its
+// shards in a local timing wheel.
 package rediswheel

@@ -17,18 +17,23 @@ var (
 	ErrNotFound = errors.New("no such task")                          // it was never added, is over, or was cancelled
 	ErrRunning  = errors.New("the task is running")                   // too late to move it
 	ErrConfig   = errors.New("bad config")                            // the text names the field, or Redis' own setting
-	ErrLost     = errors.New("redis has lost tasks")                  // for Config.OnError: shards are empty that were not
+
+	// For Config.OnError.
+	ErrLost  = errors.New("redis has lost tasks")            // keys are gone that were there
+	ErrClock = errors.New("redis' clock was set")            // by more than half a lease
+	ErrHints = errors.New("redis does not pass messages on") // the user may not publish or subscribe
 )
 
 // wrap adds what exactly was wrong.
 func wrap(kind error, format string, args ...any) error {
-	return fmt.Errorf("rediswheel: %w: %s", kind, fmt.Sprintf(format, args...))
+	return fmt.Errorf("rediswheel: %w: %w", kind, fmt.Errorf(format, args...))
 }
 
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.
 var (
 	ErrLeaseLost = errors.New("rediswheel: another worker may have the task, or it was replaced")
 	ErrStopping  = errors.New("rediswheel: the worker stops")
+	ErrCancelled = errors.New("rediswheel: the task was cancelled")
 )
 
 // Permanent is for a [Handler] to return: the task goes to the dead letters at once. A repeating
@@ -44,20 +49,23 @@ func RetryAfter(d time.Duration, err error) error {
 // Postpone is for a [Handler] to return that has not begun: the task is given to some worker again
 // after d, and no attempt is counted.
 func Postpone(d time.Duration, err error) error {
-	return &verdict{err, end{what: "release", at: -ceilDelay(d)}}
+	return &verdict{err: err, end: end{what: "release", at: -ceilDelay(d)}}
 }
+
+func unable(err error) error { return &verdict{err: err, end: end{what: "release"}, unable: true} }
 
 // A verdict is an error of a handler that says what becomes of the task.
 type verdict struct {
-	err error
-	end end // dead, retry or release
+	err    error
+	end    end  // dead, retry or release
+	unable bool // this worker cannot run the task, and another may: it gives up the shard, too
 }
 
 func judged(err error, e end) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err, e}
+	return &verdict{err: err, end: e}
 }
 
 func (v *verdict) Error() string { return fmt.Sprint(v.err) }

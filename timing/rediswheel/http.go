@@ -25,11 +25,11 @@ import (
 
 // HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
 // Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
-// use; it must not be copied or changed once in use.
+// use; it must not be copied or changed once in use. [NewHTTPCallback] finds a wrong Secret.
 //
-// A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
-// Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other
-// answers are final, redirects too, which are not followed: the task is dead.
+// A status of 2xx is success, and 410 is final: the task is dead. All else is tried again, with
+// Config.Backoff or when Retry-After says, if that is not now, and within an hour: errors of
+// transport, other statuses, and redirects, which are not followed.
 //
 // Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
@@ -45,6 +45,10 @@ type HTTPCallback struct {
 
 	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
 
+	// SecretFor returns the Secret of the endpoint that a task is for; "" stands for Secret. A wrong
+	// one fails the attempt. It is called on many goroutines. nil means that all have Secret.
+	SecretFor func(t Task) string
+
 	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
 	// may add tasks could reach then. They are checked after names were resolved.
 	AllowPrivate bool
@@ -57,6 +61,14 @@ type HTTPCallback struct {
 	client *http.Client
 	lock   sync.Mutex
 	hosts  map[string]int // requests on their way
+}
+
+// NewHTTPCallback returns h, or an error if its Secret is none.
+func NewHTTPCallback(h *HTTPCallback) (*HTTPCallback, error) {
+	if _, err := signingKey(h.Secret); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // ErrPrivateAddress is why HTTPCallback does not connect to an address. It is permanent.
@@ -108,6 +120,13 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	if err != nil {
 		return Permanent(err)
 	}
+	secret := h.Secret
+	if h.SecretFor != nil {
+		secret = cmp.Or(h.SecretFor(t), secret)
+	}
+	if err := sign(req, secret, t.Body); err != nil {
+		return err
+	}
 	host := req.URL.Host
 	if !h.count(host, 1) {
 		wait := time.Second + jitter(time.Second/2)
@@ -157,13 +176,6 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	id, at := webhookID(t), strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", at)
-	if h.Secret != "" {
-		signature, err := sign(h.Secret, id, at, t.Body)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Webhook-Signature", signature)
-	}
 	return req, nil
 }
 
@@ -174,19 +186,29 @@ func webhookID(t *Task) string {
 	return fmt.Sprintf("msg_%x", sum[:16])
 }
 
-// sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined
-// by dots.
-func sign(secret, id, at string, body []byte) (string, error) {
-	key := []byte(secret)
-	if coded, ok := strings.CutPrefix(secret, "whsec_"); ok {
-		var err error
-		if key, err = base64.StdEncoding.DecodeString(coded); err != nil {
-			return "", fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
-		}
+// sign signs a request by the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time
+// and body, joined by dots. Without a secret it does nothing.
+func sign(req *http.Request, secret string, body []byte) error {
+	key, err := signingKey(secret)
+	if err != nil || len(key) == 0 {
+		return err
 	}
 	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
+	fmt.Fprintf(mac, "%s.%s.%s", req.Header.Get("Webhook-Id"), req.Header.Get("Webhook-Timestamp"), body)
+	req.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	return nil
+}
+
+// signingKey returns the key that a secret stands for.
+func signingKey(secret string) (key []byte, err error) {
+	coded, ok := strings.CutPrefix(secret, "whsec_")
+	if !ok {
+		return []byte(secret), nil
+	}
+	if key, err = base64.StdEncoding.DecodeString(coded); err != nil || len(key) == 0 {
+		return nil, wrap(ErrConfig, "an HTTPCallback's Secret has to be a key in base64 after whsec_")
+	}
+	return key, nil
 }
 
 // judge says what an answer means.
@@ -195,13 +217,13 @@ func judge(resp *http.Response) error {
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
-	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
-		if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
-			return RetryAfter(min(d, time.Hour), err)
-		}
-		return err
+	case code == http.StatusGone:
+		return Permanent(err)
 	}
-	return Permanent(err)
+	if d := retryAfter(resp.Header.Get("Retry-After")); d > 0 {
+		return RetryAfter(min(d, time.Hour), err)
+	}
+	return err
 }
 
 // retryAfter reads the header: seconds, or a date. A time that is not positive is ignored: all

@@ -59,9 +59,23 @@ func TestHTTPCallback(t *testing.T) {
 
 // The example of the specification of Standard Webhooks.
 func TestSignature(t *testing.T) {
-	got, err := sign("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
-	if must(t, err); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
-		t.Error(got)
+	req := httptest.NewRequest("POST", "/", nil)
+	req.Header.Set("Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
+	req.Header.Set("Webhook-Timestamp", "1614265330")
+	must(t, sign(req, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", []byte(`{"test": 2432232314}`)))
+	testkit.Want(t, "the signature", req.Header.Get("Webhook-Signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
+}
+
+// A Secret that is none is found before any task is lost by it.
+func TestNewHTTPCallback(t *testing.T) {
+	for secret, want := range map[string]error{
+		"": nil, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": nil, "any other text": nil,
+		"whsec_": ErrConfig, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS": ErrConfig, "whsec_a b": ErrConfig,
+	} {
+		t.Run(secret, func(t *testing.T) {
+			_, err := NewHTTPCallback(&HTTPCallback{Secret: secret})
+			testkit.WantErr(t, "NewHTTPCallback", err, want)
+		})
 	}
 }
 
@@ -79,7 +93,7 @@ func TestHTTPAnswers(t *testing.T) {
 	h := &HTTPCallback{AllowPrivate: true}
 	soon := time.Now().Add(30 * time.Minute).UTC().Format(http.TimeFormat)
 	for _, tt := range []struct{ path, want string }{
-		{"/200", "ok"}, {"/204", "ok"}, {"/301", "permanent"}, {"/302", "permanent"}, {"/400", "permanent"}, {"/404", "permanent"},
+		{"/200", "ok"}, {"/204", "ok"}, {"/301", "retry"}, {"/302", "retry"}, {"/400", "retry"}, {"/401", "retry"}, {"/404", "retry"},
 		{"/410", "permanent"}, {"/408", "retry"}, {"/425", "retry"}, {"/429", "retry"}, {"/500", "retry"}, {"/503", "retry"},
 		{"/503?after=7", "after 7s"}, {"/429?after=99999999999", "after 1h0m0s"}, {"/503?after=soon", "retry"}, {"/503?after=-1", "retry"},
 		{"/503?after=0", "retry"}, {"/503?after=" + strings.ReplaceAll(time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), " ", "%20"), "retry"},
@@ -90,6 +104,12 @@ func TestHTTPAnswers(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.path, got, tt.want)
 		}
 	}
+	t.Run("a wrong secret", func(t *testing.T) { // of one endpoint, which somebody can put right
+		h := &HTTPCallback{AllowPrivate: true, SecretFor: func(Task) string { return "whsec_no base64" }}
+		err := h.Handle(t.Context(), Task{Key: "k", URL: server.URL + "/200"})
+		testkit.Want(t, "the attempt", kind(err), "retry")
+		testkit.WantErr(t, "the attempt", err, ErrConfig)
+	})
 	for _, header := range []http.Header{{"X-Bad": {"a\nb"}}, {"X Bad": {"a"}}} { // which would never be sent
 		if got := kind(h.Handle(context.Background(), Task{Key: "k", URL: server.URL + "/200", Header: header})); got != "permanent" {
 			t.Errorf("%q: %s, want permanent", header, got)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -35,7 +36,7 @@ func (s Status) String() string {
 	return names[s]
 }
 
-// Info is what there is to know about a task.
+// Info describes a task.
 type Info struct {
 	Task
 	Status Status
@@ -130,7 +131,7 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
 		for deleted := int64(maxBatch); deleted == maxBatch; {
-			v, err := q.eval(ctx, q.on(shard, "purge", "", max(age, 0).Milliseconds()))
+			v, err := q.eval(ctx, q.on(shard, "purge", "", max(age, 0).Milliseconds(), math.MaxInt32))
 			if err != nil {
 				return n, err
 			}
@@ -144,13 +145,11 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 // Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
 // or not any more, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
-	result, err := onredis.Answer(ctx, func() ([]byte, error) {
-		return q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
-	})
+	result, err := onredis.Answer(ctx, func() (string, error) { return q.read(ctx, q.resultKey(q.shard(key), key)) })
 	if errors.Is(err, redis.Nil) {
 		return nil, wrap(ErrNotFound, "%q has no result", key)
 	}
-	return result, explain("result", err)
+	return []byte(result), explain("result", err)
 }
 
 // resultKey is the only key that expires.

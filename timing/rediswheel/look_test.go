@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // Get and List show a task in each of its states, a running one with its worker's lease.
@@ -28,7 +30,7 @@ func TestListAndGet(t *testing.T) {
 			must(t, q.Add(ctx, Task{Key: key}))
 		}
 		must(t, q.Add(ctx, Task{Key: "scheduled", Delay: time.Hour}))
-		time.Sleep(time.Minute)
+		testkit.Pass(time.Minute)
 		for _, tt := range []struct {
 			status Status
 			n      int

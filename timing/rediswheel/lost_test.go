@@ -178,3 +178,40 @@ func TestBadRepeating(t *testing.T) {
 		}
 	}
 }
+
+// A key that somebody deletes is noticed. Tasks that run come back, records without a task go, and a
+// key that is free again can be added.
+func TestKeyIsDeleted(t *testing.T) {
+	for place, name := range []string{"due", "run", "state", "body"} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				ctx := t.Context()
+				m, client := embeddedServer(t)
+				var told complaints
+				q := open(t, client, Config{Shards: 1, OnError: told.take})
+				r := newRecorder()
+				r.fail = func(task Task) error {
+					if task.Key == "runs" {
+						testkit.Block(time.Second)
+					}
+					return nil
+				}
+				defer start(t, q, r)()
+				must(t, q.AddBatch(ctx, []Task{{Key: "runs"}, {Key: "waits", Delay: time.Hour}}))
+				testkit.Pass(100 * time.Millisecond)
+				m.Del(q.keys[0][place])
+				testkit.Pass(time.Minute)
+				testkit.Want(t, "reports of ErrLost", told.count(ErrLost) > 0, name != "state" && name != "run")
+				must(t, q.Add(ctx, Task{Key: "waits", OnConflict: Ignore, Delay: time.Hour}))
+				info, err := q.Get(ctx, "waits")
+				must(t, err)
+				testkit.Want(t, "the task that was to come", info.Status, Scheduled)
+				testkit.Pass(2 * time.Hour)
+				s, err := q.Stats(ctx)
+				must(t, err)
+				testkit.Want(t, "tasks that are left", s.Scheduled+s.Running+s.Dead, 0)
+				testkit.Want(t, "records that are left", len(m.Keys()), 2) // conf, and the shard's own
+			})
+		})
+	}
+}

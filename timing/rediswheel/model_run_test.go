@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -99,7 +100,7 @@ func (r *modelRun) one() {
 		r.same("requeue", r.script(shard, "move", now, key, 0, 1), r.requeue(key))
 	case n < 92:
 		age := r.rand.Int64N(3000)
-		r.same("purge", r.script(shard, "purge", now, age), r.purge(shard, age))
+		r.same("purge", r.script(shard, "purge", now, age, math.MaxInt32), r.purge(shard, age))
 	default:
 		r.now += r.rand.Int64N(600)
 	}
@@ -116,9 +117,9 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 		}
 		seen[key] = true
 		token := r.token(key)
-		args, want = append(args, key, token, "done", 0, ""), want+r.ack(key, token)
+		args, want = append(args, key, token, "done", 0, ""), want+" "+r.ack(key, token)
 	}
-	return args, want
+	return args, want[1:]
 }
 
 func (r *modelRun) claims(shard, most int) {

@@ -47,15 +47,15 @@ const (
 
 func (m *model) add(shard int, key, policy string, at, delay int64, record string) string {
 	old := m.tasks[key]
-	if old != nil && policy != "a" && old.place != "dead" && !old.cancelled {
-		return policy
+	if old != nil && policy != "replace" && old.place != "dead" && !old.cancelled {
+		return map[string]string{"ignore": "ignored", "fail": "conflict"}[policy]
 	}
 	due := m.now + delay
 	if at >= 0 {
 		due = max(at, m.now)
 	}
 	m.tasks[key] = &modelTask{shard: shard, place: "due", score: due, record: record}
-	return "a"
+	return "added"
 }
 
 func (m *model) cancel(key string) string {
@@ -145,20 +145,20 @@ func (m *model) valid(key, token string) bool {
 
 func (m *model) ack(key, token string) string {
 	if !m.valid(key, token) {
-		return "s"
+		return "stale"
 	}
 	delete(m.tasks, key)
-	return "d"
+	return "done"
 }
 
 func (m *model) nack(key string, token string, what string, delay int64, why string) string {
 	if !m.valid(key, token) {
-		return "s"
+		return "stale"
 	}
 	t := m.tasks[key]
 	if t.cancelled {
 		delete(m.tasks, key)
-		return "c"
+		return "cancelled"
 	}
 	t.token, t.place, t.score, t.stated = "-", "due", m.now+delay, true
 	switch what {
@@ -170,17 +170,20 @@ func (m *model) nack(key string, token string, what string, delay int64, why str
 		t.deliveries--
 	case "dead":
 		t.place, t.score, t.attempts, t.reason = "dead", m.now, t.attempts+1, why
-		return "x"
+		return "dead"
 	}
-	return "b"
+	return "back"
 }
 
 func (m *model) extend(key string, token string) string {
 	if !m.valid(key, token) {
-		return "s"
+		return "stale"
 	}
 	m.tasks[key].score = m.now + modelLease
-	return "h"
+	if m.tasks[key].cancelled {
+		return "cancelled"
+	}
+	return "extended"
 }
 
 func (m *model) requeue(key string) string {

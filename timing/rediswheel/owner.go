@@ -2,7 +2,8 @@ package rediswheel
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,11 +19,18 @@ import (
 //	KEY * MS            something is due, before the shard's owner looks
 //	KEY WORKER MS       who owns the shard, and for how long; - if nobody does
 //	KEY WORKER MS more  its owner has more to do than places
+//	KEY ! TOKEN ID      a task that runs was cancelled
 func (w *worker) hear(message string) {
-	var key, who, ms, more string
-	_, _ = fmt.Sscan(message, &key, &who, &ms, &more) // the last may be missing
+	f := append(strings.SplitN(message, " ", 4), "", "", "", "")
+	key, who, ms, more := f[0], f[1], f[2], f[3]
 	i, ours := w.q.shards[key]
 	if !ours {
+		return
+	}
+	if r := w.held[more]; who == "!" {
+		if r != nil && r.token == ms {
+			r.cancel(ErrCancelled)
+		}
 		return
 	}
 	s, at := &w.shards[i], w.now()+millis(ms)
@@ -110,12 +118,23 @@ func (w *worker) decline(i int) {
 
 // listen hears what is published on the queue's channel, until ctx ends. A connection without even
 // the news of a renewal is given up: an owner publishes one in every second refresh.
+//
+// A user who may not subscribe is reported once.
 func (w *worker) listen(ctx context.Context) {
-	for ; ctx.Err() == nil; time.Sleep(jitter(100 * time.Millisecond)) {
+	refused, told := redis.Error(nil), false
+	for wait := time.Duration(0); ctx.Err() == nil; time.Sleep(wait) {
+		wait = jitter(100 * time.Millisecond)
 		sub := w.q.client.Subscribe(ctx, w.q.channel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
 			v, err := sub.ReceiveTimeout(ctx, 3*w.q.cfg.Refresh)
+			if errors.As(err, &refused) {
+				wait = w.q.cfg.Refresh
+				if !told {
+					told = true
+					w.q.report(wrap(ErrHints, "SUBSCRIBE to %s: %v: tasks may be late by Config.Refresh", w.q.channel, err))
+				}
+			}
 			if err != nil {
 				break
 			}

@@ -2,10 +2,11 @@ package rediswheel
 
 import "sync"
 
-// Places are what tasks run in. Runs of several queues in one process can share them, by
-// Config.Places and Config.Weight. A queue that has enough to do gets at least its share, by its
-// weight, and what others do not need. A place that others have of its share comes back when
-// their task ends. A share of less than one place is a turn. Places may be used from any goroutine.
+// Places limits how many tasks run at once across queues. Runs of several queues in one process can
+// share them, by Config.Places and Config.Weight. A queue that has enough to do gets at least its
+// share, by its weight, and what others do not need. A place that others have of its share comes
+// back when their task ends. A share of less than one place is a turn. Places may be used from any
+// goroutine.
 type Places struct {
 	lock   sync.Mutex
 	total  int
@@ -25,11 +26,11 @@ func NewPlaces(n int) *Places {
 // A share is what one Run has of places.
 type share struct {
 	*Places
-	own    int // the share's weight
-	used   int
-	turn   float64       // what has run in its places, by its weight: the lowest comes first
-	hungry bool          // it got fewer than it asked for
-	freed  chan struct{} // has a token when others have given places back
+	own      int // the share's weight
+	used     int
+	turn     float64       // what has run in its places, by its weight: the lowest comes first
+	starving bool          // it got fewer than it asked for
+	freed    chan struct{} // has a token when others have given places back
 }
 
 func (p *Places) join(weight int) *share {
@@ -49,33 +50,33 @@ func (s *share) leave() {
 	s.weight -= s.own
 }
 
-// right is how many places the share has a right to.
-func (s *share) right() int { return max(s.total*s.own/s.weight, 1) }
+// guaranteed is how many places the share has a right to.
+func (s *share) guaranteed() int { return max(s.total*s.own/s.weight, 1) }
 
-// take takes up to n places. It leaves those that hungry shares want which have less than their
+// take takes up to n places. It leaves those that starving shares want which have less than their
 // right; within its own right, only for those of them whose turn is before. A share that gets fewer
-// than n is hungry until the next call.
+// than n is starving until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	if !s.hungry { // it has not waited
+	if !s.starving { // it has not waited
 		s.turn = max(s.turn, s.Places.turn)
 	}
 	free, wanted, before := s.total, 0, 0
 	for o := range s.shares {
 		free -= o.used
-		if wants := o.right() - o.used; o != s && o.hungry && wants > 0 {
+		if wants := o.guaranteed() - o.used; o != s && o.starving && wants > 0 {
 			wanted += wants
 			if o.turn < s.turn {
 				before += wants
 			}
 		}
 	}
-	got := min(n, max(free-wanted, min(free-before, s.right()-s.used), 0))
+	got := min(n, max(free-wanted, min(free-before, s.guaranteed()-s.used), 0))
 	if got > 0 {
 		s.Places.turn = max(s.Places.turn, s.turn)
 	}
-	s.used, s.hungry = s.used+got, got < n
+	s.used, s.starving = s.used+got, got < n
 	return got
 }
 
@@ -85,7 +86,7 @@ func (s *share) giveBack(n, runs int) {
 	defer s.lock.Unlock()
 	s.used, s.turn = s.used-n, s.turn+float64(runs)/float64(s.own)
 	for o := range s.shares {
-		if o != s && o.hungry && n > 0 {
+		if o != s && o.starving && n > 0 {
 			select {
 			case o.freed <- struct{}{}:
 			default:

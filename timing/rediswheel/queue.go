@@ -62,18 +62,29 @@ type Config struct {
 
 	StopTimeout time.Duration // how long Run waits for handlers when it stops; 0 means 20 seconds
 
+	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Workers look at that every
+	// ten refreshes, and delete the oldest. 0 means 10,000, and 90 days.
+	MaxDead int
+	DeadAge time.Duration
+
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
 	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
 	// there stays as it is: to change it, Add it.
 	Repeating []Task
 
 	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, or came back empty (ErrLost). It is called on many
-	// goroutines, and should return soon. nil means that errors are only counted.
+	// keeps a worker from working: Redis is away, came back empty (ErrLost), has another time
+	// (ErrClock), or does not pass messages on (ErrHints), which Open reports, too. It is called on
+	// many goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	Logger zerolog.Logger // of panics of handlers, with their stacks, and of losses; zero is silent
+	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero Logger
+	// writes to os.Stderr; zerolog.Nop() is silent.
+	Logger zerolog.Logger
 }
+
+// ownership is how long a worker owns a shard that it does not renew.
+func (c *Config) ownership() time.Duration { return 3 * c.Refresh }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
@@ -88,6 +99,7 @@ func (c *Config) setDefaults() error {
 	if c.OnError == nil {
 		c.OnError = func(Task, error) {}
 	}
+	c.Logger = onredis.Logger(c.Logger)
 	return cmp.Or(
 		setting("Shards", &c.Shards, 0, 0, 1024),
 		setting("MaxBody", &c.MaxBody, 64<<10, 1, 16<<20),
@@ -98,6 +110,8 @@ func (c *Config) setDefaults() error {
 		setting("Timeout", &c.Timeout, 10*time.Minute, 1, century),
 		setting("MaxAttempts", &c.MaxAttempts, 16, 1, math.MaxInt32),
 		setting("MaxDeliveries", &c.MaxDeliveries, 16, 1, math.MaxInt32),
+		setting("MaxDead", &c.MaxDead, 10_000, 1, math.MaxInt32),
+		setting("DeadAge", &c.DeadAge, 90*24*time.Hour, time.Second, century),
 		setting("Refresh", &c.Refresh, 2*time.Second, 100*time.Millisecond, time.Minute),
 		setting("StopTimeout", &c.StopTimeout, 20*time.Second, 1, century),
 		c.checkRepeating(),
@@ -162,8 +176,8 @@ func shardKeys(name, prefix, tag string) []string {
 // caller's, who closes it when no Run is left. It may be one to a single server, to a master that
 // Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
 //
-// Errors: ErrConfig, also if Redis may evict our keys, or if the queue was opened with another
-// number of shards.
+// Errors: ErrConfig, also if Redis may evict our keys, if the client is not of the kind that the
+// server needs, or if the queue was opened with another number of shards.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -176,7 +190,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		prefix += fmt.Sprintf("@%d:", c.Options().DB)
 	}
 	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
-	if err := onredis.Await(ctx, func() error { return q.checkEviction(ctx) }); err != nil {
+	if err := onredis.Await(ctx, func() error { return q.checkServer(ctx) }); err != nil {
 		return nil, err
 	}
 	shards, err := q.settleShards(ctx, cfg.Shards)
@@ -188,14 +202,25 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
+	var refused redis.Error
+	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); errors.As(err, &refused) {
+		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and a cancelled one learns that late",
+			q.channel, err))
+	}
 	return q, nil
+}
+
+// report tells of what the operator has to know.
+func (q *Queue) report(err error) {
+	q.cfg.Logger.Error().Err(err).Str("queue", q.cfg.Name).Msg("redis does not do what the queue needs")
+	q.cfg.OnError(Task{}, err)
 }
 
 // Name returns Config.Name.
 func (q *Queue) Name() string { return q.cfg.Name }
 
 // layout is the version of what the keys hold. The number of shards follows.
-const layout = "5 "
+const layout = "6 "
 
 // settleShards agrees with all others that use the queue on how many shards there are: as many as
 // are wanted, if nobody has said so before. 0 takes what there is, or the default.
@@ -207,7 +232,7 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	key := q.cfg.Name + ":conf"
 	there, err := onredis.Answer(ctx, func() (string, error) {
 		set := q.client.SetNX(ctx, key, fmt.Sprint(layout, cmp.Or(want, standard)), 0).Err()
-		there, err := q.client.Get(ctx, key).Result()
+		there, err := q.read(ctx, key)
 		if err != nil {
 			err = cmp.Or(set, err)
 		}
@@ -225,8 +250,12 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkEviction refuses a Redis that would delete tasks when its memory is full.
-func (q *Queue) checkEviction(ctx context.Context) error {
+// checkServer refuses a client that will not do, and a Redis that would delete tasks when its memory
+// is full.
+func (q *Queue) checkServer(ctx context.Context) error {
+	if err := onredis.Check(ctx, q.client, q.cfg.Name+":conf"); err != nil {
+		return wrap(ErrConfig, "%w", err)
+	}
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		policy, err := onredis.Evicts(ctx, c)
 		if strings.HasPrefix(policy, "allkeys-") {

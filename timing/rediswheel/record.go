@@ -1,14 +1,19 @@
 package rediswheel
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"strings"
 	"time"
 )
 
-// record encodes what Redis has of the task besides its key and its state: fields as JSON, or
-// nothing if there are none, a line feed, and the body.
+// recordID is how many letters a record begins with that no other has.
+const recordID = 16
+
+// record encodes what Redis has of the task besides its key and its state: random letters, by
+// which an Add is known if the client sends it again; fields as JSON, or nothing if there are none; a
+// line feed; and the body.
 func (t *Task) record() ([]byte, error) {
 	fields, err := json.Marshal(t)
 	switch {
@@ -19,12 +24,13 @@ func (t *Task) record() ([]byte, error) {
 	case len(fields) > maxMeta:
 		return nil, wrap(ErrTooLarge, "URL, headers and other fields of %q have %d bytes, of at most %d", t.Key, len(fields), maxMeta)
 	}
-	return append(append(fields, '\n'), t.Body...), nil
+	record := append([]byte(rand.Text()[:recordID]), fields...)
+	return append(append(record, '\n'), t.Body...), nil
 }
 
 // read decodes a record into the task.
 func (t *Task) read(record string) error {
-	fields, body, ok := strings.Cut(record, "\n")
+	fields, body, ok := strings.Cut(record[min(recordID, len(record)):], "\n")
 	if !ok || fields != "" && json.Unmarshal([]byte(fields), t) != nil {
 		return errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
 	}

@@ -17,24 +17,56 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the files of lua by their names. Each says what its keys, arguments and answer are.
+// scripts are the files of lua by their names, each after the prelude. It says what its keys,
+// arguments and answer are.
 var scripts = loadScripts()
 
-func loadScripts() map[string]*redis.Script {
-	all := make(map[string]*redis.Script)
+func loadScripts() map[string]script {
+	all := make(map[string]script)
 	files, _ := luaFiles.ReadDir("lua") // what is embedded can be read
+	prelude, _ := luaFiles.ReadFile("lua/prelude.lua")
 	for _, f := range files {
 		text, _ := luaFiles.ReadFile("lua/" + f.Name())
-		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
+		whole := string(prelude) + string(text)
+		all[strings.TrimSuffix(f.Name(), ".lua")] = script{whole, redis.NewScript(whole).Hash()}
 	}
 	return all
 }
+
+type script struct{ text, hash string }
+
+// A once is a command that the client must not send again by itself when the answer is lost: the
+// script would run twice, and answer the second time that there is nothing to do.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// repeatable are the scripts that answer the same if the client sends them again.
+var repeatable = map[string]bool{"add": true, "get": true, "leave": true, "list": true, "pause": true, "stats": true}
 
 // A call is a script with its keys and arguments.
 type call struct {
 	script string
 	keys   []string
 	args   []any
+}
+
+// process has p run the script: by its hash, or by its text.
+func (c call) process(ctx context.Context, p interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}, command, script string) *redis.Cmd {
+	args := []any{command, script, len(c.keys)}
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
+	cmd.SetFirstKeyPos(3)
+	if repeatable[c.script] {
+		_ = p.Process(ctx, cmd) // the error is in cmd
+	} else {
+		_ = p.Process(ctx, once{cmd})
+	}
+	return cmd
 }
 
 func (q *Queue) on(shard int, script string, args ...any) call {
@@ -64,7 +96,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := q.client.Pipeline()
 	for i, c := range calls {
-		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
+		cmds[i] = c.process(ctx, pipe, "evalsha", scripts[c.script].hash)
 	}
 	var failed error
 	if err := onredis.Await(ctx, func() error { _, failed = pipe.Exec(ctx); return nil }); err != nil {
@@ -78,7 +110,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		switch {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = onredis.Answer(ctx, func() (any, error) {
-				return scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+				return c.process(ctx, q.client, "eval", scripts[c.script].text).Result()
 			})
 		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
 			err = failed
@@ -97,6 +129,15 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 func (q *Queue) now(ctx context.Context) (time.Time, error) {
 	now, err := onredis.Answer(ctx, func() (time.Time, error) { return q.client.Time(ctx).Result() })
 	return now, explain("time", err)
+}
+
+// read reads a string from the master.
+func (q *Queue) read(ctx context.Context, key string) (string, error) {
+	master, err := onredis.Master(ctx, q.client, key)
+	if err != nil {
+		return "", err
+	}
+	return master.Get(ctx, key).Result()
 }
 
 // explain makes an error of Redis one of ours.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +19,7 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
+	id     string                  // of the record
 	token  string                  // of the claim
 	until  time.Duration           // the end of its lease on the worker's clock, or before
 	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
@@ -35,9 +38,22 @@ type end struct {
 // redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
-// begin starts the handler of a run, unless the worker stops or the lease has ended.
+// handled has the ids of the records whose handlers run in this process, of whatever worker.
+var handled sync.Map
+
+// begin starts the handler of a run, unless the worker stops or the lease has ended. If the worker
+// has the task already, as its lease ended while it could not know (Redis' clock was set ahead), that
+// run goes on. If its handler still runs elsewhere in this process, the task is put off.
 func (w *worker) begin(r *run, record string) {
-	w.runs[r] = struct{}{}
+	r.id = strings.Clone(record[:min(recordID, len(record))])
+	if old := w.held[r.task.Key]; old != nil && old.id == r.id && old.task.Attempt == r.task.Attempt &&
+		old.task.Occurred.Equal(r.task.Occurred) && r.task.Delivery > 1 {
+		old.token, old.until = r.token, r.until
+		w.places.giveBack(1, 0)
+		w.q.count(func(s *Stats) { s.InFlight-- })
+		return
+	}
+	w.runs[r], w.held[r.task.Key] = struct{}{}, r
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
 	if w.stopping || w.now() >= r.until { // Redis' answer may have taken longer than the lease
@@ -45,9 +61,15 @@ func (w *worker) begin(r *run, record string) {
 		w.ended = append(w.ended, r)
 		return
 	}
+	if _, busy := handled.LoadOrStore(r.id, nil); busy {
+		r.end = end{what: "release", at: -w.q.cfg.Lease.Milliseconds()}
+		w.ended = append(w.ended, r)
+		return
+	}
 	w.running++
 	go func() {
 		defer func() {
+			handled.Delete(r.id)
 			if r.end.what == "" {
 				r.end = r.failed(errGoexit)
 			}
@@ -69,8 +91,8 @@ func (r *run) do(ctx context.Context, record string) end {
 	}
 	if t.repeats() {
 		following, err := t.next(t.Occurred, t.Occurred)
-		if err != nil {
-			return r.unable(err)
+		if err != nil { // the zone
+			return r.failed(unable(err))
 		}
 		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
 			r.w.q.count(func(s *Stats) { s.Skipped++ })
@@ -92,18 +114,12 @@ func (r *run) do(ctx context.Context, record string) end {
 		return end{what: "keep", at: max(t.KeepResult.Milliseconds(), 1), text: string(*kept), achieved: true}
 	case err == nil:
 		return end{what: "done", achieved: true}
+	case errors.Is(cause, ErrCancelled):
+		return end{what: "release", at: t.Due.UnixMilli()} // Redis knows, and drops it
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
-		err = &verdict{err, end{what: "release", at: t.Due.UnixMilli()}}
+		err = &verdict{err: err, end: end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
-}
-
-// unable gives the task back and the shard up: this worker lacks the task's zone, and another may
-// have it.
-func (r *run) unable(err error) end {
-	r.w.post(func() { r.w.decline(r.shard) })
-	r.w.q.cfg.OnError(r.task, err)
-	return r.failed(Postpone(5*r.w.q.cfg.Refresh, err))
 }
 
 // call calls the handler; a panic is an error.
@@ -133,6 +149,13 @@ func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
 	if errors.As(err, &v); v.end.what == "release" {
+		if v.unable {
+			// About five refreshes: workers that lack each other's kinds would pass the shard to and fro
+			// for ever if all of its tasks came back at once.
+			v.end.at = -ceilDelay(5*cfg.Refresh/2 + jitter(5*cfg.Refresh))
+			cfg.OnError(r.task, err)
+			r.w.post(func() { r.w.decline(r.shard) })
+		}
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
 		return v.end
 	}
@@ -150,24 +173,27 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// tell tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
+// reportEnds tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
 // with this worker is no more than its places.
-func (w *worker) tell() {
-	w.askAbout(w.ended, func(r *run) end { return r.end }, func(r *run, letter byte) {
-		if letter == 0 {
+func (w *worker) reportEnds() {
+	w.runPerShard(w.ended, func(r *run) end { return r.end }, func(r *run, word string) {
+		if word == "" {
 			w.afterPause(func() { w.ended = append(w.ended, r) })
 			return
 		}
 		delete(w.runs, r)
+		if w.held[r.task.Key] == r {
+			delete(w.held, r.task.Key)
+		}
 		w.places.giveBack(1, 1)
 		w.q.count(func(s *Stats) {
 			s.InFlight--
 			switch {
-			case letter == 's':
+			case word == "stale":
 				s.Stale++
 			case r.end.achieved:
 				s.Done++
-			case letter == 'x':
+			case word == "dead":
 				s.Died++
 			}
 		})
@@ -175,9 +201,9 @@ func (w *worker) tell() {
 	w.ended = nil
 }
 
-// extend extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
+// renewLeases extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
 // another worker may have its task.
-func (w *worker) extend() {
+func (w *worker) renewLeases() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {
 		if now >= r.until {
@@ -185,19 +211,22 @@ func (w *worker) extend() {
 		}
 		return longer
 	}
-	w.askAbout(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, letter byte) {
-		switch letter {
-		case 'h':
+	w.runPerShard(slices.Collect(maps.Keys(w.runs)), ask, func(r *run, word string) {
+		switch word {
+		case "extended", "cancelled":
 			r.until = now + w.q.cfg.Lease
-		case 's':
+			if word == "cancelled" { // the message was lost
+				r.cancel(ErrCancelled)
+			}
+		case "stale":
 			r.cancel(ErrLeaseLost)
 		}
 	})
 }
 
-// askAbout has runs.lua end or extend runs, those of one shard together. then gets its letter for
-// each, or 0 if there is no answer.
-func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, letter byte)) {
+// runPerShard has runs.lua end or extend runs, those of one shard together. then gets its word for
+// each, or "" if there is no answer.
+func (w *worker) runPerShard(runs []*run, what func(r *run) end, then func(r *run, word string)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
 		shards[r.shard] = append(shards[r.shard], r)
@@ -206,20 +235,24 @@ func (w *worker) askAbout(runs []*run, what func(r *run) end, then func(r *run, 
 		for group := range slices.Chunk(all, maxBatch) {
 			c := w.q.on(shard, "runs", "")
 			c.keys = slices.Clip(c.keys)
-			for _, r := range group {
+			tokens := make([]string, len(group))
+			for i, r := range group {
 				e := what(r)
+				tokens[i] = r.token
 				c.args = append(c.args, r.task.Key, r.token, e.what, e.at, e.text)
 				if e.what == "keep" {
 					c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
 				}
 			}
 			w.ask(c, func(answer any) {
-				letters, ok := answer.(string)
-				if !ok {
-					letters = string(make([]byte, len(group)))
-				}
+				text, _ := answer.(string)
+				words := append(strings.Fields(text), make([]string, len(group))...) // "" without an answer
 				for i, r := range group {
-					then(r, letters[i])
+					if word := words[i]; word != "stale" || r.token == tokens[i] {
+						then(r, word)
+					} else { // the run has another token by now
+						then(r, "")
+					}
 				}
 			})
 		}

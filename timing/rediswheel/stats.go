@@ -27,6 +27,7 @@ type Stats struct {
 	Failed      uint64        // attempts that failed, panics included
 	Postponed   uint64        // tasks put back without counting an attempt, when stopping for one
 	Died        uint64        // tasks given up
+	Purged      uint64        // dead tasks deleted because of MaxDead and DeadAge
 	Skipped     uint64        // occurrences passed over by the policy Skip
 	Stale       uint64        // ends of runs that Redis refused: the task had been given to another worker, or replaced
 	Recovered   uint64        // tasks whose lease had run out, put back by this process
@@ -61,7 +62,8 @@ func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, [
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
 	owners := make(map[string]int) // how many shards they have
-	values, err := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
+	values, err := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n,
+		q.cfg.ownership().Milliseconds())
 	if err != nil {
 		return s, nil, err
 	}

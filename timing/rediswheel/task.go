@@ -27,7 +27,7 @@ const (
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
-var policies = [...]string{"a", "i", "c"} // as add.lua wants them
+var policies = [...]string{"replace", "ignore", "fail"} // as add.lua wants them
 
 // Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
 // has come, as no worker was there or the one before took too long.
@@ -40,12 +40,13 @@ const (
 )
 
 // A Task is something to be done later. Its key names it: there is never more than one task with a
-// key. As JSON it is what does not change of it, without key and body.
+// key. Its JSON form omits the key, the body and what changes.
 type Task struct {
-	Key   string        `json:"-"` // any bytes but none, at most MaxKey
-	Delay time.Duration `json:"-"` // from now, by Redis' clock; zero and less is now
-	At    time.Time     `json:"-"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
-	Body  []byte        `json:"-"` // for the handler; at most Config.MaxBody
+	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty: Add makes a unique one
+	Kind  string        `json:",omitzero"` // for Kinds
+	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:"-"`         // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        `json:"-"`         // for the handler; at most Config.MaxBody
 
 	OnConflict  Policy        `json:"-"`
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config

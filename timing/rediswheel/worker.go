@@ -17,9 +17,10 @@ import (
 // attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
 // is an error.
 //
-// The context ends at the timeout of the attempt, with the cause ErrLeaseLost when another worker
-// may have the task, or with the cause ErrStopping after StopTimeout. With such a cause, an error
-// is no failed attempt: the task goes to another worker.
+// The context ends at the timeout of the attempt, with the cause ErrCancelled if the task is
+// cancelled, with ErrLeaseLost when another worker may have the task, or with ErrStopping after
+// StopTimeout. With such a cause, an error is no failed attempt: the task is over, or goes to
+// another worker.
 type Handler interface {
 	// Handle works on one task. What t refers to is the handler's to keep.
 	Handle(ctx context.Context, t Task) error
@@ -64,11 +65,13 @@ type worker struct {
 	asking int                // questions to Redis without an answer
 	next   time.Duration      // no pipeline before, unless half of the places wait for it
 
-	shards   []shard
-	balanced bool          // the worker has taken its part of the shards
-	quiet    time.Duration // until then a loss is one that was told
+	shards     []shard
+	balanced   bool          // the worker has taken its part of the shards
+	quiet      time.Duration // until then a loss is one that was told
+	clockQuiet time.Duration // until then a step of the clock is one that was told
 
 	runs     map[*run]struct{} // from the claim until Redis knows how it ended
+	held     map[string]*run   // the last of these with a key
 	running  int               // of these, how many have a handler that has not returned
 	ended    []*run            // that Redis is to be told of
 	stopping bool
@@ -88,7 +91,7 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	w := &worker{
 		q: q, id: rand.Text()[:12], handler: h, ctx: own, start: time.Now(), wheel: timing.New(timing.Config{}),
 		places: places.join(q.cfg.Weight), posts: make(chan func(), 64),
-		shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}),
+		shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}), held: make(map[string]*run),
 	}
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
@@ -111,7 +114,12 @@ func (w *worker) now() time.Duration { return time.Since(w.start) }
 func (w *worker) work(stop <-chan struct{}) {
 	w.lookAtAll()
 	w.restore()
-	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
+	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.renewLeases)
+	w.wheel.Every(0, 10*w.q.cfg.Refresh, func() {
+		for i := range w.shards {
+			w.purge(i)
+		}
+	})
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for !w.stopping || len(w.runs)+len(w.calls)+w.asking > 0 && w.now() < w.giveUp {
@@ -178,7 +186,7 @@ func (w *worker) send() {
 	if w.now() < w.next && len(w.ended) < w.places.total/2 {
 		return
 	}
-	w.tell()
+	w.reportEnds()
 	w.claim()
 	if len(w.calls) == 0 {
 		return
@@ -211,14 +219,26 @@ func (w *worker) afterPause(f func()) {
 	w.wheel.At(w.now()+pause+jitter(pause), f)
 }
 
+// purge deletes dead tasks of a shard, if it is the worker's, because of MaxDead and DeadAge.
+func (w *worker) purge(i int) {
+	if cfg := &w.q.cfg; w.shards[i].owner == w.id && !w.stopping {
+		keep := (cfg.MaxDead + len(w.shards) - 1) / len(w.shards)
+		w.ask(w.q.on(i, "purge", "", cfg.DeadAge.Milliseconds(), keep), func(answer any) {
+			n, _ := answer.(int64)
+			w.q.count(func(s *Stats) { s.Purged += uint64(n) })
+			if n == maxBatch {
+				w.purge(i)
+			}
+		})
+	}
+}
+
 // lost tells that Redis has lost a shard. Others that it lost at once are found within a refresh.
 func (w *worker) lost() {
 	if w.now() >= w.quiet {
-		err := wrap(ErrLost, "shards of the queue %q are empty that were not", w.q.cfg.Name)
-		w.q.cfg.Logger.Error().Err(err).Msg("redis has lost tasks")
-		w.fail(err)
+		w.q.report(wrap(ErrLost, "keys of the queue %q are gone", w.q.cfg.Name))
 	}
-	w.quiet = w.now() + 2*w.q.cfg.Refresh
+	w.quiet = w.now() + w.q.cfg.ownership()
 	w.restore()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,7 +178,8 @@ func TestReplacedWhileRunning(t *testing.T) {
 }
 
 // A worker that is told to stop waits for handlers, then ends their contexts, and at last leaves
-// those that do not care. What it had is given to another, no attempt counted.
+// those that do not care. What it had is given to another, no attempt counted, but not what still
+// runs in this process.
 func TestStop(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -215,7 +217,7 @@ func TestStop(t *testing.T) {
 		for _, task := range r.got() {
 			got[task.Key] = fmt.Sprint("attempt ", task.Attempt, ", delivery ", task.Delivery)
 		}
-		if fmt.Sprint(got) != "map[deaf:attempt 1, delivery 2 patient:attempt 1, delivery 1 waits:attempt 1, delivery 1]" {
+		if fmt.Sprint(got) != "map[patient:attempt 1, delivery 1 waits:attempt 1, delivery 1]" {
 			t.Errorf("%v", got)
 		}
 		testkit.Pass(time.Hour) // for the deaf
@@ -341,5 +343,71 @@ func TestShardsInTurn(t *testing.T) {
 		if second != 10 {
 			t.Errorf("of the first %d runs, %d are of the second shard", len(r.got()), second)
 		}
+	})
+}
+
+// The context of a task that is cancelled ends at once, or when the lease is renewed if the message
+// is lost. What its handler returns then counts for nothing.
+func TestCancelRunning(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		told  bool
+		after time.Duration // at most
+	}{{"by a message", true, 0}, {"with the lease", false, 5 * time.Second}} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				ctx := context.Background()
+				client := embedded(t)
+				q := open(t, client, Config{Shards: 1})
+				ended := make(chan error, 2)
+				stop := start(t, q, HandlerFunc(func(ctx context.Context, _ Task) error {
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					return ctx.Err()
+				}))
+				must(t, q.Add(ctx, Task{Key: "k", Every: time.Minute, Delay: 1}))
+				testkit.Pass(time.Second)
+				if !tt.told {
+					must(t, client.HSet(ctx, q.keys[0][2], "k", strings.Replace(client.HGet(ctx, q.keys[0][2], "k").Val(), " 0", " 1", 1)).Err())
+				} else if st, err := q.Cancel(ctx, "k"); st != Running || err != nil {
+					t.Errorf("Cancel: got %v, %v, want %v", st, err, Running)
+				}
+				testkit.Pass(tt.after)
+				select {
+				case err := <-ended:
+					testkit.WantErr(t, "the cause", err, ErrCancelled)
+				default:
+					t.Errorf("after %v the context has not ended", tt.after)
+				}
+				testkit.Pass(time.Hour)
+				must(t, stop())
+				testkit.Want(t, "further runs", len(ended), 0)
+				testkit.Want(t, "attempts that failed", q.Local().Failed, 0)
+			})
+		})
+	}
+}
+
+// No more dead tasks stay than MaxDead, and none for longer than DeadAge.
+func TestDeadAreBounded(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, MaxDead: 20, DeadAge: time.Hour})
+		r := newRecorder()
+		r.fail = func(Task) error { return Permanent(errors.New("no")) }
+		stop := start(t, q, r)
+		for i := range 500 {
+			must(t, q.Add(ctx, Task{Key: fmt.Sprint(i)}))
+		}
+		testkit.Pass(time.Minute)
+		s, err := q.Stats(ctx)
+		must(t, err)
+		testkit.Want(t, "the dead", s.Dead, 20)
+		testkit.Want(t, "those that were purged", s.Purged, 480)
+		testkit.Pass(time.Hour)
+		s, err = q.Stats(ctx)
+		must(t, err)
+		testkit.Want(t, "the dead after an hour", s.Dead, 0)
+		must(t, stop())
 	})
 }

@@ -59,7 +59,7 @@ func TestShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := (Table{{"", "net"}, {"a", "4"}}).Show("echo CPU", dir); err != nil {
+		if err := (table{{"", "net"}, {"a", "4"}}).replace("echo CPU", dir); err != nil {
 			t.Fatal(err)
 		}
 		after, err := os.ReadFile(page)
@@ -69,24 +69,24 @@ func TestShow(t *testing.T) {
 		}
 	}
 	// The table of the page chooses.
-	measured := Table{{"", "gnet", "net", "nbio"}, {"a", "1", "2", "3"}, {"b", "4", "5", "6"}, {"c", "7", "8", "9"}}
+	measured := table{{"", "gnet", "net", "nbio"}, {"a", "1", "2", "3"}, {"b", "4", "5", "6"}, {"c", "7", "8", "9"}}
 	text := "<!-- echo CPU -->\n\n| now | nbio | gnet |\n|---|---|---|\n| c | 0 | 0 |\n| a | 0 | 0 |\n\n<!-- end of echo CPU -->"
 	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := measured.Show("echo CPU", dir); err != nil {
+	if err := measured.replace("echo CPU", dir); err != nil {
 		t.Fatal(err)
 	}
 	want := "\n| now | nbio | gnet |\n|-----|------|------|\n| c   | 9    | 7    |\n| a   | 3    | 1    |\n"
 	if after, err := os.ReadFile(page); err != nil || !strings.Contains(string(after), want) {
 		t.Errorf("%v\n%s\nwant\n%s", err, after, want)
 	}
-	for _, less := range []Table{measured[:3], {{"", "gnet"}, {"a", "1"}, {"c", "7"}}} {
-		if err := less.Show("echo CPU", dir); err == nil {
+	for _, less := range []table{measured[:3], {{"", "gnet"}, {"a", "1"}, {"c", "7"}}} {
+		if err := less.replace("echo CPU", dir); err == nil {
 			t.Errorf("%q: a table without what the page has was taken", less)
 		}
 	}
-	if err := (Table{{"a"}}).Show("none", dir); err == nil {
+	if err := (table{{"a"}}).replace("none", dir); err == nil {
 		t.Error("a table that is nowhere was replaced")
 	}
 }

@@ -164,6 +164,7 @@ func Begin(command string) {
 // Check ends the program by an error.
 func Check(err error) {
 	if err != nil {
+		Progress("")
 		log.Fatal(err)
 	}
 }

@@ -55,6 +55,7 @@ func Quantile[T cmp.Ordered](values []T, q float64) (v T) {
 // is what the first is compared with, round by round.
 type Results struct {
 	Base                 string
+	Spreads              bool // documents have the least and the greatest, too
 	measures, contenders []string
 	values               map[[2]string][]float64
 }
@@ -74,20 +75,26 @@ func (r *Results) Add(measure, contender string, v float64) {
 	r.values[at] = append(r.values[at], v)
 }
 
-// Show prints a table with spreads, and brings that of the documents to the medians, without the
-// ratio: see Table.Show.
+// Show prints a table with its name. With a directory of documents it also brings the table to date
+// that stands there between the comments <!-- name --> and <!-- end of name -->, which has medians
+// and no ratio. That table chooses the lines and columns, by their names; where there is none yet,
+// it gets all.
 func (r *Results) Show(name, docs string) error {
 	fmt.Printf("\n%s\n\n", name)
 	r.table(r.Base, Spread.String).print(os.Stdout)
 	if docs == "" {
 		return nil
 	}
-	return r.table("", func(s Spread) string { return digits(s.Median) }).replace(name, docs)
+	text := func(s Spread) string { return digits(s.Median) }
+	if r.Spreads {
+		text = Spread.String
+	}
+	return r.table("", text).replace(name, docs)
 }
 
 // table has a line for each measure and a column for each contender, and one for the ratio to base.
-func (r *Results) table(base string, text func(Spread) string) (t Table) {
-	t = Table{append([]string{""}, r.contenders...)}
+func (r *Results) table(base string, text func(Spread) string) (t table) {
+	t = table{append([]string{""}, r.contenders...)}
 	compares := slices.Contains(r.contenders, base) && base != r.contenders[0]
 	if compares {
 		t[0] = append(t[0], r.contenders[0]+" / "+base)
@@ -121,10 +128,10 @@ func (r *Results) ratio(measure string) string {
 	return fmt.Sprintf("%.2f", SpreadOf(ratios).Median)
 }
 
-// A Table is printed as Markdown that is readable as it is. Its first line is the head.
-type Table [][]string
+// A table is printed as Markdown that is readable as it is. Its first line is the head.
+type table [][]string
 
-func (t Table) print(w io.Writer) {
+func (t table) print(w io.Writer) {
 	widths := make([]int, len(t[0]))
 	for _, line := range t {
 		for i, s := range line {
@@ -145,19 +152,7 @@ func (t Table) print(w io.Writer) {
 	}
 }
 
-// Show prints a table with its name. With a directory of documents it also brings the table to date
-// that stands there between the comments <!-- name --> and <!-- end of name -->. That table chooses
-// the lines and columns, by their names; where there is none yet, it gets all.
-func (t Table) Show(name, docs string) error {
-	fmt.Printf("\n%s\n\n", name)
-	t.print(os.Stdout)
-	if docs == "" {
-		return nil
-	}
-	return t.replace(name, docs)
-}
-
-func (t Table) replace(name, docs string) error {
+func (t table) replace(name, docs string) error {
 	pages, err := filepath.Glob(filepath.Join(docs, "*.md"))
 	if err != nil {
 		return err
@@ -185,7 +180,7 @@ func (t Table) replace(name, docs string) error {
 }
 
 // parse reads a table of a page.
-func parse(text string) (t Table) {
+func parse(text string) (t table) {
 	for line := range strings.Lines(text) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		if !strings.HasPrefix(line, "|") || strings.Trim(cells[0], "- ") == "" && strings.Contains(cells[0], "-") {
@@ -200,11 +195,11 @@ func parse(text string) (t Table) {
 }
 
 // like returns the lines and columns of t that old has, with the names that old has for them.
-func (t Table) like(old Table) (Table, error) {
+func (t table) like(old table) (table, error) {
 	if len(old) == 0 {
 		return t, nil
 	}
-	chosen := Table{old[0]}
+	chosen := table{old[0]}
 	for _, line := range old[1:] {
 		i := slices.IndexFunc(t, func(measured []string) bool { return measured[0] == line[0] })
 		if i < 0 {

@@ -2,7 +2,6 @@ package groupmetrics_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/handler/redisgroup/groupmetrics"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // gather returns the metrics of one scrape, by name and hub.
@@ -54,11 +54,7 @@ func TestCollector(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); hubs["chat"].Stats().Published < said; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is published")
-		}
-	}
+	testkit.Eventually(t, "all is published", func() bool { return hubs["chat"].Stats().Published == said })
 	got := gather(t, r)
 	if len(got) != 18 {
 		t.Errorf("%d metrics: %v", len(got), got)

@@ -1,8 +1,10 @@
 -- append is shared by the scripts that write to a room's stream. A stream is log, counter and epoch
--- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. An entry has one
--- field, e: "identity node:seq kind\ndata", by which server it was written and who published it. So
--- it is published behind its id, in the channel of that name, which has the number of the database
--- before it unless that is 0: databases share channels. Lua hashes each string that it makes, all bytes of it: there are few.
+-- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. An entry has the
+-- field e: "identity node:seq kind\ndata", by which server it was written and who published it. So it
+-- is published behind its id, in the channel of that name, which has the number of the database
+-- before it unless that is 0: databases share channels. One that is no message has the field p: the
+-- id of the last message before it, or ''. Lua hashes each string that it makes, all bytes of it:
+-- there are few.
 
 -- identity tells this run of this server from all others: a replication id is made anew when a
 -- server starts and when it is promoted, the two ways in which numbers that were handed out can be
@@ -22,16 +24,21 @@ local function now()
 end
 
 -- open returns where a stream stands: epoch and number of the last entry, in an epoch that this
--- run of the server may continue.
+-- run of the server may continue, and the id of the last message.
 local function open(key, me)
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
-  if not last then return {epoch = now(), n = 0} end
+  if not last then return {epoch = now(), n = 0, message = ''} end
   local e, n = string.match(last[1], '^(%d+)-(%d+)$')
-  e, n = tonumber(e), tonumber(n)
+  local at = {epoch = tonumber(e), n = tonumber(n), message = last[2][4] or last[1]}
   if string.match(last[2][2], '^%S+') ~= me then
-    return {epoch = math.max(now(), e + 1), n = 0}
+    at.epoch, at.n = math.max(now(), at.epoch + 1), 0
   end
-  return {epoch = e, n = n}
+  return at
+end
+
+-- announce publishes an entry. The user may lack the right to: members miss it until they read.
+local function announce(key, id, entry, command, database)
+  redis.pcall(command, database .. key, id .. ' ' .. entry)
 end
 
 -- begin makes the first epoch of a stream that has no entries, with an entry that has the number 0 and
@@ -39,9 +46,9 @@ end
 -- Returns its id.
 local function begin(key, command, database, ttl)
   local id, entry = string.format('%.0f-0', now()), identity() .. ' -:0 b\n'
-  redis.call('XADD', key, id, 'e', entry)
+  redis.call('XADD', key, id, 'e', entry, 'p', '')
   redis.call('PEXPIRE', key, ttl)
-  redis.call(command, database .. key, id .. ' ' .. entry)
+  announce(key, id, entry, command, database)
   return id
 end
 
@@ -54,14 +61,19 @@ end
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
 -- than they give: there is one for each script, as the publisher may have no member in the room that
 -- has it kept.
-local function append(key, at, entry, command, database, max, ttl)
+local function append(key, at, entry, message, command, database, max, ttl)
   at.n = at.n + 1
   local id = string.format('%.0f-%.0f', at.epoch, at.n)
-  redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry)
+  if message then
+    redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry)
+    at.message = id
+  else
+    redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry, 'p', at.message)
+  end
   if not at.kept then
     redis.call('PEXPIRE', key, ttl)
     at.kept = true
   end
-  redis.call(command, database .. key, id .. ' ' .. entry)
+  announce(key, id, entry, command, database)
   return id
 end

@@ -4,7 +4,7 @@
 -- ARGV: node; lease in ms; 1 if the node had a lease in this life; for how long one that reaps has
 --   a node to itself, in ms; 1 if its process had a lease in any life.
 -- Returns {1, or 0 if the node was declared dead or forgotten; ms until the next lease runs out; a
---   node to be reaped, or ''; how many names the node has}.
+--   node to be reaped, or ''; how many names the node has; the time in ms}.
 -- A Redis that has lost all is known by its mark: a node that remembers a lease then says so for
 -- the length of a lease, in which names are only given to those who had them.
 local t = redis.call('TIME')
@@ -14,6 +14,18 @@ local node, lease, alive = ARGV[1], tonumber(ARGV[2]), 1
 redis.call('ZREM', KEYS[1], '')
 local marked = redis.call('SET', KEYS[4], '1', 'NX')
 if marked and ARGV[5] == '1' then
+  redis.call('SET', KEYS[5], string.format('%.0f', now + lease), 'PX', lease)
+end
+-- What ends later than if it began now is older than a step back of the clock.
+local function bound(key, most)
+  local ends = string.format('%.0f', now + most)
+  for _, n in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. ends, '+inf', 'LIMIT', 0, 1000)) do
+    redis.call('ZADD', key, ends, n)
+  end
+end
+bound(KEYS[1], lease)
+bound(KEYS[2], tonumber(ARGV[4]))
+if tonumber(redis.call('GET', KEYS[5]) or 0) > now + lease then
   redis.call('SET', KEYS[5], string.format('%.0f', now + lease), 'PX', lease)
 end
 local forgotten = ARGV[3] == '1' and not redis.call('ZSCORE', KEYS[1], node)
@@ -36,4 +48,4 @@ if reap ~= '' then
 end
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local names = tonumber(redis.call('HGET', KEYS[3], node) or 0)
-return {alive, math.max(0, tonumber(first[2] or now) - now), reap, names}
+return {alive, math.max(0, tonumber(first[2] or now) - now), reap, names, now}

@@ -6,10 +6,10 @@
 -- ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH, database,
 -- length of a stream, its time to live in ms, the server's identity as the node knows it, the node, for how long
 -- the receipt is kept in ms; then three of each item:
--- m, '' and the entry with that identity; instead of '', of a message that may have been taken, to which
+-- message, '' and the entry with that identity; instead of '', of a message that may have been taken, to which
 -- server and in which command it was sent first, as "identity number".
--- + or -, a user, and who says so (node:seq). It may be said again without effect.
--- p and two of nothing, for where the room stands. A stream without entries is begun.
+-- join or leave, a user, and who says so (node:seq). It may be said again without effect.
+-- position and two of nothing, for where the room stands. A stream without entries is begun.
 -- Returns for each item its id, or OK or DEAD of a user, or '!' and an error, or '?' if it cannot be known
 -- whether it was taken before; then the identity.
 
@@ -30,32 +30,33 @@ local me, command, database, max, ttl, theirs, node = identity(), ARGV[3], ARGV[
 local at, seen, failed = {}, {}, {}
 local keys, args = KEYS, ARGV
 
--- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil.
+-- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil. It
+-- looks at the newest entries only.
 local function earlier(key, known, entry)
   local server, number = string.match(known, '^(%S*) (%d+)$')
   if not server then return nil end
   if server == me and held and tonumber(held) < tonumber(number) then return nil end
   if not seen[key] then
     seen[key] = {}
-    for _, e in ipairs(redis.call('XRANGE', key, '-', '+')) do
+    for _, e in ipairs(redis.call('XREVRANGE', key, '+', '-', 'COUNT', 4000)) do
       seen[key][string.match(e[2][2], '^%S+ (%S+)') or ''] = e[1]
     end
   end
   return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
--- p is asked when the room gets its first member of a process: a stream is kept as long as it has any.
-local act = {p = function(key)
+-- position is asked when the room gets its first member of a process: a stream is kept as long as it has any.
+local act = {position = function(key)
   local id = stands(key, command, database, ttl)
   redis.pcall('PEXPIRE', key, ttl) -- not before: a script that has written is not refused a stream when memory is full
   return id
 end}
 
--- m adds an entry where the stream stands, in a new epoch if there must be one.
-function act.m(key, _, entry)
+-- message adds an entry where the stream stands, in a new epoch if there must be one.
+function act.message(key, _, entry, op)
   at[key] = at[key] or open(key, me)
   if theirs ~= me then entry = me .. string.match(entry, '^%S*(.*)$') end
-  return append(key, at[key], entry, command, database, max, ttl)
+  return append(key, at[key], entry, op == 'message', command, database, max, ttl)
 end
 
 -- change notes that a user has come or gone. Only the first and the last of a user are events.
@@ -66,9 +67,9 @@ local function change(key, user, from, op, members, users, tombstone, rooms, lea
     local lease = tonumber(redis.call('ZSCORE', leases, node) or 0)
     if lease <= tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) then error({err = 'NOLEASE of ' .. node}) end
   end
-  if redis.call(op == '+' and 'SADD' or 'SREM', members, user) == 0 then return 'OK' end
-  local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op == '+' and 1 or -1)
-  if op == '+' then
+  if redis.call(op == 'join' and 'SADD' or 'SREM', members, user) == 0 then return 'OK' end
+  local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op == 'join' and 1 or -1)
+  if op == 'join' then
     redis.call('SADD', rooms, room)
     if n > 1 then return 'OK' end
   else
@@ -77,23 +78,23 @@ local function change(key, user, from, op, members, users, tombstone, rooms, lea
     redis.call('HDEL', users, user)
     kind = 'l'
   end
-  act.m(key, '', me .. ' ' .. from .. ' ' .. kind .. '\n' .. user)
+  act.message(key, '', me .. ' ' .. from .. ' ' .. kind .. '\n' .. user, op)
   return 'OK'
 end
-act['+'], act['-'] = change, change
+act.join, act.leave = change, change
 
 local out, k, many = {}, 2, command == 'PUBLISH' and 6 or 5
 for i = 10, #args, 3 do
   local op, key, done = args[i], keys[k], nil
-  if op ~= 'p' then -- what follows one that failed must not overtake it
-    done = op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or full or failed[key]
+  if op ~= 'position' then -- what follows one that failed must not overtake it
+    done = op == 'message' and again and earlier(key, args[i + 1], args[i + 2]) or full or failed[key]
   end
   if not done then
     local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2], keys[k + 3], keys[k + 4], many == 6 and keys[k + 5])
     done = ok and err or '!' .. (type(err) == 'table' and err.err or tostring(err))
     if not ok then failed[key] = done end
   end
-  k = k + ((op == '+' or op == '-') and many or 1)
+  k = k + ((op == 'join' or op == 'leave') and many or 1)
   out[#out + 1] = done
 end
 out[#out + 1] = me

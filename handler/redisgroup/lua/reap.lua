@@ -6,7 +6,7 @@ for _, user in ipairs(redis.call('SPOP', KEYS[1], ARGV[7])) do
   if redis.call('HINCRBY', KEYS[2], user, -1) <= 0 then
     redis.call('HDEL', KEYS[2], user)
     at = at or open(KEYS[3], me)
-    append(KEYS[3], at, me .. ' ' .. ARGV[6] .. ' l\n' .. user, ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+    append(KEYS[3], at, me .. ' ' .. ARGV[6] .. ' l\n' .. user, false, ARGV[1], ARGV[2], ARGV[3], ARGV[4])
   end
 end
 local left = redis.call('SCARD', KEYS[1])

@@ -7,65 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/enginetest"
-	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 
 	"golang.org/x/sys/unix"
 )
 
-// To wake a loop that has ended does no harm: its descriptors may be another's by then.
-func TestWakeAfterTheEnd(t *testing.T) {
-	r := enginetest.NewRig(t, config, 1)
-	e := r.Engine.(*Engine)
-	if err := e.Start(1, r.Base, r); err != nil {
+// bareLoop returns a loop that no goroutine runs.
+func bareLoop(t *testing.T, host engine.Host) *eventLoop {
+	t.Helper()
+	l, err := newLoop(&Engine{host: host}, 0, time.Now())
+	t.Cleanup(l.close)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	for range 20 { // take the numbers that have become free
-		in, out, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer in.Close()
-		defer out.Close()
-		defer func() {
-			if fd := sockets.Descriptor(in.Fd()); fd.Pending() {
-				t.Error("something was written into another's file")
-			}
-		}()
-	}
-	_ = e.Wake(0)
-	e.loops[0].Execute(func() { t.Error("ran") })
-}
-
-// A loop that is never done with its turns still does what others have it execute.
-func TestTurnsLetOthersIn(t *testing.T) {
-	r, e := start(t)
-	const asked = 80
-	turns, done := 0, make(chan struct{})
-	var busy func()
-	busy = func() {
-		select {
-		case <-done:
-			return
-		default:
-		}
-		if turns++; turns == asked {
-			e.loops[0].Execute(func() { close(done) })
-		}
-		r.AskTurn(busy)
-	}
-	r.Do(0, busy)
-	testkit.Receive(t, "a function beside a loop that is never done", done)
-	r.Do(0, func() {
-		if got := turns - asked; got > 20 {
-			t.Errorf("it had to wait for %d turns, want at most 20", got)
-		}
-	})
+	return l
 }
 
 // A deadline that becomes later does not change when the loop ends its waiting, so that one that

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -101,14 +102,9 @@ func TestReaderWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(time.Minute); len(queue) < batches; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d batches wait", len(queue))
-		}
-	}
-	if time.Sleep(10 * time.Millisecond); len(queue) != batches {
-		t.Errorf("%d batches wait", len(queue))
-	}
+	testkit.Eventually(t, "the queue is full", func() bool { return len(queue) == batches })
+	time.Sleep(10 * time.Millisecond) // in which the reader must not go on
+	testkit.Want(t, "batches that wait", len(queue), batches)
 	for got := 0; got < all; {
 		next(t, queue)()
 		for _, msg := range sink.batches[len(sink.batches)-1] {

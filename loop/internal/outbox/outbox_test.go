@@ -17,7 +17,7 @@ func send(b *Box, s *Store, v byte, n int) {
 func TestModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	var s Store
-	for range 300 {
+	for range 30 {
 		n := frameSize(r)
 		b := s.Get()
 		var model []byte

@@ -7,21 +7,17 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // waits waits until the handshake of s does.
 func (s *server) waits() {
 	s.rig.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Microsecond) {
-		yes := false
+	testkit.Eventually(s.rig.t, "the handshake comes to wait", func() (yes bool) {
 		s.rig.do(func() { yes = s.conn.state == waiting })
-		if yes {
-			return
-		}
-		if time.Now().After(end) {
-			s.rig.t.Fatal("the handshake does not come to wait")
-		}
-	}
+		return yes
+	})
 }
 
 // However input, ends and aborts fall, a handshake ends, and all coroutines are idle then.
@@ -48,15 +44,7 @@ func TestBesideTheLoop(t *testing.T) {
 // settled waits until none computes.
 func (w *Workers) settled(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		computing, slow := len(w.computing), len(w.slow)
-		if computing == 0 && slow == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d compute, %d are slow", computing, slow)
-		}
-	}
+	testkit.Eventually(t, "no coroutine computes or is slow", func() bool { return len(w.computing) == 0 && len(w.slow) == 0 })
 }
 
 // disturbed has a handshake take place that something may happen to at any time.
@@ -66,7 +54,7 @@ func (r *rig) disturbed(random *rand.Rand) {
 	var disturbed sync.WaitGroup
 	after, what := time.Duration(random.IntN(3000))*time.Microsecond, random.IntN(4)
 	disturbed.Go(func() {
-		time.Sleep(after)
+		time.Sleep(after) // to any point of the handshake
 		switch what {
 		case 0:
 			r.do(func() { s.conn.Abort(errors.New("enough"), false) })

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // testTime is the time for certificates, so that what is said of those that have expired is the
@@ -167,11 +167,7 @@ func meetOurs(t *testing.T, server, client *tls.Config) (what string) {
 
 func ownPair(t *testing.T, key crypto.Signer) tls.Certificate {
 	t.Helper()
-	pair, err := selfsigned.With(key, testTime.Add(-time.Hour), testTime.Add(time.Hour), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
+	return testkit.SelfSigned(key, testTime.Add(-time.Hour), testTime.Add(time.Hour), "test")
 }
 
 // with returns a configuration that is changed.
@@ -253,10 +249,7 @@ func protocols() (all []meeting) {
 
 // clientCertificates are all ways to ask for one, and what may come then.
 func clientCertificates(t *testing.T) (all []meeting) {
-	expired, err := selfsigned.New(testTime.Add(-2*time.Hour), testTime.Add(-time.Hour), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expired := testkit.SelfSigned(nil, testTime.Add(-2*time.Hour), testTime.Add(-time.Hour), "test")
 	good, unknown := ownPair(t, rsaKey()), ownPair(t, rsaKey())
 	trusted := x509.NewCertPool()
 	trusted.AddCert(good.Leaf)

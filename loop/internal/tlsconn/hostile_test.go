@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // shortWire is a client's net.Conn that vanishes when so many bytes of what it writes are through.
@@ -121,11 +123,7 @@ func TestStuckHooks(t *testing.T) {
 	for i := range 3 {
 		s := r.serve(hanging)
 		s.sock.feed(hello, 1<<20)
-		for end := time.Now().Add(time.Minute); int(inHook.Load()) != i+1; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d hooks have been called, want %d", inHook.Load(), i+1)
-			}
-		}
+		testkit.Eventually(t, "the hook is called", func() bool { return int(inHook.Load()) == i+1 })
 		r.do(func() { s.conn.Abort(errors.New("too late"), false) })
 		_ = s.end()
 	}

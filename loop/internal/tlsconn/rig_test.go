@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/internal/selfsigned"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -367,11 +367,7 @@ func (w *wire) hold() func() []byte {
 }
 
 var certificate = sync.OnceValue(func() tls.Certificate {
-	pair, err := selfsigned.New(time.Unix(0, 0), time.Now().Add(100*365*24*time.Hour), "test")
-	if err != nil {
-		panic(err)
-	}
-	return pair
+	return testkit.Certificate("test")
 })
 
 func serverConfig() *tls.Config {

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -303,8 +302,9 @@ func TestHooks(t *testing.T) {
 }
 
 func TestAbortWhileAHookWaits(t *testing.T) {
-	cfg := serverConfig()
+	cfg, called := serverConfig(), make(chan struct{})
 	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		close(called)
 		<-hello.Context().Done()
 		return nil, context.Cause(hello.Context())
 	}
@@ -312,7 +312,7 @@ func TestAbortWhileAHookWaits(t *testing.T) {
 	s := newRig(t, nil).serve(cfg)
 	client, _ := s.dial(clientConfig(), 1<<20)
 	go func() { _ = client.Handshake() }()
-	time.Sleep(time.Millisecond)
+	testkit.Receive(t, "the call of the hook", called)
 	s.rig.do(func() { s.conn.Abort(errors.New("enough"), false) })
 	if err := s.end(); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("failed with %v", err)

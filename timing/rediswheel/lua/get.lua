@@ -1,8 +1,6 @@
 -- Looks at a task.
--- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
 -- ARGV:   1 id
 -- Answer: 1 where it is (due, run, dead) or '', 2 its score there, 3 state or '', 4 record or ''
-local due, run, state, body, own, dead = unpack(KEYS)
 local id = ARGV[1]
 for _, place in ipairs({{'due', due}, {'run', run}, {'dead', dead}}) do
   local score = redis.call('ZSCORE', place[2], id)

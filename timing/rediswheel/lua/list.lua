@@ -1,9 +1,7 @@
 -- Lists tasks, the earliest first.
--- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
 -- ARGV:   1 which of them (due, run, dead), 2 how many to skip, 3 how many at most, 4 most bytes of
 --         records
 -- Answer: of each task: id, score, state or '', record or ''
-local due, run, state, body, own, dead = unpack(KEYS)
 local found = redis.call('ZRANGE', ({due = due, run = run, dead = dead})[ARGV[1]], ARGV[2], ARGV[2] + ARGV[3] - 1, 'WITHSCORES')
 local reply, room = {}, tonumber(ARGV[4])
 for i = 1, #found, 2 do

@@ -1,12 +1,11 @@
--- Deletes up to 100 tasks that have been dead for some time.
--- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms or '', 2 age in ms
+-- Deletes up to 100 dead tasks, the oldest first: those that have been dead for some time, and those
+-- above a number.
+-- ARGV:   1 time in ms or '', 2 age in ms, 3 how many may stay
 -- Answer: how many were deleted; if that is 100 there may be more
-local due, run, state, body, own, dead = unpack(KEYS)
-local t = redis.call('TIME')
-local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
-local ids = redis.call('ZRANGEBYSCORE', dead, '-inf', now - ARGV[2], 'LIMIT', 0, 100)
+local now = clock(math.floor)
+allow_when_full()
+local n = math.max(redis.call('ZCOUNT', dead, '-inf', now - ARGV[2]), redis.call('ZCARD', dead) - ARGV[3])
+local ids = n > 0 and redis.call('ZRANGE', dead, 0, math.min(n, 100) - 1) or {}
 if #ids > 0 then
   redis.call('HDEL', state, unpack(ids))
   redis.call('HDEL', body, unpack(ids))

@@ -1,0 +1,113 @@
+package redisgroup
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A roster is the users in an ordered room, as this process knows them for those who join: read
+// once, in pages, and kept by the entries that follow. The room's lock guards it.
+type roster struct {
+	room   *room
+	users  map[string]struct{}
+	cursor string   // of the page that is read
+	whole  bool     // all pages were read
+	at     Position // the users are right once the room has come so far
+}
+
+// readRoster has the users read, unless they are or are being read. r.mu is held.
+func (r *room) readRoster() {
+	if r.order.roster == nil {
+		r.order.roster = &roster{room: r, users: make(map[string]struct{}), cursor: "0"}
+		r.order.roster.ask()
+	}
+}
+
+// loseRoster forgets the users: there may be others. r.mu is held.
+func (r *room) loseRoster() {
+	if r.order.roster = nil; len(r.order.joins) > 0 {
+		r.readRoster()
+	}
+}
+
+// ask has a page read. Without the Hub, which is closed, nobody joins.
+func (w *roster) ask() {
+	_ = w.room.hub.querySenders[w.room.bucket].add(&request{place: w.room.place, op: opQuery, query: w})
+}
+
+// complete reports whether the users are those of the room where it stands.
+func (o *order) complete() bool {
+	return o.roster != nil && o.roster.whole && o.last.Compare(o.roster.at) >= 0
+}
+
+func (w *roster) list() []string { return slices.Collect(maps.Keys(w.users)) }
+
+// take takes what has happened.
+func (w *roster) take(e Entry) {
+	switch e.Kind {
+	case Joined:
+		w.users[e.User] = struct{}{}
+	case Left:
+		delete(w.users, e.User)
+	}
+}
+
+func (w *roster) void() bool   { return w.room.forgotten.Load() }
+func (w *roster) refuse(error) {}
+
+func (w *roster) command() (*script, []string, []any) {
+	r := w.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.order.roster != w {
+		return nil, nil, nil
+	}
+	keys := []string{r.key, r.hub.keys.users(r.place)}
+	return usersScript, keys, append([]any{w.cursor}, r.hub.streamArgs()...)
+}
+
+// answered takes a page. Entries that the room has taken since it was read change it.
+func (w *roster) answered(cmd *redis.Cmd) error {
+	r := w.room
+	texts, err := cmd.StringSlice()
+	if isDenied(err) {
+		r.refuseAll(err)
+	}
+	if err != nil {
+		return err
+	}
+	if len(texts) < 2 {
+		return errAnswer
+	}
+	end, err := ParsePosition(texts[0])
+	if err != nil {
+		return errAnswer
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.order
+	if o.roster != w {
+		return nil
+	}
+	since, known := o.after(end)
+	if !known {
+		r.loseRoster()
+		return nil
+	}
+	for _, user := range texts[2:] {
+		w.users[user] = struct{}{}
+	}
+	for _, e := range since {
+		w.take(e)
+	}
+	if end.Compare(w.at) > 0 {
+		w.at = end
+	}
+	if w.cursor, w.whole = texts[1], texts[1] == "0"; !w.whole {
+		w.ask()
+	}
+	r.checkJoins()
+	return nil
+}

@@ -1,0 +1,277 @@
+package redisgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A subscriber keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
+//
+// It compares the rooms of the Hub with what it has asked for, channel by channel as they are
+// touched, and asks Redis for the difference. An answer about a channel comes after all that was
+// published there before. So a room that wants to know that nothing old is on its way subscribes
+// once more. Whatever fails on a PubSub, it is discarded, and all rooms are subscribed to again on
+// the next one, by the server that has the bucket then.
+type subscriber struct {
+	hub    *Hub
+	bucket int
+	wake   chan struct{} // has a token while there may be something to ask for
+
+	mu        sync.Mutex               // taken after a room's
+	sub       *redis.PubSub            // nil: there is none, or it has failed
+	requested map[string]*subscription // by channel
+	answers   int                      // that are still to come; nothing more is asked for before
+	touched   map[string]struct{}      // channels that have to be compared
+}
+
+// newSubscribers makes one for each bucket.
+func newSubscribers(h *Hub) []*subscriber {
+	subscribers := make([]*subscriber, h.keys.buckets)
+	for bucket := range subscribers {
+		subscribers[bucket] = &subscriber{hub: h, bucket: bucket, wake: make(chan struct{}, 1)}
+		h.wg.Go(subscribers[bucket].run)
+	}
+	return subscribers
+}
+
+// A subscription is what Redis was asked for.
+type subscription struct {
+	on       bool // or off
+	answered bool
+}
+
+const (
+	probeEvery = 2 * time.Second
+	maxSilence = 4 * probeEvery  // a PubSub that nothing comes from for so long is discarded
+	steady     = 5 * time.Second // one that lived for so long is replaced at once
+	// subscribeLimit is how many channels one command names.
+	subscribeLimit = 256
+)
+
+var errMoved = errors.New("redisgroup: another server has these rooms now, or go-redis has connected again by itself")
+
+// touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
+// Without a PubSub there is no need: the next one begins with all rooms.
+func (l *subscriber) touch(channel string, wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.sub == nil:
+	case !wanted && l.requested[channel] == nil:
+		delete(l.touched, channel)
+	default:
+		l.touched[channel] = struct{}{}
+	}
+	signal(l.wake)
+}
+
+// run keeps a PubSub from the first room on until the Hub ends.
+func (l *subscriber) run() {
+	select {
+	case <-l.hub.ctx.Done():
+	case <-l.wake:
+	}
+	var delays backoff
+	for l.hub.ctx.Err() == nil {
+		began := time.Now()
+		err := l.session()
+		if l.hub.ctx.Err() != nil {
+			return
+		}
+		l.hub.reload()
+		if time.Since(began) > steady {
+			delays = 0
+		}
+		if delays == 0 {
+			l.hub.cfg.Logger.Warn().Err(err).Int("bucket", l.bucket).Msg("redisgroup: subscriptions lost; connecting again")
+		}
+		if time.Since(began) < steady {
+			l.hub.pause(delays.next())
+		}
+	}
+}
+
+// session is the life of one PubSub.
+func (l *subscriber) session() (err error) {
+	client, err := l.hub.master(l.bucket)
+	if err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(l.hub.ctx)
+	sub := client.Subscribe(ctx)
+	var receiving sync.WaitGroup
+	defer func() {
+		fail(err)
+		_ = sub.Close() // which ends receive
+		receiving.Wait()
+		l.end(err)
+	}()
+	if err := sub.Ping(ctx); err != nil { // which connects
+		return err
+	}
+	l.hub.count(&l.hub.stats.Connects)
+	l.mu.Lock()
+	l.sub, l.requested, l.touched, l.answers = sub, make(map[string]*subscription), make(map[string]struct{}), 0
+	l.mu.Unlock()
+	for _, r := range l.hub.all() {
+		if r.bucket == l.bucket {
+			l.touch(r.channel, true)
+		}
+	}
+	receiving.Go(func() { fail(l.receive(ctx, sub)) })
+	probe := time.NewTicker(probeEvery)
+	defer probe.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-l.wake:
+			err = l.ask(ctx, sub)
+		case <-probe.C:
+			if now, unknown := l.hub.master(l.bucket); unknown == nil && now != client {
+				return errMoved
+			}
+			err = sub.Ping(ctx)
+		}
+	}
+	return err
+}
+
+// end tells rooms that their PubSub is gone. Those that Redis has not answered about are told why,
+// if it has denied them.
+func (l *subscriber) end(err error) {
+	l.mu.Lock()
+	requested := l.requested
+	l.sub, l.requested, l.touched = nil, nil, nil
+	l.mu.Unlock()
+	for channel, s := range requested {
+		if r := l.hub.find(channel); r != nil {
+			r.mu.Lock()
+			r.renew()
+			r.mu.Unlock()
+			if !s.answered && isDenied(err) {
+				r.deny(err)
+			}
+		}
+	}
+}
+
+// receive takes what comes, until the connection fails, or is silent in spite of pings.
+func (l *subscriber) receive(ctx context.Context, sub *redis.PubSub) error {
+	for {
+		v, err := sub.ReceiveTimeout(ctx, maxSilence)
+		if err != nil {
+			return err
+		}
+		switch v := v.(type) {
+		case *redis.Message:
+			l.hub.receive(v.Channel, v.Payload)
+		case *redis.Subscription:
+			if !l.answered(v.Channel) {
+				return errMoved
+			}
+		}
+	}
+}
+
+// ask asks Redis for what channels need that were touched.
+func (l *subscriber) ask(ctx context.Context, sub *redis.PubSub) error {
+	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
+	if l.hub.cluster != nil {
+		subscribe, unsubscribe = sub.SSubscribe, sub.SUnsubscribe
+	}
+	on, off := l.differences()
+	if err := inBatches(ctx, off, unsubscribe); err != nil {
+		return err
+	}
+	return inBatches(ctx, on, subscribe)
+}
+
+// differences returns which channels are to be subscribed to, and which not any more: nothing as
+// long as answers are still to come.
+func (l *subscriber) differences() (on, off []string) {
+	l.mu.Lock()
+	if l.answers > 0 {
+		l.mu.Unlock()
+		return nil, nil
+	}
+	touched := l.touched
+	l.touched = make(map[string]struct{})
+	l.mu.Unlock()
+	for channel := range touched {
+		wanted := l.hub.find(channel) != nil // what changes later is touched again
+		l.mu.Lock()
+		if s := l.requested[channel]; wanted {
+			on = append(on, channel)
+			l.requested[channel] = &subscription{on: true}
+			l.answers++
+		} else if s != nil && s.on {
+			off = append(off, channel)
+			l.requested[channel] = &subscription{}
+			l.answers++
+		}
+		l.mu.Unlock()
+	}
+	return on, off
+}
+
+func inBatches(ctx context.Context, channels []string, command func(context.Context, ...string) error) error {
+	for some := range slices.Chunk(channels, subscribeLimit) {
+		if err := command(ctx, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answered takes an answer about a channel, and reports whether it was to come. After the last one
+// the subscription stands, or is gone.
+func (l *subscriber) answered(channel string) bool {
+	r := l.hub.find(channel)
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.requested[channel]
+	if s == nil || s.answered {
+		return false
+	}
+	s.answered = true
+	if l.answers--; l.answers == 0 && len(l.touched) > 0 {
+		signal(l.wake)
+	}
+	_, again := l.touched[channel]
+	switch {
+	case !s.on:
+		delete(l.requested, channel)
+	case again: // it will be asked for once more
+	case r != nil:
+		r.confirmed()
+	}
+	return true
+}
+
+// A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
+// messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
+// Redis does not say which of several rooms it refuses: all that were not subscribed to yet are
+// told, of a cluster those of one bucket, and tried again.
+type SubscribeError struct {
+	Room string // or the user's name
+	Err  error  // what Redis said
+}
+
+// Error implements error.
+func (e *SubscribeError) Error() string {
+	return fmt.Sprintf("redisgroup: cannot subscribe to %q: %v", e.Room, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *SubscribeError) Unwrap() error { return e.Err }
