@@ -2,6 +2,7 @@ package loop
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
@@ -144,6 +146,39 @@ func TestMemoryWarning(t *testing.T) {
 			testkit.Want(t, "MaxConns", s.MaxConns, tt.wantConns)
 			testkit.Want(t, "MaxBuffered", s.MaxBuffered, tt.wantSize)
 			testkit.Want(t, "warned", strings.Contains(log.String(), "the memory limit is too low"), tt.warned)
+		})
+	}
+}
+
+// A piece of input is short, so that a connection which is held back while it has one keeps little;
+// but long frames come whole.
+func TestRoom(t *testing.T) {
+	frames := func(n int) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), make([]byte, 16<<10)...)
+	}
+	short, long := bytes.Repeat([]byte("x\n"), 8<<10), frames(8<<10)
+	for _, tt := range []struct {
+		name  string
+		codec codec.Codec
+		piece []byte
+		set   func(c *Conn)
+		want  int
+	}{
+		{"short lines", codec.Lines{}, short, nil, 48<<10 - len(short)},
+		{"short frames", codec.Length{}, frames(100), nil, 48<<10 - len(long)},
+		{"long frames", codec.Length{}, long, nil, 256<<10 - len(long)},
+		{"one frame of 1 MiB", codec.Length{Max: 1 << 20}, frames(1 << 20), nil, 4 + 1<<20 - len(long)},
+		{"paused", codec.Length{}, long, (*Conn).PauseRead, 0},
+		{"a budget half used", codec.Length{}, long, func(c *Conn) { c.loop.level = levelHalf }, 0},
+		{"closing", codec.Length{}, long, (*Conn).Close, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, &Server{Codec: tt.codec}, HandlerFunc(echoAll))
+			c, s, _ := r.connect()
+			if tt.set != nil {
+				tt.set(c)
+			}
+			testkit.Want(t, "room", s.(engine.Roomy).Room(tt.piece), tt.want)
 		})
 	}
 }
