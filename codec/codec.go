@@ -122,6 +122,29 @@ type Peer struct {
 	// closes first, for which ctx tells. An error means that job will not run. nil: nobody can
 	// wait.
 	Await func(job func(ctx context.Context), then func() error) error
+
+	// NetConn is for a codec that leaves a connection to code on goroutines, such as net/http. Called
+	// from Decode, which must consume nothing then, it ends the connection, soon, for its handler,
+	// with reason; then serve is called on the loop with all that the peer sent and Decode has not
+	// consumed. An error means that serve will not be called. nil: there is no such net.Conn.
+	NetConn func(reason error, serve func(NetConn)) error
+}
+
+// A NetConn is a connection of a server for a goroutine. Any goroutine may call its methods, and
+// those that may block only where it is no loop's.
+type NetConn interface {
+	net.Conn
+
+	// SetBusy says whether the drain of the server has to wait for the connection. At first it has to.
+	SetBusy(busy bool)
+
+	// Panicked logs and counts a panic of code that uses the connection, as it was recovered, as the
+	// server does with others, and closes the connection.
+	Panicked(v any)
+
+	// GiveBack ends the net.Conn. The connection begins anew, with a codec and a handler, as if read,
+	// and what the peer sends after that, were all that it has sent. read is the callee's.
+	GiveBack(read []byte) error
 }
 
 // Opener is implemented by a codec whose protocol begins with something else than messages: a

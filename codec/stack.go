@@ -70,6 +70,7 @@ func ofConnection(c Codec) (own Codec, isOwn bool) {
 		return c.New(), true
 	case Length:
 		if l, err := (*length.Layout)(&c).Reader(); err == nil {
+			l.Given = c
 			return &l, false
 		}
 	}
@@ -103,10 +104,17 @@ type Stacked struct {
 }
 
 // Outer returns the connection's outer codec: its own, if the Stack's is Stateful.
-func (s *Stacked) Outer() Codec { return s.outer }
+func (s *Stacked) Outer() Codec { return given(s.outer) }
 
 // Inner returns the connection's inner codec: its own, if the Stack's is Stateful.
-func (s *Stacked) Inner() Codec { return s.inner }
+func (s *Stacked) Inner() Codec { return given(s.inner) }
+
+func given(c Codec) Codec {
+	if l, ok := c.(*length.Reader); ok {
+		return l.Given.(Codec)
+	}
+	return c
+}
 
 // Decode implements Codec.
 func (s *Stacked) Decode(data []byte) (advance int, frame []byte, err error) {

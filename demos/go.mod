@@ -7,9 +7,11 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/gobwas/ws v1.4.0
+	github.com/hashicorp/yamux v0.1.2
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1
+	golang.org/x/crypto v0.57.0
 	golang.org/x/text v0.43.0
 )
 

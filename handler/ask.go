@@ -43,6 +43,7 @@ func (r Asker[A]) Fail(err error) bool {
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
+	inside.Check(l, "handler.Ask")
 	var none A
 	var timer loop.Timer
 	q, living := new(question[A]), locals.Get(l).living
@@ -66,7 +67,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
 	living[q] = struct{}{}
 	askActor(q, to, message)
-	return func() { forget(); q.close() }
+	return func() { inside.Check(l, "handler.Ask's cancel"); forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
@@ -82,16 +83,15 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 //
 //	state, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, a handler.Asker[int]) {...})
 //
-// If the connection closes before, AskConn returns at once: with loop.ErrClosed, and the reason, if
-// there is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f
-// closes the connection. A nil f panics.
+// When the connection begins to close, AskConn returns: with loop.ErrClosed, and the reason, if there
+// is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f closes
+// the connection. A nil f panics. Until the answer is there, a drain waits for it, with the connection
+// being read, and it does not move in a handover.
 func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker Asker[A])) (A, error) {
 	require(f != nil, "AskConn with a nil func")
 	return wait(ctx, func(q *question[A]) {
 		err := inside.TellOr(to, func(c *loop.Conn) {
-			if stateOf(c).questions.add(q) {
-				f(c, Asker[A]{q})
-			}
+			stateOf(c).ask(c, q, func() { f(c, Asker[A]{q}) })
 		}, func() { q.fail(loop.ErrClosed) })
 		if err != nil {
 			q.fail(err)
@@ -125,9 +125,7 @@ func (q *question[A]) close() bool {
 		return false
 	}
 	if qs := q.among.Load(); qs != nil {
-		qs.mu.Lock()
-		delete(qs.open, q)
-		qs.mu.Unlock()
+		qs.forget(q)
 	}
 	return true
 }
@@ -179,9 +177,33 @@ func withReason(err, reason error) error {
 
 // questions are those that an actor or a connection was asked and has not answered.
 type questions struct {
-	mu    sync.Mutex
-	open  map[asked]struct{}
-	ended error // not nil: it answers no more, for this reason
+	mu       sync.Mutex
+	open     map[asked]struct{}
+	ended    error  // not nil: it answers no more, for this reason
+	held     bool   // answered will be called when there is none
+	answered func() // on any goroutine
+}
+
+// hold reports whether there are questions and were none when it was called last, or answered has
+// been called since.
+func (qs *questions) hold() bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	begins := len(qs.open) > 0 && !qs.held
+	qs.held = qs.held || begins
+	return begins
+}
+
+// forget takes out one that has ended.
+func (qs *questions) forget(q asked) {
+	qs.mu.Lock()
+	delete(qs.open, q)
+	last := qs.held && len(qs.open) == 0 && qs.ended == nil
+	qs.held = qs.held && !last
+	qs.mu.Unlock()
+	if last {
+		qs.answered()
+	}
 }
 
 // An asked is a question with an answer of any type.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -82,6 +83,10 @@ func (s *CallStats) add(more CallStats) {
 // the call is not under way any more, and its place is free. A panic in done closes the connection.
 // All methods must be called on the connection's loop.
 //
+// An answer that has come in time counts, though the loop was blocked: input that waits is read before
+// a call times out. While calls are under way a drain of the server waits for their answers, with the
+// connection being read, and it does not move in a handover.
+//
 // Each call has a timer of its loop's wheel, and costs no allocation at steady state. Memory that
 // many calls at once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
@@ -107,9 +112,17 @@ type call[A any] struct {
 	order  uint64 // of Begin
 	done   func(A, error)
 	timer  loop.Timer
-	expire func()   // what the timer calls, made once
-	next   *call[A] // of the spare ones
+	expire func()        // what the timer calls, made once
+	next   *call[A]      // of the spare ones
+	looks  uint8         // how often its timeout found input that waits
+	read   time.Duration // when some was last read, as the first look found
 }
+
+const (
+	// The rest of what has come has so long to be read when a call times out, and so many times, if
+	// nothing was read meanwhile, as the loop was blocked again.
+	callGrace, maxLooks = 10 * time.Millisecond, 3
+)
 
 // NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
@@ -136,6 +149,7 @@ func (l CallLimits) filled() CallLimits {
 // less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
 // closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
+	onLoop(cs.conn, "handler.Calls.Begin")
 	id = (cs.last + 1) & cs.ids
 	// At most half of the ids are in use. An id that equals the count of calls is not given yet.
 	for id == 0 || id != cs.stats.Begun+1 && cs.calls[id] != nil {
@@ -151,6 +165,7 @@ func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error))
 // BeginAs is Begin with an id of the caller's choice, for protocols in which it must be hard to
 // guess, or means something. ErrCallID: it is in use.
 func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A, err error)) error {
+	onLoop(cs.conn, "handler.Calls.BeginAs")
 	if cs.calls[id] != nil {
 		return ErrCallID
 	}
@@ -166,6 +181,10 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	if k == nil {
 		k = new(call[A])
 		k.expire = func() {
+			if cs.mayBeHere(k) {
+				k.timer = cs.conn.AfterFunc(callGrace, k.expire)
+				return
+			}
 			cs.stats.TimedOut++
 			var none A
 			cs.end(k)(none, ErrCallTimeout)
@@ -177,8 +196,10 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	}
 	cs.spare = k.next
 	cs.stats.Begun++
-	k.id, k.order, k.done, k.timer, k.next = id, cs.stats.Begun, done, timer, nil
-	cs.calls[id] = k
+	k.id, k.order, k.done, k.timer, k.next, k.looks = id, cs.stats.Begun, done, timer, nil, 0
+	if cs.calls[id] = k; len(cs.calls) == 1 {
+		inside.AwaitsAnswers(cs.conn, true)
+	}
 	if n := len(cs.calls); n > cs.recent {
 		cs.recent, cs.peak = n, max(cs.peak, n)
 		cs.relaxLater()
@@ -186,9 +207,20 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	return nil
 }
 
+// mayBeHere reports whether the answer to a call whose time is over may be in input that waits.
+func (cs *Calls[A]) mayBeHere(k *call[A]) bool {
+	waits, read := inside.Input(cs.conn)
+	if !waits || k.looks > 0 && read > k.read || k.looks == maxLooks {
+		return false
+	}
+	k.looks, k.read = k.looks+1, read
+	return true
+}
+
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
+	onLoop(cs.conn, "handler.Calls.Answer")
 	k := cs.calls[id]
 	if k == nil {
 		cs.stats.Unmatched++
@@ -202,6 +234,7 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 // Cancel ends the call with that id without calling its done function, and reports whether it was
 // under way. An answer that comes later is dropped.
 func (cs *Calls[A]) Cancel(id uint64) bool {
+	onLoop(cs.conn, "handler.Calls.Cancel")
 	k := cs.calls[id]
 	if k != nil {
 		cs.stats.Canceled++
@@ -212,6 +245,7 @@ func (cs *Calls[A]) Cancel(id uint64) bool {
 
 // Stats returns the numbers up to now.
 func (cs *Calls[A]) Stats() CallStats {
+	onLoop(cs.conn, "handler.Calls.Stats")
 	st := cs.stats
 	st.Pending = len(cs.calls)
 	return st
@@ -220,7 +254,9 @@ func (cs *Calls[A]) Stats() CallStats {
 // end forgets a call, and returns what is to be called.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	k.timer.Stop()
-	delete(cs.calls, k.id)
+	if delete(cs.calls, k.id); len(cs.calls) == 0 && cs.err == nil {
+		inside.AwaitsAnswers(cs.conn, false)
+	}
 	done, k.done = k.done, nil
 	k.next, cs.spare = cs.spare, k
 	return done
@@ -306,7 +342,10 @@ func (p *Pipeline[A]) Answer(answer A) bool {
 func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
 
 // Unanswered returns how many answers are still to come, those of calls that have ended included.
-func (p *Pipeline[A]) Unanswered() int { return int(p.calls.last - p.answered) }
+func (p *Pipeline[A]) Unanswered() int {
+	onLoop(p.calls.conn, "handler.Pipeline.Unanswered")
+	return int(p.calls.last - p.answered)
+}
 
 // Stats returns the numbers up to now.
 func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }

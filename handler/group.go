@@ -66,6 +66,7 @@ func (e *UnreachedError) Unwrap() error { return e.Err }
 // Join makes c a member until it leaves or has closed, at once if that is so, and reports whether
 // it was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
+	onLoop(c, "handler.Group.Join")
 	require(g.Keep >= 0, "Group.Keep is negative")
 	state := stateOf(c)
 	if state.closed {
@@ -92,6 +93,7 @@ func (g *Group) Join(c *loop.Conn) bool {
 // Leave ends c's membership and reports whether there was one: c gets nothing more from g, nor what
 // was broadcast before but has not reached it. It must be called on c's loop, in Each's f, too.
 func (g *Group) Leave(c *loop.Conn) bool {
+	onLoop(c, "handler.Group.Leave")
 	if !g.leave(c) {
 		return false
 	}
@@ -116,6 +118,7 @@ func (g *Group) leave(c *loop.Conn) bool {
 
 // Has reports whether c is a member. It must be called on c's loop.
 func (g *Group) Has(c *loop.Conn) bool {
+	onLoop(c, "handler.Group.Has")
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s := g.shard(c.Loop()); s != nil {

@@ -1,15 +1,18 @@
 package handler_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 func TestLimitCloses(t *testing.T) {
@@ -145,6 +148,95 @@ func TestLimitAfterABlockedLoop(t *testing.T) {
 					wantReason(t, p, want)
 				} else if p.Closed() {
 					t.Errorf("%d a second: closed: %v", rate, p.Reason())
+				}
+			})
+		})
+	}
+}
+
+// Whatever keeps us from reading excuses a peer that keeps to the rate, and one that sends three
+// times as much not.
+func TestLimitExcusesWhatIsNotRead(t *testing.T) {
+	type pauses struct {
+		c       *loop.Conn
+		replies *handler.Replies
+	}
+	for name, pause := range map[string]func(p pauses, resumeIn time.Duration){
+		"PauseRead": func(p pauses, in time.Duration) {
+			p.c.PauseRead()
+			p.c.AfterFunc(in, p.c.ResumeRead)
+		},
+		"Replies": func(p pauses, in time.Duration) {
+			r := p.replies.Later()
+			p.c.AfterFunc(in, func() { r.Done([]byte("x")) })
+		},
+		"Offload": func(p pauses, in time.Duration) {
+			for i := range 16 {
+				_ = loop.Offload(p.c, func(context.Context) int {
+					if i == 0 {
+						testkit.Block(in)
+					}
+					return 0
+				}, func(*loop.Conn, int) {})
+			}
+		},
+		"a block":                       func(_ pauses, in time.Duration) { testkit.Block(in) },
+		"a block of a paused reader":    func(p pauses, in time.Duration) { p.c.PauseRead(); testkit.Block(in); p.c.ResumeRead() },
+		"a pause that has begun before": func(p pauses, in time.Duration) { p.c.AfterFunc(in, p.c.ResumeRead) },
+	} {
+		for _, rate := range []struct{ perSecond, sent float64 }{{10, 10}, {10, 30}, {0.5, 0.5}, {0.5, 1.5}} {
+			t.Run(fmt.Sprintf("%s, %v at %v a second", name, rate.sent, rate.perSecond), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var at pauses
+					srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+						at = pauses{c, handler.NewReplies(c, 1)}
+						if name == "a pause that has begun before" {
+							c.PauseRead()
+						}
+						return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+					}, handler.Limit{PerSecond: rate.perSecond, Burst: 2}))
+					p := srv.Open()
+					const long = 12 * time.Second
+					go func() { _ = srv.Loops()[0].Post(func() { pause(at, long) }) }()
+					for range int(long.Seconds() * rate.sent) {
+						time.Sleep(time.Duration(float64(time.Second) / rate.sent)) // virtual
+						_, _ = p.Write([]byte("x\n"))
+					}
+					testkit.Pass(time.Second)
+					if rate.sent > rate.perSecond {
+						wantReason(t, p, handler.ErrRateLimit)
+					} else if p.Closed() {
+						t.Errorf("closed: %v", p.Reason())
+					}
+				})
+			})
+		}
+	}
+}
+
+// What the codec answers counts, but for its handshake: pings of WebSocket.
+func TestLimitCountsPings(t *testing.T) {
+	for _, test := range []struct {
+		pings, pongs int
+		drop         bool
+		want         error
+	}{{3, 3, false, nil}, {4, 3, false, handler.ErrRateLimit}, {100, 3, true, nil}} {
+		t.Run(fmt.Sprintf("%d pings, drop %v", test.pings, test.drop), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{},
+					Accept: handler.Chain(echoes, handler.Limit{PerSecond: 1, Burst: 3, Drop: test.drop})})
+				p := srv.Open()
+				p.Send("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+					"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+				p.Received()
+				p.Send(strings.Repeat("\x89\x80abcd", test.pings))
+				if got := strings.Count(p.Received(), "\x8a\x00"); got != test.pongs {
+					t.Errorf("%d pongs, want %d", got, test.pongs)
+				}
+				if test.want != nil {
+					wantReason(t, p, test.want)
+				} else {
+					wantOpen(t, p)
 				}
 			})
 		})

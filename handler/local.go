@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -18,6 +19,7 @@ type local struct {
 	living   map[ending]struct{} // actors, questions of the loop, and Links
 	warned   time.Time           // by warnSeldom
 	unwarned int                 // warnings since then
+	stops    stops               // for Limit
 }
 
 // An ending is what ends with its loop, and then is not among those that live any more.
@@ -40,6 +42,7 @@ type connState struct {
 	groups    []*Group // where it is a member
 	atClose   []func()
 	questions questions // of AskConn
+	asked     bool      // there has been one
 	closed    bool
 }
 
@@ -59,10 +62,25 @@ func stateOf(c *loop.Conn) *connState {
 			for _, f := range s.atClose {
 				f()
 			}
-			s.questions.end(withReason(loop.ErrClosed, err))
 		})
 	}
 	return s
+}
+
+// ask asks c, which is s's.
+func (s *connState) ask(c *loop.Conn, q asked, f func()) {
+	qs := &s.questions
+	if !s.asked {
+		s.asked = true
+		inside.OnClosing(c, func(err error) { qs.end(withReason(loop.ErrClosed, err)) })
+		ref := c.Ref()
+		qs.answered = func() { ref.Tell(func(c *loop.Conn) { inside.AwaitsAnswers(c, false) }) }
+	}
+	if qs.add(q) {
+		if f(); qs.hold() {
+			inside.AwaitsAnswers(c, true)
+		}
+	}
 }
 
 // sendBuilt sends what build appends to the loop's buffer. build may send in turn.
@@ -107,6 +125,10 @@ func await(ctx context.Context, done <-chan struct{}) error {
 		return ctx.Err()
 	}
 }
+
+// onLoop panics if method is called on another goroutine than that of c's loop, and calls are looked
+// at: see loop.Server.Strict.
+func onLoop(c *loop.Conn, method string) { inside.Check(c.Loop(), method) }
 
 // require panics if a programmer's mistake has made ok false.
 func require(ok bool, otherwise string) {

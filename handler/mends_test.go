@@ -276,7 +276,7 @@ func TestSlowLimitAfterABlockedLoop(t *testing.T) {
 // A heartbeat leaves a closing handshake to the time that it has of its own.
 func TestHeartbeatInAClosingHandshake(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		beat := handler.Heartbeat{Interval: 400 * time.Millisecond, Ping: func(c *loop.Conn) error { return websocket.Ping(c, nil) }}
+		beat := handler.Heartbeat{Interval: 400 * time.Millisecond, Ping: websocket.EmptyPing[*loop.Conn]}
 		var reason error
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: handler.Chain(func(c *loop.Conn) loop.Handler {
 			c.AfterClose(func(err error) { reason = err })
@@ -300,7 +300,7 @@ func TestHeartbeatInAClosingHandshake(t *testing.T) {
 // A heartbeat that is shorter than the handshake takes begins after it.
 func TestHeartbeatBeforeTheUpgrade(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		beat := handler.Heartbeat{Interval: 100 * time.Millisecond, Ping: func(c *loop.Conn) error { return websocket.Ping(c, nil) }}
+		beat := handler.Heartbeat{Interval: 100 * time.Millisecond, Ping: websocket.EmptyPing[*loop.Conn]}
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: handler.Chain(echoes, beat)})
 		raw := srv.Open()
 		testkit.Pass(time.Second)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -132,15 +134,18 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to
-// the rate is never hit, even if the loop was blocked or the process stopped, so that messages of
-// many seconds come at once. Shorter delays, by the network or by a loop that is away for less than
-// 25 ms, are for Burst: let it be what comes in 50 ms at least, and two.
+// Burst messages that fills at PerSecond. A peer that keeps to the rate is never hit, though messages
+// of many seconds may come at once, as the connection was not read: the loop was blocked, the process
+// stopped, or reading paused (by PauseRead, Replies, jobs of loop.Offload and so on). Shorter delays,
+// by the network or by a loop that is away for less than 25 ms, are for Burst: let it be what comes in
+// 50 ms at least, and two. What the codec answers by itself, such as pings of WebSocket, counts as
+// messages do, but for its handshake.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
 // ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and
 // heartbeats all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit
-// costs one reading of the clock per message, and no timer.
+// costs one reading of the clock per message. A loop whose connections have sent something in the
+// last minute has a timer of 25 ms, by which it notices that the process was stopped.
 type Limit struct {
 	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
 	// positive.
@@ -149,7 +154,8 @@ type Limit struct {
 	Burst int
 	Drop  bool // the messages that are too many, instead of closing the connection
 	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
-	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns.
+	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns. It
+	// is nil for what the codec would answer.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 
@@ -164,20 +170,68 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 		if inner == nil {
 			return nil
 		}
-		b, start := full, c.Loop().Now()
-		b.away = c.Loop().Away()
-		return &messageFilter{inner, func(c *loop.Conn, msg []byte) (bool, error) {
-			if b.take(c.Loop().Now().Sub(start), c.Loop().Away()) {
-				return true, nil
+		b := &limited{messageFilter{Handler: inner}, full, &l, c.Loop().Now(), &locals.Get(c.Loop()).stops, false}
+		b.unread = inside.Unread(c)
+		b.filter = b.take
+		return b
+	}
+}
+
+// limited is a handler of a connection with a Limit.
+type limited struct {
+	messageFilter
+	bucket
+	limit   *Limit
+	start   time.Time
+	stops   *stops
+	greeted bool // the codec has answered its handshake
+}
+
+// FilterReply is called by the loop before the codec answers something that is no message.
+func (b *limited) FilterReply(c *loop.Conn) (pass bool, err error) {
+	if !b.greeted {
+		if o, ok := c.Codec().(codec.Opener); ok {
+			b.greeted = o.Opening() == nil
+			return true, nil
+		}
+		b.greeted = true
+	}
+	return b.take(c, nil)
+}
+
+func (b *limited) take(c *loop.Conn, msg []byte) (pass bool, err error) {
+	now := c.Loop().Now()
+	b.stops.watch(c.Loop(), now)
+	switch l := b.limit; {
+	case b.bucket.take(now.Sub(b.start), inside.Unread(c)):
+		return true, nil
+	case l.Exceeded != nil:
+		l.Exceeded(c, msg)
+		fallthrough
+	default:
+		if l.Drop {
+			return false, nil
+		}
+		return false, ErrRateLimit
+	}
+}
+
+// stops is a timer of a loop that has it notice when the process was stopped.
+type stops struct {
+	timer loop.Timer
+	until time.Time // it goes on
+}
+
+const stopTick, stopWatch = 25 * time.Millisecond, time.Minute
+
+func (s *stops) watch(l *loop.Loop, now time.Time) {
+	s.until = now.Add(stopWatch)
+	if !s.timer.Pending() {
+		s.timer = l.Every(stopTick, func() {
+			if l.Now().After(s.until) {
+				s.timer.Stop()
 			}
-			if l.Exceeded != nil {
-				l.Exceeded(c, msg)
-			}
-			if l.Drop {
-				return false, nil
-			}
-			return false, ErrRateLimit
-		}}
+		})
 	}
 }
 
@@ -187,21 +241,23 @@ type bucket struct {
 	tokens      float64
 	at          time.Duration // when tokens was right
 
-	// Messages that the peer sent while the loop was away come all at once: they are let through,
-	// up to what the rate allowed in that time, if they are handled soon after.
-	away    time.Duration // loop.Loop.Away when last looked at
+	// Messages that the peer sent while it was not read come all at once: they are let through, up to
+	// what the rate allowed in that time, if they are handled soon after.
+	unread  time.Duration // for how long it was not read in all, when last looked at
+	grew    time.Duration // when that was last seen to grow
 	excused float64       // tokens for that time
 	until   time.Duration // when they are forfeited
 }
 
-// take takes one token at now, if there is one. away is how long the loop was away in all.
-func (b *bucket) take(now, away time.Duration) bool {
+// take takes one token at now, if there is one. unread is for how long the peer was not read in all,
+// in which times may be counted twice.
+func (b *bucket) take(now, unread time.Duration) bool {
 	const whole = 1 - 1e-6 // of a peer that keeps to the rate exactly, as fractions add up
 	b.tokens = min(b.burst, b.tokens+float64(now-b.at)*b.rate)
 	b.at = now
-	if away != b.away {
-		b.excused = min(b.excused+float64(away-b.away)*b.rate, float64(away)*b.rate)
-		b.away, b.until = away, now+time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
+	if unread > b.unread {
+		b.excused += float64(min(unread-b.unread, now-b.grew)) * b.rate
+		b.unread, b.grew, b.until = unread, now, now+time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
 	}
 	switch {
 	case b.tokens >= whole:
@@ -299,13 +355,24 @@ func (h *Heartbeat) start(c *loop.Conn) {
 			ended = false
 		}
 		switch {
-		case ended: // the closing handshake has a time of its own
+		case ended || !converses(c): // a handshake has a time of its own
 		case n >= closeAt:
 			c.CloseWithError(fmt.Errorf("%w: nothing received for %v", ErrHeartbeat, time.Duration(n)*interval))
 		case h.Ping != nil:
 			ended = !h.ping(c)
 		}
 	})
+}
+
+// converses reports whether c's protocol is between its opening and its closing handshake, as far as
+// the codec tells.
+func converses(c *loop.Conn) bool {
+	cd := c.Codec()
+	if s, ok := cd.(*codec.Stacked); ok {
+		cd = s.Outer()
+	}
+	o, ok := cd.(interface{ IsOpen() bool })
+	return !ok || o.IsOpen()
 }
 
 // ping reports false if the conversation has not begun, or ends, so that no ping can be sent.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -38,6 +39,7 @@ type PoolConfig[A any] struct {
 // who knows what it does. The methods must be called on the loop, but for Shutdown. It lives until
 // Stop, or the end of the loop.
 type Pool[A any] struct {
+	loop  *loop.Loop
 	links []*Link
 	lines []line[A]
 	turn  uint      // may overflow
@@ -63,7 +65,7 @@ func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
 	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
 	require(cfg.Size >= 0, "NewPool with a negative Size")
 	cfg.Limits.filled() // or each connection would panic
-	p := &Pool[A]{lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
+	p := &Pool[A]{loop: l, lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
 	for i := range p.lines {
 		r := cfg.Redial
 		r.Open = Chain(func(c *loop.Conn) loop.Handler { return p.open(i, c, &cfg) }, cfg.Middlewares...)
@@ -94,6 +96,7 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 // connection stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others
 // are the codec's, which does not take the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
+	inside.Check(p.loop, "handler.Pool.Call")
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
 		switch {
@@ -127,6 +130,7 @@ func (p *Pool[A]) pick() (best *line[A]) {
 
 // Stats returns the numbers up to now.
 func (p *Pool[A]) Stats() PoolStats {
+	inside.Check(p.loop, "handler.Pool.Stats")
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
 	for _, ln := range p.lines {
 		if ln.conn != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -65,6 +66,7 @@ func (r Redial) Start(l *loop.Loop) *Link {
 	r.Min = cmp.Or(r.Min, DefaultRedialMin)
 	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
 	require(r.Max >= r.Min, "Redial with a Max below Min")
+	inside.Check(l, "handler.Redial.Start")
 	if r.State == nil {
 		r.State = func(*loop.Conn, error) {}
 	}
@@ -101,12 +103,16 @@ type LinkStats struct {
 }
 
 // Conn returns the connection, or nil if there is none now.
-func (k *Link) Conn() *loop.Conn { return k.conn }
+func (k *Link) Conn() *loop.Conn {
+	inside.Check(k.loop, "handler.Link.Conn")
+	return k.conn
+}
 
 // Send sends msg, or keeps a copy for the next connection, or after what was kept. ErrAway:
 // Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
 // Conn.Send's. A message may be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
+	inside.Check(k.loop, "handler.Link.Send")
 	switch {
 	case k.stopped:
 		return loop.ErrClosed
@@ -141,6 +147,7 @@ func (k *Link) takeKept() (msg []byte) {
 
 // Stats returns the numbers up to now.
 func (k *Link) Stats() LinkStats {
+	inside.Check(k.loop, "handler.Link.Stats")
 	s := k.stats
 	s.Open, s.Kept = k.conn != nil, len(k.kept)
 	return s
@@ -148,6 +155,7 @@ func (k *Link) Stats() LinkStats {
 
 // Stop closes the connection, if there is one, and dials no more. State is called for its end.
 func (k *Link) Stop() {
+	inside.Check(k.loop, "handler.Link.Stop")
 	if k.stopped {
 		return
 	}

@@ -36,6 +36,7 @@ type entered struct {
 // zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it,
 // too. Nothing happens once c closes: no Tell would reach it.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
+	onLoop(c, "handler.Registry.Enter")
 	state, ref := stateOf(c), c.Ref()
 	if state.closed || c.Info().Closing {
 		return before
@@ -75,6 +76,7 @@ func (r *Registry[K]) takeAway(e entered) {
 
 // Leave takes key away from c and reports whether c had it. It must be called on c's loop.
 func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
+	onLoop(c, "handler.Registry.Leave")
 	ref := c.Ref()
 	r.mu.Lock()
 	defer r.mu.Unlock()

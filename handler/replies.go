@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -36,6 +37,9 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 // so that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
+//
+// While a reply waits, a drain of the server waits for it as for a job of loop.Offload, and does not
+// read the connection; and it does not move in a handover.
 //
 // The methods must be called on the connection's loop. Those of the zero Replies panic, but for
 // Waiting, which is 0.
@@ -73,7 +77,18 @@ func NewReplies(c *loop.Conn, max int) *Replies {
 }
 
 // Waiting returns how many replies are kept: not ready, not taken by the peer yet, or after such.
-func (r *Replies) Waiting() int { return len(r.waiting) }
+func (r *Replies) Waiting() int {
+	if r.c != nil {
+		onLoop(r.c, "handler.Replies.Waiting")
+	}
+	return len(r.waiting)
+}
+
+// check panics if method must not be called.
+func (r *Replies) check(method string) {
+	require(r.c != nil, zeroReplies)
+	onLoop(r.c, method)
+}
 
 // Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, after the replies
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
@@ -81,7 +96,7 @@ func (r *Replies) Waiting() int { return len(r.waiting) }
 // back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
 // reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
 func (r *Replies) Write(p []byte) error {
-	require(r.c != nil, zeroReplies)
+	r.check("handler.Replies.Write")
 	if len(r.waiting) == 0 && !r.stuck {
 		_, err := r.c.Write(p)
 		if len(p) >= r.half {
@@ -125,19 +140,21 @@ func (r *Replies) checkWrite() error {
 // received. Requests after this one are still delivered, and their replies waited for. Where it is
 // the last, as after a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
-	require(r.c != nil, zeroReplies)
+	r.check("handler.Replies.CloseAfter")
 	r.over, r.reason = true, err
 	r.flush()
 }
 
 // Later keeps the place of a reply that is not ready yet. All after it wait until it is Done.
 func (r *Replies) Later() *Reply {
-	require(r.c != nil, zeroReplies)
+	r.check("handler.Replies.Later")
 	return r.add(&Reply{replies: r})
 }
 
 func (r *Replies) add(reply *Reply) *Reply {
-	r.waiting = append(r.waiting, reply)
+	if r.waiting = append(r.waiting, reply); len(r.waiting) == 1 {
+		inside.OwesReplies(r.c, true)
+	}
 	r.hold()
 	return reply
 }
@@ -154,6 +171,7 @@ func (r *Replies) hold() {
 // the connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
 // neither does one after the connection has closed.
 func (p *Reply) Done(data []byte) {
+	onLoop(p.replies.c, "handler.Reply.Done")
 	if p.ready {
 		return
 	}
@@ -185,7 +203,9 @@ func (r *Replies) send(data []byte) {
 		r.written -= len(first.data)
 	}
 	r.waiting[0] = nil
-	r.waiting = r.waiting[1:]
+	if r.waiting = r.waiting[1:]; len(r.waiting) == 0 {
+		inside.OwesReplies(r.c, false)
+	}
 	_, _ = r.c.Write(data)
 	if len(data) >= r.half {
 		r.hasRoom() // as in Write
@@ -219,7 +239,7 @@ func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 // StartOn is RunOn for a reply that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
-	require(r.c != nil, zeroReplies)
+	r.check("handler.Replies.StartOn")
 	reply, ref := &Reply{replies: r}, r.c.Ref()
 	done := func(p []byte) {
 		p = slices.Clone(p)

@@ -69,6 +69,7 @@ func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 // error of Append is returned, and means that nothing was sent. A nil Append panics.
 func (t Typed[T]) Send(c *loop.Conn, v T) error {
 	require(t.Append != nil, "Typed.Send needs Typed.Append")
+	onLoop(c, "handler.Typed.Send")
 	return sendBuilt(c, func(dst []byte) ([]byte, error) {
 		b, err := t.Append(dst, v)
 		if err != nil {

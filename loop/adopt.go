@@ -103,7 +103,7 @@ func (a *arrival) deliver(to engine.Sink) {
 	switch to := to.(type) {
 	case *sink:
 		c := (*Conn)(to)
-		if a.moved == nil {
+		if a.moved == nil && a.from == nil {
 			c.idle.lastRead = a.loop.now
 			a.loop.count.add(numBytesIn, len(a.read))
 		}
@@ -116,7 +116,9 @@ func (a *arrival) deliver(to engine.Sink) {
 		}
 	case nil: // it was refused
 	default: // a TLS handshake, at once or because Accept has called StartTLS
-		a.loop.count.add(numBytesIn, len(a.read))
+		if a.from == nil {
+			a.loop.count.add(numBytesIn, len(a.read))
+		}
 		to.Readable(a.read)
 	}
 }

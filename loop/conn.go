@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -88,6 +89,8 @@ type extras struct {
 	guard   *headerGuard  // holds the first bytes
 	moved   *Moved        // where c comes from, in Accept
 	stays   bool          // c does not move any more
+	next    *Conn         // goes on with c's socket
+	closing func(error)   // inside.OnClosing
 }
 
 // A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
@@ -169,11 +172,11 @@ func (c *Conn) Log() *zerolog.Logger {
 	return x.log
 }
 
-// Codec returns the codec in use: the connection's own if the one given was codec.Stateful. After
+// Codec returns the codec that was given, or the connection's own if that is codec.Stateful. After
 // OnClose, and what AfterClose was given, it is codec.Raw.
 func (c *Conn) Codec() codec.Codec {
 	c.loop.owner.Check("Conn.Codec")
-	return c.in.decoder.Codec()
+	return c.in.decoder.Given()
 }
 
 // SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
@@ -308,7 +311,7 @@ func (c *Conn) openCodec() {
 
 // peer returns what the codec of c may know of its connection.
 func (c *Conn) peer() codec.Peer {
-	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await}
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await, NetConn: c.netConnSoon}
 	if state, ok := c.TLS(); ok {
 		p.TLS = &state
 	} else if c.isTLS() {
@@ -374,7 +377,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 	if err := control(f); err != nil {
 		return err
 	}
-	return control(sockets.NoLingerFD)
+	return control(sockets.CleanFD)
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }
@@ -382,4 +385,11 @@ func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsu
 
 func init() {
 	engine.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
+	engine.InTurn = func(loop any, f func()) {
+		l := loop.(*Loop)
+		l.enter()
+		l.runs(nil, meter.Post)
+		f()
+		l.leave()
+	}
 }

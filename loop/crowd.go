@@ -76,6 +76,13 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	}
 }
 
+// watchCrowd is watch for who does not hold x.mu.
+func (l *Loop) watchCrowd() {
+	l.crowd.mu.Lock()
+	_ = l.watch() // or it has ended
+	l.crowd.mu.Unlock()
+}
+
 // watch makes sure that relieve is called when there is room, also if that is so by now. x.mu is
 // held. The error is ErrServerClosed.
 func (l *Loop) watch() error {

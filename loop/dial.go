@@ -72,7 +72,7 @@ type Dialer struct {
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
 	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control, a
-	// SO_LINGER with a time is taken off again.
+	// SO_LINGER with a time is taken off again, and so is IP_RECVERR.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -281,7 +281,7 @@ func (a *dialing) connect(ctx context.Context) {
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
 // an address without a port the system chooses the port when the socket connects.
 func (a *dialing) control() engine.Control {
-	user := a.dialer.Control
+	user := sockets.Clean(a.dialer.Control)
 	tcp, ok := a.dialer.LocalAddr.(*net.TCPAddr)
 	shares := ok && tcp != nil && tcp.Port == 0
 	if user == nil && !shares {
@@ -299,10 +299,7 @@ func (a *dialing) control() engine.Control {
 			a.loop.logPanic(panicked, nil)
 			err = panicked
 		})
-		if err != nil {
-			return err
-		}
-		return sockets.NoLinger(c)
+		return err
 	}
 }
 

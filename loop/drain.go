@@ -266,10 +266,13 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 }
 
-func (c *Conn) isBusy() bool { return c.extras != nil && c.extras.busy }
+func (c *Conn) isBusy() bool {
+	n, ok := c.handler.(*netConn)
+	return ok && n.isBusy() || c.extras != nil && c.extras.busy
+}
 
 func (c *Conn) sayGoodbye() {
-	if f := c.loop.server.OnDrain; f != nil && c.isOpen() {
+	if f := c.loop.server.OnDrain; f != nil && c.isOpen() && !c.isNet() {
 		c.callHook(func() { f(c) })
 	}
 }
@@ -331,6 +334,7 @@ func (l *Loop) stopGuarded() {
 		_ = l.Try(f)
 	}
 	l.closePorts()
+	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
 	l.show()

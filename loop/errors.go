@@ -25,6 +25,9 @@ var (
 	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
 
+	// ErrNetConn: Conn.NetConn has given the connection to a goroutine. It is what OnClose gets.
+	ErrNetConn = errors.New("loop: the connection is used as a net.Conn")
+
 	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
 	ErrUnflushed = engine.ErrUnflushed
 

@@ -2,11 +2,13 @@ package loop_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -148,6 +150,41 @@ func ExampleRef_Tell() {
 	// <nil>
 	// news
 	// loop: connection closed
+}
+
+// A chat of one room, by hand: each line goes to all members, and crosses to each loop once for all
+// that a piece of input says, however many members there are.
+func ExampleRef_TellFrom() {
+	var mu sync.Mutex
+	var members []loop.Ref
+	client, stop := serve(&loop.Server{
+		Codec: codec.Lines{},
+		Accept: func(c *loop.Conn) loop.Handler {
+			mu.Lock()
+			members = append(members, c.Ref())
+			mu.Unlock()
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				said := bytes.Clone(line)
+				say := func(member *loop.Conn) { _ = member.Send(said) } // one for all of them
+				mu.Lock()
+				defer mu.Unlock()
+				for _, m := range members {
+					_ = m.TellFrom(c.Loop(), say) // or the member has gone
+				}
+				return nil
+			})
+		},
+	})
+	defer stop()
+	fmt.Fprint(client, "hello\nworld\n")
+	r := bufio.NewScanner(client)
+	for range 2 {
+		r.Scan()
+		fmt.Println(r.Text())
+	}
+	// Output:
+	// hello
+	// world
 }
 
 // hits counts the requests of each loop: no lock, as each has its own.

@@ -7,6 +7,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
+// HasEngine reports whether this system has e.
+func HasEngine(e Engine) bool { return makeEngine[e] != nil }
+
 // CountWakes returns a counter of how often the engine is asked for a turn, and of its ticks. It
 // must be called in OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {

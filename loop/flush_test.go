@@ -62,9 +62,9 @@ func TestOutputOfTheLastMessage(t *testing.T) {
 // get what they were sent.
 func TestWriteFailsInTheTurnOfTheInput(t *testing.T) {
 	closes := 0
-	var other *loop.Conn
+	var own, other *loop.Conn
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-		if other == nil {
+		if own = c; other == nil {
 			other = c
 		}
 		return script{
@@ -81,6 +81,7 @@ func TestWriteFailsInTheTurnOfTheInput(t *testing.T) {
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		q, p := srv.Open(), srv.Open()
 		resume := srv.Stall(0)
+		_ = own.Ref().Tell(func(c *loop.Conn) { _ = c.Send([]byte("y")) }) // which the peer's system answers with a reset
 		p.Send("x")
 		p.Close()
 		resume()

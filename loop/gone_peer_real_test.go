@@ -5,6 +5,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -75,5 +76,25 @@ func TestPeerHasGoneBefore(t *testing.T) {
 		other := dial(t, srv.LocalAddr())
 		_, _ = other.Write([]byte("x"))
 		receive(t, msgs, "a message of another")
+	})
+}
+
+// A peer that has closed altogether, and is sent something after its end, does not keep its
+// connection open.
+func TestPeerClosesBeforeOnEOFSends(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		closed := make(chan error, 1)
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+			c.OnEOF(func() {
+				_ = c.Send([]byte("one"))
+				c.AfterFunc(50*time.Millisecond, func() { _ = c.Send([]byte("two")) })
+			})
+			return script{Close: func(_ *loop.Conn, err error) { closed <- err }}
+		}}
+		run(srv)
+		_ = dial(t, srv.LocalAddr()).Close()
+		if err := receive(t, closed, "OnClose"); err == nil {
+			t.Error("OnClose got nil, want an error")
+		}
 	})
 }

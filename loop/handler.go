@@ -80,6 +80,12 @@ func HandlerAs[T any](c *Conn) (h T, ok bool) {
 	return h, false
 }
 
+// A replyFilter is a handler, or is around one, that is asked before the codec answers something of
+// the peer's that is no message, such as a ping. False: it is not answered. An error closes c.
+type replyFilter interface {
+	FilterReply(c *Conn) (pass bool, err error)
+}
+
 // layers yields h and what it wraps, from the outermost inwards.
 func layers(h any) iter.Seq[any] {
 	return func(yield func(any) bool) {

@@ -45,12 +45,16 @@ type watch struct {
 	moved   time.Duration // when output was last seen to move, or began to wait, or notYet
 	endSeen bool          // the peer's end was seen after input that waits
 	frame   frameTime
+	unread  time.Duration // for how long reading was paused, less the time since which it is
 }
 
 // watched returns c's watch, which is made when it is first needed.
 func (c *Conn) watched() *watch {
 	if c.idle.watch == nil {
 		c.idle.watch = &watch{looked: notYet, moved: notYet}
+		if c.isPaused() {
+			c.idle.watch.unread = -c.loop.clock()
+		}
 		if c.isBlocked() { // since when is not known
 			c.idle.watch.moved = c.loop.clock()
 		}
@@ -264,7 +268,7 @@ func (c *Conn) isCutShort(now time.Duration) bool {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
-	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
+	return c.untaken() > 0 || c.isBusy() || c.owes() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 func (c *Conn) stopIdle() {
@@ -495,12 +499,12 @@ func (c *Conn) unfinished() (size int, ok bool) {
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
 	t, ok := c.sock.(*tlsconn.Conn)
-	return ok && t.Partial()
+	return ok && t.Partial() && !c.isNet()
 }
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
 func (c *Conn) watchRecord() {
-	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
 		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
 	}
 }

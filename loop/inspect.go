@@ -35,7 +35,7 @@ func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(l.touched.len() == 0 || l.state.Load() != loopParked, "a connection that was touched waits for a turn, and none comes")
 	l.require(l.ready.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
-	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
+	l.require(l.decoding == 0, "a callback has not come to its end")
 	counted := len(l.conns)
 	for g := range l.lingering {
 		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.conn != nil {
@@ -73,7 +73,7 @@ func (c *Conn) mustBeSound() {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.isBusy() || c.in.pauses&heldByJobs != 0 && c.hasJobs(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.awaits() || c.in.pauses&heldByJobs != 0 && c.owes(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")

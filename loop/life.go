@@ -82,18 +82,31 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 		c.more().dialed = a.ln.address
 		c.idle.lastRead = l.now // FirstByteTimeout is for connections that were accepted
 	}
+	if a.from != nil {
+		c.inherit(a.from)
+	}
 	if s, ok := a.sock.(*udpSession); ok {
 		s.c = c
 	}
-	if l.draining || c.accept(a.ln) != nil {
+	switch {
+	case a.net != nil:
+		c.handler = a.net
+		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
+		c.setState(stateOpen)
+	case l.draining || c.accept(a.ln) != nil:
 		c.handler = nil
 	}
-	if c.handler == nil {
+	next := c.successor()
+	if c.handler != nil {
+		l.add(c)
+	} else {
 		c.beginClose(nil)
 		c.writeOut()
-		return c, c.release(false)
+		if sink := c.release(false); next == nil {
+			return c, sink
+		}
 	}
-	l.add(c)
+	c = cmp.Or(next, c)
 	return c, c.rawSink()
 }
 
@@ -326,6 +339,9 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
+	if f := c.extras.closing; f != nil {
+		f(err)
+	}
 }
 
 // abort is beginClose for a connection whose output is not worth flushing: its socket failed, or
@@ -499,7 +515,7 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer { // the user does not know c yet
+	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
@@ -527,8 +543,12 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
+	}
+	switch {
+	case x.next != nil: // which counts in its place
+	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
-	} else if !c.isDialed() {
+	case !c.isDialed():
 		l.count.add(numRefused, 1)
 	}
 	rest = c.releaseSocket(hard)
@@ -560,7 +580,9 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	if sock != nil {
 		sock.Close(hard)
 	}
-	l.server.left(c)
+	if c.successor() == nil {
+		l.server.left(c)
+	}
 	return nil
 }
 

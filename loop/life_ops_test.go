@@ -259,7 +259,7 @@ func (l *life) onLoop() {
 // look asks for all that there is to see.
 func (l *life) look() {
 	for c := range l.c.Loop().Conns() {
-		if other := l.of(c); other.closed || other.isClosing() {
+		if other := l.of(c); other != nil && (other.closed || other.isClosing()) {
 			l.wrong("Loop.Conns yields connection %d, which is closing", c.ID())
 		}
 	}

@@ -83,7 +83,7 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		if ln.isUDP() {
-			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: ln.control}, ln.network, ln.address, s.NumLoops)
+			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: sockets.Clean(ln.control)}, ln.network, ln.address, s.NumLoops)
 			if err == nil {
 				ln.local = ln.packets[0].LocalAddr()
 			}

@@ -54,9 +54,11 @@ type Loop struct {
 	take      func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
-	crowd      crowd  // while that is too full
-	goroutine  uint64 // its number
-	unfinished bool   // the task that runs has more to do: see PostPieces
+	crowd      crowd   // while that is too full
+	batches    []batch // for other loops, of the present turn
+	batched    bool    // there are some
+	goroutine  uint64  // its number
+	unfinished bool    // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
@@ -86,7 +88,6 @@ type Loop struct {
 	// Its life.
 	started   bool // OnStart has returned
 	afterStop []func()
-	returned  bool // what rescue guards came to its end
 	drainState
 
 	// Other goroutines see these.
@@ -142,7 +143,8 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
-// dialled is not among them before the Dialer's open function has it.
+// dialled is not among them before the Dialer's open function has it, and one that NetConn has given
+// to a goroutine is not any more.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
@@ -179,7 +181,7 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

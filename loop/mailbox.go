@@ -3,9 +3,6 @@ package loop
 import (
 	"context"
 	"errors"
-
-	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
@@ -142,26 +139,6 @@ func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 			return ctx.Err()
 		}
 	}
-}
-
-func init() {
-	inside.TellOr = func(to, f any, dropped func()) error { return to.(Ref).tellOr(f.(func(*Conn)), dropped) }
-}
-
-// tellOr is inside.TellOr.
-func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
-	if r.c == nil || r.c.isClosing() {
-		return ErrClosed
-	}
-	c := r.c
-	return c.loop.Post(func() {
-		if !c.isOpen() {
-			dropped()
-			return
-		}
-		c.loop.runs(c, meter.Tell) // which a panic closes
-		f(c)
-	})
 }
 
 // ID returns Conn.ID, or 0 for the zero Ref. Any goroutine may call it.

@@ -123,8 +123,9 @@ func (s *Server) inherit(ln *listener) net.Listener {
 // Out takes up to max connections off a loop, and returns them, for In of another Mover. It looks
 // at those before a place in the loop's list, and returns the place to go on from; 0: it has seen
 // all. The first place to give it is math.MaxInt. Not taken are connections that cannot move:
-// dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload under way or
-// SetBusy, without a Saver, or with a codec that has state and is no codec.Saver. To the Server
+// dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies or calls of
+// package handler under way or SetBusy, without a Saver, or with a codec that has state and is no
+// codec.Saver. To the Server
 // each one taken is closed, with ErrDetached; its peer notices nothing.
 func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	l, done := m.Server.loops[loop], make(chan struct{})
@@ -170,7 +171,7 @@ func (m Mover) Back(c *Moved) error {
 
 // moveOut takes c off its loop, or returns nil: it does not move, or not now.
 func (c *Conn) moveOut() *Moved {
-	if c.at() != stateOpen || c.mayDetach() != nil || c.isDialed() || c.hasJobs() || c.isBusy() {
+	if c.at() != stateOpen || c.mayDetach() != nil || c.isDialed() || c.owes() || c.awaits() {
 		return nil
 	}
 	if x := c.extras; x != nil && (x.stays || x.guard != nil) {

@@ -94,7 +94,7 @@ func (c *Conn) await(job func(context.Context), then func() error) error {
 		job(ctx)
 		return func() {
 			err := then()
-			c.sendReply()
+			c.sendReply(false)
 			if err != nil {
 				c.undecodable(err)
 			}
@@ -146,8 +146,8 @@ func (c *Conn) runThens() {
 	if !c.isOpen() {
 		return
 	}
-	switch drains := c.at() == stateFinishing && !c.isBusy(); {
-	case drains && j.pending == 0:
+	switch drains := c.at() == stateFinishing && !c.awaits(); {
+	case drains && !c.owes():
 		c.beginClose(ErrServerClosed)
 		return
 	case !drains && j.pending <= jobsAhead/2:
@@ -194,18 +194,22 @@ func (c *Conn) stopJobs() {
 	}
 }
 
-// drain closes c, or has it closed when it is not busy any more, and its jobs are done. A busy
-// connection is still read: what it is busy with may need that.
+// drain closes c, or has it closed when it is not busy any more, its jobs are done, and no answer is
+// due. A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) drain() {
-	if !c.isOpen() || !c.isBusy() && !c.hasJobs() {
+	if !c.isOpen() || !c.awaits() && !c.owes() {
 		c.beginClose(ErrServerClosed)
 		return
 	}
-	if !c.isBusy() {
+	switch {
+	case !c.awaits():
 		c.pause(heldByJobs)
+	case !c.hasJobs():
+		c.resume(heldByJobs)
 	}
 	if c.at() == stateOpen {
 		c.setState(stateFinishing)
+		c.touch() // SetBusy of a net.Conn may have come just before
 	}
 }
 

@@ -20,6 +20,9 @@ type output struct {
 	box   *outbox.Box // nil: nothing waits
 	atEnd atEnd       // of a turn
 	ended bool        // CloseWrite: nothing more is sent
+
+	// How many of those who answer the peer owe it something, and of those who ask it wait.
+	owed, awaited uint16
 }
 
 // atEnd says what the end of a turn does.
@@ -116,17 +119,29 @@ func (c *Conn) pending() int {
 
 // sendReply sends what the codec has to say by itself, if it is one that has. It is output like any
 // other: who asks and never reads the answers is a slow consumer. After CloseWrite nobody hears it.
-func (c *Conn) sendReply() {
+// counted: it answers something that is no message, of which there may be too many.
+func (c *Conn) sendReply(counted bool) {
 	r, ok := c.in.decoder.Codec().(codec.Responder)
 	if !ok {
 		return
 	}
-	before := c.pending()
-	tail := r.AppendReply(c.space(0))
+	before, space := c.pending(), c.space(0)
+	tail := r.AppendReply(space)
+	var err error
+	if counted && len(tail) > len(space) {
+		if f, ok := HandlerAs[replyFilter](c); ok {
+			pass := false
+			if pass, err = f.FilterReply(c); !pass {
+				tail = nil
+			}
+		}
+	}
 	if c.out.ended {
 		tail = nil
 	}
-	c.appended(tail)
+	if c.appended(tail); err != nil {
+		c.refuseMessage(err)
+	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
 		_ = c.needRoom()
 	}

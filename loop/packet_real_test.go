@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -350,4 +351,36 @@ func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 		t.Errorf("closed with %v", err)
 	default:
 	}
+}
+
+// A name that means addresses of both families is served at both.
+func TestUDPNameOfBothFamilies(t *testing.T) {
+	resolveBy(t, map[string][]string{"both.test.": {"127.0.0.1", "::1"}})
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := &loop.Server{Addr: "udp://both.test:0", NumLoops: 2, Accept: func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send([]byte(c.LocalAddr().String())) })
+		}}
+		run(srv)
+		port := strconv.Itoa(srv.LocalAddr().(*net.UDPAddr).Port)
+		for _, host := range []string{"127.0.0.1", "::1"} {
+			peer, err := net.Dial("udp", net.JoinHostPort(host, port))
+			if err != nil {
+				t.Skip("no IPv6 here: ", err)
+			}
+			defer peer.Close()
+			_ = peer.SetDeadline(time.Now().Add(patience))
+			_, _ = peer.Write([]byte("x"))
+			buf := make([]byte, 100)
+			n, err := peer.Read(buf)
+			if got, want := string(buf[:n]), net.JoinHostPort(host, port); got != want {
+				t.Errorf("answered from %q, %v; want %q", got, err, want)
+			}
+		}
+		o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "udp://both.test:"+port)
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		_ = o.conn.Loop().Post(func() { _ = o.conn.Send([]byte("x")) })
+		receive(t, o.msgs, "an answer")
+	})
 }

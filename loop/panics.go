@@ -13,28 +13,16 @@ import (
 // newPanicError is called in the function that recovered v.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// rescue, deferred around user code on the loop, is the one place of this package that recovers. A
-// panic is logged and counted. It is the caller's if err is not nil. Otherwise it closes the
-// connection whose code it was, and one of the loop's own timers and posts costs that firing only.
-//
-// The code that it guards sets l.returned as its last step: to ask for a panic costs more than all
-// else that a message needs here.
-func (l *Loop) rescue(err *error) {
-	if l.returned {
-		l.returned = false
-		return
-	}
-	v := recover()
-	switch c := l.current; {
-	case v == nil:
+// caught is called in a deferred function that guards user code, or what is around it, when that has
+// not come to its end, with what recover returned there: nil means that a callback called
+// runtime.Goexit. It returns a panic, logged and counted, as a *PanicError. What is guarded may return
+// wherever it likes: only the guard's own next step says that it has.
+func (l *Loop) caught(v any) error {
+	if v == nil {
 		l.exited()
-	case err != nil:
-		*err = l.panicked(v)
-	case c != nil:
-		c.beginClose(l.panicked(v))
-	default:
-		_ = l.panicked(v)
+		return nil
 	}
+	return l.panicked(v)
 }
 
 // runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
@@ -46,18 +34,12 @@ func (l *Loop) runs(c *Conn, w meter.Work) {
 	l.meter.Works(w, id)
 }
 
-// guard runs f, and returns its panic, logged and counted, as a *PanicError. However f returns,
-// that is a return: only a Goexit is none. So f may be user code, and what is around it.
+// guard runs f, and returns its panic.
 func (l *Loop) guard(f func()) (err error) {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		if v := recover(); v != nil {
-			err = l.panicked(v)
-		} else {
-			l.exited()
+		if !returned {
+			err = l.caught(recover())
 		}
 	}()
 	f()

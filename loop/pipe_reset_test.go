@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -129,4 +130,21 @@ func TestPipeResetOfWhoTakesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A timer of the loop's own that tries a socket, for the reset that waits there, is no turn within the
+// turn of timers, also if those have taken long.
+func TestPipeResetIsTriedBesideSlowTimers(t *testing.T) {
+	pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+		srv.Do(0, func(l *loop.Loop) { l.Every(time.Millisecond, func() { testkit.Block(5 * time.Millisecond) }) })
+		q.Block(10)
+		p.Send("0123456789")
+		p.Reset()
+		srv.Sleep(time.Second)
+		q.Unblock()
+		srv.Sleep(100 * time.Millisecond)
+		if s := srv.Stats(); s.Panics != 0 || !q.WasReset() {
+			t.Errorf("%d panics, want 0; reset: %v", s.Panics, q.WasReset())
+		}
+	})
 }

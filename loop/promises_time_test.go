@@ -124,21 +124,6 @@ func TestOnEOFOnce(t *testing.T) {
 	})
 }
 
-// A process that was stopped kept its timers from running: its loops were away.
-func TestAwayWhileStopped(t *testing.T) {
-	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
-		srv.Do(0, func(l *loop.Loop) { l.AfterFunc(time.Second, func() {}) })
-		resume := srv.Stall(0)
-		srv.Sleep(5 * time.Second)
-		resume()
-		srv.Do(0, func(l *loop.Loop) {
-			if away := l.Away(); away < 4*time.Second || away > 4010*time.Millisecond {
-				t.Errorf("away for %v", away)
-			}
-		})
-	})
-}
-
 // Large messages that the socket takes a part of arrive whole: plain frames, of which it may take a
 // part of the header, others, and bytes.
 func TestLargeMessagesInParts(t *testing.T) {

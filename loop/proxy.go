@@ -38,6 +38,8 @@ type arrival struct {
 	counted bool         // by the gate, as remote
 	placed  bool         // it has a place among those on their way to the loop
 	moved   *Moved       // it comes from another Server
+	from    *Conn        // it goes on with the socket of this one
+	net     *netConn     // for a goroutine: no Accept is asked
 	tls     *tlsLayer    // nil before the handshake
 	timer   timing.Timer // ends the wait
 }

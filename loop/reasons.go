@@ -64,6 +64,7 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, ClosedBySlowConsumer},
 	{ErrSlowFrame, ClosedBySlowFrame},
 	{ErrDetached, ClosedByHandler},
+	{ErrNetConn, ClosedByHandler},
 	{ErrOffloadFull, ClosedByOverload},
 	{ErrMailboxFull, ClosedByOverload},
 	{ErrMaxBuffered, ClosedByMemory},

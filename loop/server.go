@@ -25,8 +25,8 @@ import (
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
 // and Wait; the fields must not be changed after that. A Server runs once.
 //
-// The zero of a field means what its tag says, which Start fills in: default is the value that is
-// taken then, zero what happens without one. A negative value is an error of Start.
+// The zero of each field is useful; its comment says what it means. A negative value is an error of
+// Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
@@ -35,7 +35,8 @@ type Server struct {
 	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
 	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout
 	// (2 minutes if that is 0) ends the session. While reading is paused its datagrams are lost, as
-	// are those that the system does not take (see Stats.Lost).
+	// are those that the system does not take (see Stats.Lost). A name that has addresses of IPv4
+	// and IPv6 is served at one of each.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
@@ -88,7 +89,8 @@ type Server struct {
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
 	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets broadcasts and multicasts. TCP.Control is for other addresses.
+	// first one gets broadcasts and multicasts. IP_RECVERR is taken off again, as it would have
+	// epoll report an error for ever. TCP.Control is for other addresses.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.

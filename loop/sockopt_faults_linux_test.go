@@ -12,50 +12,71 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// lingering has a socket's close wait for its peer.
-func lingering(_, _ string, c syscall.RawConn) error {
-	return c.Control(func(fd uintptr) {
-		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3})
-	})
-}
-
-// A SO_LINGER that a hook sets does not make closes block the loop.
-func TestHooksThatLinger(t *testing.T) {
-	lingers := func(t *testing.T, c *loop.Conn) int32 {
-		raw, err := c.SyscallConn()
-		if err != nil {
-			t.Error(err)
-			return 0
-		}
-		var l *unix.Linger
-		if err := raw.Control(func(fd uintptr) { l, err = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER) }); err != nil {
-			t.Error(err)
-			return 0
-		}
-		return l.Onoff
-	}
-	bothEnds := make(chan int32, 3)
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, TCP: loop.TCPOptions{Control: lingering}, Accept: func(c *loop.Conn) loop.Handler {
-		bothEnds <- lingers(t, c)
-		return script{}
-	}}
-	startWith(t, t.Context(), srv)
-	d := loop.Dialer{Control: lingering}
-	d.Dial(srv.Loops()[0], "tcp://"+srv.LocalAddr().String(), func(c *loop.Conn, err error) loop.Handler {
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
-		bothEnds <- lingers(t, c)
-		raw, _ := c.SyscallConn()
-		_ = lingering("", "", raw)
-		bothEnds <- lingers(t, c)
-		return script{}
-	})
-	for range 3 {
-		if on := receive(t, bothEnds, "an option"); on != 0 {
-			t.Error("a socket lingers")
-		}
+// Options that a hook sets do not make closes block the loop (SO_LINGER), nor epoll report an error
+// for ever (IP_RECVERR).
+func TestHooksThatSetHarmfulOptions(t *testing.T) {
+	linger := &unix.Linger{Onoff: 1, Linger: 3}
+	for _, test := range []struct {
+		name, network string
+		set           func(fd int) error
+		get           func(fd int) int
+	}{
+		{"SO_LINGER", "tcp",
+			func(fd int) error { return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, linger) },
+			func(fd int) int {
+				l, _ := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
+				return int(l.Onoff)
+			}},
+		{"IP_RECVERR", "udp",
+			func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1) },
+			func(fd int) int { n, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR); return n }},
+		{"IPV6_RECVERR", "udp6",
+			func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1) },
+			func(fd int) int { n, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR); return n }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			set := func(_, _ string, c syscall.RawConn) (err error) {
+				_ = c.Control(func(fd uintptr) { err = test.set(int(fd)) })
+				return err
+			}
+			values := make(chan int, 3)
+			get := func(c *loop.Conn) syscall.RawConn {
+				raw, err := c.SyscallConn()
+				if err != nil {
+					t.Error(err)
+					return nil
+				}
+				_ = raw.Control(func(fd uintptr) { values <- test.get(int(fd)) })
+				return raw
+			}
+			address := test.network + "://127.0.0.1:0"
+			if test.network == "udp6" {
+				address = "udp6://[::1]:0"
+			}
+			srv := &loop.Server{Addr: address, NumLoops: 1, TCP: loop.TCPOptions{Control: set}, Accept: func(c *loop.Conn) loop.Handler {
+				get(c)
+				return script{}
+			}}
+			if test.network != "tcp" {
+				srv.TCP, srv.Control = loop.TCPOptions{}, set
+			}
+			startWith(t, onEpoll(t.Context()), srv)
+			loop.Dialer{Control: set}.Dial(srv.Loops()[0], test.network+"://"+srv.LocalAddr().String(), func(c *loop.Conn, err error) loop.Handler {
+				if err != nil {
+					t.Error(err)
+					return nil
+				}
+				_ = set("", "", get(c))
+				get(c)
+				_ = c.Send([]byte("x")) // or no session begins
+				return script{}
+			})
+			for range 3 {
+				if got := receive(t, values, "an option"); got != 0 {
+					t.Errorf("the option is %d, want 0", got)
+				}
+			}
+		})
 	}
 }
 

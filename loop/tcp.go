@@ -77,10 +77,7 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 		if err := own.Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
-		if err := o.Control(network, address, c); err != nil {
-			return err
-		}
-		return sockets.NoLinger(c)
+		return sockets.Clean(o.Control)(network, address, c)
 	}}
 }
 

@@ -1,12 +1,14 @@
 package loop
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -99,5 +101,27 @@ func TestTCPOptionsOfInheritedListeners(t *testing.T) {
 	defer c.Close()
 	if n := <-alive; n != 0 {
 		t.Errorf("SO_KEEPALIVE is %d", n)
+	}
+}
+
+// UserTimeout is also for a peer that is alive and reads nothing while output waits.
+func TestUserTimeoutOfAClosedWindow(t *testing.T) {
+	closed := make(chan error, 1)
+	srv := &Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxOutbound: 64 << 20, TCP: TCPOptions{UserTimeout: 300 * time.Millisecond},
+		Accept: func(c *Conn) Handler {
+			_ = c.Send(make([]byte, 32<<20))
+			c.AfterClose(func(err error) { closed <- err })
+			return HandlerFunc(echoAll)
+		}}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", srv.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := testkit.Receive(t, "the end", closed); !errors.Is(err, unix.ETIMEDOUT) {
+		t.Errorf("closed with %v, want %v", err, unix.ETIMEDOUT)
 	}
 }

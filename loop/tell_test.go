@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -140,15 +141,20 @@ func TestTellWaitOnALoop(t *testing.T) {
 // A connection whose callbacks fill a mailbox, its own loop's or another's, is not read until half
 // of that has run. Nothing is lost.
 func TestCrowd(t *testing.T) {
-	for _, at := range []int{0, 1} {
-		t.Run(fmt.Sprintf("of loop %d", at), func(t *testing.T) {
+	for i := range 4 {
+		at, batches := i%2, i >= 2
+		t.Run(fmt.Sprintf("of loop %d, batches %v", at, batches), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l *loop.Loop
 				var ran, most atomic.Int64
 				srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 100, Codec: codec.Lines{},
 					Accept: func(c *loop.Conn) loop.Handler {
-						return loop.HandlerFunc(func(*loop.Conn, []byte) error {
-							return l.Post(func() { testkit.Block(time.Millisecond); ran.Add(1) })
+						return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+							f := func() { testkit.Block(time.Millisecond); ran.Add(1) }
+							if batches {
+								return l.PostFrom(c.Loop(), f)
+							}
+							return l.Post(f)
 						})
 					}})
 				l = srv.Loops()[at]
@@ -193,6 +199,58 @@ func TestCrowdIsLogged(t *testing.T) {
 		if named != 3 {
 			t.Errorf("%d lines name the test in 150 s, want 3: %s", named, log.String())
 		}
+	})
+}
+
+// A batch crosses at the end of the turn, to each loop, and behind what is told otherwise. What is
+// for a connection that has closed is dropped, and a loop that has ended takes nothing.
+func TestBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refs []loop.Ref
+		var mu sync.Mutex
+		got := make(map[int]string)
+		note := func(l *loop.Loop, s string) { mu.Lock(); got[l.Index()] += s; mu.Unlock() }
+		srv := looptest.Start(t, &loop.Server{NumLoops: 3, Accept: func(c *loop.Conn) loop.Handler {
+			mu.Lock()
+			refs = append(refs, c.Ref())
+			mu.Unlock()
+			return silent(c)
+		}})
+		for range 3 {
+			srv.Open()
+		}
+		gone := srv.Open()
+		gone.Close()
+		srv.Do(0, func(from *loop.Loop) {
+			for _, r := range refs[:3] {
+				if err := r.TellFrom(from, func(c *loop.Conn) { note(c.Loop(), "b") }); err != nil {
+					t.Errorf("TellFrom: %v", err)
+				}
+				_ = r.TellFrom(from, func(c *loop.Conn) { panic("one of several") })
+				_ = r.TellFrom(from, func(c *loop.Conn) { t.Error("it ran after the panic of its connection") })
+				_ = r.Tell(func(c *loop.Conn) { note(c.Loop(), "a") })
+			}
+			for _, l := range srv.Loops() {
+				_ = l.PostFrom(from, func() { note(l, "c") })
+			}
+			if err := refs[3].TellFrom(from, func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) {
+				t.Errorf("TellFrom to a closed connection: %v, want ErrClosed", err)
+			}
+		})
+		srv.Sleep(time.Millisecond)
+		for i := range 3 {
+			if got[i] != "abc" {
+				t.Errorf("on loop %d ran %q, want %q", i, got[i], "abc")
+			}
+		}
+		ended := srv.Loops()[1]
+		_ = srv.Stop()
+		other := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: silent})
+		other.Do(0, func(l *loop.Loop) {
+			if err := ended.PostFrom(l, func() {}); !errors.Is(err, loop.ErrServerClosed) {
+				t.Errorf("PostFrom to a loop that has ended: %v, want ErrServerClosed", err)
+			}
+		})
 	})
 }
 

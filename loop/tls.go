@@ -276,7 +276,7 @@ func (s *tlsStart) opened(*tlsconn.Conn) (*Conn, engine.Sink) {
 	c := s.conn
 	c.loop.wheel.Stop(s.timer)
 	c.extras.start = nil
-	c.in.pauses &^= startingTLS
+	c.setPauses(c.in.pauses &^ startingTLS)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // the end of the turn writes
 		c.touch()
@@ -301,7 +301,7 @@ func (c *Conn) leaveStart() bool {
 	s := c.tlsStart()
 	if s != nil {
 		c.loop.wheel.Stop(s.timer)
-		c.in.pauses &^= startingTLS
+		c.setPauses(c.in.pauses &^ startingTLS)
 	}
 	return s != nil
 }

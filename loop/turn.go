@@ -72,6 +72,9 @@ func (l *Loop) turn() {
 		}
 	}
 	l.settle(max(l.slice.end, l.slice.seen+settleSlice))
+	if l.batched {
+		l.crossBatches()
+	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
@@ -113,6 +116,9 @@ func (l *Loop) leave() {
 	}
 	if l.touched.len() != 0 {
 		l.settle(l.now + inputSlice)
+	}
+	if l.batched {
+		l.crossBatches()
 	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
 		l.again() // timers are due, and the tick is late
@@ -176,7 +182,7 @@ func (l *Loop) runMail() {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 && !l.slice.ended {
-		l.runTasks()
+		l.guardCurrent(l.runTasks)
 		l.unfinished = false
 		l.settle(l.slice.end)
 		l.slice.look(l)
@@ -191,7 +197,6 @@ func (l *Loop) runMail() {
 // runTasks runs tasks until the slice is over, many connections are touched, or one panics or has
 // more to do. One that has more to do comes next again.
 func (l *Loop) runTasks() {
-	defer l.rescue(nil)
 	for {
 		t := l.mail.Next()
 		switch {
@@ -205,10 +210,9 @@ func (l *Loop) runTasks() {
 			t.told(t.c)
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
-			break
+			return
 		}
 	}
-	l.returned = true
 }
 
 // runTimers advances the wheel until nothing is due or the slice is over.
@@ -231,7 +235,6 @@ func (l *Loop) runTimers() {
 // clock has not been read then. A timer that does not repeat is untied before: it has left the
 // wheel.
 func (l *Loop) fire(d timing.Due) (more bool) {
-	defer l.rescue(nil)
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)
@@ -241,9 +244,11 @@ func (l *Loop) fire(d timing.Due) (more bool) {
 	if c != nil && !l.wheel.Pending(d.Timer) {
 		l.timers.untie(d.Timer.Index())
 	}
-	d.Func()
-	l.returned = true
-	return !l.slice.over(l)
+	l.guardCurrent(func() {
+		d.Func()
+		more = !l.slice.over(l)
+	})
+	return more
 }
 
 // A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has

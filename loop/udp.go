@@ -337,7 +337,7 @@ func (s *Server) servePackets() error {
 	for _, ln := range s.listeners {
 		for i, nc := range ln.packets {
 			ln.taken++
-			if err := s.loops[i].servePackets(ln, nc); err != nil {
+			if err := s.loops[i%len(s.loops)].servePackets(ln, nc); err != nil {
 				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
 			}
 		}
@@ -351,7 +351,7 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 	var err error
 	posted := l.Post(func() {
 		defer close(done)
-		p := newPacketPort(l, ln, ln.local)
+		p := newPacketPort(l, ln, nc.LocalAddr())
 		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
 			l.ports = append(l.ports, p)
 		}

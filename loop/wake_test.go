@@ -1,11 +1,14 @@
 package loop
 
 import (
+	"cmp"
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 // The first of a batch of posts wakes the loop, and no other does until the loop has been there.
@@ -26,6 +29,80 @@ func TestPostsWakeOncePerBatch(t *testing.T) {
 		}
 		if ran != 300 || r.woken() != 0 || r.yielded() {
 			t.Errorf("%d ran; the loop was woken for nothing", ran)
+		}
+	})
+}
+
+// What a turn has for another loop crosses when the turn ends, with one wake-up, in its order, and
+// allocates nothing at a steady state.
+func TestBatchWakesOnce(t *testing.T) {
+	from, to := newRig(t, &Server{}, nil), newRig(t, &Server{}, HandlerFunc(echoAll))
+	c, _, _ := to.connect()
+	ref, order := c.Ref(), make([]int, 0, 1<<17)
+	told, posted := func(*Conn) { order = append(order, 1) }, func() { order = append(order, 2) }
+	const n = 2000
+	turn := func() {
+		from.enter()
+		for range n {
+			if err := cmp.Or(ref.TellFrom(from.Loop, told), to.PostFrom(from.Loop, posted)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := to.mail.Len() + int(to.woken()); got != 0 {
+			t.Fatalf("%d functions and wake-ups before the turn has ended, want 0", got)
+		}
+		from.leave()
+		if got := to.mail.Len(); got != 2*n {
+			t.Fatalf("%d functions wait, want %d", got, 2*n)
+		}
+		if got := to.woken(); got != 1 {
+			t.Fatalf("woken %d times, want 1", got)
+		}
+		for to.mail.Len() > 0 {
+			to.turn()
+		}
+		for i := range 2 * n {
+			if order[i] != i%2+1 {
+				t.Fatalf("function %d is of kind %d, want %d", i, order[i], i%2+1)
+			}
+		}
+		order = order[:0]
+	}
+	turn()
+	small := func() {
+		from.enter()
+		for range 100 {
+			_ = ref.TellFrom(from.Loop, told)
+		}
+		from.leave()
+		to.turn()
+		order = order[:0]
+	}
+	small()
+	if got := testing.AllocsPerRun(100, small); got != 0 && !owner.Always {
+		t.Errorf("%v allocations for 100 functions, want 0", got)
+	}
+}
+
+// A process that was stopped kept its timers from running: its loops were away. A connection that is
+// read before the loop has its turn was not read, either.
+func TestAwayWhileStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
+		c, _, _ := r.connect()
+		r.enter()
+		r.AfterFunc(time.Second, func() {})
+		before := c.unread()
+		r.leave()
+		r.pass(5 * time.Second)
+		r.enter()
+		if got := c.unread() - before; got != 4*time.Second {
+			t.Errorf("not read for %v, want 4 s", got)
+		}
+		r.leave()
+		r.turn()
+		if got := r.Away(); got != 4*time.Second {
+			t.Errorf("away for %v, want 4 s", got)
 		}
 	})
 }

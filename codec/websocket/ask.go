@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -93,13 +94,13 @@ func (c *Client) request(secure bool) (*http.Request, error) {
 		return nil, err
 	}
 	if err := checkURL(r.URL); err != nil {
-		return nil, wrongClient("Prepare: the URL has %w", err)
+		return nil, wrong("Client", "Prepare: the URL has %w", err)
 	}
 	if err := checkSecure(r.URL, secure); err != nil {
 		return nil, err
 	}
 	if err := checkHeader(r.Header); err != nil {
-		return nil, wrongClient("Prepare: the Header: %w", err)
+		return nil, wrong("Client", "Prepare: the Header: %w", err)
 	}
 	return &http.Request{Method: http.MethodGet, URL: r.URL, Host: r.Host, Header: r.Header}, nil
 }
@@ -233,16 +234,11 @@ func (c *clientConn) accepted(r *http.Response) error {
 }
 
 func (c *clientConn) agreeProtocol(chosen []string) bool {
-	if len(chosen) == 0 {
-		return true
+	if len(chosen) != 1 {
+		return len(chosen) == 0
 	}
-	for _, p := range c.client.Protocols {
-		if len(chosen) == 1 && p == chosen[0] {
-			c.protocol = p
-			return true
-		}
-	}
-	return false
+	c.protocol = chosen[0]
+	return slices.Contains(c.client.Protocols, c.protocol)
 }
 
 // deflateOffer asks for permessage-deflate as both sides here speak it, with whatever window the
@@ -255,10 +251,12 @@ func (c *clientConn) agreeExtensions(lines []string) bool {
 	if len(lines) == 0 {
 		return true
 	}
-	var agreed wsflate.Parameters
 	chosen, ok := httphead.ParseOptions([]byte(strings.Join(lines, ",")), nil)
-	if !ok || !c.client.Compress || len(chosen) != 1 || string(chosen[0].Name) != wsflate.ExtensionName ||
-		agreed.Parse(chosen[0]) != nil || !agreed.ServerNoContextTakeover {
+	if !ok || !c.client.Compress || len(chosen) != 1 {
+		return false
+	}
+	agreed, ok := parseDeflate(chosen[0])
+	if !ok || !agreed.ServerNoContextTakeover {
 		return false
 	}
 	c.deflate, c.window = true, maxWindow
@@ -306,12 +304,3 @@ func (c *clientConn) AppendFarewell(dst []byte, err error) []byte {
 
 // FrameKey returns nil: each frame has a mask of its own.
 func (c *clientConn) FrameKey() any { return nil }
-
-var (
-	_ codec.Resumer   = (*clientConn)(nil)
-	_ codec.Responder = (*clientConn)(nil)
-	_ codec.Opener    = (*clientConn)(nil)
-	_ codec.Farewell  = (*clientConn)(nil)
-	_ codec.Sizer     = (*clientConn)(nil)
-	_ codec.Assembler = (*clientConn)(nil)
-)

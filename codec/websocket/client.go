@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -49,64 +50,37 @@ type Client struct {
 	// of them or none: see Conn.Protocol.
 	Protocols []string
 
-	// Binary makes Conn.Send send binary messages instead of text.
-	Binary bool
-
-	// MaxHandshake is how long the answer to the request may be, in bytes, without a body. 0 means
-	// DefaultMaxHandshake, 16 KiB.
-	MaxHandshake int
-
-	// HandshakeTimeout is how long the server may take to answer before the connection closes with
-	// ErrTimeout. 0 means DefaultHandshakeTimeout, 10 s. Dialer.Timeout holds, too.
+	// The rest is as in Codec. MaxHandshake is for the answer to the request, without a body;
+	// HandshakeTimeout holds beside Dialer.Timeout; Compress asks for what a Codec offers.
+	Binary           bool
+	MaxHandshake     int
 	HandshakeTimeout time.Duration
+	MaxMessage       int
+	MaxSend          int
+	MaxFrame         int
+	Compress         bool
+	CompressMin      int
+	Status           func(err error) (code StatusCode, reason string)
 
-	// MaxMessage is the length of the longest message that the server may send, in bytes,
-	// decompressed. 0 means codec.DefaultMax, 64 KiB. A longer one closes the connection with
-	// StatusTooBig.
-	MaxMessage int
-
-	// MaxSend is the length of the longest message that may be sent. 0 means MaxMessage.
-	MaxSend int
-
-	// MaxFrame is the length of the longest frame that the server may send, as a part of a message.
-	// 0 means MaxMessage.
-	MaxFrame int
-
-	// Compress asks for permessage-deflate (RFC 7692). Each message is compressed for itself, in both
-	// directions (no context takeover), as with Codec.Compress.
-	Compress bool
-
-	// CompressMin is the length of the shortest message that is sent compressed. 0 means
-	// DefaultCompressMin, 256.
-	CompressMin int
-
-	// Status is Codec.Status.
-	Status func(err error) (code StatusCode, reason string)
-
+	noConn
 	once   sync.Once
-	shared Codec // what both sides have
+	shared *Codec // what both sides have
 }
 
 // New returns the codec of one connection. Any goroutine may call it.
 func (c *Client) New() codec.Codec {
-	c.once.Do(c.share)
-	return &clientConn{Conn: Conn{config: &c.shared}, client: c}
+	c.once.Do(func() { c.shared = c.asCodec() })
+	return &clientConn{Conn: Conn{config: c.shared}, client: c}
 }
 
-func (c *Client) share() {
-	c.shared = Codec{
+func (c *Client) asCodec() *Codec {
+	return &Codec{
 		Binary: c.Binary, MaxHandshake: c.MaxHandshake, HandshakeTimeout: c.HandshakeTimeout,
 		MaxMessage: c.MaxMessage, MaxSend: c.MaxSend, MaxFrame: c.MaxFrame,
 		Compress: c.Compress, CompressMin: c.CompressMin, Status: c.Status,
-		masked: maskBit,
+		Protocols: c.Protocols, masked: maskBit,
 	}
 }
-
-// Decode returns ErrNoConn.
-func (c *Client) Decode([]byte) (int, []byte, error) { return 0, nil, ErrNoConn }
-
-// AppendFrame returns ErrNoConn.
-func (c *Client) AppendFrame(dst, _ []byte) ([]byte, error) { return dst, ErrNoConn }
 
 // Addr returns the URL's address in the form that loop.Dialer.Dial takes, "tcp://host:port", with the
 // scheme's own port if the URL has none. To dial it says what is wrong with the URL, if something
@@ -116,14 +90,7 @@ func (c *Client) Addr() string {
 	if err != nil {
 		return "tcp://:0" // the Dialer comes to Validate, and not to this
 	}
-	port := u.Port()
-	switch {
-	case port != "":
-	case u.Scheme == "wss":
-		port = "443"
-	default:
-		port = "80"
-	}
+	port := cmp.Or(u.Port(), map[string]string{"ws": "80", "wss": "443"}[u.Scheme])
 	return "tcp://" + net.JoinHostPort(u.Hostname(), port)
 }
 
@@ -140,34 +107,14 @@ func (c *Client) TLS() *tls.Config {
 
 // Validate implements codec.Validator.
 func (c *Client) Validate() error {
-	for _, f := range []struct {
-		name  string
-		value int
-	}{
-		{"MaxHandshake", c.MaxHandshake}, {"MaxMessage", c.MaxMessage},
-		{"MaxSend", c.MaxSend}, {"MaxFrame", c.MaxFrame}, {"CompressMin", c.CompressMin},
-	} {
-		if f.value < 0 {
-			return wrongClient("%s %d is negative", f.name, f.value)
-		}
-	}
-	if c.HandshakeTimeout < 0 {
-		return wrongClient("HandshakeTimeout %v is negative", c.HandshakeTimeout)
-	}
-	for _, p := range c.Protocols {
-		if !isToken(p) {
-			return wrongClient("Protocols %q is no token, as RFC 6455 wants it", p)
-		}
+	if err := c.asCodec().check("Client"); err != nil {
+		return err
 	}
 	if err := checkHeader(c.Header); err != nil {
-		return wrongClient("Header: %w", err)
+		return wrong("Client", "Header: %w", err)
 	}
 	_, err := c.parse()
 	return err
-}
-
-func wrongClient(format string, args ...any) error {
-	return fmt.Errorf("%w: websocket.Client.%w", codec.ErrConfig, fmt.Errorf(format, args...))
 }
 
 // parse returns the URL as it is asked for.
@@ -181,7 +128,7 @@ func (c *Client) parse() (*url.URL, error) {
 		err = checkURL(u)
 	}
 	if err != nil {
-		return nil, wrongClient("URL: %w", err)
+		return nil, wrong("Client", "URL: %w", err)
 	}
 	return u, nil
 }
@@ -214,7 +161,7 @@ func checkURL(u *url.URL) error {
 // checkHeader returns why h cannot be sent with a handshake.
 func checkHeader(h http.Header) error {
 	for name, values := range h {
-		if name == "" || strings.ContainsFunc(name, notToken) {
+		if !isToken(name) {
 			return fmt.Errorf("%q is no name", name)
 		}
 		switch canonical := textproto.CanonicalMIMEHeaderKey(name); canonical {
@@ -233,8 +180,3 @@ func checkHeader(h http.Header) error {
 	}
 	return nil
 }
-
-var (
-	_ codec.Stateful  = (*Client)(nil)
-	_ codec.Validator = (*Client)(nil)
-)

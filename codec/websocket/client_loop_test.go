@@ -261,7 +261,7 @@ func TestClientHeartbeat(t *testing.T) {
 		open := handler.Chain(func(c *loop.Conn) loop.Handler {
 			c.AfterClose(func(err error) { closed = err })
 			return echo{}
-		}, handler.Heartbeat{Interval: time.Second, Missed: 2, Ping: func(c *loop.Conn) error { return websocket.Ping(c, nil) }})
+		}, handler.Heartbeat{Interval: time.Second, Missed: 2, Ping: websocket.EmptyPing[*loop.Conn]})
 		loop.Dialer{Codec: cfg}.Dial(s.Loops()[0], cfg.Addr(), func(c *loop.Conn, err error) loop.Handler { return open(c) })
 		p, request := s.next(t)
 		p.Send(answer(request))

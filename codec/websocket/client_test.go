@@ -227,6 +227,7 @@ func TestClientNegotiation(t *testing.T) {
 		"permessage-deflate; client_no_context_takeover":                           false,
 		agreed + "; client_max_window_bits":                                        false,
 		agreed + "; client_max_window_bits=7":                                      false,
+		agreed + "; client_max_window_bits=08":                                     false,
 		agreed + "; client_max_window_bits=16":                                     false,
 		agreed + "; server_max_window_bits=7":                                      false,
 		agreed + "; server_max_window_bits":                                        false,

@@ -31,18 +31,22 @@ const (
 	StatusTryAgainLater StatusCode = 1013
 )
 
-type httpError struct{}
+// An alias is an error that is another one, too, to errors.Is.
+type alias struct {
+	text string
+	is   error
+}
 
-func (httpError) Error() string        { return "websocket: a plain HTTP request, answered" }
-func (httpError) Is(target error) bool { return target == codec.ErrEnd }
+func (a *alias) Error() string        { return a.text }
+func (a *alias) Is(target error) bool { return target == a.is }
 
 // maxReason is the length of the longest reason, which shares 125 bytes with the code.
 const maxReason = ws.MaxControlFramePayloadSize - 2
 
 var (
-	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered.
+	// ErrHTTP is what OnClose gets when the connection's request is for Codec.HTTP.
 	// It is also codec.ErrEnd to errors.Is.
-	ErrHTTP error = httpError{}
+	ErrHTTP error = &alias{"websocket: a plain HTTP request", codec.ErrEnd}
 
 	// ErrTimeout is the reason of a connection whose handshake was not done in time: see
 	// Codec.HandshakeTimeout and Client.HandshakeTimeout.
@@ -51,17 +55,12 @@ var (
 	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not
 	// done, a close frame was sent already, or the connection is not a WebSocket at all. It is also
 	// codec.ErrClosed to errors.Is.
-	ErrNotOpen error = notOpen{}
+	ErrNotOpen error = &alias{"websocket: not open", codec.ErrClosed}
 
 	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection
 	// because of it.
 	ErrInvalidUTF8 = errors.New("websocket: text that is not UTF-8")
 )
-
-type notOpen struct{}
-
-func (notOpen) Error() string        { return "websocket: not open" }
-func (notOpen) Is(target error) bool { return target == codec.ErrClosed }
 
 // A CloseError is the reason of a connection that was closed by a close frame, whoever sent it.
 // Given to Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
@@ -143,7 +142,7 @@ func violation(code StatusCode, format string, args ...any) error {
 }
 
 //go:noinline
-func tooBig(what string, n, max int) error {
+func tooBig[N int | uint64](what string, n N, max int) error {
 	return &CloseError{Code: StatusTooBig, Err: fmt.Errorf("%w: a %s of %d bytes, limit %d", codec.ErrTooLong, what, n, max)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -50,27 +51,35 @@ type Codec struct {
 	// changed. What Upgrade puts into answer is sent with the answer: cookies, say. A
 	// Sec-WebSocket-Protocol there chooses the subprotocol in place of Protocols, of those that the
 	// client asks for; other fields of the handshake are dropped. An error refuses the handshake: a
-	// *HandshakeError with its Status, any other with 403. A panic closes the connection.
+	// *HandshakeError with its Status and Reason, any other with 403 and no text of its own. A panic
+	// closes the connection.
 	Upgrade func(r *http.Request, answer http.Header) error
 
 	// UpgradeBlocks has Upgrade run on a goroutine, as a job of loop.Offload does, so that it may
 	// block: ask a database who that is. The connection is not read until it has returned.
 	// HandshakeTimeout goes on, and answers 408. The context of r is done when the connection
 	// closes, for whatever reason: return then, as nobody waits for the answer. 503 is answered if
-	// too many jobs wait (loop.ErrOffloadFull). Without a loop, as in tests of the codec alone,
-	// Upgrade is called at once.
+	// too many jobs wait (loop.ErrOffloadFull). Without a loop Upgrade is called at once.
 	UpgradeBlocks bool
 
-	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its
-	// socket. It runs on the loop. The answer is held in memory until the peer has taken it, and
-	// the connection closes after it with ErrHTTP: it is meant for pages, not for downloads. A
-	// request with a body is refused with 413.
+	// HTTP, if not nil, answers requests that do not ask for a WebSocket, or not at Path, as the
+	// Handler of an http.Server: one port serves the page, its files and its socket. It runs on
+	// goroutines of net/http and must not touch what belongs to a loop. The handler that Accept has
+	// returned is told OnClose with ErrHTTP; a request for a WebSocket that follows on the same
+	// connection begins anew with Accept. The drain closes a connection when its request is answered,
+	// or it has none. Panics are logged and counted as those of callbacks. It needs a loop.Server.
 	HTTP http.Handler
+
+	// HTTPServer, if not nil, serves HTTP, or its own Handler if HTTP is nil. Zeros of its
+	// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes mean HandshakeTimeout, DefaultHTTPIdleTimeout
+	// and MaxHandshake. The Codec wraps its Handler, ConnState and ConnContext at the first request.
+	// After its Shutdown, which is the caller's business, no request is answered.
+	HTTPServer *http.Server
 
 	// Binary makes Conn.Send send binary messages instead of text.
 	Binary bool
 
-	// MaxHandshake is how long an HTTP request may be, in bytes, without a body. 0 means
+	// MaxHandshake is how long the head of an HTTP request may be, in bytes. 0 means
 	// DefaultMaxHandshake, 16 KiB.
 	MaxHandshake int
 
@@ -85,8 +94,7 @@ type Codec struct {
 	// MaxSend is the length of the longest message that may be sent. 0 means MaxMessage.
 	MaxSend int
 
-	// MaxFrame is the length of the longest frame that a peer may send, as a part of a message. 0
-	// means MaxMessage.
+	// MaxFrame is the length of the longest frame that a peer may send. 0 means MaxMessage.
 	MaxFrame int
 
 	// Compress offers permessage-deflate (RFC 7692) to clients that ask for it. Each message is
@@ -94,8 +102,7 @@ type Codec struct {
 	// no memory for it, and a broadcast is compressed once.
 	Compress bool
 
-	// CompressMin is the length of the shortest message that is sent compressed. 0 means
-	// DefaultCompressMin, 256.
+	// CompressMin is the length of the shortest message to compress. 0: DefaultCompressMin, 256.
 	CompressMin int
 
 	// Status, if not nil, chooses the code and reason of the close frame when our side closes with
@@ -104,6 +111,9 @@ type Codec struct {
 	// is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
+	noConn
+	once     sync.Once
+	server   *http.Server        // of HTTP
 	masked   byte                // what we send: maskBit if this is of a Client, or 0
 	deflated [maxWindow + 1]byte // addresses, the FrameKeys of connections that compress, by window
 }
@@ -115,14 +125,35 @@ var ErrNoConn = errors.New("websocket: a Codec is a configuration; the codec of 
 // New returns the codec of one connection, a *Conn. Any goroutine may call it.
 func (c *Codec) New() codec.Codec { return &Conn{config: c} }
 
+// noConn is a codec of no connection.
+type noConn struct{}
+
 // Decode returns ErrNoConn.
-func (c *Codec) Decode([]byte) (int, []byte, error) { return 0, nil, ErrNoConn }
+func (noConn) Decode([]byte) (int, []byte, error) { return 0, nil, ErrNoConn }
 
 // AppendFrame returns ErrNoConn.
-func (c *Codec) AppendFrame(dst, _ []byte) ([]byte, error) { return dst, ErrNoConn }
+func (noConn) AppendFrame(dst, _ []byte) ([]byte, error) { return dst, ErrNoConn }
 
 // Validate implements codec.Validator.
 func (c *Codec) Validate() error {
+	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
+		return wrong("Codec", "Path %q does not begin with a slash", c.Path)
+	}
+	for _, o := range c.Origins {
+		if !isOrigin(o) {
+			return wrong("Codec", "Origins %q is no origin: want \"https://host\", \"null\" or \"*\"", o)
+		}
+	}
+	return c.check("Codec")
+}
+
+// wrong returns the error of a field of a Codec or a Client.
+func wrong(of, format string, args ...any) error {
+	return fmt.Errorf("%w: websocket.%s.%w", codec.ErrConfig, of, fmt.Errorf(format, args...))
+}
+
+// check validates the fields that a Client has as well.
+func (c *Codec) check(of string) error {
 	for _, f := range []struct {
 		name  string
 		value int
@@ -131,23 +162,15 @@ func (c *Codec) Validate() error {
 		{"MaxSend", c.MaxSend}, {"MaxFrame", c.MaxFrame}, {"CompressMin", c.CompressMin},
 	} {
 		if f.value < 0 {
-			return fmt.Errorf("%w: websocket.Codec.%s %d is negative", codec.ErrConfig, f.name, f.value)
+			return wrong(of, "%s %d is negative", f.name, f.value)
 		}
 	}
 	if c.HandshakeTimeout < 0 {
-		return fmt.Errorf("%w: websocket.Codec.HandshakeTimeout %v is negative", codec.ErrConfig, c.HandshakeTimeout)
-	}
-	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
-		return fmt.Errorf("%w: websocket.Codec.Path %q does not begin with a slash", codec.ErrConfig, c.Path)
-	}
-	for _, o := range c.Origins {
-		if !isOrigin(o) {
-			return fmt.Errorf("%w: websocket.Codec.Origins %q is no origin: want \"https://host\", \"null\" or \"*\"", codec.ErrConfig, o)
-		}
+		return wrong(of, "HandshakeTimeout %v is negative", c.HandshakeTimeout)
 	}
 	for _, p := range c.Protocols {
 		if !isToken(p) {
-			return fmt.Errorf("%w: websocket.Codec.Protocols %q is no token, as RFC 6455 wants it", codec.ErrConfig, p)
+			return wrong(of, "Protocols %q is no token, as RFC 6455 wants it", p)
 		}
 	}
 	return nil
@@ -160,14 +183,6 @@ func isOrigin(s string) bool {
 	}
 	scheme, host, ok := strings.Cut(s, "://")
 	return ok && scheme != "" && (host != "" || scheme == "file") && !strings.ContainsAny(host, "/?#@* ,")
-}
-
-// isToken reports whether s is a token (RFC 9110 section 5.6.2).
-func isToken(s string) bool {
-	notIn := func(r rune) bool {
-		return r <= ' ' || r > '~' || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
-	}
-	return s != "" && !strings.ContainsFunc(s, notIn)
 }
 
 func (c *Codec) handshakeTimeout() time.Duration {

@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"errors"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -67,6 +68,7 @@ type Conn struct {
 	request  *http.Request // until OnOpen has returned
 	protocol string
 	phase    phase
+	begun    bool // something has come that needs an answer of ours
 	deflate  bool // permessage-deflate was agreed on
 	window   byte // its window for what we send, in bits
 	kind     Kind // of the last message
@@ -243,27 +245,16 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 // at text that was valid before.
 func (c *Conn) checkText(text []byte, final bool) bool {
 	rest := text[c.valid:]
-	if utf8.Valid(rest) {
-		c.valid = len(text)
-		return true
-	}
-	if final {
-		return false
-	}
-	tail := len(rest)
-	for i := 1; i < utf8.UTFMax && i <= len(rest); i++ {
-		if b := rest[len(rest)-i]; utf8.RuneStart(b) {
-			if !utf8.FullRune(rest[len(rest)-i:]) {
-				tail = len(rest) - i
+	for i := 1; !final && i < utf8.UTFMax && i <= len(rest); i++ {
+		if tail := rest[len(rest)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				rest = rest[:len(rest)-i]
 			}
 			break
 		}
 	}
-	if !utf8.Valid(rest[:tail]) {
-		return false
-	}
-	c.valid += tail
-	return true
+	c.valid += len(rest)
+	return utf8.Valid(rest)
 }
 
 // AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec or
@@ -336,12 +327,19 @@ func (c *Conn) Opening() error {
 // Opened implements codec.Opener. OnOpen was called already, if there is one.
 func (c *Conn) Opened() error { return nil }
 
-// AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is
-// not done.
+// AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if a handshake has
+// begun and is not done. A client that has asked for nothing would take it for the answer to its
+// first request, so it gets none.
 func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 	switch c.phase {
 	case handshaking:
-		dst = append(dst, farewell(err)...)
+		if c.begun {
+			e := &HandshakeError{Status: http.StatusServiceUnavailable, Reason: "closed"}
+			if errors.Is(err, ErrTimeout) {
+				e = &HandshakeError{Status: http.StatusRequestTimeout, Reason: "the request took too long"}
+			}
+			dst = appendRefusal(dst, nil, e)
+		}
 	case answered, open:
 		dst = c.appendClose(dst, err)
 	}
@@ -379,12 +377,11 @@ func (c *Conn) FrameKey() any {
 }
 
 var (
-	_ codec.Stateful  = (*Codec)(nil)
-	_ codec.Validator = (*Codec)(nil)
 	_ codec.Resumer   = (*Conn)(nil)
 	_ codec.Responder = (*Conn)(nil)
 	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
 	_ codec.Assembler = (*Conn)(nil)
+	_ codec.Saver     = (*Conn)(nil)
 )

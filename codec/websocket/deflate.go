@@ -25,8 +25,8 @@ func (c *Conn) negotiate(lines []string) (answer string, ok bool) {
 	}
 	offers, ok := httphead.ParseOptions([]byte(strings.Join(lines, ",")), nil)
 	for _, offer := range offers {
-		var asked wsflate.Parameters
-		if string(offer.Name) != wsflate.ExtensionName || asked.Parse(offer) != nil {
+		asked, ok := parseDeflate(offer)
+		if !ok {
 			continue
 		}
 		c.deflate, c.window = true, maxWindow
@@ -38,6 +38,19 @@ func (c *Conn) negotiate(lines []string) (answer string, ok bool) {
 		break
 	}
 	return answer, ok
+}
+
+// parseDeflate parses an offer or an answer. wsflate takes parameters that occur twice, and numbers
+// with leading zeros (RFC 7692 section 7.1.2).
+func parseDeflate(o httphead.Option) (p wsflate.Parameters, ok bool) {
+	ok = string(o.Name) == wsflate.ExtensionName && p.Parse(o) == nil
+	seen := make(map[string]bool)
+	o.Parameters.ForEach(func(key, value []byte) bool {
+		ok = ok && !seen[string(key)] && (len(value) == 0 || value[0] != '0')
+		seen[string(key)] = true
+		return ok
+	})
+	return p, ok
 }
 
 const (

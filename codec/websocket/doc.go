@@ -38,23 +38,11 @@
 //
 // # A client's connection
 //
-// A Dialer with a Client calls its open function when the handshake is done, or has failed:
+// A Dialer with a Client calls its open function when the handshake is done, or has failed, with a
+// *HandshakeError if the server has refused.
 //
-//	open := func(c *loop.Conn, err error) loop.Handler {
-//		if e, ok := errors.AsType[*websocket.HandshakeError](err); ok && e.Status == 401 {
-//			... // it wants to know who we are
-//		}
-//		if err != nil {
-//			return nil
-//		}
-//		_ = c.Send([]byte("hello"))
-//		return &bot{}
-//	}
-//
-// So does handler.Redial, which comes back: a refusal is to it an attempt that has failed, and what
-// it keeps waits for a WebSocket that is open. A connection that runs, such as one through a proxy
-// that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when it is
-// one.
+// So does handler.Redial, which comes back after that. A connection that runs, such as one through a
+// proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when.
 //
 // # How it ends
 //

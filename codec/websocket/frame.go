@@ -27,7 +27,15 @@ func parseHeader(data []byte) (h ws.Header, n int, err error) {
 	h.OpCode = ws.OpCode(data[0] & 0x0f)
 	h.Masked = data[1]&0x80 != 0
 	h.Length = int64(data[1] & 0x7f)
-	n = headerSize(data[1])
+	switch n = ws.MinHeaderSize; h.Length {
+	case 126:
+		n += 2
+	case 127:
+		n += 8
+	}
+	if h.Masked {
+		n += len(h.Mask)
+	}
 	if len(data) < n {
 		return h, 0, nil
 	}
@@ -44,21 +52,6 @@ func parseHeader(data []byte) (h ws.Header, n int, err error) {
 		copy(h.Mask[:], data[n-len(h.Mask):n])
 	}
 	return h, n, nil
-}
-
-// headerSize returns the length of a header whose second byte this is.
-func headerSize(second byte) int {
-	n := ws.MinHeaderSize
-	switch second & 0x7f {
-	case 126:
-		n += 2
-	case 127:
-		n += 8
-	}
-	if second&0x80 != 0 {
-		n += len(ws.Header{}.Mask)
-	}
-	return n
 }
 
 // check returns an error if a frame with this header, of n bytes, must not come now (RFC 6455
@@ -99,10 +92,10 @@ func (c *Conn) checkLength(h ws.Header) error {
 		slack = c.config.maxMessage()/256 + 64 // what does not compress becomes a little longer; inflate looks at the real length
 	}
 	if limit := with(c.config.maxFrame(), slack); h.Length > int64(limit) {
-		return tooBig("frame", clamp(h.Length), limit)
+		return tooBig("frame", uint64(h.Length), limit)
 	}
 	if limit := with(c.config.maxMessage(), slack); h.Length > int64(limit-before) {
-		return tooBig("message", clamp(h.Length)+before, limit)
+		return tooBig("message", uint64(h.Length)+uint64(before), limit)
 	}
 	return nil
 }
@@ -112,9 +105,6 @@ func with(limit, slack int) int {
 	const most = math.MaxInt - ws.MaxHeaderSize
 	return min(limit, most-slack) + slack
 }
-
-// clamp is for error messages.
-func clamp(n int64) int { return int(min(n, 1<<31-1)) }
 
 // appendFrame appends a final frame, masked if this is the client's side.
 func (c *Conn) appendFrame(dst []byte, op ws.OpCode, rsv byte, payload []byte) []byte {

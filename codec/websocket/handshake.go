@@ -31,33 +31,36 @@ func headLength(data []byte, seen int) int {
 // 4.2). Of a request that is accepted it leaves the last byte, so that the answer is on its way
 // before OnOpen is called.
 func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
-	n := headLength(data, seen)
-	switch limit := c.config.maxHandshake(); {
-	case data[0] < 'A' || data[0] > 'Z': // a TLS client, for instance, would wait for us otherwise
-		return 0, c.refuse(nil, http.StatusBadRequest, "this is not HTTP")
-	case n > limit || n == 0 && len(data) > limit:
+	n, limit, serves := headLength(data, seen), c.config.maxHandshake(), c.serves()
+	tooLong, isHTTP, late := n > limit || n == 0 && len(data) > limit, data[0] >= 'A' && data[0] <= 'Z', data[max(0, seen-2):]
+	endsInLF := n == 0 && (bytes.Contains(late, []byte("\n\n")) || bytes.Contains(late, []byte("\n\r\n"))) // net/http takes that
+	c.begun = !serves
+	switch {
+	case serves && (tooLong || endsInLF || n == 0 && !isHTTP):
+		return 0, c.serve()
+	case tooLong:
 		return 0, c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request is longer than %d bytes", limit))
+	case !isHTTP && !serves: // a TLS client, for instance, would wait for us otherwise
+		return 0, c.refuse(nil, http.StatusBadRequest, "this is not HTTP")
 	case n == 0:
 		return 0, nil
 	}
 	r, err := readRequest(data[:n])
-	if err != nil {
+	switch {
+	case serves && (err != nil || !c.config.isUpgrade(r)):
+		return 0, c.serve()
+	case err != nil:
 		return 0, c.refuse(nil, http.StatusBadRequest, err.Error())
+	case r.ProtoMajor != 1:
+		return 0, c.refuse(nil, http.StatusHTTPVersionNotSupported, "this is HTTP/1.1")
+	case !wantsUpgrade(r):
+		return 0, c.refuse(r, http.StatusUpgradeRequired, "this is a WebSocket server")
 	}
-	if c.peer != nil {
+	if c.begun = true; c.peer != nil {
 		r.TLS = c.peer.TLS
 		if c.peer.Remote != nil {
 			r.RemoteAddr = c.peer.Remote.String()
 		}
-	}
-	if r.Method == "PRI" && r.ProtoMajor == 2 {
-		return 0, c.refuseHTTP2()
-	}
-	if r.ProtoMajor != 1 {
-		return 0, c.refuse(nil, http.StatusHTTPVersionNotSupported, "this is HTTP/1.1")
-	}
-	if !wantsUpgrade(r) {
-		return 0, c.answerHTTP(r)
 	}
 	if err := c.upgrade(r); err != nil {
 		return 0, err
@@ -88,11 +91,11 @@ func checkEnd(in *bufio.Reader) error {
 	return nil
 }
 
-// checkNames returns an error if a name in a header is no token.
+// checkNames returns an error if a name in a header is no token: the same one each time.
 func checkNames(h http.Header) error {
 	bad := ""
 	for name := range h {
-		if strings.ContainsFunc(name, notToken) && (bad == "" || name < bad) { // the same one each time
+		if !isToken(name) && (bad == "" || name < bad) {
 			bad = name
 		}
 	}
@@ -102,19 +105,22 @@ func checkNames(h http.Header) error {
 	return nil
 }
 
-// notToken reports whether r cannot be in a token, RFC 9110 section 5.6.2.
-func notToken(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		return false
-	}
-	return !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+// isToken reports whether s is a token, RFC 9110 section 5.6.2.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
+	})
 }
 
 // wantsUpgrade tells a handshake, if perhaps a bad one, from a plain request.
 func wantsUpgrade(r *http.Request) bool {
 	return hasToken(r.Header["Upgrade"], "websocket") ||
 		r.Header.Get("Sec-WebSocket-Key") != "" || r.Header.Get("Sec-WebSocket-Version") != ""
+}
+
+// isUpgrade tells what the codec itself answers from what HTTP does, if there is that.
+func (c *Codec) isUpgrade(r *http.Request) bool {
+	return wantsUpgrade(r) && (c.Path == "" || r.URL.Path == c.Path)
 }
 
 // tokens are the elements of a header that is a list, over one or more lines: RFC 9110 section
@@ -215,19 +221,6 @@ var ownFields = map[string]bool{
 	"Sec-Websocket-Key": true, "Sec-Websocket-Version": true,
 }
 
-// refuseHTTP2 answers a client that begins with HTTP/2 in its own words: a GOAWAY with the code
-// HTTP_1_1_REQUIRED (RFC 9113 sections 3.4, 6.8 and 7) after the SETTINGS that must come first.
-func (c *Conn) refuseHTTP2() error {
-	const settings, goAway, http11Required = 4, 7, 13
-	const why = "WebSocket is served by HTTP/1.1 here"
-	c.phase, c.early = over, nil
-	c.reply = append(c.reply, 0, 0, 0, settings, 0, 0, 0, 0, 0)
-	c.reply = append(c.reply, 0, 0, byte(8+len(why)), goAway, 0, 0, 0, 0, 0) // length, type, flags, stream
-	c.reply = append(c.reply, 0, 0, 0, 0, 0, 0, 0, http11Required)           // last stream, code
-	c.reply = append(c.reply, why...)
-	return &HandshakeError{Status: http.StatusHTTPVersionNotSupported, Reason: why}
-}
-
 // admit returns the status and the reason by which r is refused, or 0: what RFC 6455 section 4.2.1
 // wants, and what it leaves to the server.
 func (c *Codec) admit(r *http.Request) (status int, reason string) {
@@ -302,21 +295,6 @@ func (c *Conn) opened() error {
 	return c.OnOpen(r)
 }
 
-// answerHTTP answers a plain request. It returns the reason for which the connection closes.
-func (c *Conn) answerHTTP(r *http.Request) error {
-	if r.ContentLength != 0 { // -1 for chunks
-		return c.refuse(r, http.StatusRequestEntityTooLarge, "requests with a body are not served here")
-	}
-	if c.config.HTTP == nil {
-		return c.refuse(r, http.StatusUpgradeRequired, "this is a WebSocket server")
-	}
-	w := memoryWriter{header: make(http.Header)}
-	c.config.HTTP.ServeHTTP(&w, r)
-	c.phase = over
-	c.reply = w.appendAnswer(c.reply, r)
-	return ErrHTTP
-}
-
 // refuse answers with an HTTP status and returns the reason for which the connection closes.
 func (c *Conn) refuse(r *http.Request, status int, reason string) error {
 	return c.refuseWith(r, &HandshakeError{Status: status, Reason: reason})
@@ -325,7 +303,7 @@ func (c *Conn) refuse(r *http.Request, status int, reason string) error {
 func (c *Conn) refuseWith(r *http.Request, err error) error {
 	e, ok := errors.AsType[*HandshakeError](err)
 	if !ok {
-		e = &HandshakeError{Status: http.StatusForbidden, Reason: err.Error()}
+		e = &HandshakeError{Status: http.StatusForbidden, Reason: http.StatusText(http.StatusForbidden)}
 	}
 	c.phase = over
 	c.early = nil
@@ -333,58 +311,20 @@ func (c *Conn) refuseWith(r *http.Request, err error) error {
 	return err
 }
 
+// appendRefusal appends the last response of a connection. r may be nil.
 func appendRefusal(dst []byte, r *http.Request, e *HandshakeError) []byte {
-	w := memoryWriter{header: make(http.Header)}
+	header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"}}
 	switch e.Status {
 	case http.StatusUpgradeRequired: // RFC 9110 section 7.8 wants Upgrade named in Connection
-		w.header.Set("Connection", "Upgrade, close")
-		w.header.Set("Upgrade", "websocket")
-		w.header.Set("Sec-WebSocket-Version", "13")
+		header.Set("Connection", "Upgrade, close")
+		header.Set("Upgrade", "websocket")
+		header.Set("Sec-WebSocket-Version", "13")
 	case http.StatusMethodNotAllowed:
-		w.header.Set("Allow", http.MethodGet)
+		header.Set("Allow", http.MethodGet)
 	}
-	http.Error(&w, e.Reason, e.Status)
-	return w.appendAnswer(dst, r)
-}
-
-// farewell is the answer to a handshake that is not complete when our side closes.
-func farewell(err error) []byte {
-	if errors.Is(err, ErrTimeout) {
-		return appendRefusal(nil, nil, &HandshakeError{Status: http.StatusRequestTimeout, Reason: "the request took too long"})
-	}
-	return appendRefusal(nil, nil, &HandshakeError{Status: http.StatusServiceUnavailable, Reason: "closed"})
-}
-
-// memoryWriter is an http.ResponseWriter in memory.
-type memoryWriter struct {
-	header  http.Header
-	status  int
-	written bytes.Buffer
-}
-
-func (m *memoryWriter) Header() http.Header { return m.header }
-
-func (m *memoryWriter) WriteHeader(status int) {
-	if m.status == 0 {
-		m.status = status
-	}
-}
-
-func (m *memoryWriter) Write(p []byte) (int, error) {
-	m.WriteHeader(http.StatusOK)
-	return m.written.Write(p)
-}
-
-// appendAnswer appends what was written as the last response on its connection. r may be nil.
-func (m *memoryWriter) appendAnswer(dst []byte, r *http.Request) []byte {
-	m.WriteHeader(http.StatusOK)
-	if m.header.Get("Content-Type") == "" && m.written.Len() > 0 {
-		m.header.Set("Content-Type", http.DetectContentType(m.written.Bytes()))
-	}
-	size := int64(m.written.Len())
 	response := http.Response{
-		StatusCode: m.status, ProtoMajor: 1, ProtoMinor: 1, Header: m.header, Request: r, Close: true,
-		ContentLength: size, Body: io.NopCloser(&m.written),
+		StatusCode: e.Status, ProtoMajor: 1, ProtoMinor: 1, Header: header, Request: r, Close: true,
+		ContentLength: int64(len(e.Reason) + 1), Body: io.NopCloser(strings.NewReader(e.Reason + "\n")),
 	}
 	out := sink{data: dst}
 	_ = response.Write(&out) // memory does not fail

@@ -250,58 +250,6 @@ func TestSubprotocol(t *testing.T) {
 	}
 }
 
-// One port serves the page and its socket.
-func TestHTTP(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "<!doctype html>"+strings.Repeat("page ", 100_000))
-	})
-	mux.HandleFunc("GET /empty", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("in a handler") })
-	s := start(t, &websocket.Codec{HTTP: mux, Path: "/ws"})
-	for _, tc := range []struct {
-		request string
-		status  int
-		length  int
-	}{
-		{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusOK, 500_015},
-		{"GET / HTTP/1.0\r\n\r\n", http.StatusOK, 500_015},
-		{"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusOK, 0},
-		{"GET /empty HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusNoContent, 0},
-		{"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusNotFound, 19},
-		{"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", http.StatusRequestEntityTooLarge, 41},
-		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000), http.StatusRequestEntityTooLarge, 41},
-		{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", http.StatusBadRequest, 17}, // TLS
-	} {
-		name, _, _ := strings.Cut(tc.request, "\r\n")
-		c := s.dial(t)
-		go func() { _, _ = io.WriteString(c.Conn, tc.request) }()
-		method, _, _ := strings.Cut(name, " ")
-		r, err := http.ReadResponse(c.in, &http.Request{Method: method})
-		if err != nil {
-			t.Fatalf("%q: %v", name, err)
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil || r.StatusCode != tc.status || len(body) != tc.length {
-			t.Errorf("%q: %s, %d bytes, %v; want %d, %d bytes", name, r.Status, len(body), err, tc.status, tc.length)
-		}
-		if !r.Close {
-			t.Errorf("%q: the answer does not say that the connection closes", name)
-		}
-		if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
-			t.Errorf("%q: after the answer came %q, %v", name, rest, err)
-		}
-		if err := s.reason(t); tc.status < 400 && (!errors.Is(err, websocket.ErrHTTP) || !errors.Is(err, codec.ErrEnd)) {
-			t.Errorf("%q: OnClose got %v, want ErrHTTP", name, err)
-		}
-	}
-	c := s.open(t, "GET /ws HTTP/1.1")
-	c.write(t, string(text("both").wire()))
-	if got := c.next(); got != `text "both"` {
-		t.Errorf("got %s", got)
-	}
-}
-
 func TestNoHTTP(t *testing.T) {
 	s := start(t, &websocket.Codec{})
 	c := s.dial(t)

@@ -114,19 +114,23 @@ func TestNegotiation(t *testing.T) {
 	const agreed = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 	s, off := start(t, &websocket.Codec{Compress: true}), start(t, &websocket.Codec{})
 	for offer, want := range map[string]string{
-		"permessage-deflate":                                               agreed,
-		"permessage-deflate; client_max_window_bits":                       agreed,
-		"permessage-deflate; server_no_context_takeover":                   agreed,
-		"permessage-deflate; server_max_window_bits=15":                    agreed + "; server_max_window_bits=15",
-		"permessage-deflate; server_max_window_bits=10":                    agreed + "; server_max_window_bits=10",
-		"permessage-deflate; server_max_window_bits=8, permessage-deflate": agreed + "; server_max_window_bits=8",
-		"permessage-deflate; server_max_window_bits=7, permessage-deflate": agreed,
-		"permessage-deflate; server_max_window_bits=99":                    "",
-		"permessage-deflate; client_max_window_bits=9":                     agreed,
-		"permessage-deflate; nonsense":                                     "",
-		"permessage-deflate; client_no_context_takeover=1":                 "",
-		"x-other, permessage-deflate":                                      agreed,
-		"x-other":                                                          "",
+		"permessage-deflate":                                                 agreed,
+		"permessage-deflate; client_max_window_bits":                         agreed,
+		"permessage-deflate; server_no_context_takeover":                     agreed,
+		"permessage-deflate; server_max_window_bits=15":                      agreed + "; server_max_window_bits=15",
+		"permessage-deflate; server_max_window_bits=10":                      agreed + "; server_max_window_bits=10",
+		"permessage-deflate; server_max_window_bits=8, permessage-deflate":   agreed + "; server_max_window_bits=8",
+		"permessage-deflate; server_max_window_bits=7, permessage-deflate":   agreed,
+		"permessage-deflate; server_max_window_bits=99":                      "",
+		"permessage-deflate; client_max_window_bits=9":                       agreed,
+		"permessage-deflate; client_max_window_bits=08":                      "", // RFC 7692 section 7.1.2
+		"permessage-deflate; server_max_window_bits=010":                     "",
+		"permessage-deflate; server_max_window_bits=010, permessage-deflate": agreed,
+		"permessage-deflate; client_max_window_bits; client_max_window_bits": "",
+		"permessage-deflate; nonsense":                                       "",
+		"permessage-deflate; client_no_context_takeover=1":                   "",
+		"x-other, permessage-deflate":                                        agreed,
+		"x-other":                                                            "",
 	} {
 		t.Run(offer, func(t *testing.T) {
 			for srv, want := range map[*server]string{s: want, off: ""} {

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/loopwheel/loopwheel/codec"
 )
 
 // savedVersion is the first byte of what Save returns. It changes when the rest does.
@@ -53,5 +51,3 @@ func (c *Conn) Restore(state []byte) error {
 	c.message, c.valid = append([]byte(nil), message...), 0 // its text is checked anew
 	return nil
 }
-
-var _ codec.Saver = (*Conn)(nil)

@@ -59,8 +59,7 @@ func sendAs(c Link, kind Kind, msg []byte) error {
 // Ping sends a ping with data, which the peer's pong will bring back to Conn.OnPong. More than 125
 // bytes are codec.ErrTooLong; ErrNotOpen if there is no open WebSocket.
 //
-// As the Ping of a heartbeat it is func(c *loop.Conn) error { return websocket.Ping(c, nil) }. A
-// pong counts as life, as every byte does.
+// EmptyPing is a Ping without data.
 func Ping(c Link, data []byte) error {
 	w := Of(c)
 	if w == nil || !w.IsOpen() {
@@ -73,6 +72,10 @@ func Ping(c Link, data []byte) error {
 	_, err := c.Write(w.appendFrame(buf[:0], ws.OpPing, 0, data))
 	return err
 }
+
+// EmptyPing sends an empty ping: EmptyPing[*loop.Conn] is the Ping of a handler.Heartbeat. A pong
+// counts as life, as every byte does.
+func EmptyPing[C Link](c C) error { return Ping(c, nil) }
 
 // Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close
 // frame and waits for the peer's, for CloseWait at most. Meanwhile nothing can be sent, and

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -105,6 +103,12 @@ func TestUpgradeHook(t *testing.T) {
 				got.tls != nil && !got.tls.HandshakeComplete {
 				t.Errorf("%s: Upgrade saw %+v", name, got)
 			}
+			if tc.status == http.StatusForbidden {
+				body := make([]byte, r.ContentLength)
+				if _, err := io.ReadFull(r.Body, body); err != nil || string(body) != "Forbidden\n" {
+					t.Errorf("%s: the body is %q, %v, want no text of ours", name, body, err)
+				}
+			}
 			if r.StatusCode != tc.status || r.Header.Get("Sec-WebSocket-Protocol") != tc.protocol {
 				t.Errorf("%s: %s, %v", name, r.Status, r.Header)
 			}
@@ -113,31 +117,5 @@ func TestUpgradeHook(t *testing.T) {
 				t.Errorf("%s: the header is %v", name, r.Header)
 			}
 		}
-	}
-}
-
-// A client that begins with HTTP/2 is told in HTTP/2 that it is to use HTTP/1.1.
-func TestHTTP2IsRefused(t *testing.T) {
-	c, err := net.Dial("tcp", listenFor(t, &websocket.Codec{}, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, _ = io.WriteString(c, http2.ClientPreface)
-	f := http2.NewFramer(c, c)
-	_ = f.WriteSettings()
-	if first, err := f.ReadFrame(); err != nil || first.Header().Type != http2.FrameSettings {
-		t.Fatalf("the first frame is %v, %v", first, err)
-	}
-	second, err := f.ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g, ok := second.(*http2.GoAwayFrame); !ok || g.ErrCode != http2.ErrCodeHTTP11Required || len(g.DebugData()) == 0 {
-		t.Errorf("the second frame is %v", second)
-	}
-	if _, err := f.ReadFrame(); err != io.EOF {
-		t.Errorf("after it came %v", err)
 	}
 }

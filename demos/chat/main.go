@@ -120,11 +120,15 @@ func run(ctx context.Context, opt options, out io.Writer) error {
 // serve runs the server, and says where it is.
 func (ch *chat) serve(ctx context.Context, srv *loop.Server, out io.Writer) error {
 	if ch.opt.metrics != "" {
+		page, err := loopmetrics.NewHandler(srv)
+		if err != nil {
+			return err
+		}
 		ln, err := net.Listen("tcp", ch.opt.metrics)
 		if err != nil {
 			return err
 		}
-		live := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
+		live := &http.Server{Handler: page, ReadTimeout: 5 * time.Second}
 		go func() { _ = live.Serve(ln) }()
 		defer live.Close()
 		fmt.Fprintf(out, "live page: http://%s/, metrics: http://%[1]s/metrics\n", ln.Addr())

@@ -77,8 +77,7 @@ func (ch *chat) newServer() (*loop.Server, error) {
 //go:embed page
 var files embed.FS
 
-// servePage returns the HTTP handler of the page. It runs on a loop, so it must not block: the
-// files are in memory. The page may connect to also, besides its own server.
+// servePage returns the HTTP handler of the page, which may connect to also, besides its own server.
 func servePage(also []string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {

@@ -53,7 +53,11 @@ func devices(t *testing.T, n int) (srv *loop.Server, conns []net.Conn, page stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadTimeout: time.Minute}
+	page, err := loopmetrics.NewHandler(srv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: page, ReadTimeout: time.Minute}
 	go func() { _ = web.Serve(ln) }()
 	t.Cleanup(func() {
 		_ = web.Close()

@@ -25,6 +25,10 @@ import (
 func main() {
 	addr := flag.String("addr", "tcp://127.0.0.1:8080", "serve the page and its WebSocket on this `address`: tcp://host:port or unix://path")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "chat: there are arguments besides the flags: %q\n", flag.Args())
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
@@ -55,8 +59,7 @@ func newServer(addr string, log zerolog.Logger) *loop.Server {
 //go:embed page
 var files embed.FS
 
-// servePage returns the HTTP handler of the page. It runs on a loop, so it must not block: the
-// files are in memory.
+// servePage returns the HTTP handler of the page.
 func servePage() http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {

@@ -24,6 +24,10 @@ func main() {
 	addr := flag.String("addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port, unix://path or udp://host:port")
 	idle := flag.Duration("idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	flag.Parse()
+	if flag.NArg() > 0 || *idle < 0 {
+		fmt.Fprintf(os.Stderr, "echo: -idle %v is negative, or there are arguments besides the flags: %q\n", *idle, flag.Args())
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, newServer(*addr, *idle)); err != nil {

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -25,7 +28,26 @@ func (g *gateway) api() http.Handler {
 	})
 	mux.HandleFunc("POST /devices/{name}/command", g.forDevice(g.command))
 	mux.HandleFunc("POST /devices/{name}/message", g.forDevice(g.message))
-	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites command no devices
+	return g.guard(mux)
+}
+
+// guard keeps pages of other sites, in the browsers of those who reach the API, from commanding
+// devices. Such a page may have given its own name our address, so that to the browser both are one
+// site; but the request names it.
+func (g *gateway) guard(next http.Handler) http.Handler {
+	next = http.NewCrossOriginProtection().Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host // without a port
+		}
+		_, err = netip.ParseAddr(strings.Trim(host, "[]")) // no name can be given an address in place of one
+		if err != nil && !strings.EqualFold(host, "localhost") && !slices.Contains(g.names, strings.ToLower(host)) {
+			http.Error(w, "the API has no such name: ask for its IP address, or see -names", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // command sends a command to a device and returns its answer. It waits for as long as

@@ -101,7 +101,7 @@ func (r *rig) post(path, body string) <-chan string {
 	done, began := make(chan string, 1), time.Now()
 	go func() {
 		w := httptest.NewRecorder()
-		r.api().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+		r.api().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost"+path, strings.NewReader(body)))
 		done <- fmt.Sprintf("%d %s after %v", w.Code, strings.TrimSpace(w.Body.String()), time.Since(began))
 	}()
 	synctest.Wait()
@@ -261,7 +261,7 @@ func TestListDevices(t *testing.T) {
 		r := newRig(t)
 		list := func() string {
 			w := httptest.NewRecorder()
-			r.api().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/devices", nil))
+			r.api().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/devices", nil))
 			return strings.TrimSpace(w.Body.String())
 		}
 		if got := list(); got != "[]" {
@@ -316,4 +316,24 @@ func TestTLS(t *testing.T) {
 			t.Errorf("got %q, %v", got, lamp.Reason())
 		}
 	})
+}
+
+// A foreign page that has given its own name our address reaches nothing: its requests name it.
+func TestForeignHost(t *testing.T) {
+	g := &gateway{names: []string{"api.example"}}
+	for host, want := range map[string]int{
+		"127.0.0.1:7080": http.StatusOK, "[::1]:7080": http.StatusOK, "[::1]": http.StatusOK, "localhost": http.StatusOK,
+		"LocalHost:7080": http.StatusOK, "API.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest,
+		"evil.example:7080": http.StatusMisdirectedRequest, "127.0.0.1.evil.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
+	} {
+		t.Run(host, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/devices", nil)
+			r.Host = host
+			r.Header.Set("Origin", "http://"+host)
+			if g.api().ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%d, want %d", w.Code, want)
+			}
+		})
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ var (
 	metrics    = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
 	tlsCert    = flag.String("tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
 	tlsKey     = flag.String("tls-key", "", "and its key in this `file` (PEM)")
+	open       = flag.Bool("open", false, "start without GATEWAY_KEY in the environment: then anybody can be any device")
+	names      = flag.String("names", "", "`names`, such as gateway.example,api.example, under which requests may ask for the HTTP API, besides IP addresses and localhost")
 	drain      = flag.Duration("drain", time.Second, "at the end serve devices for this `duration`, and send them away within as much again")
 	meet       = flag.String("handover", "", "take over from the process that has this unix `socket`, and hand over by it; SIGHUP starts the next process")
 	pidFile    = flag.String("pid", "", "write the number of the process in charge to this `file`")
@@ -39,6 +42,10 @@ var (
 
 func main() {
 	flag.Parse()
+	if err := checkFlags(); err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx); err != nil {
@@ -47,11 +54,29 @@ func main() {
 	}
 }
 
+// checkFlags returns what is wrong with the flags.
+func checkFlags() error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("there are arguments besides the flags: %q", flag.Args())
+	case *drain < 0:
+		return fmt.Errorf("-drain %v is negative", *drain)
+	case *apiAddr == "":
+		return errors.New("-http is empty: devices could not be reached")
+	case os.Getenv("GATEWAY_KEY") == "" && !*open:
+		return errors.New("GATEWAY_KEY is not set, so anybody could be any device: set it, or say -open")
+	}
+	return nil
+}
+
 // run serves until ctx is done or another process has taken over, and then ends everything in
 // order.
 func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
-	g := &gateway{key: []byte(os.Getenv("GATEWAY_KEY"))} // a flag would show it to everybody here
+	g := &gateway{
+		key:   []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
+		names: strings.Split(*names, ","),
+	}
 	srv := g.server(*addr, *drain, log)
 	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey); err != nil {
 		return err
@@ -74,7 +99,11 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	page, err := serveHTTP(before, "metrics", *metrics, loopmetrics.NewHandler(srv))
+	live, err := loopmetrics.NewHandler(srv)
+	if err != nil {
+		return err
+	}
+	page, err := serveHTTP(before, "metrics", *metrics, live)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,8 @@ var (
 
 // A gateway is what all connections and all HTTP handlers share. Any goroutine may use its fields.
 type gateway struct {
-	key     []byte // devices' tokens are made with it
+	key     []byte   // devices' tokens are made with it
+	names   []string // of the HTTP API
 	devices handler.Registry[string]
 	outbox  outbox
 	moved   atomic.Bool // devices have moved to the next process

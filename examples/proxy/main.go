@@ -83,8 +83,12 @@ func parse(args []string, out io.Writer) (o options, err error) {
 
 func (o *options) setTo(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil || port == "" {
 			return fmt.Errorf("want host:port, not %q", addr)
+		}
+		if _, err := net.LookupPort("tcp", port); err != nil {
+			return fmt.Errorf("the port of %q is none: %w", addr, err)
 		}
 		o.to = append(o.to, addr)
 	}

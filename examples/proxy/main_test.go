@@ -212,7 +212,7 @@ func TestDrain(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-to", "nowhere"}, {"-to", "a:1", "-nosuch"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
+		{}, {"-to", "nowhere"}, {"-to", "a:65536"}, {"-to", "a:1,b:-1"}, {"-to", "a:1", "-nosuch"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
 		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"},
 		{"-to", "a:1", "-accept-proxy", "everybody"}, {"-to", "a:1", "-accept-proxy", "10.0.0.0/33"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -163,25 +164,32 @@ func TestEchoesDatagrams(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	ln := testkit.Serve(t, func(net.Conn) {})
 	taken := ln.Addr().String()
-	needed := map[string][]string{"proxy": {"-to", "127.0.0.1:1"}, "gateway": {"-http", "127.0.0.1:0"}}
+	needed := map[string][]string{"proxy": {"-to", "127.0.0.1:1"}, "gateway": {"-open", "-http", "127.0.0.1:0"}}
 	for _, name := range examples {
 		for _, c := range []struct {
 			code  int
 			says  string
-			flags []string
+			flags []string // after those that are needed
 		}{
 			{2, "-nosuch", []string{"-nosuch"}},
 			{1, taken, []string{"-addr", "tcp://" + taken}},
 			{1, "icmp", []string{"-addr", "icmp://127.0.0.1:0"}},
+			{2, "extra", []string{"extra"}},
+			{2, "-drain -1s", []string{"-drain", "-1s"}},
+			{2, "-http is empty", []string{"-http", ""}},
+			{2, "GATEWAY_KEY is not set", []string{"-open=false"}},
 		} {
+			if strings.Contains(c.says, " ") && name != "gateway" {
+				continue // its flags
+			}
 			t.Run(name+" "+c.flags[len(c.flags)-1], func(t *testing.T) {
 				t.Parallel()
-				cmd := exec.Command(built(name), append(c.flags, needed[name]...)...)
+				cmd := exec.Command(built(name), append(slices.Clone(needed[name]), c.flags...)...)
 				out, _ := cmd.CombinedOutput()
 				if got := cmd.ProcessState.ExitCode(); got != c.code {
 					t.Errorf("exit code %d, want %d", got, c.code)
 				}
-				if got := string(out); !strings.Contains(got, c.says) || c.code == 1 && strings.Count(got, "\n") != 1 {
+				if got := string(out); !strings.Contains(got, c.says) || c.says != "-nosuch" && strings.Count(got, "\n") != 1 {
 					t.Errorf("it says %q, want one line with %q", got, c.says)
 				}
 			})
@@ -209,7 +217,7 @@ var loggedIn = frame('L', 0, nil)
 // away. Until then both are served.
 func TestOrderOfTheEnd(t *testing.T) {
 	t.Parallel()
-	p := start(t, "gateway", "-http", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-drain", "0")
+	p := start(t, "gateway", "-open", "-http", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-drain", "0")
 	api := p.says(`commands on (\S+)`)
 	lamp := p.dial()
 	exchange(t, lamp, string(login("lamp")), string(loggedIn))

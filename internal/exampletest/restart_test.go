@@ -70,11 +70,11 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	dir := t.TempDir()
 	p := &restarting{kind: kind, network: "tcp", pidFile: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
 	// On a busy machine a slow client gets a minute. If all have gone, nobody waits.
-	flags := []string{"-addr", "tcp://127.0.0.1:0", "-http", "localhost:0", "-pid", p.pidFile, "-drain", "1m", "-handover", filepath.Join(dir, "s")}
+	flags := []string{"-open", "-addr", "tcp://127.0.0.1:0", "-http", "localhost:0", "-pid", p.pidFile, "-drain", "1m", "-handover", filepath.Join(dir, "s")}
 	switch kind {
 	case "unix":
 		p.network, p.addr = "unix", testkit.SocketPath(t)
-		flags[1] = "unix://" + p.addr
+		flags[2] = "unix://" + p.addr
 	case "TLS":
 		cert, key := testkit.CertificateFiles(t, testkit.Certificate("localhost"))
 		flags = append(flags, "-tls-cert", cert, "-tls-key", key)

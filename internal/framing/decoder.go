@@ -97,9 +97,18 @@ func Compile(c codec.Codec) (codec.Codec, error) {
 	}
 	if c, ok := c.(codec.Length); ok {
 		l, err := (*length.Layout)(&c).Reader()
+		l.Given = c
 		return &l, err
 	}
 	return c, nil
+}
+
+// Given returns the codec that was given, or the stream's own if that is codec.Stateful.
+func (d *Decoder) Given() codec.Codec {
+	if l, ok := d.codec.(*length.Reader); ok {
+		return l.Given.(codec.Codec)
+	}
+	return d.codec
 }
 
 // Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is

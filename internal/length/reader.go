@@ -9,6 +9,8 @@ import (
 // A Reader is a Layout made ready for the hot path: checked, and with all that is the same for each
 // frame worked out. A frame of n bytes on the wire has n - base in its field.
 type Reader struct {
+	Given any // the codec.Length
+
 	offset int // bytes before the field
 	head   int // bytes up to and including the field
 	strip  int // bytes not delivered

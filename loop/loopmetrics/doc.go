@@ -2,7 +2,9 @@
 //
 // The quickest way is a port for those who run the server, on an address that others cannot reach:
 //
-//	web := &http.Server{Addr: "127.0.0.1:9090", Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
+//	page, err := loopmetrics.NewHandler(srv)
+//	...
+//	web := &http.Server{Addr: "127.0.0.1:9090", Handler: page, ReadTimeout: 5 * time.Second}
 //	go web.ListenAndServe()
 //
 // Prometheus scrapes /metrics there, and a browser shows the page: the loops side by side, their

@@ -24,8 +24,12 @@ func ExampleHandler() {
 			return loop.HandlerFunc(func(c *loop.Conn, b []byte) error { return c.Send(b) })
 		},
 	}
+	page, err := loopmetrics.NewHandler(srv)
+	if err != nil {
+		log.Fatal(err)
+	}
 	go func() {
-		web := &http.Server{Addr: "127.0.0.1:9090", Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
+		web := &http.Server{Addr: "127.0.0.1:9090", Handler: page, ReadTimeout: 5 * time.Second}
 		log.Print(web.ListenAndServe())
 	}()
 	log.Fatal(srv.Run(context.Background()))
@@ -55,8 +59,11 @@ func ExampleNewCollector() {
 func ExampleNewSchedulerCollector() {
 	jobs := timing.NewScheduler(timing.SchedulerConfig{})
 	defer jobs.Stop()
-	page := loopmetrics.NewHandler(new(loop.Server))
-	page.Collectors = append(page.Collectors, loopmetrics.NewSchedulerCollector("jobs", jobs))
+	page, err := loopmetrics.NewHandler(new(loop.Server), loopmetrics.NewSchedulerCollector("jobs", jobs))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

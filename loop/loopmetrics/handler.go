@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -20,18 +21,14 @@ import (
 // ErrClosedByHand is the reason of a connection that was closed with the button of the live page.
 var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page")
 
-// A Handler serves the live page at /, and metrics at /metrics. Set the fields before it serves.
+// A Handler serves the live page at /, and metrics at /metrics. NewHandler makes it. Set the fields
+// before it serves.
 //
 // Both tell a lot about the server and its peers, and the page can close connections: serve it
 // where only those get who run the server, as on the loopback interface. The page refuses requests
 // that pages of other sites make, and those under a name that is not its own: it answers to IP
 // addresses, to localhost, and to Hosts. /metrics answers to any name.
 type Handler struct {
-	Server *loop.Server
-
-	// Collectors are served at /metrics besides the server's own, Go's and the process's.
-	Collectors []prometheus.Collector
-
 	// Hosts are more names, without a port, under which the page may be asked for, such as that of
 	// a proxy in front of it. A foreign page that gives its own name our address cannot read it.
 	Hosts []string
@@ -39,14 +36,26 @@ type Handler struct {
 	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
 
-	once sync.Once
-	http http.Handler
-	look looker
+	server   *loop.Server
+	registry *prometheus.Registry
+	once     sync.Once
+	http     http.Handler
+	look     looker
 }
 
-// NewHandler returns a Handler for s with more collectors, such as that of a timing.Scheduler.
-func NewHandler(s *loop.Server, more ...prometheus.Collector) *Handler {
-	return &Handler{Server: s, Collectors: more}
+// NewHandler returns a Handler for s. /metrics has the metrics of s, of Go and of the process, and
+// those of more collectors, such as that of a timing.Scheduler. The error is the registry's: two
+// collectors have the same metrics.
+func NewHandler(s *loop.Server, more ...prometheus.Collector) (*Handler, error) {
+	h := &Handler{server: s, registry: prometheus.NewRegistry()}
+	all := append([]prometheus.Collector{NewCollector(s), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}, more...)
+	for _, c := range all {
+		if err := h.registry.Register(c); err != nil {
+			return nil, fmt.Errorf("loopmetrics: NewHandler: %w", err)
+		}
+	}
+	return h, nil
 }
 
 //go:embed page
@@ -59,14 +68,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) init() {
-	h.look.server, h.look.most = h.Server, cmp.Or(h.look.most, maxSeen)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewCollector(h.Server), collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(h.Collectors...)
+	if h.registry == nil {
+		panic("loopmetrics: a Handler that NewHandler has not made")
+	}
+	h.look.server, h.look.most = h.server, cmp.Or(h.look.most, maxSeen)
 	mux, all := http.NewServeMux(), http.NewServeMux()
 	all.Handle("/", hostguard.New(h.Hosts, mux))
-	all.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
+	all.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{})})
 	mux.HandleFunc("GET /state", h.state)
 	mux.HandleFunc("POST /close", h.close)
 	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {
@@ -95,7 +103,7 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request) {
 	}
 	index, err := strconv.Atoi(r.URL.Query().Get("loop"))
 	id, errID := strconv.ParseUint(r.URL.Query().Get("conn"), 10, 64)
-	loops := h.Server.Loops()
+	loops := h.server.Loops()
 	if err != nil || errID != nil || index < 0 || index >= len(loops) {
 		http.Error(w, "want /close?loop=NUMBER&conn=ID", http.StatusBadRequest)
 		return

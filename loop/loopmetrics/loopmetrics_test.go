@@ -2,6 +2,7 @@ package loopmetrics_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -44,8 +46,37 @@ func (s session) OnClose(_ *loop.Conn, err error) {
 	}
 }
 
+func newHandler(t testing.TB, srv *loop.Server, more ...prometheus.Collector) *loopmetrics.Handler {
+	t.Helper()
+	h, err := loopmetrics.NewHandler(srv, more...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// Collectors that have the same metrics are an error of NewHandler, not of each scrape.
+func TestDuplicateCollectors(t *testing.T) {
+	counter := func() prometheus.Collector {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "mine_total", Help: "x"})
+	}
+	srv := new(loop.Server)
+	for name, more := range map[string][]prometheus.Collector{
+		"Go's":      {collectors.NewGoCollector()},
+		"a server":  {loopmetrics.NewCollector(srv)},
+		"the users": {counter(), counter()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := loopmetrics.NewHandler(srv, more...)
+			if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); !ok {
+				t.Errorf("NewHandler: %v, want AlreadyRegisteredError", err)
+			}
+		})
+	}
+}
+
 // start runs a server of two loops, and the page before it.
-func start(t testing.TB, change func(*loopmetrics.Handler)) (srv *loop.Server, web *httptest.Server, closed chan error) {
+func start(t testing.TB, change func(*loopmetrics.Handler), more ...prometheus.Collector) (srv *loop.Server, web *httptest.Server, closed chan error) {
 	t.Helper()
 	closed = make(chan error, 10)
 	srv = &loop.Server{
@@ -56,7 +87,7 @@ func start(t testing.TB, change func(*loopmetrics.Handler)) (srv *loop.Server, w
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	h := loopmetrics.NewHandler(srv)
+	h := newHandler(t, srv, more...)
 	if change != nil {
 		change(h)
 	}
@@ -114,14 +145,12 @@ func get(t testing.TB, url string) string {
 }
 
 func TestMetrics(t *testing.T) {
-	srv, web, closed := start(t, func(h *loopmetrics.Handler) {
-		s := timing.NewScheduler(timing.SchedulerConfig{})
-		t.Cleanup(func() { s.Stop() })
-		if _, err := s.AfterFunc(time.Hour, func() {}); err != nil {
-			t.Fatal(err)
-		}
-		h.Collectors = append(h.Collectors, loopmetrics.NewSchedulerCollector("jobs", s))
-	})
+	s := timing.NewScheduler(timing.SchedulerConfig{})
+	t.Cleanup(func() { s.Stop() })
+	if _, err := s.AfterFunc(time.Hour, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	srv, web, closed := start(t, nil, loopmetrics.NewSchedulerCollector("jobs", s))
 	talk(t, srv, "one", "two", "sleep").Close()
 	<-closed
 	c := talk(t, srv)
@@ -171,7 +200,7 @@ func TestBeforeStart(t *testing.T) {
 		t.Error("no metrics")
 	}
 	w := httptest.NewRecorder()
-	loopmetrics.NewHandler(srv).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/state", nil))
+	newHandler(t, srv).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/state", nil))
 	if w.Code != http.StatusOK {
 		t.Errorf("%d, %s", w.Code, w.Body)
 	}
@@ -179,9 +208,7 @@ func TestBeforeStart(t *testing.T) {
 
 // However many ask, the work is done once a second; each form of the answer is its own.
 func TestScrapedTooOften(t *testing.T) {
-	srv, web, _ := start(t, func(h *loopmetrics.Handler) {
-		h.Collectors = append(h.Collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "asked_total", Help: "x"}, counting()))
-	})
+	srv, web, _ := start(t, nil, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "asked_total", Help: "x"}, counting()))
 	talk(t, srv)
 	began := time.Now()
 	for range 100 {
@@ -226,7 +253,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			srv, _, _ := start(b, nil)
 			talk(b, srv, "hello")
-			h := loopmetrics.NewHandler(srv)
+			h := newHandler(b, srv)
 			r := httptest.NewRequest("GET", "http://localhost"+path, nil)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -287,16 +287,24 @@ func testPausedEndLingers(t *testing.T, r *engineRig, network string) {
 	ear.silent(t)
 }
 
-// A paused socket hears of a reset. A unix socket has none, but for a peer that closes without
-// having read everything: what that sent is heard before.
+// A paused socket hears of a reset, also if input waits. A unix socket has none, but for a peer that
+// closes without having read everything: what that sent is heard before.
 func testPausedReset(t *testing.T, r *engineRig, network string) {
-	ear, peer := r.open(network)
-	r.pause(ear)
 	if network != "unix" {
-		peer.Reset()
-		ear.ends(t, syscall.ECONNRESET)
+		for _, waits := range [][]string{nil, {"b"}, {"b", "c"}} {
+			ear, peer := r.open(network)
+			r.pause(ear)
+			for _, piece := range waits {
+				send(t, peer, piece)
+				r.do(0, func() { becomes(t, "the input is pending", ear.Pending) })
+			}
+			peer.Reset()
+			ear.ends(t, syscall.ECONNRESET)
+		}
 		return
 	}
+	ear, peer := r.open(network)
+	r.pause(ear)
 	r.write(ear, "never read")
 	send(t, peer, "last words")
 	peer.Reset()

@@ -24,7 +24,18 @@ type Server struct {
 	cancel context.CancelFunc
 
 	asked   atomic.Bool   // Stop was called
-	waiting chan struct{} // holds a value while a goroutine is in synctest.Wait, which only one may be
+	waiting chan struct{} // holds a value while a goroutine of the bubble is in synctest.Wait, which only one may be
+}
+
+// waiting are those channels by test, of which each has one bubble.
+var waiting sync.Map
+
+func waitingOf(t testing.TB) chan struct{} {
+	ch, known := waiting.LoadOrStore(t, make(chan struct{}, 1))
+	if !known {
+		t.Cleanup(func() { waiting.Delete(t) })
+	}
+	return ch.(chan struct{})
 }
 
 // Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
@@ -46,7 +57,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	if srv.Addr == "" && srv.Accept != nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: make(chan struct{}, 1)}
+	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: waitingOf(t)}
 	s.log.logTo(t.Output(), &srv.Logger)
 	srv.Poison = true
 	srv.Accept = recording(srv.Accept)
@@ -161,7 +172,7 @@ func (s *Server) Sleep(d time.Duration) {
 }
 
 // settle waits until all that was caused has had its effects. Several goroutines of a test may do
-// so at a time. A mutex would not do in place of the channel: who waits for one does not count as
+// so at a time, also of different Servers. A mutex would not do in place of the channel: who waits for one does not count as
 // blocked in a bubble.
 func (s *Server) settle() {
 	s.waiting <- struct{}{}
@@ -183,10 +194,12 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
-// Meanwhile bytes and connections wait, and time can pass.
+// Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop and
+// in Loop.Away.
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
-	s.memory.At(i).Execute(func() { <-blocked })
+	l := s.Loops()[i]
+	s.memory.At(i).Execute(func() { engine.InTurn(l, func() { <-blocked }) })
 	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)

@@ -3,6 +3,8 @@ package looptest_test
 import (
 	"errors"
 	"io"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,72 @@ func TestSocketsAreNotUnlimited(t *testing.T) {
 		p.Send("x")
 		if got := len(p.Received()); got != 1000<<10 || p.Writes() < 4 || flushed != 1 {
 			t.Errorf("%d bytes in %d writes, flushed %d times", got, p.Writes(), flushed)
+		}
+	})
+}
+
+// Goroutines of one bubble may wait for several servers at a time.
+func TestTwoServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var both sync.WaitGroup
+		for range 2 {
+			srv := looptest.Start(t, echoServer())
+			both.Go(func() {
+				p := srv.Open()
+				for range 20 {
+					srv.Sleep(time.Second)
+					p.Send("x\n")
+				}
+				if got := p.Received(); got != strings.Repeat("x\n", 20) {
+					t.Errorf("received %q", got)
+				}
+			})
+		}
+		both.Wait()
+	})
+}
+
+// A stalled loop is blocked as by a callback: see Away and the slow turns.
+func TestStallIsATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, echoServer())
+		resume := srv.Stall(0)
+		srv.Sleep(10 * time.Second)
+		resume()
+		srv.Do(0, func(l *loop.Loop) {
+			if got := l.Away(); got < 10*time.Second {
+				t.Errorf("Away %v, want 10 s", got)
+			}
+		})
+		st := srv.Stats().Loops[0]
+		if len(st.SlowTurns) == 0 || st.SlowTurns[0].Took < 10*time.Second {
+			t.Errorf("slow turns %+v, want one of 10 s", st.SlowTurns)
+		}
+	})
+}
+
+// What a peer has sent before it closed arrives, though our answer does not any more.
+func TestPeerSendsAndCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := ""
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				if got += string(msg); string(msg) != "a" {
+					return nil
+				}
+				testkit.Block(30 * time.Millisecond)
+				return c.Send(msg)
+			})
+		}})
+		p := srv.Open()
+		p.Send("a\n", "b\n", "c\n") // while the handler is busy
+		p.Close()
+		srv.Sleep(time.Second)
+		if got != "abc" {
+			t.Errorf("the handler got %q, want abc", got)
+		}
+		if p.Reason() != io.EOF {
+			t.Errorf("closed with %v, want EOF", p.Reason())
 		}
 	})
 }

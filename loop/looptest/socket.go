@@ -41,6 +41,7 @@ type socket struct {
 	ended    bool  // it has read it
 	opened   bool
 	half     bool // the peer closed one direction only
+	refuses  bool // it had closed both, and something was sent after that
 	lingers  bool
 	waiting  bool // for room
 	paused   bool // the server does not want to read
@@ -80,10 +81,14 @@ func (s *socket) Write(p []byte) (int, error) {
 	if s.closed {
 		panic("looptest: the server wrote to a socket that it had closed")
 	}
-	if s.end != nil && !s.half || s.shut {
+	if s.shut || s.refuses {
 		return 0, syscall.EPIPE
 	}
 	s.writes++
+	if s.end != nil && !s.half { // the peer has closed: its system takes no more, which ours hears when it has sent something
+		s.refuses = true
+		return len(p), nil
+	}
 	defer s.tell()
 	if now := time.Now(); !s.blocked && now.After(s.readAt) { // a peer that reads does so while callbacks run, too
 		s.room, s.readAt = sendBuffer, now

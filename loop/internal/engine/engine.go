@@ -175,6 +175,9 @@ var ErrUnflushed = errors.New("loop: output waits, so the connection cannot be d
 // open. Package loop sets it, and looptest calls it on the loop.
 var SocketOf func(conn any) Socket
 
+// InTurn runs f as a turn of a *loop.Loop, which calls it. Package loop sets it, for looptest.
+var InTurn func(loop any, f func())
+
 // Default says which engine servers have whose Engine is the default: "" is the system's default.
 // Tests set it before any server starts.
 var Default = func() string { return "" }

@@ -67,6 +67,30 @@ func (m *Mailbox[T]) put(t T, bounded bool) (number uint64, waiting int, err err
 	case bounded && waiting >= m.max:
 		return 0, 0, ErrFull
 	}
+	chunk := m.last()
+	*chunk = append(*chunk, t)
+	m.puts++
+	return m.puts, waiting + 1, nil
+}
+
+// PutAll is Put of several tasks, with nothing between them. They are copied.
+func (m *Mailbox[T]) PutAll(ts []T) (waiting int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return 0, ErrClosed
+	}
+	m.puts += uint64(len(ts))
+	for len(ts) > 0 {
+		chunk := m.last()
+		n := min(len(ts), chunkLen-len(*chunk))
+		*chunk, ts = append(*chunk, ts[:n]...), ts[n:]
+	}
+	return int(m.puts - m.done), nil
+}
+
+// last returns the chunk of the queue that has room. m.mu is held.
+func (m *Mailbox[T]) last() *[]T {
 	last := len(m.queue) - 1
 	if last < 0 {
 		m.since = m.clock()
@@ -76,9 +100,7 @@ func (m *Mailbox[T]) put(t T, bounded bool) (number uint64, waiting int, err err
 		m.queue = append(m.queue, make([]T, 0, chunkLen))
 		last++
 	}
-	m.queue[last] = append(m.queue[last], t)
-	m.puts++
-	return m.puts, waiting + 1, nil
+	return &m.queue[last]
 }
 
 // Len returns how many tasks wait. Any goroutine may call it.

@@ -40,6 +40,40 @@ func TestOrderAndAge(t *testing.T) {
 	}
 }
 
+// What is put together follows what was there, over the ends of chunks.
+func TestPutAll(t *testing.T) {
+	m, _ := newTest(10)
+	all := make([]int, 2*chunkLen+5)
+	for i := range all {
+		all[i] = i
+	}
+	_, _, _ = m.Put(-1)
+	for range 2 {
+		if _, err := m.PutAll(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, _ := m.Refill(); n != 1+2*len(all) {
+		t.Fatalf("%d tasks, want %d", n, 1+2*len(all))
+	}
+	for i := range 1 + 2*len(all) {
+		want := -1
+		if i > 0 {
+			want = (i - 1) % len(all)
+		}
+		if got := m.Next(); got != want {
+			t.Fatalf("task %d is %d, want %d", i, got, want)
+		}
+	}
+	if waiting, err := m.PutAll(all[:2]); waiting != 3+2*len(all) || err != nil {
+		t.Errorf("PutAll = %d, %v, want %d, nil", waiting, err, 3+2*len(all))
+	}
+	m.Close()
+	if _, err := m.PutAll(all); !errors.Is(err, ErrClosed) {
+		t.Errorf("PutAll after Close: %v, want ErrClosed", err)
+	}
+}
+
 // What was taken and has not run counts as waiting. Put goes beyond the limit.
 func TestLimit(t *testing.T) {
 	m, _ := newTest(2)

@@ -244,6 +244,19 @@ func (m *Meter) Due(due, now time.Duration) {
 	}
 }
 
+// AwaySince is Away at now, in a turn that began at turn, with what is not in it yet: that turn, and a
+// stop that the turn which was to begin at due would notice. due is negative if that is not known.
+func (m *Meter) AwaySince(due, turn, now time.Duration) time.Duration {
+	sum := m.away
+	if late := turn - max(due, m.back); due >= 0 && late >= LongTurn {
+		sum += late
+	}
+	if took := now - turn; took >= LongTurn {
+		sum += took
+	}
+	return sum
+}
+
 // Away returns for how long the loop was away from its sockets by no fault of its peers, in turns
 // and stops of 10 ms and more. The turn that runs is not in it yet.
 func (m *Meter) Away() time.Duration { return m.away }

@@ -1,6 +1,7 @@
 package netengine
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -27,6 +28,9 @@ const (
 	// often Detach looks.
 	detachTimeout, detachLook = 100 * time.Millisecond, 100 * time.Microsecond
 
+	// pausedLook is how often a paused socket with input is looked at, whether its peer has reset it.
+	pausedLook = 20 * time.Millisecond
+
 	// orphanTimeout is how long output of a closed socket may take to go.
 	orphanTimeout = time.Minute
 )
@@ -42,6 +46,7 @@ type socket struct {
 	paused  bool
 	over    bool // the sink knows the end
 	lingers bool
+	looking bool // checkPaused comes
 
 	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are the
 	// loop's while arrived is set. The reader has ended when done is closed.
@@ -51,6 +56,7 @@ type socket struct {
 	taken   chan struct{} // holds a value when the piece was used; closed with the socket
 	done    chan struct{}
 
+	call    sync.Mutex // held by the writer during a system call, until failure has its result
 	mu      sync.Mutex
 	out     []byte
 	writing bool      // the writer runs, and has what it wrote last
@@ -90,6 +96,9 @@ func (s *socket) read() {
 	buf := make([]byte, minRead)
 	for {
 		n, err := s.conn.Read(buf)
+		if err == io.EOF {
+			err = cmp.Or(s.broken(), err)
+		}
 		s.piece, s.end = buf[:n], err
 		s.arrived.Store(true)
 		s.loop.Execute(s.handOver)
@@ -110,25 +119,66 @@ func (s *socket) read() {
 	}
 }
 
+// broken returns the error of a connection that has broken before its peer ended the output, or nil.
+// The system reports that once: to the reader, to a write, or here.
+func (s *socket) broken() error {
+	if s.Gone() { // a write under way ends at once
+		s.call.Lock()
+		defer s.call.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == nil {
+		s.failure = sockets.ResetOf(s.conn)
+	}
+	if errors.Is(s.failure, syscall.EPIPE) {
+		return nil
+	}
+	return s.failure
+}
+
 // handOver gives the sink what the reader has read. A pause keeps it, but for a reset.
 func (s *socket) handOver() {
 	if s.closed || s.over || !s.arrived.Load() {
 		return
 	}
 	if len(s.piece) > 0 {
-		if !s.paused {
+		if s.paused {
+			s.checkPaused()
+		} else {
 			s.readable()
 		}
 		return
 	}
-	if s.paused && s.end == io.EOF {
-		return
+	if !s.paused || s.end != io.EOF {
+		s.ended(s.end)
 	}
+}
+
+// ended tells the sink of the end.
+func (s *socket) ended(err error) {
 	s.over = true
-	s.sink.Closed(s.end)
-	if !s.lingers {
+	if s.sink.Closed(err); !s.lingers {
 		s.Close(false)
 	}
+}
+
+// checkPaused ends a paused socket that was reset: its reader, which would see that, waits.
+func (s *socket) checkPaused() {
+	if s.closed || s.over || !s.paused || s.looking {
+		return
+	}
+	if err := s.broken(); err != nil {
+		s.ended(err)
+		return
+	}
+	s.looking = true
+	time.AfterFunc(pausedLook, func() {
+		s.loop.Execute(func() {
+			s.looking = false
+			s.checkPaused()
+		})
+	})
 }
 
 // readable hands over the piece. An end that came with it is an event of its own.
@@ -177,9 +227,11 @@ func (s *socket) write() {
 		batch, s.out = s.out, batch[:0]
 		s.flight, s.began = len(batch), time.Now()
 		s.mu.Unlock()
+		s.call.Lock()
 		_, err := s.conn.Write(batch)
 		s.mu.Lock()
 		s.flight, s.failure = 0, err
+		s.call.Unlock()
 		s.tell()
 	}
 	s.out = batch[:0] // for the next writer
@@ -193,8 +245,17 @@ func (s *socket) write() {
 	s.ends = false
 }
 
-// tell calls Writable, if somebody waits and half of the room is there. s.mu is held.
+// tell calls Writable, if somebody waits and half of the room is there. A socket that lingers has no
+// reader any more to find that it is broken. s.mu is held.
 func (s *socket) tell() {
+	if err := s.failure; err != nil {
+		s.loop.Execute(func() {
+			if !s.closed && s.over {
+				s.lingers = false
+				s.ended(err)
+			}
+		})
+	}
 	if s.waiting && (len(s.out) <= maxUnsent/2 || s.failure != nil) {
 		s.waiting = false
 		s.loop.Execute(func() {

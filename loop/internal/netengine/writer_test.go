@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,39 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 		testkit.Receive(t, fmt.Sprintf("round %d: the loop is told of room", round), w.woken)
 	}
 	running.Wait()
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An end is a sink that passes on Closed.
+type end struct {
+	engine.Sink
+	closed chan error
+}
+
+func (e end) Closed(err error) { e.closed <- err }
+
+// A failed write takes the error of a reset, and the reader finds an end: the sink is told of the
+// reset all the same.
+func TestResetDuringAWriteIsNoEnd(t *testing.T) {
+	e := New()
+	if err := e.Start(1, time.Now(), nil); err != nil {
+		t.Fatal(err)
+	}
+	ln := testkit.Serve(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, sink := newSocket(e, e.At(0), conn), end{closed: make(chan error, 1)}
+	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
+	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return sink }) })
+	testkit.WantErr(t, "the end", testkit.Receive(t, "the end", sink.closed), syscall.ECONNRESET)
 	if err := e.Stop(); err != nil {
 		t.Error(err)
 	}

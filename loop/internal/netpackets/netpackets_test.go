@@ -3,6 +3,7 @@ package netpackets
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -130,4 +131,49 @@ func TestNothingAfterClose(t *testing.T) {
 	if take(); len(sink.batches) > 0 || len(sink.failed) > 0 {
 		t.Errorf("got %q, %v", sink.batches, sink.failed)
 	}
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A socket has buffers for as many datagrams as have come at once, and gives them back.
+func TestBuffersAreForWhatHasCome(t *testing.T) {
+	const few, many = 1 << 20, batchSize / 2 * maxDatagram
+	before := heap()
+	s, sink, queue, peer := newRig(t)
+	took := func() int64 { return heap() - before }
+	send := func(n int) {
+		for range n {
+			_, _ = peer.Write([]byte("x"))
+		}
+		for got := 0; got < n; {
+			next(t, queue)()
+			got += len(sink.batches[len(sink.batches)-1])
+		}
+		sink.batches = nil
+	}
+	for range 10 {
+		send(1)
+	}
+	if n := took(); n > few {
+		t.Errorf("%d bytes after single datagrams, want at most %d", n, few)
+	}
+	for range 20 {
+		send(4 * batchSize)
+	}
+	if n := took(); batchSize > 1 && n < many {
+		t.Errorf("%d bytes after %d datagrams at once, want at least %d", n, 4*batchSize, many)
+	}
+	for range 2 * 10 * sparseMost {
+		send(1)
+	}
+	if n := took(); n > few {
+		t.Errorf("%d bytes after single datagrams again, want at most %d", n, few)
+	}
+	runtime.KeepAlive(s)
 }

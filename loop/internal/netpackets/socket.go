@@ -25,6 +25,7 @@ const (
 	maxDatagram = 1 << 16 // bytes
 	maxControl  = 128     // bytes that the kernel says of a datagram
 	outArena    = 128 << 10
+	sparseMost  = 256 // times that a Batch may be nearly empty before it becomes smaller
 
 	// longest4 and longest6 are how many bytes a datagram may carry: its own length has 16 bits, as
 	// has that of the whole packet of IPv4.
@@ -45,26 +46,49 @@ type batchConn interface {
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
-// A Batch is what sockets receive into, one after the other. Of its memory only those pages are
-// resident that datagrams have filled.
+// A Batch is what sockets receive into, one after the other. It has room for as many datagrams as
+// have come at once; only those pages of that are resident that datagrams have filled.
 type Batch struct {
 	All []engine.Datagram // valid until the Batch is used again
 	Err error             // that came in place of datagrams
 
 	messages []ipv4.Message
+	most     int // messages
+	sparse   int // times in a row that less than a quarter of them was used
 }
 
 // NewBatch returns an empty Batch.
 func NewBatch() *Batch { return newBatch(batchSize) }
 
-// newBatch returns a Batch of up to n datagrams.
+// newBatch returns a Batch of up to n datagrams. It begins with room for one, as each may be long.
 func newBatch(n int) *Batch {
-	b := &Batch{messages: make([]ipv4.Message, n)}
-	for i := range b.messages {
-		b.messages[i].Buffers = [][]byte{make([]byte, maxDatagram)}
-		b.messages[i].OOB = make([]byte, maxControl)
-	}
+	b := &Batch{most: n}
+	b.resize(1)
 	return b
+}
+
+// resize changes how many datagrams b has room for.
+func (b *Batch) resize(n int) {
+	for len(b.messages) < n {
+		b.messages = append(b.messages, ipv4.Message{Buffers: [][]byte{make([]byte, maxDatagram)}, OOB: make([]byte, maxControl)})
+	}
+	b.messages = slices.Clone(b.messages[:n]) // the old ones are not to be kept
+}
+
+// fit has b have room for twice as many datagrams as long as it is full, and for half as many when
+// it has been nearly empty for long.
+func (b *Batch) fit(used int) {
+	n := len(b.messages)
+	if b.sparse++; used > n/4 {
+		b.sparse = 0
+	}
+	switch {
+	case used == n && n < b.most:
+		b.resize(min(2*n, b.most))
+	case b.sparse > sparseMost:
+		b.sparse = 0
+		b.resize(max(1, n/2))
+	}
 }
 
 // A Socket is a UDP socket that sends and receives in batches. One goroutine may receive, and one
@@ -93,7 +117,8 @@ func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
 
 // Bind binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
 // hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
-// all are bound before the first one is read.
+// all are bound before the first one is read. Of a name that means addresses of both families it
+// binds one of each, if the system has both: who sends to that name takes either.
 func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) (all []net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -102,19 +127,45 @@ func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n i
 			}
 		}
 	}()
-	for i := range min(n, maxSockets) {
-		s := &Socket{second: i > 0}
-		if err = s.listen(ctx, lc, network, address); err != nil {
-			return all, err
+	name, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	for _, host := range families(ctx, network, name) {
+		for i := range min(n, maxSockets) {
+			s := &Socket{second: i > 0}
+			err = s.listen(ctx, lc, network, net.JoinHostPort(host, port))
+			if i == 0 && len(all) > 0 && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
+				return all, nil // without IPv6
+			}
+			if err != nil {
+				return all, err
+			}
+			all = append(all, s)
+			if err = s.afterBind(); err != nil {
+				return all, err
+			}
+			port = strconv.Itoa(s.LocalAddr().(*net.UDPAddr).Port)
 		}
-		all = append(all, s)
-		if err = s.afterBind(); err != nil {
-			return all, err
-		}
-		host, _, _ := net.SplitHostPort(address)
-		address = net.JoinHostPort(host, strconv.Itoa(s.LocalAddr().(*net.UDPAddr).Port))
 	}
 	return all, nil
+}
+
+// families returns an address of each family that name means, IPv4 first, or name, if it is none.
+func families(ctx context.Context, network, name string) (hosts []string) {
+	if _, err := netip.ParseAddr(name); err == nil || name == "" || network != "udp" {
+		return []string{name}
+	}
+	all, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	for _, is4 := range []bool{true, false} {
+		if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Unmap().Is4() == is4 }); i >= 0 {
+			hosts = append(hosts, all[i].Unmap().String())
+		}
+	}
+	if len(hosts) == 0 {
+		return []string{name} // whose error is the system's
+	}
+	return hosts
 }
 
 // listen binds the socket by lc.
@@ -162,8 +213,10 @@ func (s *Socket) Receive(b *Batch) {
 	if b.All, b.Err = b.All[:0], bare(err); err != nil {
 		return
 	}
-	for i := range b.messages[:n] {
-		m := &b.messages[i]
+	messages := b.messages[:n]
+	b.fit(n)
+	for i := range messages {
+		m := &messages[i]
 		d := engine.Datagram{Data: m.Buffers[0][:m.N:m.N]}
 		if !s.connected {
 			peer := m.Addr.(*net.UDPAddr).AddrPort()

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"syscall"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // Options are what a listening socket is given before it is bound, and its connections inherit.
@@ -13,6 +15,19 @@ type Options struct {
 	ReceiveBuffer int // bytes
 	ReusePort     bool
 	UserTimeout   time.Duration
+}
+
+// Clean returns a hook like user, but that takes off again what CleanFD does. Of nil it returns nil.
+func Clean(user engine.Control) engine.Control {
+	if user == nil {
+		return nil
+	}
+	return func(network, address string, c syscall.RawConn) error {
+		if err := user(network, address, c); err != nil {
+			return err
+		}
+		return c.Control(CleanFD)
+	}
 }
 
 // withFD calls f with the descriptor of s, if it has one.

@@ -12,6 +12,11 @@ func setUserTimeout(fd int, d time.Duration) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(1, d.Milliseconds())))
 }
 
+func dropErrorQueue(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 0)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 0)
+}
+
 // SharePort has a socket that is bound without a port get one when it connects, when it is known to
 // which address. Otherwise bind takes a port for all addresses.
 func SharePort(c syscall.RawConn) {

@@ -10,6 +10,8 @@ import (
 
 func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }
 
+func dropErrorQueue(int) {}
+
 // SharePort does what Linux needs to use a port for several addresses.
 func SharePort(syscall.RawConn) {}
 

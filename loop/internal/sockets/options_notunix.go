@@ -29,8 +29,5 @@ func Unblock(net.Listener) error { return nil }
 // UnblockConn is like Unblock.
 func UnblockConn(syscall.Conn) error { return nil }
 
-// NoLinger and NoLingerFD have nothing to do: the engine there takes SO_LINGER off itself.
-func NoLinger(syscall.RawConn) error { return nil }
-
-// NoLingerFD is like NoLinger.
-func NoLingerFD(uintptr) {}
+// CleanFD has nothing to do: the engine there takes SO_LINGER off itself.
+func CleanFD(uintptr) {}

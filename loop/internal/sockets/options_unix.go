@@ -70,16 +70,16 @@ func Unblock(ln net.Listener) error {
 // then, though the socket does not block. Without a time it resets, and does not wait.
 func UnblockConn(c syscall.Conn) error {
 	return withFD(c, func(fd int) error {
-		NoLingerFD(uintptr(fd))
+		CleanFD(uintptr(fd))
 		return unix.SetNonblock(fd, true)
 	})
 }
 
-// NoLinger has no close of a socket, or of those that a listener accepts, wait for the peer.
-func NoLinger(c syscall.RawConn) error { return c.Control(NoLingerFD) }
-
-// NoLingerFD is NoLinger for a descriptor.
-func NoLingerFD(fd uintptr) {
+// CleanFD takes options off a socket that would hold up its loop: SO_LINGER has a close of it, or of
+// those that it accepts, wait for the peer, and with IP_RECVERR it has an error until somebody reads
+// a queue that nobody reads.
+func CleanFD(fd uintptr) {
+	dropErrorQueue(int(fd))
 	l, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
 	if err == nil && l.Onoff != 0 && l.Linger > 0 {
 		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})

@@ -37,6 +37,12 @@ func GoneOf(c net.Conn) (is bool) {
 	return is
 }
 
+// ResetOf returns why the TCP connection c has broken, once, or nil: see Descriptor.WasReset.
+func ResetOf(c net.Conn) (err error) {
+	control(c, func(fd int) { err = wasReset(fd) })
+	return err
+}
+
 // control calls f with the descriptor of c, if it has one.
 func control(c net.Conn, f func(fd int)) {
 	if sc, ok := c.(syscall.Conn); ok {

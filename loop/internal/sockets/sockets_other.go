@@ -20,3 +20,5 @@ func (Network) Capacity(int) int { return 1 << 18 }
 func unsent(int) int { return -1 }
 
 func gone(int) bool { return false }
+
+func wasReset(int) error { return nil }

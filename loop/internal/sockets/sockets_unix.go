@@ -115,12 +115,14 @@ func (d *Descriptor) Harden() {
 // its output before that, the system's error is another one, and what came is all there is: it must
 // not be lost. Nor must it for a unix socket, where a reset only means that the peer has not read
 // everything.
-func (d *Descriptor) WasReset() error {
-	local, err := unix.Getsockname(d.FD())
+func (d *Descriptor) WasReset() error { return wasReset(d.FD()) }
+
+func wasReset(fd int) error {
+	local, err := unix.Getsockname(fd)
 	if _, isUnix := local.(*unix.SockaddrUnix); isUnix || err != nil {
 		return nil
 	}
-	n, err := unix.GetsockoptInt(d.FD(), unix.SOL_SOCKET, unix.SO_ERROR)
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
 		return os.NewSyscallError("read", errno)
 	}

@@ -314,6 +314,9 @@ func (c *Conn) goOnReading() {
 	}
 }
 
+// Host returns what New was given.
+func (c *Conn) Host() Host { return c.host }
+
 // Raw returns the socket below.
 func (c *Conn) Raw() engine.Socket { return c.sock }
 

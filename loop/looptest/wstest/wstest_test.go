@@ -132,7 +132,7 @@ func TestPong(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	accept := handler.Chain(handler.Shared(loop.HandlerFunc(echo)), handler.Heartbeat{
 		Interval: time.Minute,
-		Ping:     func(c *loop.Conn) error { return websocket.Ping(c, nil) },
+		Ping:     websocket.EmptyPing[*loop.Conn],
 	})
 	run(t, &loop.Server{Accept: accept},
 		func(t *testing.T, srv *looptest.Server) {

@@ -1,0 +1,579 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/mqtt"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// client is one connection.
+type client struct {
+	c  *loop.Conn
+	sh *shard
+	s  *session // nil before CONNECT, and after its end or take-over
+
+	version   mqtt.Version // 0 before CONNECT
+	connected bool         // CONNACK has been sent
+	over      bool         // the last packet has been sent or received, or the connection has closed
+	leftWell  bool         // it ended with a DISCONNECT that gives up the will
+
+	receiveMax int      // what the client takes at once of QoS 1 and 2
+	maxPacket  int      // the longest packet that it takes; 0: any
+	noProblem  bool     // it wants no reason strings
+	aliases    []string // inbound topic aliases
+	outAliases map[string]uint16
+	maxAlias   int        // outbound
+	waits      loop.Timer // for CONNECT
+}
+
+// errEnd is why the broker closes a connection whose client has said goodbye, or has been told why.
+var errEnd = fmt.Errorf("mqtt: disconnected (%w)", codec.ErrEnd)
+
+func (b *broker) accept(c *loop.Conn) loop.Handler {
+	cl := &client{c: c, sh: b.shards[c.Loop().Index()]}
+	cl.waits = c.AfterFunc(b.cfg.ConnectTimeout, func() {
+		c.CloseWithError(fmt.Errorf("mqtt: no CONNECT within %v (%w)", b.cfg.ConnectTimeout, loop.ErrIdle))
+	})
+	c.OnFlushed(func() {
+		if cl.s != nil {
+			cl.s.pump(cl.sh)
+		}
+	})
+	return cl
+}
+
+// OnMessage handles one packet. An *mqtt.Error is told to the client before the connection closes.
+func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
+	if cl.over {
+		return nil
+	}
+	t := mqtt.TypeOf(frame)
+	if (t == mqtt.CONNECT) != (cl.version == 0) {
+		return cl.refuse(&mqtt.Error{Code: mqtt.ProtocolError, Text: t.String() + " at the wrong time"})
+	}
+	var err error
+	switch t {
+	case mqtt.CONNECT:
+		err = cl.onConnect(frame)
+	case mqtt.PUBLISH:
+		err = cl.onPublish(frame)
+	case mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP:
+		err = cl.onAck(frame)
+	case mqtt.SUBSCRIBE:
+		err = cl.onSubscribe(frame)
+	case mqtt.UNSUBSCRIBE:
+		err = cl.onUnsubscribe(frame)
+	case mqtt.PINGREQ:
+		if err = mqtt.CheckPing(frame); err == nil {
+			cl.write(mqtt.AppendPing(cl.sh.buf[:0], mqtt.PINGRESP))
+		}
+	case mqtt.DISCONNECT:
+		err = cl.onDisconnect(frame)
+	default:
+		err = &mqtt.Error{Code: mqtt.ProtocolError, Text: t.String() + " from a client"}
+	}
+	return cl.refuse(err)
+}
+
+// refuse tells the client of an error, which ends the connection.
+func (cl *client) refuse(err error) error {
+	var refused *mqtt.Error
+	if errors.As(err, &refused) {
+		cl.bye(refused.Code, refused.Text)
+	}
+	return err
+}
+
+// bye sends the last packet, if the version has one, and nothing after it.
+func (cl *client) bye(code mqtt.ReasonCode, text string) {
+	if cl.over {
+		return
+	}
+	if cl.version == mqtt.V5 && cl.connected {
+		d := mqtt.Disconnect{Code: code}
+		if text != "" && !cl.noProblem {
+			d.Properties = d.Properties.AppendText(mqtt.ReasonString, text)
+		}
+		if p, err := d.Append(cl.sh.buf[:0], cl.version); err == nil {
+			cl.write(p)
+		}
+	}
+	cl.over = true
+}
+
+// end closes the connection with a reason.
+func (cl *client) end(code mqtt.ReasonCode, text string) {
+	cl.bye(code, text)
+	cl.c.CloseWithError(fmt.Errorf("mqtt: %v (%w)", code, codec.ErrEnd))
+}
+
+// write sends a packet that the shard's buffer holds. An error closes the connection, and OnClose
+// gets it.
+func (cl *client) write(packet []byte) {
+	if cl.over {
+		return
+	}
+	if cap(packet) > cap(cl.sh.buf) && cap(packet) <= 64<<10 {
+		cl.sh.buf = packet[:0]
+	}
+	if cl.c.Send(packet) == nil {
+		cl.sh.sent++
+	}
+}
+
+func (cl *client) ack(t mqtt.Type, id uint16, code mqtt.ReasonCode) {
+	a := mqtt.Ack{Type: t, ID: id, Code: code}
+	if p, err := a.Append(cl.sh.buf[:0], cl.version); err == nil {
+		cl.write(p)
+	}
+}
+
+// OnClose is also the end of the session's part, unless another connection has taken it over.
+func (cl *client) OnClose(_ *loop.Conn, err error) {
+	cl.over = true
+	if cl.connected {
+		cl.sh.b.counts.clients.Add(-1)
+	}
+	if s := cl.s; s != nil {
+		s.detach(cl.sh, cl.leftWell, false)
+		cl.sh.tellGroups(s)
+	}
+}
+
+// onClosing is the server's hook: the client is told of what the loop closes for.
+func onClosing(c *loop.Conn, err error) {
+	cl, ok := c.Handler().(*client)
+	if !ok {
+		return
+	}
+	switch {
+	case errors.Is(err, loop.ErrIdle):
+		cl.bye(mqtt.KeepAliveTimeout, "")
+	case errors.Is(err, loop.ErrServerClosed):
+		cl.bye(mqtt.ServerShuttingDown, "")
+	case errors.Is(err, codec.ErrTooLong):
+		cl.bye(mqtt.PacketTooLarge, "")
+	case errors.Is(err, codec.ErrMalformed):
+		cl.bye(mqtt.MalformedPacket, "")
+	}
+}
+
+func (cl *client) onConnect(frame []byte) error {
+	p, err := mqtt.ParseConnect(frame)
+	if cl.version = p.Version; cl.version != mqtt.V311 && cl.version != mqtt.V5 {
+		cl.version = mqtt.V311 // for the answer
+	}
+	if err != nil {
+		var refused *mqtt.Error
+		if errors.As(err, &refused) {
+			return cl.connack(mqtt.Connack{Code: refused.Code}, err)
+		}
+		return err
+	}
+	if _, ok := p.Properties.Value(mqtt.AuthenticationMethod); ok {
+		return cl.connack(mqtt.Connack{Code: mqtt.BadAuthenticationMethod}, errEnd)
+	}
+	if len(p.ClientID) == 0 && p.Version == mqtt.V311 && !p.CleanStart { // [MQTT-3.1.3-8] of version 3.1.1
+		return cl.connack(mqtt.Connack{Code: mqtt.ClientIDNotValid}, errEnd)
+	}
+	if w := p.Will; w != nil && cl.sh.b.cfg.denied(string(w.Topic)) {
+		return cl.connack(mqtt.Connack{Code: mqtt.NotAuthorized}, errEnd)
+	}
+	if cl.sh.l.Draining() {
+		return cl.connack(mqtt.Connack{Code: mqtt.ServerShuttingDown}, errEnd)
+	}
+	cl.limits(p.Properties)
+	req := &connect{id: string(p.ClientID), fresh: p.CleanStart, keepAlive: p.KeepAlive, will: newWill(p.Will)}
+	if p.Version == mqtt.V5 {
+		req.expiry, _ = p.Properties.Number(mqtt.SessionExpiry)
+	} else if !p.CleanStart {
+		req.expiry = never
+	}
+	if req.id == "" {
+		req.id = newClientID()
+		req.assigned = true
+	}
+	cl.c.PauseRead() // until the session is there
+	if cl.sh.b.cfg.Auth == nil {
+		cl.open(req)
+		return nil
+	}
+	login := Login{ClientID: req.id, Username: string(p.Username), Password: bytes.Clone(p.Password), HasUsername: p.HasUsername, Remote: cl.c.RemoteAddr()}
+	return loop.Offload(cl.c, func(ctx context.Context) mqtt.ReasonCode { return cl.sh.b.cfg.Auth(ctx, login) }, func(c *loop.Conn, code mqtt.ReasonCode) {
+		if code != mqtt.Success {
+			c.CloseWithError(cl.connack(mqtt.Connack{Code: code}, errEnd))
+			return
+		}
+		cl.open(req)
+	})
+}
+
+// connect is what is kept of a CONNECT until the client has its session.
+type connect struct {
+	id              string
+	fresh, assigned bool
+	keepAlive       uint16
+	expiry          uint32
+	will            *will
+}
+
+// limits reads what the client can take.
+func (cl *client) limits(p mqtt.Properties) {
+	cl.receiveMax = cl.sh.b.cfg.MaxInflight
+	if n, ok := p.Number(mqtt.ReceiveMaximum); ok {
+		cl.receiveMax = min(cl.receiveMax, int(n))
+	}
+	if n, ok := p.Number(mqtt.MaximumPacketSize); ok {
+		cl.maxPacket = int(min(n, 1<<30))
+	}
+	if n, ok := p.Number(mqtt.TopicAliasMaximum); ok {
+		cl.maxAlias = min(int(n), cl.sh.b.cfg.MaxAlias)
+	}
+	if n, ok := p.Number(mqtt.RequestProblemInfo); ok {
+		cl.noProblem = n == 0
+	}
+}
+
+// open gives the client its session, which may have to come from another loop.
+func (cl *client) open(req *connect) {
+	cl.sh.claim(req.id, req.fresh, func(s *session, present bool) {
+		cfg := &cl.sh.b.cfg
+		s.expiry = min(req.expiry, cfg.MaxSession)
+		s.will = req.will
+		s.attach(cl)
+		if cl.over { // it has closed meanwhile
+			s.detach(cl.sh, false, false)
+			return
+		}
+		cl.waits.Stop()
+		ack := mqtt.Connack{SessionPresent: present}
+		keepAlive := req.keepAlive
+		if cfg.MaxKeepAlive > 0 && (keepAlive == 0 || keepAlive > cfg.MaxKeepAlive) && cl.version == mqtt.V5 {
+			keepAlive = cfg.MaxKeepAlive
+			ack.Properties = ack.Properties.AppendNumber(mqtt.ServerKeepAlive, uint32(keepAlive))
+		}
+		cl.c.SetIdleTimeout(time.Duration(keepAlive) * time.Second * 3 / 2) // [MQTT-3.1.2-22]
+		if cl.version == mqtt.V5 {
+			if req.assigned {
+				ack.Properties = ack.Properties.AppendText(mqtt.AssignedClientID, req.id)
+			}
+			if s.expiry != req.expiry {
+				ack.Properties = ack.Properties.AppendNumber(mqtt.SessionExpiry, s.expiry)
+			}
+			ack.Properties = ack.Properties.AppendNumber(mqtt.ReceiveMaximum, uint32(cfg.MaxInflight)).
+				AppendNumber(mqtt.TopicAliasMaximum, uint32(cfg.MaxAlias)).
+				AppendNumber(mqtt.MaximumPacketSize, uint32(cfg.MaxPacket))
+		}
+		cl.connected = true
+		cl.sh.b.counts.clients.Add(1)
+		if cl.connack(ack, nil) != nil {
+			return
+		}
+		cl.sh.tellGroups(s)
+		s.resume(cl.sh)
+		cl.c.ResumeRead()
+	})
+}
+
+// connack sends the answer to a CONNECT. With a failure it is the last packet.
+func (cl *client) connack(ack mqtt.Connack, err error) error {
+	p, e := ack.Append(cl.sh.buf[:0], cl.version)
+	if e != nil {
+		return e
+	}
+	cl.write(p)
+	if ack.Code != mqtt.Success {
+		cl.over = true
+	}
+	return err
+}
+
+func (cl *client) onDisconnect(frame []byte) error {
+	d, err := mqtt.ParseDisconnect(frame, cl.version)
+	if err != nil {
+		return err
+	}
+	if n, ok := d.Properties.Number(mqtt.SessionExpiry); ok && cl.s != nil {
+		if cl.s.expiry == 0 && n != 0 { // section 3.14.2.2.2
+			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "a session expiry that CONNECT did not have"}
+		}
+		cl.s.expiry = min(n, cl.sh.b.cfg.MaxSession)
+	}
+	cl.leftWell = d.Code != mqtt.DisconnectWithWill
+	cl.over = true
+	return errEnd
+}
+
+func (cl *client) onPublish(frame []byte) error {
+	p, err := mqtt.ParsePublish(frame, cl.version)
+	if err != nil {
+		return err
+	}
+	topic, err := cl.topic(&p)
+	if err != nil {
+		return err
+	}
+	cfg := &cl.sh.b.cfg
+	code := mqtt.Success
+	if topic[0] == '$' && len(topic) > 4 && topic[:5] == "$SYS/" || cfg.denied(topic) {
+		code = mqtt.NotAuthorized
+	} else if p.Retain && len(p.Payload) > 0 && cl.sh.retained.count >= cfg.MaxRetained {
+		code = mqtt.QuotaExceeded
+	}
+	if p.QoS == 2 {
+		_, again := cl.s.received[p.ID]
+		switch {
+		case !again && len(cl.s.received) >= cfg.MaxInflight:
+			return &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Text: "too many messages of QoS 2 without PUBREL"}
+		case again:
+			cl.ack(mqtt.PUBREC, p.ID, mqtt.Success)
+			return nil
+		case code == mqtt.Success:
+			cl.s.received[p.ID] = struct{}{}
+		}
+	}
+	if code == mqtt.Success {
+		cl.sh.publish(newMessage(topic, &p, cl.s, cl.sh.l.Now()))
+	}
+	switch p.QoS {
+	case 1:
+		cl.ack(mqtt.PUBACK, p.ID, code)
+	case 2:
+		cl.ack(mqtt.PUBREC, p.ID, code)
+	}
+	return nil
+}
+
+// topic returns the topic name of a PUBLISH, by its alias if it has one.
+func (cl *client) topic(p *mqtt.Publish) (string, error) {
+	alias, ok := p.Properties.Number(mqtt.TopicAlias)
+	if !ok {
+		return string(p.Topic), nil
+	}
+	if int(alias) > cl.sh.b.cfg.MaxAlias {
+		return "", &mqtt.Error{Code: mqtt.TopicAliasInvalid, Text: fmt.Sprint("topic alias ", alias)}
+	}
+	if cl.aliases == nil {
+		cl.aliases = make([]string, cl.sh.b.cfg.MaxAlias+1)
+	}
+	if len(p.Topic) > 0 {
+		cl.aliases[alias] = string(p.Topic)
+	}
+	if cl.aliases[alias] == "" {
+		return "", &mqtt.Error{Code: mqtt.ProtocolError, Text: fmt.Sprint("topic alias ", alias, " has no topic")}
+	}
+	return cl.aliases[alias], nil
+}
+
+func (cl *client) onAck(frame []byte) error {
+	a, err := mqtt.ParseAck(frame, cl.version)
+	if err != nil {
+		return err
+	}
+	s := cl.s
+	if a.Type == mqtt.PUBREL {
+		code := mqtt.Success
+		if _, ok := s.received[a.ID]; !ok {
+			code = mqtt.PacketIDNotFound
+		}
+		delete(s.received, a.ID)
+		cl.ack(mqtt.PUBCOMP, a.ID, code)
+		return nil
+	}
+	out := s.inflight[a.ID]
+	switch {
+	case a.Type == mqtt.PUBREC && a.Code < 0x80:
+		switch {
+		case out == nil:
+			cl.ack(mqtt.PUBREL, a.ID, mqtt.PacketIDNotFound)
+		case out.o.qos != 2:
+			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "PUBREC for a message of QoS 1"}
+		default:
+			out.rel = true
+			out.m = nil // only the identifier is needed from now on
+			cl.ack(mqtt.PUBREL, a.ID, mqtt.Success)
+		}
+		return nil
+	case out == nil:
+		return nil
+	case a.Type == mqtt.PUBACK && out.o.qos != 1, a.Type != mqtt.PUBACK && out.o.qos != 2, a.Type == mqtt.PUBCOMP && !out.rel:
+		return &mqtt.Error{Code: mqtt.ProtocolError, Text: a.Type.String() + " that does not belong to its message"}
+	}
+	delete(s.inflight, a.ID)
+	s.pump(cl.sh)
+	return nil
+}
+
+func (cl *client) onSubscribe(frame []byte) error {
+	p, err := mqtt.ParseSubscribe(frame, cl.version)
+	if err != nil {
+		return err
+	}
+	id, _ := p.Properties.Number(mqtt.SubscriptionID)
+	ack := mqtt.SubAck{Type: mqtt.SUBACK, ID: p.ID}
+	var retained []func()
+	for entry := range p.All() {
+		code := cl.subscribe(entry, id, &retained)
+		ack.Codes = append(ack.Codes, byte(code))
+	}
+	out, err := ack.Append(cl.sh.buf[:0], cl.version)
+	if err != nil {
+		return err
+	}
+	cl.write(out)
+	for _, send := range retained {
+		send()
+	}
+	return nil
+}
+
+// subscribe adds one subscription, and to retained what sends the messages that it begins with.
+func (cl *client) subscribe(entry mqtt.Subscription, id uint32, retained *[]func()) mqtt.ReasonCode {
+	filter := string(entry.Filter)
+	if err := mqtt.CheckFilter(entry.Filter); err != nil {
+		return mqtt.TopicFilterInvalid
+	}
+	s, cfg := cl.s, &cl.sh.b.cfg
+	if cfg.denied(filter) {
+		return mqtt.UnspecifiedError // why is nobody's business
+	}
+	if s.subs[filter] == nil && len(s.subs) >= cfg.MaxSubscriptions {
+		return mqtt.QuotaExceeded
+	}
+	name, topics := splitShared(filter)
+	sub := &subscription{s: s, filter: filter, groupName: name, noLocal: entry.NoLocal,
+		keepFlag: entry.RetainAsPublished, options: options{qos: entry.QoS, id: id}}
+	fresh := cl.sh.subscribe(s, sub)
+	if name == "" && (entry.RetainHandling == 0 || entry.RetainHandling == 1 && fresh) {
+		*retained = append(*retained, func() {
+			now := cl.sh.l.Now()
+			cl.sh.retained.match(topics, func(m *message) {
+				if !m.expired(now) {
+					cl.sh.send(s, m, options{qos: min(m.qos, sub.options.qos), retain: true, id: id}, nil)
+				}
+			})
+		})
+	}
+	return mqtt.ReasonCode(entry.QoS)
+}
+
+func (cl *client) onUnsubscribe(frame []byte) error {
+	p, err := mqtt.ParseUnsubscribe(frame, cl.version)
+	if err != nil {
+		return err
+	}
+	ack := mqtt.SubAck{Type: mqtt.UNSUBACK, ID: p.ID}
+	for filter := range p.All() {
+		code := mqtt.NoSubscriptionExisted
+		if cl.sh.unsubscribe(cl.s, string(filter)) {
+			code = mqtt.Success
+		}
+		ack.Codes = append(ack.Codes, byte(code))
+	}
+	out, err := ack.Append(cl.sh.buf[:0], cl.version)
+	if err == nil {
+		cl.write(out)
+	}
+	return err
+}
+
+// send sends a PUBLISH. It returns false if the client does not take a packet of that length.
+func (cl *client) send(sh *shard, out *outgoing) bool {
+	dup := out.sent && out.o.qos > 0
+	out.sent = true
+	if packet := sh.wire.get(cl, out, dup); packet != nil {
+		cl.write(packet)
+		return true
+	}
+	p := out.publish(cl.version, sh.l.Now())
+	p.Dup = dup
+	if cl.maxAlias > 0 {
+		cl.alias(&p, out.m.topic)
+	}
+	packet, err := p.Append(sh.buf[:0], cl.version)
+	if err != nil || cl.maxPacket > 0 && len(packet) > cl.maxPacket { // [MQTT-3.1.2-25]
+		sh.dropped++
+		return false
+	}
+	sh.wire.put(cl, out, dup, packet)
+	cl.write(packet)
+	return true
+}
+
+// alias replaces the topic of a PUBLISH by an alias. The first topics get them.
+func (cl *client) alias(p *mqtt.Publish, topic string) {
+	alias, known := cl.outAliases[topic]
+	if !known {
+		if len(cl.outAliases) >= cl.maxAlias {
+			return
+		}
+		if cl.outAliases == nil {
+			cl.outAliases = map[string]uint16{}
+		}
+		alias = uint16(len(cl.outAliases) + 1)
+		cl.outAliases[topic] = alias
+	} else {
+		p.Topic = nil
+	}
+	p.Properties = append(mqtt.Properties(nil), p.Properties...).AppendNumber(mqtt.TopicAlias, uint32(alias))
+}
+
+// wireCache holds the packets of one delivery, by version and QoS, so that a message to many clients
+// is encoded once and only its packet identifier is set for each.
+type wireCache struct {
+	m       *message
+	packets [2][3][]byte
+}
+
+func (w *wireCache) reset() { w.m = nil }
+
+// shared returns the packet's place in the cache, or nil if it is one of its own kind.
+func (w *wireCache) shared(cl *client, out *outgoing, dup bool) *[]byte {
+	if dup || out.o.retain || out.o.id != 0 || cl.maxAlias > 0 || cl.maxPacket > 0 || !out.m.expires.IsZero() {
+		return nil
+	}
+	return &w.packets[cl.version-mqtt.V311][out.o.qos]
+}
+
+func (w *wireCache) get(cl *client, out *outgoing, dup bool) []byte {
+	place := w.shared(cl, out, dup)
+	if place == nil || w.m != out.m || len(*place) == 0 {
+		return nil
+	}
+	if out.o.qos > 0 {
+		at := w.idAt(*place, len(out.m.topic))
+		(*place)[at], (*place)[at+1] = byte(out.id>>8), byte(out.id)
+	}
+	return *place
+}
+
+func (w *wireCache) put(cl *client, out *outgoing, dup bool, packet []byte) {
+	place := w.shared(cl, out, dup)
+	if place == nil {
+		return
+	}
+	if w.m != out.m {
+		w.m = out.m
+		for v := range w.packets {
+			for q := range w.packets[v] {
+				w.packets[v][q] = w.packets[v][q][:0]
+			}
+		}
+	}
+	*place = append((*place)[:0], packet...)
+}
+
+// idAt returns where a PUBLISH has its packet identifier: behind the length and the topic.
+func (w *wireCache) idAt(packet []byte, topic int) int {
+	at := 2
+	for packet[at-1] >= 128 {
+		at++
+	}
+	return at + 2 + topic
+}

@@ -1,0 +1,135 @@
+// Command mqtt is an MQTT broker for the versions 3.1.1 and 5.0, over TCP, TLS and WebSocket, on the
+// loops of package loop. Read broker.go (what it allows), client.go (a connection and its packets),
+// session.go (what is kept for a client), shard.go (the part of a loop, and how parts work together
+// without locks), group.go (shared subscriptions), tree.go (topics).
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec/mqtt"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
+)
+
+var (
+	addr      = flag.String("addr", "tcp://127.0.0.1:1883", "listen on this `address`: tcp://host:port or unix://path")
+	tlsAddr   = flag.String("tls", "", "listen for TLS on this `address`, such as tcp://127.0.0.1:8883; needs -cert and -key")
+	wsAddr    = flag.String("ws", "", "listen for WebSocket on this `address`, such as tcp://127.0.0.1:8080")
+	certFile  = flag.String("cert", "", "the certificate of -tls, a `file` (PEM)")
+	keyFile   = flag.String("key", "", "and its key, a `file` (PEM)")
+	users     = flag.String("users", "", "only users in this `file` may connect: a line name:password each")
+	deny      = flag.String("deny", "", "`topics` and filters that no client may use, separated by commas")
+	keepAlive = flag.Uint("max-keepalive", 0, "the longest keep alive of clients of version 5, in `seconds`; 0: any")
+	metrics   = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
+	loops     = flag.Int("loops", 0, "the `number` of loops; 0: one less than the processors that Go uses")
+	engine    = flag.String("engine", "", "gnet, epoll or net; empty: the system's default")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "mqtt:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+	}
+	if *keepAlive > 65535 {
+		return fmt.Errorf("-max-keepalive %d is above 65535", *keepAlive)
+	}
+	cfg := Config{MaxKeepAlive: uint16(*keepAlive)}
+	if *deny != "" {
+		cfg.Deny = strings.Split(*deny, ",")
+	}
+	if *users != "" {
+		known, err := readUsers(*users)
+		if err != nil {
+			return fmt.Errorf("-users: %w", err)
+		}
+		cfg.Auth = known.auth
+	}
+	srv := &loop.Server{Addr: *addr, NumLoops: *loops, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger()}
+	switch *engine {
+	case "", "gnet", "epoll", "net":
+		srv.Engine = map[string]loop.Engine{"": srv.Engine, "gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet}[*engine]
+	default:
+		return fmt.Errorf("-engine %q is not gnet, epoll or net", *engine)
+	}
+	b := newBroker(cfg, srv)
+	if *tlsAddr != "" {
+		cert, err := tls.LoadX509KeyPair(*certFile, *keyFile)
+		if err != nil {
+			return fmt.Errorf("-tls needs -cert and -key: %w", err)
+		}
+		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *tlsAddr, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	}
+	if *wsAddr != "" {
+		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *wsAddr, Codec: b.webSocket()})
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	for _, a := range srv.Addrs() {
+		fmt.Println("listening on", a)
+	}
+	if *metrics != "" {
+		ln, err := net.Listen("tcp", *metrics)
+		if err != nil {
+			return fmt.Errorf("-metrics: %w", err)
+		}
+		page := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 10 * time.Second}
+		go func() { _ = page.Serve(ln) }() // it ends with Close
+		defer page.Close()
+	}
+	return srv.Wait()
+}
+
+// userList has the passwords of users.
+type userList map[string]string
+
+func readUsers(file string) (userList, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	known := userList{}
+	for lines := bufio.NewScanner(f); ; {
+		if !lines.Scan() {
+			return known, lines.Err()
+		}
+		name, password, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			return nil, fmt.Errorf("line %d is not name:password", len(known)+1)
+		}
+		known[name] = password
+	}
+}
+
+func (u userList) auth(_ context.Context, login Login) mqtt.ReasonCode {
+	password, known := u[login.Username]
+	if login.HasUsername && known && subtle.ConstantTimeCompare([]byte(password), login.Password) == 1 {
+		return mqtt.Success
+	}
+	return mqtt.BadUserNameOrPassword
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec/mqtt"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// never is the session expiry interval of a session that does not expire.
+const never = 1<<32 - 1
+
+// session is what the broker keeps for a client identifier. It belongs to the loop of its last
+// connection, in whose shard it is, and moves when the client comes back on another loop.
+type session struct {
+	id     string
+	client *client // nil: not connected
+	expiry uint32  // seconds after the connection's end
+	subs   map[string]*subscription
+
+	lastID   uint16
+	turn     uint64
+	inflight map[uint16]*outgoing // sent, and not acknowledged
+	queue    []*outgoing          // QoS 1 and 2 that wait for the client, or for an acknowledgement
+	received map[uint16]struct{}  // inbound QoS 2: identifiers whose PUBREL has not come
+
+	will      *will // nil: none, or published
+	willTimer loop.Timer
+	endTimer  loop.Timer
+
+	// had is how far the session had got with each shard when it came here from another one, as long
+	// as this shard is behind that: what it delivers until then the session has had.
+	had []uint64
+
+	mark uint64 // the last delivery that selected this session
+	hit  int    // its place among the hits of that delivery
+}
+
+func newSession(id string) *session {
+	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]struct{}{}}
+}
+
+// deliver sends a message to the client, now or when it can be sent. A message of QoS 0 is dropped if
+// the client is away or reads too slowly. Those of QoS 1 and 2 wait; a client with too many of them
+// is disconnected, and of a client that is away the newest are dropped.
+func (s *session) deliver(sh *shard, out *outgoing) {
+	c := s.client
+	if out.o.qos == 0 {
+		switch {
+		case c == nil:
+		case c.c.Pending() > sh.b.cfg.MaxPending:
+			sh.dropped++
+		default:
+			c.send(sh, out)
+		}
+		return
+	}
+	if c != nil && len(s.queue) == 0 && s.ready() {
+		s.start(sh, out)
+		return
+	}
+	if len(s.queue) < sh.b.cfg.MaxQueue {
+		s.queue = append(s.queue, out)
+		return
+	}
+	sh.dropped++
+	if c != nil {
+		c.end(mqtt.QuotaExceeded, "too many messages wait")
+	}
+}
+
+// ready reports whether the client may be sent one more message of QoS 1 or 2.
+func (s *session) ready() bool {
+	c := s.client
+	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
+}
+
+// start sends a message of QoS 1 or 2 for the first time.
+func (s *session) start(sh *shard, out *outgoing) {
+	for {
+		s.lastID++
+		if _, used := s.inflight[s.lastID]; s.lastID != 0 && !used {
+			break
+		}
+	}
+	out.id = s.lastID
+	s.turn++
+	out.turn = s.turn
+	s.inflight[out.id] = out
+	if !s.client.send(sh, out) {
+		delete(s.inflight, out.id)
+	}
+}
+
+// pump sends what waits, as far as the client takes it.
+func (s *session) pump(sh *shard) {
+	n := 0
+	now := sh.l.Now()
+	for n < len(s.queue) && s.client != nil && s.ready() {
+		out := s.queue[n]
+		s.queue[n] = nil
+		n++
+		if !out.m.expired(now) {
+			s.start(sh, out)
+		}
+	}
+	if n == len(s.queue) {
+		s.queue = nil
+	} else {
+		s.queue = s.queue[n:]
+	}
+}
+
+// resume sends again what the client has not acknowledged, in the order of the first time.
+func (s *session) resume(sh *shard) {
+	again := make([]*outgoing, 0, len(s.inflight))
+	for _, out := range s.inflight {
+		again = append(again, out)
+	}
+	slices.SortFunc(again, func(a, b *outgoing) int { return cmp.Compare(a.turn, b.turn) })
+	for _, out := range again {
+		if out.rel {
+			s.client.ack(mqtt.PUBREL, out.id, mqtt.Success)
+		} else if !s.client.send(sh, out) {
+			delete(s.inflight, out.id)
+		}
+	}
+	s.pump(sh)
+}
+
+// stopTimers stops the timers of the loop that the session is on, and forgets them: on another loop
+// they would be foreign.
+func (s *session) stopTimers() {
+	s.willTimer.Stop()
+	s.endTimer.Stop()
+	s.willTimer, s.endTimer = loop.Timer{}, loop.Timer{}
+}
+
+// attach makes c the session's client.
+func (s *session) attach(c *client) {
+	s.stopTimers()
+	s.client, c.s = c, s
+}
+
+// detach ends the part of the session's client. The session stays for as long as it was asked to.
+// leftWell: the client has sent a DISCONNECT that gives up its will. taken: another connection of
+// the same client goes on with the session.
+func (s *session) detach(sh *shard, leftWell, taken bool) {
+	s.client.s = nil
+	s.client = nil
+	if leftWell {
+		s.will = nil
+	}
+	switch {
+	case s.will == nil:
+	case s.will.delay == 0:
+		s.publishWill(sh)
+	case !taken:
+		s.startWill(sh)
+	}
+	if !taken {
+		s.startEnd(sh)
+	}
+}
+
+// will is the message to publish when a connection ends without a DISCONNECT.
+type will struct {
+	delay uint32 // seconds; the end of the session comes before it
+	w     mqtt.Will
+}
+
+// newWill copies the will of a CONNECT, which may be nil.
+func newWill(w *mqtt.Will) *will {
+	if w == nil {
+		return nil
+	}
+	kept := &will{w: mqtt.Will{QoS: w.QoS, Retain: w.Retain}}
+	kept.delay, _ = w.Properties.Number(mqtt.WillDelay)
+	kept.w.Topic, kept.w.Payload, kept.w.Properties = bytes.Clone(w.Topic), bytes.Clone(w.Payload), bytes.Clone(w.Properties)
+	return kept
+}
+
+func (s *session) startWill(sh *shard) {
+	if s.will != nil && s.will.delay < s.expiry {
+		s.willTimer = sh.l.AfterFunc(time.Duration(s.will.delay)*time.Second, func() { s.publishWill(sh) })
+	}
+}
+
+func (s *session) publishWill(sh *shard) {
+	if s.will == nil {
+		return
+	}
+	w := &s.will.w
+	s.will = nil
+	p := mqtt.Publish{QoS: w.QoS, Retain: w.Retain, Properties: w.Properties, Payload: w.Payload}
+	sh.publish(newMessage(string(w.Topic), &p, nil, sh.l.Now()))
+}
+
+func (s *session) startEnd(sh *shard) {
+	switch s.expiry {
+	case 0:
+		sh.end(s)
+	case never:
+	default:
+		s.endTimer = sh.l.AfterFunc(time.Duration(s.expiry)*time.Second, func() { sh.end(s) })
+	}
+}

@@ -1,0 +1,278 @@
+package handler_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// startRelay starts a server whose connections answer each request by the other loop. The mailboxes
+// hold 1,024.
+func startRelay(t *testing.T, log io.Writer) *loop.Server {
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxMailbox: 1024, Codec: codec.Lines{}, Logger: zerolog.New(log)}
+	srv.Accept = func(c *loop.Conn) loop.Handler {
+		replies := handler.NewReplies(c, 0)
+		other := srv.Loops()[1-c.Loop().Index()]
+		return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+			line := append(bytes.Clone(msg), '\n')
+			return replies.RunOn(other, func([]byte) []byte { return line })
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := srv.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv
+}
+
+// watchMailboxes returns the longest mailbox from now on.
+func watchMailboxes(srv *loop.Server) (most func() int) {
+	stop, longest := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			for _, l := range srv.Stats().Loops {
+				n = max(n, l.Mailbox)
+			}
+			select {
+			case <-stop:
+				longest <- n
+				return
+			case <-time.After(time.Millisecond): // between two looks
+			}
+		}
+	}()
+	return func() int { close(stop); return <-longest }
+}
+
+// pipeline sends n requests without waiting, and checks that each is answered, in order.
+func pipeline(t *testing.T, addr string, n int) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	go func() {
+		w := bufio.NewWriter(c)
+		for i := range n {
+			fmt.Fprintln(w, i)
+		}
+		_ = w.Flush()
+	}()
+	r := bufio.NewReader(c)
+	for i := range n {
+		if line, err := r.ReadString('\n'); line != fmt.Sprintln(i) {
+			t.Errorf("answer %q, %v, want %d", line, err, i)
+			return
+		}
+	}
+}
+
+// ask waits for n answers, one after the other, and returns how long each took.
+func ask(t *testing.T, addr string, n int) (took []time.Duration) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for i := range n {
+		began := time.Now()
+		fmt.Fprintln(c, i)
+		if line, err := r.ReadString('\n'); line != fmt.Sprintln(i) {
+			t.Errorf("answer %q, %v, want %d", line, err, i)
+			return took
+		}
+		took = append(took, time.Since(began))
+	}
+	return took
+}
+
+func heap() int {
+	runtime.GC()
+	runtime.GC() // what the first one has found unused
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// 400 connections pipeline over two loops, and 40 wait for each answer: all are answered, no mailbox
+// grows without end, and the memory is given back.
+func TestCrowdIsAnswered(t *testing.T) {
+	testkit.NeedSlow(t, "it takes half a minute of both processors")
+	testkit.NeedFiles(t, 2000)
+	srv := startRelay(t, io.Discard)
+	addr, before := srv.LocalAddr().String(), heap()
+	most := watchMailboxes(srv)
+	var all sync.WaitGroup
+	for range 400 {
+		all.Go(func() { pipeline(t, addr, 5000) })
+	}
+	for range 40 {
+		all.Go(func() { ask(t, addr, 50) })
+	}
+	all.Wait()
+	longest := most()
+	t.Logf("the longest mailbox: %d", longest)
+	if longest > 20_000 {
+		t.Errorf("%d functions in a mailbox, want 20,000 at most", longest)
+	}
+	testkit.Eventually(t, "the memory is given back", func() bool { return heap() < before+8<<20 })
+}
+
+// Whoever fills the mailbox of the other loop delays others there, but not by much.
+func TestCrowdOfOne(t *testing.T) {
+	testkit.NeedSlow(t, "it measures times: the machine must be quiet")
+	srv := startRelay(t, io.Discard)
+	addr := srv.LocalAddr().String()
+	p99 := func() time.Duration {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		var took []time.Duration
+		for range 8 { // four of each loop
+			all.Go(func() {
+				some := ask(t, addr, 500)
+				mu.Lock()
+				took = append(took, some...)
+				mu.Unlock()
+			})
+		}
+		all.Wait()
+		slices.Sort(took)
+		return took[len(took)*99/100]
+	}
+	ask(t, addr, 100)
+	alone := p99()
+	var flood sync.WaitGroup
+	var over atomic.Bool
+	flood.Go(func() {
+		for !over.Load() {
+			pipeline(t, addr, 20_000)
+		}
+	})
+	beside := p99()
+	over.Store(true)
+	flood.Wait()
+	t.Logf("p99 alone %v, beside a flood %v", alone, beside)
+	if beside > 3*alone+2*time.Millisecond {
+		t.Errorf("p99 is %v beside a flood, and %v without, want three times that at most", beside, alone)
+	}
+}
+
+// Goroutines that Tell ten million functions as fast as they can lose none; with TellWait they take
+// little memory. The log names who floods.
+func TestTenMillionTells(t *testing.T) {
+	testkit.NeedSlow(t, "it takes a gigabyte")
+	const tellers, each = 4, 2_500_000
+	for _, wait := range []bool{true, false} {
+		t.Run(fmt.Sprintf("TellWait %v", wait), func(t *testing.T) {
+			var mu sync.Mutex
+			var log bytes.Buffer
+			srv := startRelay(t, writerFunc(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return log.Write(p) }))
+			c, err := net.Dial("tcp", srv.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var ref loop.Ref
+			testkit.Eventually(t, "the connection is there", func() bool {
+				found := make(chan loop.Ref, 2)
+				for _, l := range srv.Loops() {
+					_ = l.Post(func() {
+						var r loop.Ref
+						for c := range l.Conns() {
+							r = c.Ref()
+						}
+						found <- r
+					})
+				}
+				for range 2 {
+					if r := <-found; r != (loop.Ref{}) {
+						ref = r
+					}
+				}
+				return ref != loop.Ref{}
+			})
+			var ran atomic.Int64
+			f := func(*loop.Conn) { ran.Add(1) }
+			if !wait { // slower than it is told
+				f = func(*loop.Conn) {
+					for range 200 {
+						runtime.KeepAlive(ran.Load())
+					}
+					ran.Add(1)
+				}
+			}
+			var peak uint64
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for ran.Load() < tellers*each {
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					peak = max(peak, m.Sys)
+					time.Sleep(20 * time.Millisecond) // between two looks
+				}
+			}()
+			began := time.Now()
+			for range tellers {
+				go func() {
+					for range each {
+						err := error(nil)
+						if wait {
+							err = ref.TellWait(context.Background(), f)
+						} else {
+							err = ref.Tell(f)
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}()
+			}
+			<-done
+			t.Logf("%d functions in %v, the process has taken %d MiB of the system", ran.Load(), time.Since(began), peak>>20)
+			if got := ran.Load(); got != tellers*each {
+				t.Errorf("%d functions ran, want %d", got, tellers*each)
+			}
+			if wait && peak > 600e6 {
+				t.Errorf("%d MB were taken, want 600 at most", peak/1e6)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if text := log.String(); !wait && !strings.Contains(text, "TestTenMillionTells") {
+				t.Errorf("the log does not name who floods: %s", text)
+			}
+		})
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

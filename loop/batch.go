@@ -1,0 +1,85 @@
+package loop
+
+import "slices"
+
+// This file is Post and Tell from one loop to another in batches: what one turn has for a loop
+// crosses when it ends, with one lock and one wake-up.
+
+// A batch is what the present turn of a loop has for another one.
+type batch struct {
+	to    *Loop
+	tasks []task
+}
+
+// PostFrom is Post for code that runs on a loop, from, and has much for others: what a turn of from
+// posts and tells in this way to one loop crosses together when the turn ends, in its order, and
+// after what the turn has posted and told otherwise. So a broker that passes on a hundred messages
+// locks and wakes each other loop once. Each function still counts for Server.MaxMailbox, and a
+// batch of that many, or of 4,096, crosses at once.
+//
+// ErrServerClosed: the loop has ended. One that ends before the turn does drops f. It must be called
+// on from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
+func (l *Loop) PostFrom(from *Loop, f func()) error {
+	from.owner.Check("Loop.PostFrom")
+	needFunc("Loop.PostFrom", f != nil)
+	return from.batch(l, task{f: f})
+}
+
+// TellFrom is Tell for code that runs on a loop, from, in a batch as PostFrom says. All connections
+// of a loop may be told the same f, which then costs no memory but its place in the mailbox.
+func (r Ref) TellFrom(from *Loop, f func(c *Conn)) error {
+	from.owner.Check("Ref.TellFrom")
+	needFunc("Ref.TellFrom", f != nil)
+	if r.c == nil || r.c.isClosing() {
+		return ErrClosed
+	}
+	return from.batch(r.c.loop, task{told: f, c: r.c})
+}
+
+func (l *Loop) batch(to *Loop, t task) error {
+	select {
+	case <-to.ended:
+		return ErrServerClosed
+	default:
+	}
+	i := slices.IndexFunc(l.batches, func(b batch) bool { return b.to == to })
+	if i < 0 {
+		i = len(l.batches)
+		l.batches = append(l.batches, batch{to: to})
+	}
+	b := &l.batches[i]
+	if len(b.tasks)%crowdSample == 0 && to.crowd.on.Load() {
+		to.crowded(0, to.mail.Len()+len(b.tasks))
+	}
+	l.batched = true
+	if b.tasks = append(b.tasks, t); len(b.tasks) >= min(maxBatch, to.server.MaxMailbox) {
+		b.cross() // so that what fills a mailbox is seen in the turn that does
+	}
+	return nil
+}
+
+// maxBatch is how many functions wait at most for the end of a turn.
+const maxBatch = 4096
+
+// crossBatches is part of the end of a turn.
+func (l *Loop) crossBatches() {
+	l.batched = false
+	for i := range l.batches {
+		if b := &l.batches[i]; len(b.tasks) > 0 {
+			b.cross()
+		}
+	}
+}
+
+func (b *batch) cross() {
+	waiting, err := b.to.mail.PutAll(b.tasks)
+	clear(b.tasks)
+	b.tasks = b.tasks[:0]
+	if err != nil {
+		return // the loop has ended
+	}
+	b.to.schedule()
+	if waiting > b.to.server.MaxMailbox {
+		b.to.watchCrowd()
+	}
+}
