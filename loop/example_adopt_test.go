@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -79,4 +80,29 @@ func ExampleConn_Detach() {
 	// Output:
 	// hello
 	// 3 bytes came before, from tcp
+}
+
+// A connection that says so is read by a goroutine, which may wait for what it needs. TLS would be no
+// different.
+func ExampleConn_NetConn() {
+	client, stop := serve(&loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+			nc, err := c.NetConn()
+			if err != nil {
+				return err
+			}
+			go func() {
+				defer nc.Close()
+				body, err := io.ReadAll(nc)
+				fmt.Fprintf(nc, "%d bytes, %v\n", len(body), err)
+			}()
+			return nil
+		})
+	}})
+	defer stop()
+	fmt.Fprint(client, "upload\nsome bytes")
+	_ = client.(*net.TCPConn).CloseWrite()
+	line, _ := bufio.NewReader(client).ReadString('\n')
+	fmt.Print(line)
+	// Output: 10 bytes, <nil>
 }

@@ -35,8 +35,8 @@ const netMark = 64 << 10
 // buffer of about 64 KiB, and the loop does not read a peer that fills it. Write copies into one,
 // and blocks while it is full. Both may block, so they are never to be called on a loop. Close
 // flushes in the background as Conn.Close does, and may be called on a loop. A connection costs the
-// goroutine that reads it, with its stack, for as long as it is used; Detach leaves the loop
-// altogether, and needs a plain connection.
+// goroutine that reads it, with its stack, for as long as it is used. Detach leaves the loop
+// altogether.
 //
 // The drain closes the connection as any other. A goroutine that must finish something first says
 // so by the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
@@ -159,10 +159,13 @@ func (c *Conn) netConnSoon(reason error, serve func(codec.NetConn)) error {
 
 // GoOn implements waiting.
 func (r *netRequest) GoOn() {
-	if n, err := r.c.becomeNet(r.reason); err == nil {
-		n.SetBusy(true)
-		r.serve(n)
+	n, err := r.c.becomeNet(r.reason)
+	if err != nil {
+		r.c.beginClose(err) // unless it closes already
+		return
 	}
+	n.SetBusy(true)
+	r.serve(n)
 }
 
 // A netConn implements net.Conn, and is the Handler of its Conn.
