@@ -71,7 +71,8 @@ func TestServePacketsOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
 		r.server.engine = &wokenEngine{loop: r.Loop}
-		if err := r.servePackets(&listener{}, nil); !errors.Is(err, errors.ErrUnsupported) {
+		nc, _ := net.Pipe()
+		if err := r.servePackets(&listener{}, nc); !errors.Is(err, errors.ErrUnsupported) {
 			t.Fatalf("got %v, want what the engine said", err)
 		}
 	}

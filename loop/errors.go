@@ -39,6 +39,10 @@ var (
 	// of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
+	// ErrMaxBuffered: the buffers of all connections took Server.MaxBuffered bytes, and those of this
+	// one were among the largest.
+	ErrMaxBuffered = errors.New("loop: buffers took Server.MaxBuffered, and this connection had a large one")
+
 	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer,
 	// allows.
 	ErrDatagramTooLong = errors.New("loop: datagram too long")

@@ -65,11 +65,30 @@ func (s *sink) Readable(p []byte) {
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			c.decode(p, l.now, l.now+inputSlice)
+			c.decode(p, l.now, l.now+l.inputSlice)
+		}
+		if l.level == levelOver {
+			c.keepsTooMuch()
 		}
 		c.endTurn()
 	}
 	l.leave()
+}
+
+// Room implements engine.Roomy: a piece is short, as the connection may be held back while it has it.
+// If its frames are long a piece has as many as make no more output than HoldBackAt if they are
+// echoed, or the rest of one.
+func (s *sink) Room(p []byte) int {
+	c := (*Conn)(s)
+	l := c.loop
+	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
+		return 0
+	}
+	size, here := c.in.decoder.FrameSize(p)
+	if size < longFrame && !c.isPiped() {
+		return maxPiece - len(p)
+	}
+	return max(size-here, l.holdBackAt-c.pending()-len(p))
 }
 
 // Writable implements engine.Sink: it goes on with the output.
@@ -104,8 +123,11 @@ const (
 	maxPace     = 8
 	longMessage = 1 << 10
 
-	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
-	keptOpen = 16 << 10
+	// keptOpen is how much input that waits to be decoded leaves the socket open for more, and maxPiece
+	// is how much one read takes, unless frames have longFrame bytes and more.
+	keptOpen  = 16 << 10
+	maxPiece  = 48 << 10
+	longFrame = 4 << 10
 
 	// maxHeld is how much input a paused connection takes from a socket that cannot be paused.
 	maxHeld = 1 << 20

@@ -95,7 +95,10 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		if buckets(got.SocketWaits, 16*ms) != 2 || got.SocketWaits.Sum > 205*ms { // 25 of 40 ms, and 175 of 200; and 5 of 5, perhaps
 			t.Errorf("probes have waited for %v: %v", got.SocketWaits.Sum, got.SocketWaits)
 		}
-		got.Turns, got.Late, got.Waited, got.SocketWaits, got.SlowTurns = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil
+		if got.Buffered == 0 {
+			t.Error("no bytes are buffered")
+		}
+		got.Turns, got.Late, got.Waited, got.SocketWaits, got.SlowTurns, got.Buffered = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil, 0
 		if want := (loop.LoopStats{
 			Conns: 2, Messages: 4, BytesIn: uint64(len("40ms\n0\n200ms\n0\n")), BytesOut: uint64(len("twelve bytes\n")),
 			Timers: 3 /* two idle timeouts, one of an hour */, Fired: 2, Mailbox: 8, HeldBack: 1,

@@ -78,7 +78,12 @@ type Loop struct {
 	trim        timing.Timer  // of the store
 	ready       line[waiting] // what goes on in a turn of the loop
 	maxOutbound int           // the server's
-	holdBackAt  int           // the server's
+	holdBackAt  int           // the server's, or less: see account
+	inputSlice  time.Duration // the constant, or less
+	mailed      int           // Mailbox.Bytes, at the last look
+	buffered    int           // bytes that its buffers had when account saw them last
+	level       int32         // of the server's budget, as it was then
+	shed        shed
 
 	// Its life.
 	started   bool // OnStart has returned
@@ -109,8 +114,10 @@ func newLoop(s *Server, index int) *Loop {
 		maxOutbound: s.MaxOutbound,
 		poisons:     s.Poison || owner.Always,
 		holdBackAt:  s.HoldBackAt,
+		inputSlice:  inputSlice,
 		checks:      inspecting,
 	}
+	l.store.Pool.SetMax(l.poolMax())
 	l.take = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)

@@ -1,12 +1,20 @@
 package loop
 
 import (
+	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
+	"runtime/debug"
+	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
@@ -70,5 +78,107 @@ func TestEnds(t *testing.T) {
 	here, there := &net.UnixAddr{Name: "/a", Net: "unix"}, &net.UnixAddr{Net: "unix"}
 	if u := l.addrsOf(nil, here, there); u.local() != net.Addr(here) || u.remote() != net.Addr(there) || a.local().String() != "127.0.0.1:80" {
 		t.Errorf("%v", u)
+	}
+}
+
+// When the buffers of all connections reach MaxBuffered, those that have the largest are closed until
+// an eighth is free. On the way there HoldBackAt shrinks.
+func TestMaxBuffered(t *testing.T) {
+	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxBuffered: 1 << 20}, HandlerFunc(echoAll))
+	reasons := make(map[error]int)
+	var conns []*Conn
+	receive := func(n int) {
+		c, s, _ := r.connect()
+		c.AfterClose(func(err error) { reasons[err]++ })
+		conns = append(conns, c)
+		s.Readable(make([]byte, n))
+		for range 100 {
+			r.turn()
+		}
+	}
+	for range 10 {
+		receive(1000)
+	}
+	const large = 128<<10 + 64
+	testkit.Want(t, "HoldBackAt of a budget that is hardly used", r.holdBackAt, 256<<10)
+	for _, holdBackAt := range []int{256 << 10, 256 << 10, 256 << 10, 64 << 10, 64 << 10, 16 << 10, 16 << 10} {
+		receive(large - 64)
+		testkit.Want(t, "HoldBackAt", r.holdBackAt, holdBackAt)
+	}
+	testkit.Want(t, "closed below the limit", len(reasons), 0)
+	receive(large - 64)
+	testkit.Want(t, "closed at the limit", reasons[ErrMaxBuffered], 2)
+	testkit.Want(t, "open", len(r.conns), 16)
+	r.server.stage.Store(stageLooping) // which Stats asks
+	st := r.server.Stats()
+	testkit.Want(t, "Stats.ClosedBy", st.ClosedBy[ClosedByMemory], 2)
+	testkit.Want(t, "Stats.MaxBuffered", st.MaxBuffered, 1<<20)
+	testkit.Want(t, "Stats.Buffered", st.Buffered, r.store.Pool.Size())
+	if st.Buffered > 1<<20/8*7 {
+		t.Errorf("%d bytes are buffered, want %d at most", st.Buffered, 1<<20/8*7)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	r.turn()
+	testkit.Want(t, "bytes in use when all have closed", r.store.Pool.Size()-r.store.Pool.Held(), 0)
+	testkit.Want(t, "HoldBackAt afterwards", r.holdBackAt, 256<<10)
+}
+
+// Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both fit.
+func TestMemoryWarning(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 20))
+	for _, tt := range []struct {
+		name                string
+		maxConns, buffered  int
+		wantConns, wantSize int
+		warned              bool
+	}{
+		{"defaults", 0, 0, 3276, 8 << 20, false},
+		{"both fit", 10_000, 6 << 20, 10_000, 6 << 20, false},
+		{"too many connections", 13_000, 0, 13_000, 8 << 20, true},
+		{"too many bytes", 0, 32 << 20, 3276, 32 << 20, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := &Server{MaxConns: tt.maxConns, MaxBuffered: tt.buffered, NumLoops: 1, Logger: zerolog.New(&log)}
+			s.limitMemory(20_000)
+			testkit.Want(t, "MaxConns", s.MaxConns, tt.wantConns)
+			testkit.Want(t, "MaxBuffered", s.MaxBuffered, tt.wantSize)
+			testkit.Want(t, "warned", strings.Contains(log.String(), "the memory limit is too low"), tt.warned)
+		})
+	}
+}
+
+// A piece of input is short, so that a connection which is held back while it has one keeps little;
+// but long frames come whole.
+func TestRoom(t *testing.T) {
+	frames := func(n int) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(n)), make([]byte, 16<<10)...)
+	}
+	short, long := bytes.Repeat([]byte("x\n"), 8<<10), frames(8<<10)
+	for _, tt := range []struct {
+		name  string
+		codec codec.Codec
+		piece []byte
+		set   func(c *Conn)
+		want  int
+	}{
+		{"short lines", codec.Lines{}, short, nil, 48<<10 - len(short)},
+		{"short frames", codec.Length{}, frames(100), nil, 48<<10 - len(long)},
+		{"long frames", codec.Length{}, long, nil, 256<<10 - len(long)},
+		{"one frame of 1 MiB", codec.Length{Max: 1 << 20}, frames(1 << 20), nil, 4 + 1<<20 - len(long)},
+		{"paused", codec.Length{}, long, (*Conn).PauseRead, 0},
+		{"a budget half used", codec.Length{}, long, func(c *Conn) { c.loop.level = levelHalf }, 0},
+		{"closing", codec.Length{}, long, (*Conn).Close, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, &Server{Codec: tt.codec}, HandlerFunc(echoAll))
+			c, s, _ := r.connect()
+			if tt.set != nil {
+				tt.set(c)
+			}
+			testkit.Want(t, "room", s.(engine.Roomy).Room(tt.piece), tt.want)
+		})
 	}
 }

@@ -189,7 +189,7 @@ func (c *Conn) space(n int) []byte {
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	if b := c.out.box; b.Take(tail) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {

@@ -95,7 +95,7 @@ func TestPipeHalfCloses(t *testing.T) {
 			t.Errorf("the client got %q, %v", got, err)
 		}
 		if end := receive(t, p.done, "the end"); end != (pipeEnd{31, 6, nil}) {
-			t.Errorf("%+v", end)
+			t.Errorf("%+v: %v", end, end.err)
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestPipeResets(t *testing.T) {
 				t.Errorf("after a reset the other side reads %d, %v", n, err)
 			}
 			if end := receive(t, p.done, "the end"); end.err == nil || end.up != 1 {
-				t.Errorf("%+v", end)
+				t.Errorf("%+v: %v", end, end.err)
 			}
 		}
 	})
@@ -140,7 +140,7 @@ func TestPipeResetsBehindMuch(t *testing.T) {
 			t.Errorf("read %d bytes of %d, and then %v", n, size, err)
 		}
 		if end := receive(t, p.done, "the end"); end.err == nil || end.down != size {
-			t.Errorf("%+v", end)
+			t.Errorf("%+v: %v", end, end.err)
 		}
 	})
 }
@@ -237,7 +237,7 @@ func TestPipeRandom(t *testing.T) {
 		all.Wait()
 		for range n {
 			if end := receive(t, p.done, "the end"); end.err != nil {
-				t.Errorf("%+v", end)
+				t.Errorf("%+v: %v", end, end.err)
 			}
 		}
 		rig.HasConns(t, p.srv, 0)

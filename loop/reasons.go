@@ -26,6 +26,7 @@ const (
 	ClosedByNetwork                         // an error of the system
 	ClosedByOther                           // any other error that CloseWithError was given
 	ClosedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
+	ClosedByMemory                          // ErrMaxBuffered
 
 	NumCloseReasons = iota // how many there are
 )
@@ -33,7 +34,7 @@ const (
 // String returns the reason's name in metrics, such as "slow_consumer".
 func (r CloseReason) String() string {
 	names := [NumCloseReasons]string{
-		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload",
+		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
 	}
 	if int(r) < len(names) {
 		return names[r]
@@ -66,6 +67,7 @@ var reasonOf = []struct {
 	{ErrNetConn, ClosedByHandler},
 	{ErrOffloadFull, ClosedByOverload},
 	{ErrMailboxFull, ClosedByOverload},
+	{ErrMaxBuffered, ClosedByMemory},
 	{codec.ErrTooLong, ClosedByInput},
 	{codec.ErrMalformed, ClosedByInput},
 }

@@ -31,6 +31,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	s.engine, s.base = eng, time.Now()
 	s.makeWatchdog() // which does not run
 	s.gate = gate.New(0, 64, 0)
+	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
 	l.claim()

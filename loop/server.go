@@ -151,7 +151,9 @@ type Server struct {
 	MaxSessions int
 
 	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from the
-	// limit of open files, leaves some for the program's own, and is a million at most.
+	// limit of open files, leaves some for the program's own, and is a million at most, and so many
+	// that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5 KiB each.
+	// Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
 	MaxConns int
 
 	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
@@ -195,6 +197,16 @@ type Server struct {
 	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
 	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
 	HoldBackAt int
+
+	// MaxBuffered is how many bytes the buffers of all connections may take together, with those that
+	// the loops keep for their next use: of output, of input that is held back, of frames that have not
+	// ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt is a quarter
+	// of itself and input is read in small pieces, from three quarters on a sixteenth. Above it the
+	// connections that have the largest buffers are closed, with ErrMaxBuffered, on the loops that
+	// have more than their part, until an eighth is free. What the kernel has, and the program, does
+	// not count. 0 means an eighth of the memory that the process may use: what its cgroup and
+	// GOMEMLIMIT allow, or a quarter of the machine's.
+	MaxBuffered int
 
 	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
 	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose callbacks
@@ -270,7 +282,8 @@ type Server struct {
 	refusals, badInput        gate.Log
 	panics                    gate.Logs
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
-	slots                     int64         // how many connections may be on their way to one loop
+	budget                    budget
+	slots                     int64 // how many connections may be on their way to one loop
 
 	cancel         func()         // ends the server
 	draining       chan struct{}  // closed when nothing is accepted any more

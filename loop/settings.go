@@ -105,6 +105,7 @@ func (s *Server) setDefaults() error {
 		defaults.Set(name+"FrameTimeout", &s.FrameTimeout, 0, 0),
 		defaults.Set(name+"MaxFrame", &s.MaxFrame, 16<<20, 0),
 		defaults.Set(name+"MaxOutbound", &s.MaxOutbound, 1<<20, 0),
+		defaults.Set(name+"MaxBuffered", &s.MaxBuffered, 0, 0),
 		defaults.Set(name+"MaxMailbox", &s.MaxMailbox, 64<<10, 0),
 		defaults.Set(name+"CloseTimeout", &s.CloseTimeout, 5*time.Second, 0),
 		defaults.Set(name+"MaxCloseTime", &s.MaxCloseTime, 0, 0),

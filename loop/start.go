@@ -20,9 +20,7 @@ const maxDefaultConns = 1_000_000
 // limitConns fills in what follows from the limits of the system.
 func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
-	if s.MaxConns == 0 {
-		s.MaxConns = min(capacity, maxDefaultConns)
-	}
+	s.limitMemory(capacity)
 	if s.MaxConns > capacity {
 		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")

@@ -24,6 +24,10 @@ type Stats struct {
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 
+	// Buffered is how many bytes the buffers take that count against Server.MaxBuffered, and
+	// MaxBuffered is that limit.
+	Buffered, MaxBuffered int
+
 	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
 
 	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
@@ -64,6 +68,7 @@ type LoopStats struct {
 	Fired    uint64
 	Mailbox  int // functions that wait, those of the batch that runs included
 	HeldBack uint64
+	Buffered int // its part of Stats.Buffered
 
 	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
 	// they were due, posts and tells after they were put into an empty mailbox. A loop that keeps
@@ -192,6 +197,7 @@ const (
 	numHandshakesPending
 	numConns
 	numTimers
+	numBuffered
 	numClosedBy // and one for each further CloseReason
 
 	numCounters = numClosedBy + counter(NumCloseReasons)
@@ -216,6 +222,9 @@ func (l *Loop) show() {
 	l.count[numMessages].Store(l.messages)
 	if timers := uint64(l.wheel.Len()); timers != l.count[numTimers].Load() {
 		l.count[numTimers].Store(timers)
+	}
+	if n := l.store.Pool.Size() + l.mailed; n != l.buffered || l.level != l.server.budget.level.Load() {
+		l.account(n)
 	}
 	if l.tls != nil {
 		counts := l.tls.Counts
@@ -248,7 +257,8 @@ func (s *Server) Stats() Stats {
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
-			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack]}
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack],
+			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
 		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
 		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
@@ -261,6 +271,7 @@ func (s *Server) Stats() Stats {
 	st.Messages, st.BytesIn, st.BytesOut = sum[numMessages], sum[numBytesIn], sum[numBytesOut]
 	st.Refused = s.refused.Load() + sum[numRefused]
 	st.Cut, st.Panics, st.HeldBack = sum[numCut], sum[numPanics], sum[numHeldBack]
+	st.Buffered, st.MaxBuffered = int(sum[numBuffered]), int(s.budget.limit)
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
 	st.HandshakesPending = int(sum[numHandshakesPending])

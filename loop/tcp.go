@@ -40,7 +40,8 @@ type TCPOptions struct {
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
 	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
 	// that is sent little at a time, and does not read, is found sooner: only what the system does
-	// not take waits here. 0 means the system's, fitted to the connection, which is usually better.
+	// not take waits here. 0 means the system's, fitted to the connection, which is usually better;
+	// but a 4,096th of the memory that a cgroup or GOMEMLIMIT allows, if that is less than 1 GiB.
 	SendBuffer, ReceiveBuffer int
 
 	// ReusePort lets several processes listen on the port, if all of them ask for it

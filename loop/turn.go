@@ -187,7 +187,9 @@ func (l *Loop) runMail() {
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
-	if waiting := l.mail.Settle(); l.crowd.on.Load() && waiting <= l.server.MaxMailbox/2 {
+	waiting := l.mail.Settle()
+	l.mailed = l.mail.Bytes()
+	if l.crowd.on.Load() && waiting <= l.server.MaxMailbox/2 {
 		l.relieve()
 	}
 }

@@ -48,6 +48,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.base = time.Now()
 	s.makeWatchdog()
 	s.engine = &rigEngine{}
+	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	l.claim()
 	l.load.Add(1) // as the acceptor does

@@ -194,6 +194,23 @@ func (d *Decoder) Buffered() (n int) {
 	return n
 }
 
+// FrameSize returns how long the frame is that data goes on with, or begins if nothing is left over,
+// and how many bytes of it are here then; 0 if the codec cannot tell.
+func (d *Decoder) FrameSize(data []byte) (size, here int) {
+	if !d.Fresh() && d.rest.size() > 0 {
+		return d.frameSize(d.rest.buf[d.rest.off:]), d.rest.size() + len(data)
+	}
+	return d.frameSize(data), len(data)
+}
+
+// Cap returns how many bytes the buffer has for what is left over.
+func (d *Decoder) Cap() int {
+	if d.rest == nil {
+		return 0
+	}
+	return cap(d.rest.buf)
+}
+
 // LeftOver returns the bytes left over, for who goes on with them without the Decoder, and calls
 // Release then. They are valid until the next call of a method. nil: there are none, or they are
 // lent.
@@ -417,6 +434,9 @@ func (d *Decoder) Keep(data []byte) {
 	size := d.frameSize(data)
 	if d.rest == nil {
 		d.rest = d.pool.leftover()
+	}
+	if size == 0 && d.rest.buf == nil { // it may be all that comes
+		d.move(len(data))
 	}
 	d.grow(len(data), size)
 	d.rest.buf = append(d.rest.buf, data...)

@@ -110,6 +110,7 @@ var serverMetrics = []metric[loop.Stats]{
 	counter("tls_handshakes_total", "TLS handshakes that were done.", func(s *loop.Stats) uint64 { return s.Handshakes }),
 	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
 	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
+	gauge("buffered_limit_bytes", "What the buffers of all loops may take (Server.MaxBuffered).", func(s *loop.Stats) float64 { return float64(s.MaxBuffered) }),
 	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
@@ -128,6 +129,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
 	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
+	gauge("buffered_bytes", "What buffers of output and input take, and the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),

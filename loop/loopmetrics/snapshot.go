@@ -32,6 +32,7 @@ type snapshot struct {
 	Cut       uint64     `json:"cut"`
 	Panics    uint64     `json:"panics"`
 	HeldBack  uint64     `json:"heldBack"`
+	Buffered  float64    `json:"buffered"` // of Server.MaxBuffered, in percent
 	Shaken    uint64     `json:"handshakes"`
 	Unshaken  uint64     `json:"handshakesFailed"`
 	Shaking   int        `json:"handshakesPending"`
@@ -111,7 +112,8 @@ func (k *looker) snapshot() snapshot {
 	s := snapshot{
 		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.Evicted,
 		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
-		Shaken: st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
+		Buffered: 100 * float64(st.Buffered) / float64(max(1, st.MaxBuffered)),
+		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
 		Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,
 		Loops: make([]loopView, len(st.Loops)),
 	}

@@ -48,6 +48,11 @@ func startPuppet(t *testing.T, name string, env ...string) *puppet {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, childEnv+"="+name)...)
+	return startPuppetCommand(t, cmd)
+}
+
+func startPuppetCommand(t *testing.T, cmd *exec.Cmd) *puppet {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

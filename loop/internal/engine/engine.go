@@ -100,6 +100,14 @@ type Sink interface {
 	Closed(err error)
 }
 
+// A Roomy is a Sink that may take more at once than the engine reads at first. The loop calls Room
+// with the bytes that were read, which filled the buffer, and returns how many more bytes of input
+// Readable may bring with them: as a frame in them is long, say. p is nil if what was read is not
+// what the sink gets.
+type Roomy interface {
+	Room(p []byte) int
+}
+
 // A Socket is one connection's non-blocking socket. All its methods are called on the loop, none
 // after Close.
 type Socket interface {

@@ -92,7 +92,7 @@ func (s *socket) polled(events uint32) {
 // read takes what a buffer holds. It reads by recv(2), for the same reasons as Write.
 func (s *socket) read() {
 	if s.loop.input == nil {
-		s.loop.input = make([]byte, sockets.ReadBuffer)
+		s.loop.input = make([]byte, sockets.MaxRead)
 	}
 	buf := s.loop.input
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.Descriptor), uintptr(unsafe.Pointer(&buf[0])), sockets.ReadBuffer, 0, 0, 0)
@@ -103,6 +103,9 @@ func (s *socket) read() {
 	case n == 0:
 		s.over(io.EOF)
 	default:
+		if n == sockets.ReadBuffer {
+			n = uintptr(sockets.More(s.Descriptor, buf, s.sink))
+		}
 		s.sink.Readable(buf[:n])
 	}
 }

@@ -62,6 +62,7 @@ type eventLoop struct {
 	ticker  ticker
 	watcher watcher
 	wants   wants
+	input   []byte // of readMore
 
 	peerMu sync.Mutex
 	peer   int // the descriptor of the anchor's other end; -1: it is closed
@@ -163,11 +164,23 @@ func (l *eventLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	data, _ := c.Next(-1)
 	switch x := c.Context().(type) {
 	case *socket:
+		if len(data) == sockets.ReadBuffer {
+			data = l.readMore(x, data)
+		}
 		x.sink.Readable(data)
 	case *eventLoop: // the anchor
 		l.polled()
 	}
 	return gnet.None
+}
+
+// readMore reads on where gnet's read has filled its buffer.
+func (l *eventLoop) readMore(s *socket, data []byte) []byte {
+	if l.input == nil {
+		l.input = make([]byte, sockets.MaxRead)
+	}
+	copy(l.input, data)
+	return l.input[:sockets.More(s.Descriptor, l.input, s.sink)]
 }
 
 // OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 // Reasons why a Mailbox takes nothing. Package loop shows them to its users.
@@ -39,6 +40,7 @@ type Mailbox[T any] struct {
 	ran   uint64        // tasks
 	age   time.Duration // when the first of the batch was put
 	empty []T           // a chunk for spare
+	seen  int           // how many tasks waited at its last look
 }
 
 // New returns a mailbox that is full when max tasks wait, whose age is told by clock.
@@ -132,6 +134,7 @@ func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
 		m.spare, m.empty = m.empty, nil
 	}
 	m.first, m.done, m.left, m.age = 0, m.ran, int(m.puts-m.ran), m.since
+	m.seen = m.left
 	return m.left, m.age
 }
 
@@ -172,5 +175,13 @@ func (m *Mailbox[T]) Settle() (waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done = m.ran
-	return int(m.puts - m.done)
+	m.seen = int(m.puts - m.done)
+	return m.seen
+}
+
+// Bytes returns how much memory the queue took when Refill or Settle was called last, in whole
+// chunks: what its tasks refer to is not in it.
+func (m *Mailbox[T]) Bytes() int {
+	var t T
+	return m.seen / chunkLen * chunkLen * int(unsafe.Sizeof(t))
 }

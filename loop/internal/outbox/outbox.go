@@ -77,13 +77,17 @@ func (b *Box) AppendPrefixed(msg []byte) bool {
 	return true
 }
 
+// Cap returns how many bytes its buffer has.
+func (b *Box) Cap() int { return cap(b.buf) }
+
 // Take takes back what Space returned, with more in it or not, and returns how many bytes were
 // added.
-func (b *Box) Take(buf []byte) int {
+func (b *Box) Take(buf []byte, s *Store) int {
 	n := len(buf) - len(b.buf)
 	if n <= 0 {
 		return 0
 	}
+	s.Pool.Grew(b.buf, buf)
 	b.buf = buf
 	return n
 }

@@ -10,7 +10,7 @@ import (
 
 // send appends a frame of n bytes of value v, as a connection does.
 func send(b *Box, s *Store, v byte, n int) {
-	b.Take(append(b.Space(n, s), bytes.Repeat([]byte{v}, n)...))
+	b.Take(append(b.Space(n, s), bytes.Repeat([]byte{v}, n)...), s)
 }
 
 // Whatever is appended, and however little is taken at a time, comes out as it went in.
@@ -58,7 +58,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		turn := func() {
 			b := s.Get()
 			for range 16 {
-				b.Take(append(b.Space(size, &s), frame...))
+				b.Take(append(b.Space(size, &s), frame...), &s)
 			}
 			s.Put(b)
 		}
@@ -89,7 +89,7 @@ func TestShortenedFrames(t *testing.T) {
 	b := s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.Space(65_530, &s))
-		b.Take(b.Space(65_530, &s)[:n+100])
+		b.Take(b.Space(65_530, &s)[:n+100], &s)
 	}
 	if cap(b.buf) > 4*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
@@ -97,7 +97,7 @@ func TestShortenedFrames(t *testing.T) {
 	b = s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.Space(1<<20, &s))
-		b.Take(b.Space(1<<20, &s)[:n+100])
+		b.Take(b.Space(1<<20, &s)[:n+100], &s)
 	}
 	if cap(b.buf) > 6*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
@@ -122,14 +122,14 @@ func TestManySmallBoxes(t *testing.T) {
 func TestTakeNothing(t *testing.T) {
 	var s Store
 	b := s.Get()
-	if n := b.Take(b.Space(10, &s)); n != 0 || b.Len() != 0 {
+	if n := b.Take(b.Space(10, &s), &s); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
-	if n := b.Take(nil); n != 0 || b.Len() != 0 {
+	if n := b.Take(nil, &s); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 	send(b, &s, 'x', 10)
-	if n := b.Take(nil); n != 0 || b.Len() != 10 {
+	if n := b.Take(nil, &s); n != 0 || b.Len() != 10 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 }

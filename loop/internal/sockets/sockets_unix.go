@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
@@ -34,17 +35,41 @@ func (Network) Capacity(loops int) int {
 	return max(1, n-n/16-32-10*loops)
 }
 
-// ReadBuffer is how much one read takes, and each loop has one buffer of this size, of which only
-// the pages are resident that reads have filled. With 64 KiB large frames cost 2.6 times as much
-// CPU; with 256 KiB a frame of that size, whose header makes it longer, is never whole in it and is
-// copied, which is a third of what it costs.
-const ReadBuffer = 512 << 10
+// ReadBuffer is how much a read takes at first: a message of 16 KiB and its header. If that is full,
+// More reads on, up to MaxRead: frames that are long are to come whole, as parts of one are copied.
+// Each loop has one buffer of MaxRead, of which only the pages are resident that reads have filled.
+const (
+	ReadBuffer = 16<<10 + 64
+	MaxRead    = 512 << 10
+)
+
+// More reads on after a read has filled the first ReadBuffer bytes of buf, which has MaxRead, as far
+// as the sink has room for more, and returns how many bytes there are in all. The end, and what is
+// wrong with the socket, are left to the next read.
+func More(d Descriptor, buf []byte, sink engine.Sink) int {
+	n := ReadBuffer
+	r, ok := sink.(engine.Roomy)
+	if !ok {
+		return n
+	}
+	room := min(r.Room(buf[:n]), MaxRead-n)
+	if room <= 0 {
+		return n
+	}
+	if d.Poll()&(unix.POLLIN|unix.POLLERR|unix.POLLHUP) != unix.POLLIN { // to read an error would consume it
+		return n
+	}
+	if m, err := unix.Read(d.FD(), buf[n:n+room]); err == nil {
+		n += m
+	}
+	return n
+}
 
 // MaxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
 // a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that
 // is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
 // tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
-const MaxRaw = ReadBuffer
+const MaxRaw = MaxRead
 
 // A Descriptor is a socket that does not block. It implements the part of engine.Socket that needs
 // no poller.

@@ -47,9 +47,8 @@ func (c *Conn) process() {
 		records := c.take()
 		if unread := c.decryptShare(records); len(unread) > 0 {
 			c.giveBack(unread)
-		} else {
-			c.loop.cfg.Pool.Put(records) // nil is nothing
 		}
+		c.loop.cfg.Pool.Put(records) // nil is nothing
 	}
 	c.tellEnd()
 }
@@ -79,7 +78,7 @@ func (c *Conn) take() []byte {
 // giveBack puts records that crypto/tls has not read back to c.in.
 func (c *Conn) giveBack(unread []byte) {
 	rest := c.in
-	c.in = append(unread, rest...)
+	c.in = c.loop.extend(c.loop.extend(nil, unread), rest)
 	c.loop.cfg.Pool.Put(rest)
 }
 

@@ -185,6 +185,17 @@ func (c *Conn) Writable() {
 	c.flush()
 }
 
+// Room implements engine.Roomy: as much ciphertext as the sink may get plaintext.
+func (c *Conn) Room([]byte) int {
+	if s, ok := c.sink.(engine.Roomy); ok && c.state == open && !c.paused && !c.queued && len(c.in) < maxRecord {
+		return s.Room(nil)
+	}
+	return 0
+}
+
+// Held returns how many bytes its buffers have.
+func (c *Conn) Held() int { return cap(c.in) + cap(c.out) }
+
 // Closed implements engine.Sink.
 func (c *Conn) Closed(err error) {
 	switch {

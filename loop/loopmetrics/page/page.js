@@ -74,6 +74,7 @@ function showTiles(s, r) {
     tile('cut', count(s.cut)),
     tile('panics', count(s.panics)),
     tile('held back', count(s.heldBack)),
+    tile('buffered, % of the limit', s.buffered.toFixed(0)),
     ...unusedTiles(s),
   );
 }

@@ -1,0 +1,209 @@
+package loop
+
+import (
+	"cmp"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/memlimit"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+)
+
+// This file limits what the buffers of a server take, all together: see Server.MaxBuffered. Each loop
+// counts its own buffers as they are made and dropped, which is rare, and shows the sum at the end
+// of its turn. The level follows from all loops' sums. A loop that has more than its part when the
+// limit is reached closes those of its connections that hold most.
+
+const (
+	// connCost is about what an idle TCP connection takes: 3.7 KiB of Linux' memory, which a cgroup
+	// counts, and a twentieth of that here, twice for the garbage collector and with the engine's part.
+	connCost = 5 << 10
+
+	// A part of the memory limit for all buffers, and one for all connections. The collector may let
+	// the heap grow to twice of what is in use.
+	bufferedPart, connsPart = 8, 4
+
+	// kernelPart of a limit below smallMemory is what SendBuffer and ReceiveBuffer are by default: a
+	// cgroup counts the kernel's buffers of sockets, which may take megabytes each.
+	kernelPart, smallMemory = 4096, 1 << 30
+
+	// guessPart is how much of the physical memory is for this process if nobody has set a limit.
+	guessPart = 4
+
+	// shedWalk is how many connections a loop looks at in a turn, to find those that hold most.
+	shedWalk = 4096
+)
+
+// The levels of a budget.
+const (
+	levelLow  = iota // less than half of the limit is used
+	levelHalf        // HoldBackAt and what is read at once shrink
+	levelHigh        // three quarters: HoldBackAt shrinks further
+	levelOver        // connections are closed
+)
+
+// A budget is what all loops of a server share.
+type budget struct {
+	limit int64
+	used  atomic.Int64 // as of the ends of their turns
+	level atomic.Int32
+}
+
+// add notes that the buffers of a loop have n bytes more.
+func (b *budget) add(n int64) {
+	b.used.Add(n)
+	for level := b.decide(); b.level.Swap(level) != level; {
+		level = b.decide() // other loops may have changed it meanwhile
+	}
+}
+
+// decide returns the level that follows from what is used.
+func (b *budget) decide() int32 {
+	switch used := b.used.Load(); {
+	case used < b.limit/2:
+		return levelLow
+	case used < b.limit/4*3:
+		return levelHalf
+	case used < b.limit:
+		return levelHigh
+	}
+	return levelOver
+}
+
+// limitMemory fills in what follows from the memory that the process may use.
+func (s *Server) limitMemory(capacity int) {
+	memory, set := memlimit.Get()
+	ours := memory
+	if !set {
+		ours /= guessPart
+	}
+	if s.MaxBuffered == 0 {
+		s.MaxBuffered = max(1, int(ours/bufferedPart))
+	}
+	s.budget.limit = int64(s.MaxBuffered)
+	if s.MaxConns == 0 {
+		s.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
+	}
+	for _, ln := range s.listeners {
+		if set && memory < smallMemory && !ln.foreign && !ln.isUDP() {
+			ln.tcp.SendBuffer = cmp.Or(ln.tcp.SendBuffer, int(memory/kernelPart))
+			ln.tcp.ReceiveBuffer = cmp.Or(ln.tcp.ReceiveBuffer, int(memory/kernelPart))
+		}
+	}
+	if need := int64(s.MaxConns)*connCost + 2*s.budget.limit; need > memory {
+		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("MaxBuffered", s.MaxBuffered).Int64("memory", memory).Int64("needed", need).
+			Msg("the memory limit is too low for Server.MaxConns and MaxBuffered")
+	}
+}
+
+// account is called at the end of a turn in which the loop's buffers, or the level, have changed.
+func (l *Loop) account(buffered int) {
+	b := &l.server.budget
+	if n := int64(buffered - l.buffered); n != 0 {
+		l.buffered = buffered
+		l.count[numBuffered].Store(uint64(max(0, buffered)))
+		b.add(n)
+	}
+	if level := b.level.Load(); level != l.level {
+		l.level = level
+		l.inputSlice = inputSlice >> level
+		l.holdBackAt = max(1, l.server.HoldBackAt>>(2*level))
+		l.store.Pool.SetMax(l.poolMax() >> (2 * level))
+	}
+	if l.level == levelOver && !l.shed.waits {
+		l.shed.waits = true
+		l.goOnSoon((*shedding)(l))
+	}
+}
+
+// poolMax returns how many bytes of buffers that are not in use a loop keeps.
+func (l *Loop) poolMax() int { return int(l.share()) / 8 }
+
+// share returns the part of the limit that each loop may have if all have as much.
+func (l *Loop) share() int64 { return l.server.budget.limit / int64(l.server.NumLoops) }
+
+// excess returns how many bytes the loop is to give back now.
+func (l *Loop) excess() int64 {
+	b := &l.server.budget
+	size := l.store.Pool.Size()
+	all := b.used.Load() + int64(size+l.mailed-l.buffered) // with what account has not seen
+	return min(all-b.limit/8*7, int64(size)-l.share()/8*7)
+}
+
+// A shed is the search for connections that hold most. It passes through the loop's list again and
+// again, as long as there is excess. Each pass counts how much is held in buffers of each size, from
+// which follows what the next pass closes.
+type shed struct {
+	waits bool // it has its turn soon
+	place int  // in Loop.conns
+	held  [bits.UintSize + 1]int64
+	least int // what holds as much is closed; 0: the first pass
+}
+
+// shedding makes a Loop a waiting that goes on with its shed.
+type shedding Loop
+
+// GoOn closes the connections that hold most, as far as this piece of the list has them.
+func (w *shedding) GoOn() {
+	l := (*Loop)(w)
+	s := &l.shed
+	for range shedWalk {
+		excess := l.excess()
+		if excess <= 0 || s.place >= len(l.conns) && !s.nextPass(excess) {
+			*s = shed{}
+			return
+		}
+		c := l.conns[s.place]
+		s.place++
+		held := c.held()
+		if s.held[bits.Len(uint(held))] += int64(held); s.least > 0 && held >= s.least {
+			c.closeForMemory()
+		}
+	}
+	l.goOnSoon(w)
+}
+
+// nextPass prepares the next pass. False: no connection holds anything.
+func (s *shed) nextPass(excess int64) bool {
+	size, sum := 0, int64(0)
+	for i := len(s.held) - 1; i > 0 && sum < excess; i-- {
+		if s.held[i] > 0 {
+			size = i
+		}
+		sum += s.held[i]
+	}
+	if *s = (shed{waits: true}); size == 0 {
+		return false
+	}
+	s.least = 1 << (size - 1)
+	return true
+}
+
+// keepsTooMuch closes c, which has just received something, if it keeps more than twice what each
+// connection of its loop could. That is for a loop whose budget is used up, which must not wait for
+// its shed while more comes.
+func (c *Conn) keepsTooMuch() {
+	if l := c.loop; int64(c.in.decoder.Cap()) > 2*l.share()/int64(max(1, len(l.conns))) && l.excess() > 0 {
+		c.closeForMemory()
+	}
+}
+
+// closeForMemory closes c and gives back its buffers now.
+func (c *Conn) closeForMemory() {
+	c.abort(ErrMaxBuffered)
+	c.releaseOutput()
+	c.in.pauses &^= heldBack
+	c.touch() // also if it was closing
+}
+
+// held returns how many bytes the buffers of c have.
+func (c *Conn) held() int {
+	n := c.in.decoder.Cap()
+	if t, ok := c.sock.(*tlsconn.Conn); ok {
+		n += t.Held()
+	}
+	if b := c.out.box; b != nil {
+		n += b.Cap()
+	}
+	return n
+}
