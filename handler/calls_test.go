@@ -103,12 +103,12 @@ func TestCallsEnd(t *testing.T) {
 			t.Errorf("a canceled call ended with %v", k.ended[c])
 		}
 		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Canceled: 1, Failed: 1, Unmatched: 5}
-		if got := k.calls.Stats(); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-		if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != io.EOF {
-			t.Errorf("Begin after the end: %v", err)
-		}
+		k.do(func() {
+			testkit.Want(t, "Stats", k.calls.Stats(), want)
+			if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != io.EOF {
+				t.Errorf("Begin after the end: %v", err)
+			}
+		})
 	})
 }
 
@@ -124,8 +124,10 @@ func TestCallsAfterClose(t *testing.T) {
 			}
 		})
 		k.want(t, a, "", loop.ErrClosed, 0)
-		testkit.Want(t, "Stats().Pending", k.calls.Stats().Pending, 0)
-		testkit.Want(t, "Stats().Begun", k.calls.Stats().Begun, 1)
+		k.do(func() {
+			testkit.Want(t, "Stats().Pending", k.calls.Stats().Pending, 0)
+			testkit.Want(t, "Stats().Begun", k.calls.Stats().Begun, 1)
+		})
 	})
 }
 
@@ -222,8 +224,10 @@ func TestCallsBreak(t *testing.T) {
 		})
 		k.peer.Reset()
 		testkit.Want(t, "failed", failed, 100_000)
-		testkit.Want(t, "Stats().Failed", k.calls.Stats().Failed, 100_000)
-		testkit.Want(t, "Stats().Pending", k.calls.Stats().Pending, 0)
+		k.do(func() {
+			testkit.Want(t, "Stats().Failed", k.calls.Stats().Failed, 100_000)
+			testkit.Want(t, "Stats().Pending", k.calls.Stats().Pending, 0)
+		})
 	})
 }
 

@@ -179,10 +179,13 @@ func TestRedialBehindAnotherServersEnd(t *testing.T) {
 		}})
 		k.backend.Accept().Send("hello\n")
 		k.srv.Sleep(2 * time.Second)
-		if k.backend.Accept() == nil || k.link.Conn() == nil {
-			t.Errorf("it is not dialled again, states %v", k.states)
-		}
-		k.do(k.link.Stop)
+		again := k.backend.Accept()
+		k.do(func() {
+			if again == nil || k.link.Conn() == nil {
+				t.Errorf("it is not dialled again, states %v", k.states)
+			}
+			k.link.Stop()
+		})
 	})
 }
 

@@ -44,7 +44,7 @@ const (
 
 // A budget is what all loops of a server share.
 type budget struct {
-	limit int64
+	limit atomic.Int64 // Stats may read it while Start sets it
 	used  atomic.Int64 // as of the ends of their turns
 	level atomic.Int32
 }
@@ -59,12 +59,12 @@ func (b *budget) add(n int64) {
 
 // decide returns the level that follows from what is used.
 func (b *budget) decide() int32 {
-	switch used := b.used.Load(); {
-	case used < b.limit/2:
+	switch used, limit := b.used.Load(), b.limit.Load(); {
+	case used < limit/2:
 		return levelLow
-	case used < b.limit/4*3:
+	case used < limit/4*3:
 		return levelHalf
-	case used < b.limit:
+	case used < limit:
 		return levelHigh
 	}
 	return levelOver
@@ -80,7 +80,7 @@ func (s *Server) limitMemory(capacity int) {
 	if s.MaxBuffered == 0 {
 		s.MaxBuffered = max(1, int(ours/bufferedPart))
 	}
-	s.budget.limit = int64(s.MaxBuffered)
+	s.budget.limit.Store(int64(s.MaxBuffered))
 	if s.MaxConns == 0 {
 		s.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
 	}
@@ -90,7 +90,7 @@ func (s *Server) limitMemory(capacity int) {
 			ln.tcp.ReceiveBuffer = cmp.Or(ln.tcp.ReceiveBuffer, int(memory/kernelPart))
 		}
 	}
-	if need := int64(s.MaxConns)*connCost + 2*s.budget.limit; need > memory {
+	if need := int64(s.MaxConns)*connCost + 2*int64(s.MaxBuffered); need > memory {
 		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("MaxBuffered", s.MaxBuffered).Int64("memory", memory).Int64("needed", need).
 			Msg("the memory limit is too low for Server.MaxConns and MaxBuffered")
 	}
@@ -120,14 +120,14 @@ func (l *Loop) account(buffered int) {
 func (l *Loop) poolMax() int { return int(l.share()) / 8 }
 
 // share returns the part of the limit that each loop may have if all have as much.
-func (l *Loop) share() int64 { return l.server.budget.limit / int64(l.server.NumLoops) }
+func (l *Loop) share() int64 { return l.server.budget.limit.Load() / int64(l.server.NumLoops) }
 
 // excess returns how many bytes the loop is to give back now.
 func (l *Loop) excess() int64 {
 	b := &l.server.budget
 	size := l.store.Pool.Size()
 	all := b.used.Load() + int64(size+l.mailed-l.buffered) // with what account has not seen
-	return min(all-b.limit/8*7, int64(size)-l.share()/8*7)
+	return min(all-b.limit.Load()/8*7, int64(size)-l.share()/8*7)
 }
 
 // A shed is the search for connections that hold most. It passes through the loop's list again and

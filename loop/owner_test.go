@@ -16,7 +16,7 @@ import (
 
 // anywhere are the methods that any goroutine may call.
 var anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.MaxOutbound", "Conn.Ref", "Conn.RemoteAddr",
-	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostPieces", "Loop.TryPost"}
+	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostFrom", "Loop.PostPieces", "Loop.TryPost"}
 
 // methods returns what calls each method of v on the wrong goroutine, by its name. They do not get
 // as far as to look at their arguments.
@@ -51,11 +51,13 @@ func TestWrongGoroutine(t *testing.T) {
 		})
 		local := loop.NewLocal(func(*loop.Loop) int { return 0 })
 		calls := map[string]func(){
-			"Offload":   func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
-			"HandlerAs": func() { loop.HandlerAs[loop.Handler](c) },
-			"Pipe":      func() { loop.Pipe(c, c, loop.PipeConfig{}) },
-			"NewKeyed":  func() { loop.NewKeyed[int, int](c.Loop(), nil) },
-			"Local.Get": func() { local.Get(c.Loop()) },
+			"Offload":       func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
+			"HandlerAs":     func() { loop.HandlerAs[loop.Handler](c) },
+			"Pipe":          func() { loop.Pipe(c, c, loop.PipeConfig{}) },
+			"NewKeyed":      func() { loop.NewKeyed[int, int](c.Loop(), nil) },
+			"Loop.PostFrom": func() { _ = c.Loop().PostFrom(c.Loop(), func() {}) }, // from is the loop that it must be called on
+			"Ref.TellFrom":  func() { _ = c.Ref().TellFrom(c.Loop(), func(*loop.Conn) {}) },
+			"Local.Get":     func() { local.Get(c.Loop()) },
 		}
 		for of, v := range map[string]any{"Conn": c, "Loop": c.Loop(), "Timer": timer, "Keyed": keyed} {
 			maps.Copy(calls, methods(of, v))

@@ -271,7 +271,7 @@ func (s *Server) Stats() Stats {
 	st.Messages, st.BytesIn, st.BytesOut = sum[numMessages], sum[numBytesIn], sum[numBytesOut]
 	st.Refused = s.refused.Load() + sum[numRefused]
 	st.Cut, st.Panics, st.HeldBack = sum[numCut], sum[numPanics], sum[numHeldBack]
-	st.Buffered, st.MaxBuffered = int(sum[numBuffered]), int(s.budget.limit)
+	st.Buffered, st.MaxBuffered = int(sum[numBuffered]), int(s.budget.limit.Load())
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
 	st.HandshakesPending = int(sum[numHandshakesPending])
