@@ -389,7 +389,8 @@ func (c *Conn) flush() {
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
 		c.release(end.resets && left == 0)
 	case left > 0 && c.isGone():
-		if end.reason != ClosedByPeer {
+		// It may have ended in order since left was counted: then the peer has acknowledged all.
+		if end.reason != ClosedByPeer && c.unflushed() > 0 {
 			c.lose(nil)
 		}
 		c.release(true)
