@@ -258,7 +258,7 @@ func TestActorStoppedInServerOnStop(t *testing.T) {
 	})
 }
 
-// A full mailbox takes what an actor is told, and a new actor, in its order.
+// A full mailbox takes an actor's messages, and a new actor, in their order.
 func TestActorMailboxFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 3, Accept: silent})

@@ -31,7 +31,7 @@ func startTold(t *testing.T) (srv *looptest.Server, conn *loop.Conn) {
 	return srv, conn
 }
 
-// What is told and posted is taken by a full mailbox, in its place; what is tried is refused.
+// A full mailbox takes Tell and Post, in their order, and refuses TryTell and TryPost.
 func TestTellToAFullMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c := startTold(t)
@@ -202,8 +202,8 @@ func TestCrowdIsLogged(t *testing.T) {
 	})
 }
 
-// A batch crosses at the end of the turn, to each loop, and behind what is told otherwise. What is
-// for a connection that has closed is dropped, and a loop that has ended takes nothing.
+// A batch crosses at the end of the turn, to each loop, and after that turn's Tells and
+// Posts. Functions for a closed connection are dropped, and a loop that has ended takes none.
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refs []loop.Ref

@@ -27,7 +27,7 @@ func TestUDPSendErrorsThatPass(t *testing.T) {
 		syscall.EPERM: false, syscall.ENOBUFS: false, syscall.ENETUNREACH: false, syscall.EHOSTUNREACH: false,
 		syscall.EAGAIN: false, syscall.ENETDOWN: false, syscall.ECONNREFUSED: true,
 	} {
-		for _, received := range []bool{false, true} { // how the error is told
+		for _, received := range []bool{false, true} { // how the error arrives
 			r := newRig(t, &Server{}, HandlerFunc(echoAll))
 			err := os.NewSyscallError("sendmmsg", errno)
 			p := &packetPort{loop: r.Loop, to: &failingPackets{err: err}}

@@ -50,7 +50,7 @@ func TestClientConfig(t *testing.T) {
 				t.Errorf("%s: %v", field, err)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret@") {
-				t.Errorf("%s: the password is told: %v", field, err)
+				t.Errorf("%s: the error shows the password: %v", field, err)
 			}
 		})
 	}

@@ -64,8 +64,8 @@ type Codec struct {
 
 	// HTTP, if not nil, answers requests that do not ask for a WebSocket, or not at Path, as the
 	// Handler of an http.Server: one port serves the page, its files and its socket. It runs on
-	// goroutines of net/http and must not touch what belongs to a loop. The handler that Accept has
-	// returned is told OnClose with ErrHTTP; a request for a WebSocket that follows on the same
+	// goroutines of net/http and must not touch what belongs to a loop. The connection's
+	// loop.Handler gets OnClose with ErrHTTP; a request for a WebSocket that follows on the same
 	// connection begins anew with Accept. The drain closes a connection when its request is answered,
 	// or it has none. Panics are logged and counted as those of callbacks. It needs a loop.Server.
 	HTTP http.Handler

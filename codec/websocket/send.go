@@ -74,7 +74,7 @@ func Ping(c Link, data []byte) error {
 }
 
 // EmptyPing sends an empty ping: EmptyPing[*loop.Conn] is the Ping of a handler.Heartbeat. A pong
-// counts as life, as every byte does.
+// counts as activity, like every byte.
 func EmptyPing[C Link](c C) error { return Ping(c, nil) }
 
 // Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close

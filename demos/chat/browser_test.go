@@ -130,7 +130,7 @@ func presence(ann, bob webPage, nc *liner) {
 	bob.says("has left")
 }
 
-// The same over TLS, with a certificate that the browser is told to trust.
+// The same over TLS, with a certificate that the browser trusts.
 func TestBrowserTLS(t *testing.T) {
 	b := browser.Start(t)
 	r := serve(t, miniredis.RunT(t).Addr(), secureOptions(t))

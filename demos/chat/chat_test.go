@@ -320,8 +320,8 @@ func TestRoomsAreForgotten(t *testing.T) {
 	})
 }
 
-// There are no more rooms than -rooms, in all processes. Who wants one more stays where it was, and
-// is told why.
+// There are no more rooms than -rooms, in all processes. A user who asks for one
+// more stays in the current room and sees why.
 func TestNumberOfRooms(t *testing.T) {
 	inMemory(t, func(o *options) { o.rooms, o.keep = 3, time.Hour }, func(t *testing.T, w *world) {
 		other := w.process()
@@ -418,7 +418,7 @@ func TestRedisGoesAway(t *testing.T) {
 	})
 }
 
-// A page that leaves a room before its message is back is told that Redis has it.
+// A page that leaves a room before its message is back learns that Redis has it.
 func TestMessageOfOneWhoLeaves(t *testing.T) {
 	inMemory(t, nil, func(t *testing.T, w *world) {
 		bob := bySocket(t, w.Server, "?nick=bob&room=lobby")

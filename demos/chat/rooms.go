@@ -20,7 +20,7 @@ import (
 
 const (
 	prefix     = "chat"          // of all keys
-	touchEvery = time.Second     // how often Redis is told who has said something
+	touchEvery = time.Second     // how often Redis learns who has said something
 	askWithin  = 3 * time.Second // what Redis is asked is answered by then, or not at all
 	maxListed  = 50              // rooms of /list
 )
@@ -320,8 +320,8 @@ func (s *session) leave() {
 	s.room = nil
 }
 
-// say publishes a message in the session's room. Who said it is told that Redis has it, as it may
-// have left the room before the message comes back, or that nobody has heard it.
+// say publishes a message in the session's room. The sender gets an answer: that Redis has it, as the
+// sender may have left the room before the message comes back, or that nobody has heard it.
 func (s *session) say(e event) {
 	ref := s.c.Ref()
 	err := s.room.BroadcastThen(e.encode(), func(_ redisgroup.Position, err error) {

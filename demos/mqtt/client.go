@@ -48,7 +48,7 @@ func (b *broker) accept(c *loop.Conn) loop.Handler {
 	return cl
 }
 
-// OnMessage handles one packet. An *mqtt.Error is told to the client before the connection closes.
+// OnMessage handles one packet. The client gets the reason code of an *mqtt.Error before the connection closes.
 func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
 	if cl.over {
 		return nil
@@ -146,7 +146,7 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	}
 }
 
-// onClosing is the server's hook: the client is told of what the loop closes for.
+// onClosing is Server.OnClosing: it sends the client the reason code for what the loop closes for.
 func onClosing(c *loop.Conn, err error) {
 	cl, ok := c.Handler().(*client)
 	if !ok {

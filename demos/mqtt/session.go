@@ -95,7 +95,7 @@ func (s *session) start(sh *shard, out *outgoing) {
 	}
 }
 
-// pump sends what waits, as far as the client takes it.
+// pump sends queued messages, as many as the client takes.
 func (s *session) pump(sh *shard) {
 	n := 0
 	now := sh.l.Now()

@@ -98,7 +98,7 @@ func buildChat(t *testing.T) string {
 	return program
 }
 
-// A program runs until it is told to end, or the test ends.
+// A program runs until stop is called, or the test ends.
 type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd

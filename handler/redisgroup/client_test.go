@@ -68,7 +68,7 @@ func TestSubscribeDenied(t *testing.T) {
 	}
 	a.say("join red")
 	a.wants("joined true")
-	testkit.Eventually(t, "it is told", func() bool {
+	testkit.Eventually(t, "the error is reported", func() bool {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		for _, err := range one.errs {

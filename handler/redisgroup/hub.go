@@ -51,7 +51,7 @@ type Hub struct {
 
 	statsMu    sync.Mutex
 	stats      Stats
-	errorLimit *zerolog.BurstSampler // which errors are told
+	errorLimit *zerolog.BurstSampler // limits how many errors are reported
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago

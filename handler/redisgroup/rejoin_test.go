@@ -43,7 +43,7 @@ func TestRejoinWhileRedisIsAway(t *testing.T) {
 		testkit.Eventually(t, "it has another life", func() bool { return h.renewer.name() != before })
 		time.Sleep(10 * time.Millisecond) // it tries in vain meanwhile, if it can
 		m.SetError("")
-		testkit.Eventually(t, "ann is told again", told)
+		testkit.Eventually(t, "ann hears of it again", told)
 		testkit.Eventually(t, "the name is claimed again", named)
 	}
 }

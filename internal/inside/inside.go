@@ -17,7 +17,8 @@ var Check func(l any, method string)
 // for each call with true there is one with false. One that only owes replies is not read meanwhile.
 var OwesReplies, AwaitsAnswers func(conn any, on bool)
 
-// OnClosing has f called, with the reason, when the end of a connection begins. There is one such f.
+// OnClosing sets the function that a connection calls with the reason when its close begins. Each
+// connection has one.
 var OnClosing func(conn any, f func(err error))
 
 // Input reports whether input of a connection waits that is to be delivered soon, and when some was

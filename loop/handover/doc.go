@@ -36,8 +36,8 @@
 // Connections with TLS, as their keys stay with crypto/tls; those that are dialled, or in a Pipe;
 // sessions of UDP, and servers with UDP addresses as a whole; those with a job of Offload under
 // way, SetBusy, or a Saver that returns an error, for as long as that is so; handlers that are no
-// Saver; codecs with state that are no codec.Saver. They stay with the old process, and drain there
-// as ever. The codecs of package codec and a server's of codec/websocket can move.
+// Saver; codecs with state that are no codec.Saver. They stay with the old process, and drain
+// there. The codecs of package codec and a server's of codec/websocket can move.
 //
 // # Who owns a connection
 //

@@ -179,7 +179,7 @@ func (s *socket) CloseWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.shut && s.blocked && s.unsent > 0 {
-		s.unsent++ // behind what waits; otherwise it is acknowledged at once
+		s.unsent++ // behind unread output; otherwise it is acknowledged at once
 	}
 	s.shut = true
 	s.tell()

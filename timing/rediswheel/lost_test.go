@@ -101,7 +101,7 @@ func TestRepeatingSurvivesFlushAllEverywhere(t *testing.T) {
 		} else {
 			must(t, client.FlushAll(t.Context()).Err())
 		}
-		testkit.Eventually(t, "it is told", func() bool { return told.count(ErrLost) > 0 })
+		testkit.Eventually(t, "the loss is reported", func() bool { return told.count(ErrLost) > 0 })
 		r.lock.Lock()
 		r.tasks = nil
 		r.lock.Unlock()

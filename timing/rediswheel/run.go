@@ -201,8 +201,8 @@ func (w *worker) reportEnds() {
 	w.ended = nil
 }
 
-// renewLeases extends the leases of all runs. A run whose lease ends, as Redis does not answer, is told:
-// another worker may have its task.
+// renewLeases extends the leases of all runs. If a lease ends because Redis does not
+// answer, its run learns that: another worker may have its task.
 func (w *worker) renewLeases() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {

@@ -43,7 +43,7 @@ type Mailbox[T any] struct {
 	seen  int           // how many tasks waited at its last look
 }
 
-// New returns a mailbox that is full when max tasks wait, whose age is told by clock.
+// New returns a mailbox that is full when it holds max tasks. It measures their age by clock.
 func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 	return &Mailbox[T]{max: max, clock: clock}
 }

@@ -79,7 +79,7 @@ type end struct {
 
 func (e end) Closed(err error) { e.closed <- err }
 
-// A failed write takes the error of a reset, and the reader finds an end: the sink is told of the
+// A failed write takes the error of a reset, and the reader finds an end: the sink gets the
 // reset all the same.
 func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 	e := New()

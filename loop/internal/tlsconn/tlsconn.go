@@ -92,7 +92,7 @@ type Conn struct {
 	left      int  // what its Unsent said then
 
 	owed   int   // bytes of data that would make up for the records without any
-	err    error // what ends the plaintext: it is told when the sink does not pause
+	err    error // what ends the plaintext: the sink gets it once it does not pause
 	rawEnd error // what ended the raw input, before all of it was dealt with
 
 	in     []byte // ciphertext that waits: for the rest of its record, for GoOn, or for the handshake
