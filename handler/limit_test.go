@@ -199,7 +199,7 @@ func TestLimitExcusesWhatIsNotRead(t *testing.T) {
 					const long = 12 * time.Second
 					go func() { _ = srv.Loops()[0].Post(func() { pause(at, long) }) }()
 					for range int(long.Seconds() * rate.sent) {
-						time.Sleep(time.Duration(float64(time.Second) / rate.sent)) // virtual
+						testkit.Pass(time.Duration(float64(time.Second) / rate.sent))
 						_, _ = p.Write([]byte("x\n"))
 					}
 					testkit.Pass(time.Second)

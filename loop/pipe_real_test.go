@@ -130,7 +130,7 @@ func TestPipeResetsBehindMuch(t *testing.T) {
 		go func() {
 			_, _ = b.Write(make([]byte, size))
 			for p.srv.Stats().BytesIn < size { // a reset drops what has not been read
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // between two looks
 			}
 			_ = b.SetLinger(0)
 			_ = b.Close()

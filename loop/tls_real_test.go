@@ -275,7 +275,7 @@ func TestTLSOfStrangers(t *testing.T) {
 					t.Fatalf("%q does not come back", want)
 				}
 				_, _ = io.WriteString(in, command+"\n") // at the beginning of what openssl reads
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond)       // openssl takes a command only at the start of a read
 			}
 			_ = in.Close()
 			_ = cmd.Wait()

@@ -302,8 +302,9 @@ func TestSoak(t *testing.T) {
 		wg.Go(func() { v.travel(ctx, &talks) })
 	}
 	present := newPresence(t, r, rooms, len(all))
+	tick := time.Tick(soak / 5) // LOOPWHEEL_SOAK says for how long they talk
 	for i := range 5 {
-		time.Sleep(soak / 5) // LOOPWHEEL_SOAK says for how long they talk
+		<-tick
 		switch i {
 		case 2:
 			r.Kill()

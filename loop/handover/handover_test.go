@@ -268,10 +268,7 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
-	silent := time.Now()
-	for time.Since(silent) < 300*time.Millisecond { // of real silence, which must count
-		time.Sleep(10 * time.Millisecond)
-	}
+	<-time.After(300 * time.Millisecond) // of real silence, which must count
 	b := lines("b")
 	b.IdleTimeout = time.Hour
 	infos := make(chan loop.ConnInfo, 1)

@@ -140,7 +140,7 @@ var mobs = []mob{
 				}
 			}
 		}()
-		for b := make([]byte, 1<<10); ; time.Sleep(100 * time.Millisecond) {
+		for b := make([]byte, 1<<10); ; time.Sleep(100 * time.Millisecond) { // a slow reader
 			if _, err := c.Read(b); err != nil {
 				return
 			}
@@ -185,7 +185,8 @@ func contained(t *testing.T, engine loop.Engine, limit int, crowds ...mob) {
 	var most, tcp int
 	inTime(t, 200*time.Millisecond, func() time.Duration {
 		friends.ask("reset")
-		for began := time.Now(); time.Since(began) < 8*time.Second; time.Sleep(50 * time.Millisecond) {
+		tick := time.Tick(50 * time.Millisecond)
+		for began := time.Now(); time.Since(began) < 8*time.Second; <-tick {
 			now, now2 := cage.taken()
 			most, tcp = max(most, now), max(tcp, now2)
 		}

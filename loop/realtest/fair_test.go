@@ -191,6 +191,7 @@ func (b busyness) dial(t *testing.T, srv *loop.Server) net.Conn {
 func (b busyness) ask(t *testing.T, c net.Conn) (n int, slowest time.Duration) {
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	answer := make([]byte, len("ping\n"))
+	tick := time.Tick(2 * time.Millisecond)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); n++ {
 		asked := time.Now()
 		if _, err := io.WriteString(c, "ping\n"); err != nil {
@@ -200,7 +201,7 @@ func (b busyness) ask(t *testing.T, c net.Conn) (n int, slowest time.Duration) {
 			t.Fatalf("%q, %v", answer, err)
 		}
 		slowest = max(slowest, time.Since(asked))
-		time.Sleep(2 * time.Millisecond)
+		<-tick
 	}
 	return n, slowest
 }

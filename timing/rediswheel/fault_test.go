@@ -89,9 +89,10 @@ func addSlowly(t *testing.T, q *Queue, n int) *sync.WaitGroup {
 	for a := range adders {
 		added.Go(func() {
 			random := rand.New(rand.NewPCG(first, uint64(a)))
+			tick := time.Tick(2 * time.Millisecond) // so that Redis is killed while tasks are added
 			for i := a; i < n; i += adders {
 				add(q, Task{Key: fmt.Sprint(i), Delay: upTo(random, 3*time.Second)})
-				time.Sleep(2 * time.Millisecond) // so that Redis is killed while tasks are added
+				<-tick
 			}
 		})
 	}
@@ -223,13 +224,14 @@ func subscriptionsKilled(t *testing.T, client *redis.Client, refresh time.Durati
 	stops := []func() error{start(t, q, r), start(t, q, r)}
 	random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 2))
 	began := time.Now()
+	tick := time.Tick(5 * time.Millisecond) // 200 tasks a second, so that each cut hits some
 	for killed := 0; time.Since(began) < 5*time.Second; n++ {
 		if int(time.Since(began)/time.Second) > killed {
 			killed++
 			must(t, client.Do(ctx, "client", "kill", "type", "pubsub").Err())
 		}
 		must(t, q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: upTo(random, 200*time.Millisecond)}))
-		time.Sleep(5 * time.Millisecond) // 200 tasks a second, so that each cut hits some
+		<-tick
 	}
 	r.wait(t, n)
 	for _, stop := range stops {
