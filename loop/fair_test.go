@@ -89,8 +89,13 @@ func TestProducersLeaveTheLoopToOthers(t *testing.T) {
 			if n, slowest := echoes(srv, p, lasts); n < 20 || slowest > c.slowest {
 				t.Errorf("%+v: %d echoes, the slowest took %v", c, n, slowest)
 			}
-			if st := srv.Stats(); st.MaxTurn > c.slowest || st.MaxSocketWait == 0 || st.Loops[0].SocketWaits.Total() == 0 {
-				t.Errorf("%+v: the longest turn took %v, a socket waited %v", c, st.MaxTurn, st.MaxSocketWait)
+			st := srv.Stats()
+			if st.MaxTurn > c.slowest {
+				t.Errorf("%+v: the longest turn took %v", c, st.MaxTurn)
+			}
+			// Beside one reader the loop is idle most of the time, and a socket may never have to wait.
+			if c.readers > 1 && (st.MaxSocketWait == 0 || st.Loops[0].SocketWaits.Total() == 0) {
+				t.Errorf("%+v: sockets waited %v at most, %d times; want some", c, st.MaxSocketWait, st.Loops[0].SocketWaits.Total())
 			}
 			began := time.Now()
 			if err := srv.Stop(); err != nil {
