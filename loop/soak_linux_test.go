@@ -108,6 +108,7 @@ func (s *soaked) round(t *testing.T, seed uint64, d time.Duration) {
 	}
 	clients.Go(func() { ls.outsider(s.Server, end) })
 	clients.Wait()
+	defer s.explain(t)
 	testkit.Eventually(t, "all connections and timers have gone", func() bool {
 		st := s.Stats()
 		return st.Conns == 0 && st.Timers == 0
@@ -117,6 +118,25 @@ func (s *soaked) round(t *testing.T, seed uint64, d time.Duration) {
 			ls.check(peer, text, false)
 		}
 	}
+}
+
+// explain shows what is left when a round has failed.
+func (s *soaked) explain(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	st := s.Stats()
+	t.Logf("left: %d connections, %d timers; %+v", st.Conns, st.Timers, st)
+	for _, l := range s.Loops() {
+		_ = l.Post(func() {
+			for c := range l.Conns() {
+				t.Logf("left on loop %d: %+v", l.Index(), c.Info())
+			}
+		})
+	}
+	stacks := make([]byte, 1<<20)
+	time.Sleep(time.Second) // for what is posted
+	t.Logf("%s", stacks[:runtime.Stack(stacks, true)])
 }
 
 // talk is a client of an echo until it has had enough.
