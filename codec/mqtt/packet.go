@@ -169,6 +169,9 @@ func ParseAck(frame []byte, v Version) (Ack, error) {
 	r := open(frame, v, a.Type)
 	a.ID = r.packetID()
 	a.Code, a.Properties = r.result(v, a.Type)
+	if r.err == nil && !a.Code.in(a.Type) {
+		r.fail(protocolError("%v with %v", a.Type, a.Code))
+	}
 	return a, r.end()
 }
 
@@ -274,7 +277,7 @@ func ParseSubscribe(frame []byte, v Version) (Subscribe, error) {
 		r.fail(protocolError("SUBSCRIBE without a topic filter"))
 	}
 	for len(r.data) > 0 {
-		filter, options := r.text("the topic filter"), r.byte()
+		filter, options := r.filter(), r.byte()
 		reserved := options & 0xC0
 		if v != V5 {
 			reserved = options & 0xFC
@@ -351,7 +354,7 @@ func ParseUnsubscribe(frame []byte, v Version) (Unsubscribe, error) {
 		r.fail(protocolError("UNSUBSCRIBE without a topic filter"))
 	}
 	for len(r.data) > 0 {
-		r.text("the topic filter")
+		r.filter()
 	}
 	return u, r.err
 }

@@ -90,6 +90,20 @@ func (r ReasonCode) String() string {
 	return fmt.Sprintf("reason code 0x%02X", byte(r))
 }
 
+// in reports whether an acknowledgement of type t may have the code (sections 3.4.2.1, 3.6.2.1).
+func (r ReasonCode) in(t Type) bool {
+	switch r {
+	case Success:
+		return true
+	case PacketIDNotFound:
+		return t == PUBREL || t == PUBCOMP
+	case NoMatchingSubscribers, UnspecifiedError, ImplementationSpecific, NotAuthorized, TopicNameInvalid,
+		PacketIDInUse, QuotaExceeded, PayloadFormatInvalid:
+		return t == PUBACK || t == PUBREC
+	}
+	return false
+}
+
 // connackCodes are the return codes of version 3.1.1 (its section 3.2.2.3), by number.
 var connackCodes = [...]ReasonCode{Success, UnsupportedProtocolVersion, ClientIDNotValid, ServerUnavailable,
 	BadUserNameOrPassword, NotAuthorized}

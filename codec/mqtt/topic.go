@@ -7,13 +7,13 @@ import (
 
 // CheckTopic returns nil if name may be the topic name of a PUBLISH: 1 to 65,535 bytes of UTF-8
 // without U+0000 and without wildcards (section 4.7.1), and otherwise an *Error with the code
-// TopicNameInvalid, or MalformedPacket for bytes that are not text.
+// MalformedPacket.
 func CheckTopic(name []byte) error {
 	if err := checkText(name, "the topic name"); err != nil {
 		return err
 	}
 	if len(name) == 0 || bytes.ContainsAny(name, "+#") {
-		return &Error{TopicNameInvalid, "the topic name is empty or has a wildcard"}
+		return malformed("the topic name is empty or has a wildcard")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type session struct {
 	turn     uint64
 	inflight map[uint16]*outgoing // sent, and not acknowledged
 	queue    []*outgoing          // QoS 1 and 2 that wait for the client, or for an acknowledgement
-	received map[uint16]struct{}  // inbound QoS 2: identifiers whose PUBREL has not come
+	received map[uint16]int       // inbound QoS 2 without PUBREL: how often the connection has sent each
 
 	will      *will // nil: none, or published
 	willTimer loop.Timer
@@ -40,7 +40,7 @@ type session struct {
 }
 
 func newSession(id string) *session {
-	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]struct{}{}}
+	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]int{}}
 }
 
 // deliver sends a message to the client, now or when it can be sent. A message of QoS 0 is dropped if
@@ -68,7 +68,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 	}
 	sh.dropped++
 	if c != nil {
-		c.end(mqtt.QuotaExceeded, "too many messages wait")
+		c.end(mqtt.QuotaExceeded)
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *session) ready() bool {
 	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
 }
 
-// start sends a message of QoS 1 or 2 for the first time.
+// start sends a message of QoS 1 or 2 for the first time, unless it has expired.
 func (s *session) start(sh *shard, out *outgoing) {
 	for {
 		s.lastID++
@@ -90,7 +90,7 @@ func (s *session) start(sh *shard, out *outgoing) {
 	s.turn++
 	out.turn = s.turn
 	s.inflight[out.id] = out
-	if !s.client.send(sh, out) {
+	if out.m.expired(sh.l.Now()) || !s.client.send(sh, out) {
 		delete(s.inflight, out.id)
 	}
 }
@@ -98,14 +98,11 @@ func (s *session) start(sh *shard, out *outgoing) {
 // pump sends queued messages, as many as the client takes.
 func (s *session) pump(sh *shard) {
 	n := 0
-	now := sh.l.Now()
 	for n < len(s.queue) && s.client != nil && s.ready() {
 		out := s.queue[n]
 		s.queue[n] = nil
 		n++
-		if !out.m.expired(now) {
-			s.start(sh, out)
-		}
+		s.start(sh, out)
 	}
 	if n == len(s.queue) {
 		s.queue = nil
@@ -143,6 +140,9 @@ func (s *session) stopTimers() {
 func (s *session) attach(c *client) {
 	s.stopTimers()
 	s.client, c.s = c, s
+	for id := range s.received {
+		s.received[id] = 0
+	}
 }
 
 // detach ends the part of the session's client. The session stays for as long as it was asked to.
