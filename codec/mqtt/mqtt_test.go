@@ -253,6 +253,8 @@ func TestRefused(t *testing.T) {
 		{"no topic, no alias", mqtt.V5, "30 03 0000 00", mqtt.ProtocolError},
 		{"alias 0", mqtt.V5, "30 07 0001 61 03 23 0000", mqtt.TopicAliasInvalid},
 		{"NUL in a topic", mqtt.V311, "30 03 0001 00", mqtt.MalformedPacket},
+		{"a line feed in a topic", mqtt.V311, "30 03 0001 0a", mqtt.MalformedPacket},
+		{"U+009F in a topic", mqtt.V311, "30 04 0002 c29f", mqtt.MalformedPacket},
 		{"a surrogate in a topic", mqtt.V311, "30 05 0003 eda080", mqtt.MalformedPacket},
 		{"packet identifier 0", mqtt.V311, "32 05 0001 61 0000", mqtt.ProtocolError},
 		{"an empty filter", mqtt.V311, "82 05 0001 0000 00", mqtt.MalformedPacket},

@@ -90,10 +90,10 @@ func (r *reader) filter() []byte {
 }
 
 // packetID reads a packet identifier, which is not 0 [MQTT-2.2.1-3].
-func (r *reader) packetID() uint16 {
+func (r *reader) packetID(t Type) uint16 {
 	id := r.uint16()
 	if r.err == nil && id == 0 {
-		r.fail(protocolError("packet identifier 0"))
+		r.fail(notAllowed(t, "packet identifier 0"))
 	}
 	return id
 }

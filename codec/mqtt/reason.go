@@ -145,6 +145,15 @@ func malformed(format string, args ...any) error {
 	return &Error{MalformedPacket, fmt.Sprintf(format, args...)}
 }
 
+// notAllowed is the error for a value that a packet of type t cannot have. The codes are mosquitto's:
+// the standard leaves them open, or wants MalformedPacket for all (section 2.2.2.2).
+func notAllowed(t Type, format string, args ...any) error {
+	if t == SUBSCRIBE || t == UNSUBSCRIBE {
+		return malformed(format, args...)
+	}
+	return protocolError(format, args...)
+}
+
 func protocolError(format string, args ...any) error {
 	return &Error{ProtocolError, fmt.Sprintf(format, args...)}
 }

@@ -86,8 +86,11 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
-	counts struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
-	start  time.Time
+	opened atomic.Uint64 // numbers the connections of sessions
+
+	stateComes bool // clients wait for load
+	counts     struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
+	start      time.Time
 }
 
 // newBroker makes a broker whose server has no address yet. Start starts it.
@@ -116,7 +119,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
-		groups: map[string]*group{}, seen: make([]uint64, n)}
+		groups: map[string]*group{}, seen: make([]uint64, n), ready: !b.stateComes}
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, sh.tick)
 }

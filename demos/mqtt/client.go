@@ -44,6 +44,9 @@ func (b *broker) accept(c *loop.Conn) loop.Handler {
 			cl.s.pump(cl.sh)
 		}
 	})
+	if state, moved := c.Saved(); moved {
+		return b.acceptMoved(cl, state)
+	}
 	return cl
 }
 
@@ -141,7 +144,9 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	if cl.connected {
 		cl.sh.b.counts.clients.Add(-1)
 	}
-	if s := cl.s; s != nil {
+	if s := cl.s; s != nil && errors.Is(err, loop.ErrDetached) {
+		s.leave(cl.sh)
+	} else if s != nil {
 		s.detach(cl.sh, cl.leftWell, false)
 		cl.sh.tellGroups(s)
 	}
@@ -240,6 +245,10 @@ func (cl *client) limits(p mqtt.Properties) {
 
 // open gives the client its session, which may have to come from another loop.
 func (cl *client) open(req *connect) {
+	if !cl.sh.ready {
+		cl.sh.held = append(cl.sh.held, func() { cl.open(req) })
+		return
+	}
 	cl.sh.claim(req.id, req.fresh, func(s *session, present bool) {
 		cfg := &cl.sh.b.cfg
 		s.expiry = min(req.expiry, cfg.MaxSession)
@@ -315,9 +324,6 @@ func (cl *client) onPublish(frame []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := p.Properties.Number(mqtt.SubscriptionID); ok { // [MQTT-3.3.4-6]
-		return &mqtt.Error{Code: mqtt.ProtocolError, Text: "a PUBLISH of a client with a subscription identifier"}
-	}
 	topic, err := cl.topic(&p)
 	if err == nil {
 		err = checkLevels(topic)
@@ -335,7 +341,7 @@ func (cl *client) onPublish(frame []byte) error {
 	if p.QoS == 2 {
 		copies, again := cl.s.received[p.ID]
 		switch {
-		case copies > 1: // a client does that for a new connection only [MQTT-4.4.0-1]
+		case copies > 1 && p.Dup: // a client does that for a new connection only [MQTT-4.4.0-1]
 			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "a message of QoS 2 for the third time"}
 		case !again && len(cl.s.received) >= cfg.MaxInflight:
 			return &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Text: "too many messages of QoS 2 without PUBREL"}

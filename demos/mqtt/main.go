@@ -41,6 +41,8 @@ var (
 	sessions  = flag.Uint("max-session", 0, "how many `seconds` a session outlives its connection at most; 4294967295: no limit; 0: a week")
 	metrics   = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
 	loops     = flag.Int("loops", 0, "the `number` of loops; 0: one less than the processors that Go uses")
+	stateFile = flag.String("state", "", "keep sessions and retained messages in this `file` from a regular end to the next start")
+	meet      = flag.String("handover", "", "take over from the process that has this unix `socket`, and hand over by it; SIGHUP starts the next process")
 	engine    = flag.String("engine", "", "gnet, epoll or net; empty: the system's default")
 )
 
@@ -95,17 +97,20 @@ func run(ctx context.Context) error {
 	if *wsAddr != "" {
 		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *wsAddr, Codec: b.webSocket()})
 	}
-	if err := b.Start(ctx); err != nil {
+	before, err := b.begin(ctx, *stateFile, *meet)
+	if err != nil {
 		return err
 	}
 	for _, a := range srv.Addrs() {
 		fmt.Println("listening on", a)
 	}
+	also := map[string]net.Listener{}
 	if *metrics != "" {
-		ln, err := net.Listen("tcp", *metrics)
+		ln, err := before.Listen("metrics", "tcp", *metrics)
 		if err != nil {
 			return fmt.Errorf("-metrics: %w", err)
 		}
+		also["metrics"] = ln
 		h, err := loopmetrics.NewHandler(srv)
 		if err != nil {
 			return err
@@ -114,7 +119,7 @@ func run(ctx context.Context) error {
 		go func() { _ = page.Serve(ln) }() // it ends with Close
 		defer page.Close()
 	}
-	return srv.Wait()
+	return b.finish(*stateFile, *meet, also)
 }
 
 // userList has the passwords of users.

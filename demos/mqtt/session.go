@@ -18,6 +18,8 @@ const never = 1<<32 - 1
 type session struct {
 	id     string
 	client *client // nil: not connected
+	opened uint64  // the number of its last connection
+	moving bool    // that has gone to the next process, and all messages wait for it
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
 
@@ -29,7 +31,10 @@ type session struct {
 
 	will      *will // nil: none, or published
 	willTimer loop.Timer
+	willDue   time.Time // zero: the timer does not run
 	endTimer  loop.Timer
+	ends      time.Time
+	extra     int // how much longer than allowed the queue may be: it came so from another process
 
 	// had is how far the session had got with each shard when it came here from another one, as long
 	// as this shard is behind that: what it delivers until then the session has had.
@@ -48,6 +53,11 @@ func newSession(id string) *session {
 // is disconnected, and of a client that is away the newest are dropped.
 func (s *session) deliver(sh *shard, out *outgoing) {
 	c := s.client
+	if s.moving {
+		kept := *out // which may be the shard's
+		s.queue = append(s.queue, &kept)
+		return
+	}
 	if out.o.qos == 0 {
 		switch {
 		case c == nil:
@@ -62,7 +72,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 		s.start(sh, out)
 		return
 	}
-	if len(s.queue) < sh.b.cfg.MaxQueue {
+	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra {
 		s.queue = append(s.queue, out)
 		return
 	}
@@ -102,10 +112,14 @@ func (s *session) pump(sh *shard) {
 		out := s.queue[n]
 		s.queue[n] = nil
 		n++
-		s.start(sh, out)
+		if out.o.qos > 0 {
+			s.start(sh, out)
+		} else if !out.m.expired(sh.l.Now()) {
+			s.client.send(sh, out)
+		}
 	}
 	if n == len(s.queue) {
-		s.queue = nil
+		s.queue, s.extra = nil, 0
 	} else {
 		s.queue = s.queue[n:]
 	}
@@ -134,12 +148,14 @@ func (s *session) stopTimers() {
 	s.willTimer.Stop()
 	s.endTimer.Stop()
 	s.willTimer, s.endTimer = loop.Timer{}, loop.Timer{}
+	s.willDue, s.ends = time.Time{}, time.Time{}
 }
 
 // attach makes c the session's client.
 func (s *session) attach(c *client) {
 	s.stopTimers()
 	s.client, c.s = c, s
+	s.opened, s.moving = c.sh.b.opened.Add(1), false
 	for id := range s.received {
 		s.received[id] = 0
 	}
@@ -185,8 +201,13 @@ func newWill(w *mqtt.Will) *will {
 
 func (s *session) startWill(sh *shard) {
 	if s.will != nil && s.will.delay < s.expiry {
-		s.willTimer = sh.l.AfterFunc(time.Duration(s.will.delay)*time.Second, func() { s.publishWill(sh) })
+		s.willIn(sh, time.Duration(s.will.delay)*time.Second)
 	}
+}
+
+func (s *session) willIn(sh *shard, d time.Duration) {
+	s.willDue = sh.l.Now().Add(d)
+	s.willTimer = sh.l.AfterFunc(max(d, 0), func() { s.publishWill(sh) })
 }
 
 func (s *session) publishWill(sh *shard) {
@@ -205,6 +226,21 @@ func (s *session) startEnd(sh *shard) {
 		sh.end(s)
 	case never:
 	default:
-		s.endTimer = sh.l.AfterFunc(time.Duration(s.expiry)*time.Second, func() { sh.end(s) })
+		s.endIn(sh, time.Duration(s.expiry)*time.Second)
+	}
+}
+
+func (s *session) endIn(sh *shard, d time.Duration) {
+	s.ends = sh.l.Now().Add(d)
+	s.endTimer = sh.l.AfterFunc(max(d, 0), func() { sh.end(s) })
+}
+
+// leave notes that the session's connection has moved to the next process. If that is the last that
+// is heard of it, the session ends as if the connection had just closed, or a minute later.
+func (s *session) leave(sh *shard) {
+	s.client.s, s.client = nil, nil
+	s.moving = true
+	if s.expiry != never {
+		s.endIn(sh, max(time.Minute, time.Duration(s.expiry)*time.Second))
 	}
 }

@@ -35,6 +35,10 @@ type shard struct {
 	log      []*message // delivered since the first of them was asked for
 	logged   int        // the number of the message behind the log
 
+	ready  bool    // the state of the process before is here
+	movers []mover // until then
+	held   []func()
+
 	delivery uint64
 	hits     []hit
 	wire     wireCache

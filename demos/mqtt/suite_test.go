@@ -15,10 +15,15 @@ import (
 	"testing"
 )
 
-// TestMain also serves as the program that the tests of mosquitto start: the broker, with a
-// configuration file of mosquitto's translated to flags.
+// TestMain also serves as the broker's program, by the name mqtt, and as the program that the tests of
+// mosquitto start: the broker, with a configuration file of mosquitto's translated to flags.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) != "mosquitto" {
+	switch filepath.Base(os.Args[0]) {
+	case "mosquitto":
+	case "mqtt":
+		main()
+		return
+	default:
 		os.Exit(m.Run())
 	}
 	args, err := mosquittoFlags(os.Args[1:])
@@ -35,7 +40,8 @@ func TestMain(m *testing.M) {
 func mosquittoFlags(args []string) ([]string, error) {
 	flags := []string{"-loops", "1"}
 	set := map[string]string{"max-alias": "10", "max-inflight": "20", "max-packet": fmt.Sprint(anyPacket), "max-session": fmt.Sprint(uint32(never))}
-	port, conf, anonymous, passwords, listeners := "1883", "", true, "", 0
+	port, conf, passwords, listeners := "1883", "", "", 0
+	anonymous, said := true, false
 	for i := 0; i < len(args); i++ {
 		switch args[i] {
 		case "-v":
@@ -59,14 +65,18 @@ func mosquittoFlags(args []string) ([]string, error) {
 			option, value, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
 			switch option {
 			case "", "sys_interval", "log_type", "max_queued_messages", "max_queued_bytes", "per_listener_settings", "max_connections", "max_inflight_bytes":
-			case "port":
+			case "port", "listener":
 				port = value
-			case "listener":
-				port, listeners, anonymous = value, listeners+1, false
+				if listeners++; !said {
+					anonymous = false
+				}
 			case "allow_anonymous":
-				anonymous = value == "true"
+				anonymous, said = value == "true", true
 			case "password_file":
 				passwords = value
+			case "persistence":
+			case "persistence_file":
+				set["state"] = value
 			case "max_inflight_messages":
 				set["max-inflight"] = value
 			case "max_packet_size":
