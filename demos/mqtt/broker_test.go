@@ -74,8 +74,15 @@ func join(addr string, c mqtt.Connect) (p *peer, present bool, err error) {
 }
 
 // next reads a packet.
-func (p *peer) next() ([]byte, error) {
-	_ = p.nc.SetReadDeadline(time.Now().Add(20 * time.Second)) // a closed connection says so at once
+func (p *peer) next() ([]byte, error) { return p.nextWithin(20 * time.Second) }
+
+// nextWithin fails if no packet begins for a while. A closed connection says so at once.
+func (p *peer) nextWithin(patience time.Duration) ([]byte, error) {
+	_ = p.nc.SetReadDeadline(time.Now().Add(patience))
+	if _, err := p.r.Peek(1); err != nil {
+		return nil, err
+	}
+	_ = p.nc.SetReadDeadline(time.Now().Add(20 * time.Second))
 	var frame []byte
 	for {
 		b, err := p.r.ReadByte()
