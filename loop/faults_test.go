@@ -48,7 +48,6 @@ func TestListenersWithoutAddr(t *testing.T) {
 		})
 	}
 	for want, srv := range map[string]*loop.Server{
-		"Server.Addr is empty":              {Accept: silent},
 		"Server.TLS":                        {TLS: &tls.Config{}, Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Accept: silent}}},
 		"Server.Listeners[0].Accept is nil": {Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0"}}},
 	} {
@@ -56,8 +55,12 @@ func TestListenersWithoutAddr(t *testing.T) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}
-	start := &loop.Server{Codec: codec.Lines{}} // which adopts, with the server's codec
-	startWith(t, t.Context(), start)
+	for _, srv := range []*loop.Server{
+		{Codec: codec.Lines{}, Accept: silent}, // which adopts, with the server's fields
+		{},                                     // which dials
+	} {
+		startWith(t, t.Context(), srv)
+	}
 }
 
 // HoldBackAt follows MaxOutbound, and does not reach it.
@@ -74,15 +77,15 @@ func TestHoldBackAtIsBelowMaxOutbound(t *testing.T) {
 		{128 << 10, 128 << 10, 0, false},
 		{0, 2 << 20, 0, false},
 	} {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent, MaxOutbound: c.maxOutbound, HoldBackAt: c.holdBackAt}
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent, Limits: loop.Limits{MaxOutbound: c.maxOutbound, HoldBackAt: c.holdBackAt}}
 		over, end := context.WithCancel(context.Background())
 		end()
 		err := srv.Run(over)
-		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "Server.HoldBackAt") {
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "Server.Limits.HoldBackAt") {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if c.ok && srv.HoldBackAt != c.want {
-			t.Errorf("%+v: HoldBackAt is %d", c, srv.HoldBackAt)
+		if c.ok && srv.Limits.HoldBackAt != c.want {
+			t.Errorf("%+v: HoldBackAt is %d", c, srv.Limits.HoldBackAt)
 		}
 	}
 }
@@ -90,7 +93,7 @@ func TestHoldBackAtIsBelowMaxOutbound(t *testing.T) {
 // So a peer that asks for much at once and reads late is held back, whatever MaxOutbound is.
 func TestSmallMaxOutboundHoldsBack(t *testing.T) {
 	answer := []byte(strings.Repeat("x", 1000))
-	srv := &loop.Server{MaxOutbound: 16 << 10, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Limits: loop.Limits{MaxOutbound: 16 << 10}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send(answer) })
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -169,7 +172,7 @@ func TestRefKeepsNothing(t *testing.T) {
 			}
 			var ref loop.Ref
 			var conn *loop.Conn
-			srv := &loop.Server{Codec: &stuffed{}, FrameTimeout: time.Minute}
+			srv := &loop.Server{Codec: &stuffed{}, Timeouts: loop.Timeouts{Frame: time.Minute}}
 			srv.Accept = func(c *loop.Conn) loop.Handler {
 				if ref != (loop.Ref{}) {
 					return script{}
