@@ -28,6 +28,7 @@ type client struct {
 	aliases    []string // inbound topic aliases
 	outAliases map[string]uint16
 	maxAlias   int        // outbound
+	keepAlive  uint16     // seconds
 	waits      loop.Timer // for CONNECT
 }
 
@@ -267,7 +268,7 @@ func (cl *client) open(req *connect) {
 			keepAlive = cfg.MaxKeepAlive
 			ack.Properties = ack.Properties.AppendNumber(mqtt.ServerKeepAlive, uint32(keepAlive))
 		}
-		cl.c.SetIdleTimeout(time.Duration(keepAlive) * time.Second * 3 / 2) // [MQTT-3.1.2-22]
+		cl.setKeepAlive(keepAlive)
 		if cl.version == mqtt.V5 {
 			ack.Properties = ack.Properties.AppendNumber(mqtt.TopicAliasMaximum, uint32(cfg.MaxAlias))
 			if req.assigned {
@@ -290,6 +291,12 @@ func (cl *client) open(req *connect) {
 		s.resume(cl.sh)
 		cl.c.ResumeRead()
 	})
+}
+
+// setKeepAlive ends the connection when the client is silent for too long [MQTT-3.1.2-22].
+func (cl *client) setKeepAlive(seconds uint16) {
+	cl.keepAlive = seconds
+	cl.c.SetIdleTimeout(time.Duration(seconds) * time.Second * 3 / 2)
 }
 
 // connack sends the answer to a CONNECT. With a failure it is the last packet.
@@ -318,7 +325,8 @@ func (cl *client) onDisconnect(frame []byte) error {
 	}
 	cl.leftWell = d.Code != mqtt.DisconnectWithWill
 	cl.over = true
-	return errEnd
+	cl.c.CloseWithError(errEnd)
+	return nil
 }
 
 func (cl *client) onPublish(frame []byte) error {

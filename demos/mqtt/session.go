@@ -19,7 +19,7 @@ type session struct {
 	id     string
 	client *client // nil: not connected
 	opened uint64  // the number of its last connection
-	moving bool    // that has gone to the next process, and all messages wait for it
+	moving bool    // to the next process, and all messages wait for it
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
 
@@ -85,7 +85,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 // ready reports whether the client may be sent one more message of QoS 1 or 2.
 func (s *session) ready() bool {
 	c := s.client
-	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
+	return !c.over && !s.moving && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
 }
 
 // start sends a message of QoS 1 or 2 for the first time, unless it has expired.

@@ -242,6 +242,7 @@ type conn struct {
 	Aliases    []string
 	OutAliases map[string]uint16
 	MaxAlias   int
+	KeepAlive  uint16
 }
 
 // Save implements loop.Saver. A client that is getting its session does not move yet.
@@ -249,9 +250,17 @@ func (cl *client) Save(*loop.Conn) ([]byte, error) {
 	if cl.version != 0 && cl.s == nil || cl.over {
 		return nil, errors.New("mqtt: the client is coming or going")
 	}
-	to := conn{Version: cl.version, ReceiveMax: cl.receiveMax, MaxPacket: cl.maxPacket, Aliases: cl.aliases, OutAliases: cl.outAliases, MaxAlias: cl.maxAlias}
-	if cl.s != nil {
-		to.ID, to.Opened = cl.s.id, cl.s.opened
+	to := conn{Version: cl.version, ReceiveMax: cl.receiveMax, MaxPacket: cl.maxPacket, Aliases: cl.aliases, OutAliases: cl.outAliases, MaxAlias: cl.maxAlias, KeepAlive: cl.keepAlive}
+	if s := cl.s; s != nil {
+		to.ID, to.Opened = s.id, s.opened
+		// The connection takes nothing any more. If it stays nevertheless, it goes on a bit later.
+		s.moving = true
+		cl.sh.l.AfterFunc(20*time.Millisecond, func() {
+			if cl.s == s {
+				s.moving = false
+				s.pump(cl.sh)
+			}
+		})
 	}
 	var state bytes.Buffer
 	err := gob.NewEncoder(&state).Encode(to)
@@ -277,6 +286,7 @@ func (b *broker) acceptMoved(cl *client, state []byte) loop.Handler {
 	cl.waits.Stop()
 	cl.version, cl.receiveMax, cl.maxPacket, cl.maxAlias = m.from.Version, m.from.ReceiveMax, m.from.MaxPacket, m.from.MaxAlias
 	cl.aliases, cl.outAliases = m.from.Aliases, m.from.OutAliases
+	cl.setKeepAlive(m.from.KeepAlive)
 	cl.c.PauseRead()
 	if cl.sh.ready { // it has come back: the next process has failed
 		m.resume()
