@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
@@ -35,7 +33,7 @@ func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	}
 	var ip net.IP
 	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
-	return s.adopt(&arrival{ln: ln, local: local, remote: remote, read: bytes.Clone(read)}, nc)
+	return s.adopt(&arrival{slot: slot{ln: ln, remote: remote}, local: local, read: bytes.Clone(read)}, nc)
 }
 
 // adopt counts a connection, and sends it to a loop.
@@ -43,8 +41,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	if err := a.count(); err != nil {
 		return err
 	}
-	a.loop = s.leastLoaded()
-	a.loop.load.Add(1)
+	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
 	if !s.has(stageLeaving) || a.moved != nil && a.moved.back {
 		s.accepted.Add(1) // before Accept may run, which may look
@@ -53,7 +50,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 		}
 	}
 	if err != nil {
-		a.uncount()
+		a.release()
 	}
 	return err
 }
@@ -95,30 +92,4 @@ func (a *arrival) adopted(nc net.Conn) {
 		return
 	}
 	a.ln.hand(nc, a.loop, a.land, a.lost)
-}
-
-// deliver gives what was read to who is there to take it. The engine does not know the sink yet, so
-// no message may be delivered before the next turn: a handler could exchange the sink.
-func (a *arrival) deliver(to engine.Sink) {
-	switch to := to.(type) {
-	case *sink:
-		c := (*Conn)(to)
-		if a.moved == nil && a.from == nil {
-			c.idle.lastRead = a.loop.now
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		if !c.isOpen() {
-			return
-		}
-		c.callHook(func() { c.in.decoder.Keep(a.read) })
-		if c.isOpen() && c.in.pauses == 0 {
-			c.decodeSoon()
-		}
-	case nil: // it was refused
-	default: // a TLS handshake, at once or because Accept has called StartTLS
-		if a.from == nil {
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		to.Readable(a.read)
-	}
 }

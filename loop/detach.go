@@ -90,8 +90,5 @@ func (c *Conn) undelivered() (read []byte) {
 	if c.loop.decoding == c.id {
 		read = append(read, c.loop.rest...)
 	}
-	if c.extras == nil || c.extras.guard == nil {
-		return read
-	}
-	return append(read, c.extras.guard.held...) // of which a PROXY header might have begun
+	return append(read, c.heldFirstBytes()...)
 }

@@ -111,7 +111,7 @@ type dialing struct {
 	deadline time.Duration
 	timer    timing.Timer
 	stop     func(cause error) // ends what is under way
-	way      arrival           // counts against MaxConns; without a listener: nothing is counted
+	way      arrival           // counts against MaxConns
 	over     bool
 	canceled atomic.Bool
 }
@@ -149,11 +149,11 @@ func (a *dialing) enter() error {
 	}
 	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
 		dials: true, accept: a.accept}
-	if err := ln.enter(); err != nil {
+	a.way = arrival{slot: slot{ln: ln}, dialing: a}
+	if err := a.way.acquire(); err != nil {
 		return err
 	}
-	a.way = arrival{loop: a.loop, ln: ln}
-	a.loop.load.Add(1)
+	a.way.acquireLoad(a.loop)
 	return nil
 }
 
@@ -275,7 +275,17 @@ func (a *dialing) connect(ctx context.Context) {
 	}
 	var ip net.IP
 	local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-	l.enroll(nc, func(sock engine.Socket) engine.Sink { return a.connected(sock, local, remote) }, failed)
+	l.enroll(nc, func(sock engine.Socket) engine.Sink {
+		c := &Conn{loop: l, sock: sock}
+		l.enter()
+		if a.isWanted() {
+			a.connected(c, local, remote)
+		} else {
+			sock.Close(false)
+		}
+		l.leave()
+		return (*link)(c)
+	}, failed)
 }
 
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
@@ -303,39 +313,16 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// connected goes on with a socket, on the loop. It is a turn of its own.
-func (a *dialing) connected(sock engine.Socket, local, remote net.Addr) (sink engine.Sink) {
-	l := a.loop
-	l.enter()
+// connected goes on with the Conn of a socket, or a session, on the loop.
+func (a *dialing) connected(c *Conn, local, remote net.Addr) {
+	a.way.conn, a.way.local, a.way.remote = c, local, remote
 	if a.dialer.TLS == nil {
-		_, sink = a.bringUp(sock, local, remote)
-	} else if a.isWanted() {
-		sink = a.handshake(sock, local, remote)
+		a.way.open()
+		return
 	}
-	l.leave()
-	return sink
-}
-
-// handshake begins TLS, as its client.
-func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.Sink {
-	cfg := tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}
-	t := a.loop.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
-		return a.bringUp(t, local, remote)
-	}, func(err error) { a.fail(a.wrap(err, remote)) })
-	a.stop = func(cause error) { t.Abort(cause, false) }
-	t.Start()
-	return t
-}
-
-// bringUp brings the connection to life, if it is still wanted. From then on it counts by itself.
-func (a *dialing) bringUp(sock engine.Socket, local, remote net.Addr) (*Conn, engine.Sink) {
-	if !a.isWanted() {
-		return nil, nil
-	}
-	way := a.way
-	way.sock, way.local, way.remote = sock, local, remote
-	a.way, a.stop = arrival{}, nil
-	return a.loop.begin(way)
+	a.loop.arrivals[c] = &a.way
+	a.stop = func(cause error) { c.layer().Abort(cause, false) }
+	a.way.handshake(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote})
 }
 
 // isWanted reports whether somebody waits for the connection. It ends an attempt whose time is
@@ -355,9 +342,7 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
-	if a.way.ln != nil {
-		a.way.uncount()
-	}
+	a.way.release()
 	return !a.canceled.Load()
 }
 

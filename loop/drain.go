@@ -244,7 +244,7 @@ func (l *Loop) beginDrain() {
 // refuseAll refuses what is on its way, and what opens from now on.
 func (l *Loop) refuseAll(reason error) {
 	l.draining, l.checks = true, true
-	for a := range l.arrivals {
+	for _, a := range l.arrivals {
 		a.abort(reason)
 	}
 	l.endDials(reason)
@@ -302,8 +302,15 @@ func (l *Loop) cutOverdue() {
 }
 
 func (l *Loop) endLingering() {
-	for g := range l.lingering {
-		g.end(false)
+	for c := range l.lingering {
+		c.endLinger(false)
+	}
+}
+
+// noteDrained ends the loop's part of the drain once it has no connection left.
+func (l *Loop) noteDrained() {
+	if l.draining && len(l.conns)+len(l.lingering) == 0 {
+		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
 
@@ -337,7 +344,7 @@ func (l *Loop) stopGuarded() {
 	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
-	l.show()
+	l.publishCounters()
 	l.meter.Over()
 	close(l.ended)
 }
@@ -352,7 +359,7 @@ func (l *Loop) broke(err error) {
 	}
 	l.endLingering()
 	l.settle(never)
-	l.show()
+	l.publishCounters()
 	l.stop()
 	l.leaveTurn()
 }

@@ -179,7 +179,7 @@ func (c *Conn) checkIdle() {
 	l.runs(c, meter.Idle)
 	now := l.clock()
 	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
-		if s, ok := c.sock.(*udpSession); ok && s.putsOff(now) {
+		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
 			l.current = nil
 			return
@@ -229,10 +229,10 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || !c.in.ended && c.sock.Pending()) && !c.endWaits()
+	heard := (c.hasInput() || c.hasUnread()) && !c.endWaits()
 	if c.isPiped() {
 		to := c.extras.pipe.to
-		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && !to.in.ended && to.sock.Pending()
+		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
 	}
 	return heard
 }
@@ -252,6 +252,9 @@ func (c *Conn) endWaits() bool {
 // lookAtOutput asks the kernel whether the peer has taken output since the last look. Some that is
 // seen for the first time counts as well.
 func (c *Conn) lookAtOutput(now time.Duration) {
+	if c.isUDP() { // whose output is with the system at once
+		return
+	}
 	w, unsent := c.watched(), c.sock.Unsent()
 	first := w.looked == notYet
 	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
@@ -518,7 +521,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 		return
 	}
 	f := &w.frame
-	late, waits := now-f.due, c.in.pauses != 0 || !c.in.ended && c.sock.Pending()
+	late, waits := now-f.due, c.in.pauses != 0 || c.hasUnread()
 	switch {
 	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
 		c.forgetFrame()

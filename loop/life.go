@@ -67,10 +67,14 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
-// begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
-// connection was refused and has no socket any more.
-func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
-	c := &Conn{loop: l, sock: a.sock, id: l.server.lastID.Add(1), addrs: l.addrsOf(a.ln, a.local, a.remote)}
+// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
+func (c *Conn) begin(a *arrival) {
+	l := c.loop
+	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
+	c.holds, a.holds = a.holds, 0
+	if a.session != nil {
+		a.session.c, c.addrs.shared.session = c, a.session
+	}
 	if len(a.notes) > 0 {
 		c.more().notes = a.notes
 	}
@@ -85,9 +89,6 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 	if a.from != nil {
 		c.inherit(a.from)
 	}
-	if s, ok := a.sock.(*udpSession); ok {
-		s.c = c
-	}
 	switch {
 	case a.net != nil:
 		c.handler = a.net
@@ -96,26 +97,13 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 	case l.draining || c.accept(a.ln) != nil:
 		c.handler = nil
 	}
-	next := c.successor()
 	if c.handler != nil {
 		l.add(c)
-	} else {
-		c.beginClose(nil)
-		c.writeOut()
-		if sink := c.release(false); next == nil {
-			return c, sink
-		}
+		return
 	}
-	c = cmp.Or(next, c)
-	return c, c.rawSink()
-}
-
-// rawSink returns what takes the input of c's socket, unless there is a layer of TLS between them.
-func (c *Conn) rawSink() engine.Sink {
-	if s := c.tlsStart(); s != nil {
-		return s.tlsLayer
-	}
-	return (*sink)(c)
+	c.beginClose(nil)
+	c.writeOut()
+	c.release(false)
 }
 
 // accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
@@ -512,7 +500,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
 	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
-	if c.sock == nil || c.isBroken() || end.discard || peerClosed || c.out.ended {
+	if c.sock == nil && !c.isUDP() || c.isBroken() || end.discard || peerClosed || c.out.ended {
 		return
 	}
 	c.setState(stateSpeaking)
@@ -531,11 +519,10 @@ func (c *Conn) giveUp() {
 }
 
 // release is the one end of a connection, also of one that was refused. Hard: what the peer has not
-// taken is dropped, in the kernel too. The Sink that it returns reads on from a socket that
-// lingers; nil: it is closed.
-func (c *Conn) release(hard bool) (rest engine.Sink) {
+// taken is dropped, in the kernel too.
+func (c *Conn) release(hard bool) {
 	if c.isClosed() {
-		return nil
+		return
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.cause()
@@ -552,7 +539,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	case !c.isDialed():
 		l.count.add(numRefused, 1)
 	}
-	rest = c.releaseSocket(hard)
+	c.releaseSocket(hard)
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
@@ -562,29 +549,31 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.dropInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}
-	return rest
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, next: x.next}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
-func (c *Conn) releaseSocket(hard bool) engine.Sink {
-	l, end := c.loop, &c.extras.ending
+func (c *Conn) releaseSocket(hard bool) {
+	end, sock := &c.extras.ending, c.sock
 	handshaking := c.leaveStart()
 	c.keepTLS()
-	sock, udp := c.sock, c.isUDP()
+	silent := c.handler == nil && (!c.hasWritten() || end.discard)
+	session := c.session()
 	c.setState(stateClosed)
 	c.sock = nil
-	silent := c.handler == nil && (!c.hasWritten() || end.discard)
-	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.unread, c)
-	}
-	if sock != nil {
+	switch {
+	case session != nil:
+		session.close()
+	case sock == nil: // it has gone, or another Conn has it
+	case hard || handshaking || c.in.ended || silent || end.reason == ClosedByIdle:
 		sock.Close(hard)
+	default:
+		c.linger(sock, c.takeSlot(), nil)
+		if c.in.unread {
+			sock.Resume()
+		}
 	}
-	if c.successor() == nil {
-		l.server.left(c)
-	}
-	return nil
+	c.releaseSlot()
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.
@@ -594,124 +583,8 @@ func (c *Conn) keepTLS() {
 	}
 }
 
-const (
-	// closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
-	closeLooks = 8
-
-	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
-	// of its input is discarded meanwhile.
-	lingerTimeout = time.Second
-	lingerBytes   = 1 << 20
-)
-
-// A lingering is a socket that has outlived its connection, or was refused before it was one. If
-// input came after a close, the kernel would reset the connection, and the peer might lose output
-// that it has not read yet. So the output is ended first, and what the peer still sends is
-// discarded until it ends, too.
-type lingering struct {
-	loop  *Loop
-	sock  engine.Socket
-	conn  *Conn  // which still counts; nil: it is one of the server's lingerers
-	rest  []byte // of the farewell, before the output is ended
-	timer timing.Timer
-	bytes int // that came
-}
-
-// mayLinger takes a place for a socket that never was a connection: a flood of them costs
-// descriptors. It is given back when its lingering ends.
-func (s *Server) mayLinger() bool {
-	select {
-	case s.lingerers <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// linger has a socket read on until its peer ends, for a while. paused: it is not read at present.
-// c is the connection that it was, or nil.
-func (l *Loop) linger(sock engine.Socket, paused bool, c *Conn) engine.Sink {
-	if c == nil && !l.server.mayLinger() {
-		sock.Close(false)
-		return nil
-	}
-	g := &lingering{loop: l, sock: sock, conn: c}
-	g.begin()
-	if paused {
-		sock.Resume()
-	}
-	return g
-}
-
-// sayFarewell has a refused socket linger. It is a turn.
-func (l *Loop) sayFarewell(sock engine.Socket) engine.Sink {
-	l.enter()
-	g := &lingering{loop: l, sock: sock, rest: l.server.Farewell}
-	g.begin()
-	l.leave()
-	return g
-}
-
-func (g *lingering) begin() {
-	l := g.loop
-	l.lingering[g] = struct{}{}
-	g.timer = l.wheel.At(l.after(lingerTimeout), func() { g.end(false) })
-	g.sock.Divert(g)
-	g.write()
-}
-
-// write ends the output when the socket has taken the rest of it.
-func (g *lingering) write() {
-	if len(g.rest) > 0 {
-		n, err := g.sock.Write(g.rest)
-		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
-			return
-		}
-	}
-	g.sock.CloseWrite()
-}
-
-// end closes the socket, unless it has gone.
-func (g *lingering) end(gone bool) {
-	l := g.loop
-	if _, ok := l.lingering[g]; !ok {
-		return
-	}
-	delete(l.lingering, g)
-	l.wheel.Stop(g.timer)
-	if !gone {
-		g.sock.Close(false)
-	}
-	if g.conn != nil {
-		l.server.left(g.conn)
-	} else {
-		<-l.server.lingerers
-	}
-}
-
-// Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
-func (g *lingering) Readable(p []byte) {
-	g.loop.enter()
-	g.loop.count.add(numBytesIn, len(p))
-	if g.bytes += len(p); g.bytes > lingerBytes {
-		g.end(false)
-	}
-	g.loop.leave()
-}
-
-func (g *lingering) Writable() {
-	if len(g.rest) > 0 {
-		g.loop.enter()
-		g.write()
-		g.loop.leave()
-	}
-}
-
-func (g *lingering) Closed(error) {
-	g.loop.enter()
-	g.end(true)
-	g.loop.leave()
-}
+// closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
+const closeLooks = 8
 
 // A goneSocket is an engine.Socket in place of one that does not exist any more. It takes
 // everything.
@@ -726,5 +599,4 @@ func (goneSocket) Pause() error         { return nil }
 func (goneSocket) Resume()              {}
 func (goneSocket) CloseWrite()          {}
 func (goneSocket) Linger() bool         { return false }
-func (goneSocket) Divert(engine.Sink)   {}
 func (goneSocket) Close(bool)           {}

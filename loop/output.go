@@ -264,7 +264,7 @@ func (c *Conn) tryAgain(progress bool) {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.after(x.retryIn), (*sink)(c).Writable)
+		x.retry = l.wheel.At(l.after(x.retryIn), c.writable)
 	}
 }
 
@@ -276,7 +276,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if c.out.box == nil {
+	if c.out.box == nil && c.sock != nil {
 		c.sock.CloseWrite()
 	}
 }

@@ -78,7 +78,7 @@ func (l *Loop) turn() {
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.ending {
 		l.stop()
 		l.leaveTurn()
@@ -126,7 +126,7 @@ func (l *Loop) leave() {
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.wheel.Changes() != l.known {
 		l.publish()
 	}

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -51,14 +50,12 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	l.claim()
-	l.load.Add(1) // as the acceptor does
-	a := &arrival{loop: l, ln: s.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}
-	return a.land(nullSocket{})
+	return arriveAt(l).land(nullSocket{})
 }
 
 // BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.
 func BenchmarkOffload(b *testing.B) {
-	c := (*Conn)(benchSink(b, 0).(*sink))
+	c := benchSink(b, 0).(*link).owner()
 	c.loop.server.jobs.Init(1, 1)
 	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
 	job := func(context.Context) int { return 1 }

@@ -45,9 +45,9 @@ type Engine interface {
 	Again(loop int)
 
 	// Enroll hands a connection to a loop, from any goroutine, and does not wait. open is called on
-	// the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in its
-	// place, on any goroutine, and never inline. In each case nc belongs to the engine and must not
-	// be used any more.
+	// the loop and returns the Sink of the socket, which it may have closed. If the loop cannot take
+	// the connection, lost is called in its place, on any goroutine, and never inline. In each case
+	// nc belongs to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
@@ -87,7 +87,8 @@ type Host interface {
 	Ended(loop int, err error)
 }
 
-// A Sink takes what happens to one socket. All its methods are called on the loop.
+// A Sink takes what happens to one socket, for as long as that exists. All its methods are called on
+// the loop.
 type Sink interface {
 	// Readable hands over bytes that came in. They are valid until it returns.
 	Readable(p []byte)
@@ -141,10 +142,6 @@ type Socket interface {
 	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
 	// until Close. False: not possible.
 	Linger() bool
-
-	// Divert has what happens from now on told to another Sink. A method of the present one may call
-	// it. Within the function that returns the first Sink it takes the place of that.
-	Divert(to Sink)
 
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.
