@@ -196,7 +196,7 @@ func (c *Conn) checkIdle() {
 		case h != nil:
 			h.fire(now)
 		default:
-			c.more().ending.resets = cut // the peer must not take the end for the end of all
+			c.more().ending.endWithReset = cut // the peer must not take the end for the end of all
 			c.beginClose(ErrIdle)
 		}
 	}

@@ -47,27 +47,28 @@ const (
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
 )
 
-// received decodes input, and ends c's turn.
+// received is a turn, or part of one: it decodes input, and ends c's turn.
 func (c *Conn) received(p []byte) {
 	l := c.loop
+	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
-	if !c.isOpen() {
-		return
+	if c.isOpen() {
+		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
+		switch {
+		case c.in.pauses != 0:
+			c.hold(p)
+		case c.isPiped() && c.in.decoder.Buffered() == 0:
+			c.extras.pipe.pass(p)
+		default:
+			c.decode(p, l.now, l.now+l.inputSlice)
+		}
+		if l.level == levelOver {
+			c.keepsTooMuch()
+		}
+		c.endTurn()
 	}
-	c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
-	switch {
-	case c.in.pauses != 0:
-		c.hold(p)
-	case c.isPiped() && c.in.decoder.Buffered() == 0:
-		c.extras.pipe.pass(p)
-	default:
-		c.decode(p, l.now, l.now+l.inputSlice)
-	}
-	if l.level == levelOver {
-		c.keepsTooMuch()
-	}
-	c.endTurn()
+	l.leave()
 }
 
 // room returns how much more than a buffer one read may bring. A piece is short, as the connection

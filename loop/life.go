@@ -162,14 +162,14 @@ func (c *Conn) peerClosed(err error) {
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	stays := hasMore || c.hasJobs()
 	waits := c.out.box != nil || c.unacked() > 0
-	outputCounts := waits || stays || x != nil && x.ending.resets // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.discard && x.ending.reason != ClosedByPeer {
+	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
+	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != ClosedByPeer {
 		c.lose(err)
 	}
 	switch {
-	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
+	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.Linger():
 		if c.waitsForBudget() {
-			c.outlive(err)
+			c.deliverAfterReset(err)
 			return
 		}
 		c.loseSocket()
@@ -225,13 +225,13 @@ func (c *Conn) waitsForBudget() bool {
 	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
-// outlive keeps c open after its socket has gone, until the input that came before is delivered, in
+// deliverAfterReset keeps c open after its socket has gone, until the input that came before is delivered, in
 // shares as ever: a peer must not get more of the loop at once by a reset. Output that is sent
 // meanwhile is dropped, as all output to such a peer is.
-func (c *Conn) outlive(err error) {
+func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
 	c.keepTLS()
-	c.sock = goneSocket{}
+	c.sock = nullSocket{}
 	c.in.ended = true
 	c.releaseOutput()
 }
@@ -252,20 +252,20 @@ func (c *Conn) loseSocket() {
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
-	err     error         // the first cause
-	lost    error         // that output was lost, and why, if so
-	both    *lossError    // of err and lost, once somebody was given it
-	reason  CloseReason   // what err is for counting
-	discard bool          // output is not worth flushing
-	resets  bool          // the peer is not to read an end, but a reset, after the output
-	told    bool          // the peer was sent the end of the output
-	over    bool          // the time to flush is over
-	timer   timing.Timer  // of the next look at the time
-	due     time.Duration // when that is
-	away    time.Duration // Loop.Away at the last look
-	unsent  int           // bytes that the peer had not taken when it was last seen to take some
-	moved   time.Duration // when that was, or the wait began
-	limit   time.Duration // when MaxCloseTime is over
+	err          error         // the first cause
+	lost         error         // that output was lost, and why, if so
+	both         *lossError    // of err and lost, once somebody was given it
+	reason       CloseReason   // what err is for counting
+	dropOutput   bool          // output is not worth flushing
+	endWithReset bool          // the peer is to read a reset in place of an end, after the output
+	finSent      bool          // the end of the output has been sent
+	timedOut     bool          // the time to flush is over
+	timer        timing.Timer  // of the next look at the time
+	lookAt       time.Duration // when that is
+	awayBefore   time.Duration // Loop.Away at the last look
+	unsent       int           // bytes that the peer had not taken when it was last seen to take some
+	progressAt   time.Duration // when that was, or the wait began
+	latest       time.Duration // when MaxCloseTime is over
 }
 
 // cause returns what OnClose gets.
@@ -336,10 +336,10 @@ func (c *Conn) beginClose(err error) {
 // its peer does not take it.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
-	if c.isClosing() && !end.discard && end.reason != ClosedByPeer {
+	if c.isClosing() && !end.dropOutput && end.reason != ClosedByPeer {
 		c.lose(err)
 	}
-	end.discard = true
+	end.dropOutput = true
 	c.beginClose(err)
 }
 
@@ -364,25 +364,25 @@ func (c *Conn) flush() {
 		c.sayLastWords()
 		c.setState(stateFlushing)
 	}
-	if b := c.out.box; b != nil && !b.Blocked && !end.discard {
+	if b := c.out.box; b != nil && !b.Blocked && !end.dropOutput {
 		c.writeOut()
 	}
-	if end.discard || c.sock == nil {
-		c.release(end.discard)
+	if end.dropOutput || c.sock == nil {
+		c.release(end.dropOutput)
 		return
 	}
 	left := c.unflushed()
 	switch {
 	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.release(end.resets && left == 0)
+		c.release(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
 		if end.reason != ClosedByPeer && c.unflushed() > 0 {
 			c.lose(nil)
 		}
 		c.release(true)
-	case end.over:
+	case end.timedOut:
 		c.giveUp()
 	default:
 		c.waitForPeer()
@@ -395,7 +395,7 @@ func (c *Conn) flush() {
 func (c *Conn) unflushed() (left int) {
 	end := &c.extras.ending
 	switch {
-	case end.resets:
+	case end.endWithReset:
 		left = c.sock.Unsent()
 	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
@@ -404,8 +404,8 @@ func (c *Conn) unflushed() (left int) {
 		c.in.unread = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
-	if left > 0 && c.out.box == nil && !end.resets && !end.told && !c.out.ended {
-		end.told = true
+	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
+		end.finSent = true
 		c.sock.CloseWrite()
 		left = c.unacked()
 	}
@@ -420,7 +420,7 @@ func (c *Conn) unacked() int {
 		return 0
 	}
 	n := c.sock.Unsent()
-	if c.out.ended || c.extras != nil && c.extras.ending.told {
+	if c.out.ended || c.extras != nil && c.extras.ending.finSent {
 		n-- // the end itself
 		if c.isTLS() {
 			n -= closeNotify // a client that has read all it asked for may close without reading it
@@ -453,19 +453,19 @@ func (c *Conn) isGone() bool {
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
-	if end.due == 0 { // it begins
-		end.unsent, end.moved, end.away = c.untaken(), now, l.meter.Away()
-		end.limit = never
+	if end.lookAt == 0 { // it begins
+		end.unsent, end.progressAt, end.awayBefore = c.untaken(), now, l.meter.Away()
+		end.latest = never
 		if limit := l.server.MaxCloseTime; limit > 0 {
-			end.limit = later(now, limit)
+			end.latest = later(now, limit)
 		}
 	} else if n := c.untaken(); n < end.unsent {
-		end.unsent, end.moved, progress = n, now, true
+		end.unsent, end.progressAt, progress = n, now, true
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.CloseTimeout/closeLooks, wheelTick))
-		end.due = min(next, later(end.moved, l.server.CloseTimeout), end.limit)
-		end.timer = l.wheel.At(end.due, c.closeTimeout)
+		end.lookAt = min(next, later(end.progressAt, l.server.CloseTimeout), end.latest)
+		end.timer = l.wheel.At(end.lookAt, c.closeTimeout)
 	}
 	if c.out.box == nil {
 		c.tryAgain(progress)
@@ -477,15 +477,15 @@ func (c *Conn) waitForPeer() {
 func (c *Conn) closeTimeout() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
-	past += max(now-end.due, now-l.now) // the present turn
-	if away := past - end.away; away >= meter.LongTurn {
-		end.moved, end.limit = later(end.moved, away), later(end.limit, away)
+	past += max(now-end.lookAt, now-l.now) // the present turn
+	if away := past - end.awayBefore; away >= meter.LongTurn {
+		end.progressAt, end.latest = later(end.progressAt, away), later(end.latest, away)
 	}
-	end.away = past
+	end.awayBefore = past
 	if n := c.untaken(); n < end.unsent {
-		end.unsent, end.moved = n, now
+		end.unsent, end.progressAt = n, now
 	}
-	end.over = now >= min(later(end.moved, l.server.CloseTimeout), end.limit)
+	end.timedOut = now >= min(later(end.progressAt, l.server.CloseTimeout), end.latest)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
@@ -500,7 +500,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
 	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
-	if c.sock == nil && !c.isUDP() || c.isBroken() || end.discard || peerClosed || c.out.ended {
+	if c.sock == nil && !c.isUDP() || c.isBroken() || end.dropOutput || peerClosed || c.out.ended {
 		return
 	}
 	c.setState(stateSpeaking)
@@ -557,7 +557,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	end, sock := &c.extras.ending, c.sock
 	handshaking := c.leaveStart()
 	c.keepTLS()
-	silent := c.handler == nil && (!c.hasWritten() || end.discard)
+	silent := c.handler == nil && (!c.hasWritten() || end.dropOutput)
 	session := c.session()
 	c.setState(stateClosed)
 	c.sock = nil
@@ -586,17 +586,17 @@ func (c *Conn) keepTLS() {
 // closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
 const closeLooks = 8
 
-// A goneSocket is an engine.Socket in place of one that does not exist any more. It takes
+// A nullSocket is an engine.Socket in place of one that does not exist any more. It takes
 // everything.
-type goneSocket struct{}
+type nullSocket struct{}
 
-func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
+func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
 
-func (goneSocket) NotifyWritable() bool { return false }
-func (goneSocket) Pending() bool        { return false }
-func (goneSocket) Unsent() int          { return 0 }
-func (goneSocket) Pause() error         { return nil }
-func (goneSocket) Resume()              {}
-func (goneSocket) CloseWrite()          {}
-func (goneSocket) Linger() bool         { return false }
-func (goneSocket) Close(bool)           {}
+func (nullSocket) NotifyWritable() bool { return false }
+func (nullSocket) Pending() bool        { return false }
+func (nullSocket) Unsent() int          { return 0 }
+func (nullSocket) Pause() error         { return nil }
+func (nullSocket) Resume()              {}
+func (nullSocket) CloseWrite()          {}
+func (nullSocket) Linger() bool         { return false }
+func (nullSocket) Close(bool)           {}

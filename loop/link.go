@@ -61,8 +61,17 @@ func (c *Conn) layer() *tlsconn.Conn {
 	return t
 }
 
-// Readable implements engine.Sink.
+// Readable implements engine.Sink. Plain input, which is what most sockets have, comes first.
 func (k *link) Readable(p []byte) {
+	if c := (*Conn)(k); c.stage == plainInput {
+		c.received(p)
+	} else {
+		k.readable(p)
+	}
+}
+
+// readable is Readable for the other stages.
+func (k *link) readable(p []byte) {
 	c := k.owner()
 	c.loop.enter()
 	switch c.stage {

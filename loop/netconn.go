@@ -109,14 +109,6 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	return to
 }
 
-// successor returns the Conn that goes on with c's socket, or nil.
-func (c *Conn) successor() *Conn {
-	if c.extras == nil {
-		return nil
-	}
-	return c.extras.next
-}
-
 // inherit gives a new Conn what c has of the socket that it goes on with.
 func (c *Conn) inherit(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite

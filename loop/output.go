@@ -166,7 +166,7 @@ func (c *Conn) needRoom() error {
 	}
 	c.writeOut()
 	switch {
-	case c.isClosing() && (!speaking || c.extras.ending.discard):
+	case c.isClosing() && (!speaking || c.extras.ending.dropOutput):
 		return ErrClosed
 	case c.pending() < limit:
 		return nil

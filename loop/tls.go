@@ -212,7 +212,7 @@ func (c *Conn) goOnTLS() {
 		c.in.unread = false
 		t.Raw().Resume()
 	}
-	if !c.isClosing() || c.out.box != nil && !c.extras.ending.discard { // otherwise nothing waits for it
+	if !c.isClosing() || c.out.box != nil && !c.extras.ending.dropOutput { // otherwise nothing waits for it
 		t.Start()
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// nullSocket takes everything and does nothing, so that what is measured is the loop's own.
-type nullSocket struct{ engine.Socket }
+// benchSocket takes everything and does nothing, so that what is measured is the loop's own.
+type benchSocket struct{ engine.Socket }
 
-func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
+func (benchSocket) Write(p []byte) (int, error) { return len(p), nil }
 
 // BenchmarkEchoTurn is one message and its echo: what package loop adds to what gnet and the kernel
 // do. It must not allocate.
@@ -50,7 +50,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	l.claim()
-	return arriveAt(l).land(nullSocket{})
+	return arriveAt(l).land(benchSocket{})
 }
 
 // BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.

@@ -51,10 +51,10 @@ type udpSession struct {
 	sessionKey
 	c        *Conn
 	port     *packetPort
-	in       uint64 // bytes received, and
-	out      uint64 // sent, if they are limited
-	factor   uint64 // by so many times
-	unproven bool   // it was opened in a crowd, and has not proved its address
+	unproven bool // it was opened in a crowd, and has not proved its address
+
+	// LimitReplies: bytesOut may be replyFactor times bytesIn, and they are counted. 0: no limit.
+	bytesIn, bytesOut, replyFactor uint64
 
 	offSince time.Duration // when the end of its silence was first put off
 }
@@ -127,7 +127,7 @@ func (p *packetPort) deliver(batch []engine.Datagram, s slice) {
 			s.look(p.loop)
 		}
 	}
-	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.goesOn {
+	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.scheduled {
 		p.GoOn()
 	}
 }
@@ -160,8 +160,8 @@ func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(d.Data))
-	if s.factor > 0 {
-		s.in += uint64(len(d.Data))
+	if s.replyFactor > 0 {
+		s.bytesIn += uint64(len(d.Data))
 	}
 	if !c.isOpen() || c.in.pauses&^queued != 0 {
 		l.count.add(numLost, 1)
@@ -241,14 +241,14 @@ func (c *Conn) sendDatagram(msg []byte) error {
 		return err
 	}
 	s := c.addrs.shared.session
-	if s.factor > 0 && s.tooMuch(len(msg)) {
+	if s.replyFactor > 0 && s.tooMuch(len(msg)) {
 		return ErrAmplification
 	}
 	if err := s.port.to.Send(msg, s.peer, s.local); err != nil {
 		return c.notSent(err)
 	}
-	if s.factor > 0 {
-		s.out += uint64(len(msg))
+	if s.replyFactor > 0 {
+		s.bytesOut += uint64(len(msg))
 	}
 	c.wrote(len(msg))
 	c.touch()
@@ -257,8 +257,8 @@ func (c *Conn) sendDatagram(msg []byte) error {
 
 // tooMuch reports whether n bytes more are beyond what may be sent.
 func (s *udpSession) tooMuch(n int) bool {
-	beyond, most := bits.Mul64(s.in, s.factor)
-	return beyond == 0 && s.out+uint64(n) > most
+	beyond, most := bits.Mul64(s.bytesIn, s.replyFactor)
+	return beyond == 0 && s.bytesOut+uint64(n) > most
 }
 
 // notSent says why a datagram was not sent. An error of the system's about an earlier one, such as
@@ -288,11 +288,11 @@ func (c *Conn) LimitReplies(factor int) {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
 	if s := c.session(); s != nil {
-		if factor == 0 && s.factor > 0 && s.unproven {
+		if factor == 0 && s.replyFactor > 0 && s.unproven {
 			s.unproven = false
 			s.port.admission.giveBack()
 		}
-		s.factor = uint64(factor)
+		s.replyFactor = uint64(factor)
 	}
 }
 
