@@ -95,6 +95,12 @@ func (s *Server) stopAccepting() {
 // included. A health check should fail then. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(stageLeaving) }
 
+// Draining reports whether the loop dials no more: its server drains, or it has ended.
+func (l *Loop) Draining() bool {
+	l.owner.Check("Loop.Draining")
+	return l.draining
+}
+
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
 	s.Logger.Error().Err(err).Msg("an event loop has ended: the server drains")
@@ -124,6 +130,14 @@ func (s *Server) drain() (cut int, stuck error) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
 	return int(s.Stats().Cut - before), nil
+}
+
+// stopJobs is the last step of the server's end.
+func (s *Server) stopJobs() {
+	if n := s.jobs.Stop(jobsTimeout); n > 0 {
+		s.Logger.Warn().Int("jobs", n).
+			Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
+	}
 }
 
 // stopEngine ends the engine, whose loops have ended.
@@ -274,6 +288,25 @@ func (c *Conn) isBusy() bool {
 func (c *Conn) sayGoodbye() {
 	if f := c.loop.server.OnDrain; f != nil && c.isOpen() && !c.isNet() {
 		c.callHook(func() { f(c) })
+	}
+}
+
+// drain closes c, at once or when it is not busy any more, its jobs are done, and no answer is due. A
+// busy connection is still read, and so is one that waits for its peer's answer.
+func (c *Conn) drain() {
+	if !c.isOpen() || !c.awaits() && !c.owes() {
+		c.beginClose(ErrServerClosed)
+		return
+	}
+	switch {
+	case !c.awaits():
+		c.pause(heldByJobs)
+	case !c.hasJobs():
+		c.resume(heldByJobs)
+	}
+	if c.at() == stateOpen {
+		c.setState(stateFinishing)
+		c.touch() // SetBusy of a net.Conn may have come just before
 	}
 }
 
