@@ -195,6 +195,12 @@ func (a *dialing) check() (err error) {
 // it to open. Any goroutine may call Check.
 func (d Dialer) Check(addr string) error { return (&dialing{dialer: d, addr: addr}).check() }
 
+// Draining reports whether the loop dials no more: its server drains, or it has ended.
+func (l *Loop) Draining() bool {
+	l.owner.Check("Loop.Draining")
+	return l.draining
+}
+
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 

@@ -95,12 +95,6 @@ func (s *Server) stopAccepting() {
 // included. A health check should fail then. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(stageLeaving) }
 
-// Draining reports whether the loop dials no more: its server drains, or it has ended.
-func (l *Loop) Draining() bool {
-	l.owner.Check("Loop.Draining")
-	return l.draining
-}
-
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
 	s.Logger.Error().Err(err).Msg("an event loop has ended: the server drains")
