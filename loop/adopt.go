@@ -72,7 +72,7 @@ func (s *Server) adopting(nc net.Conn, as Listener) (*listener, error) {
 	if isTCP && nc.RemoteAddr() == nil {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
-	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.Control != nil || !as.TCP.isZero() {
+	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.UDP.Control != nil || !as.TCP.isZero() {
 		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
 	}
 	as.AcceptFrom = inHand{nc}
@@ -111,8 +111,8 @@ func (a *arrival) adopted(nc net.Conn) {
 //
 // An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
 // take now; try again, after PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
-// closing. Others: crypto/tls keeps c (see Server.CryptoTLS), the TLS handshake is not done, c is
-// in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
+// closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
+// c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
 // errors.ErrUnsupported: there is no socket, as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")

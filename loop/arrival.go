@@ -95,8 +95,8 @@ func (ln *listener) fit(nc net.Conn) error {
 	return nil
 }
 
-// enroll makes the engine hand nc to l, where open is called, or else lost. The server waits for one
-// of the two before it ends.
+// enroll makes the engine hand nc to l, where open is called, or else lost. The server waits for
+// one of the two before it ends.
 func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := l.server
 	s.newcomers.Add(1)
@@ -132,7 +132,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		sock.Close(false)
 	default:
 		l.arrivals[c] = a
-		limit := l.server.HandshakeTimeout
+		limit := l.server.Timeouts.Handshake
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
 		if c.stage = awaitsHeader; !a.trusted {
 			a.guarded = len(a.ln.proxies) > 0
@@ -205,8 +205,8 @@ func (a *arrival) abort(reason error) {
 	}
 }
 
-// deliver passes on what the previous owner of the socket has read. Messages are delivered in a turn
-// of their own.
+// deliver passes on what the previous owner of the socket has read. Messages are delivered in a
+// turn of their own.
 func (a *arrival) deliver() {
 	c := (*link)(a.conn).owner()
 	switch {
@@ -247,8 +247,8 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 	return a
 }
 
-// chooseLoop acquires a place in transit to a loop that has room. It waits until there is one; false:
-// the server drains.
+// chooseLoop acquires a place in transit to a loop that has room. It waits until there is one;
+// false: the server drains.
 func (a *arrival) chooseLoop() bool {
 	for !a.acquireTransit(a.ln.server.leastLoaded()) {
 		if !a.ln.server.pause(transitAgain) {
@@ -278,22 +278,22 @@ func (l *Loop) stuckFor(now time.Duration) time.Duration {
 	return 0
 }
 
-// refuse makes a connection that is above a limit linger after Server.Farewell, or resets it. A client
-// that waits for TLS could not read a farewell.
+// refuse makes a connection that is above a limit linger after Server.Limits.Refusal, or resets it.
+// A client that waits for TLS could not read a farewell.
 func (ln *listener) refuse(nc net.Conn, reason error) {
 	s := ln.server
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
 	l := s.leastLoaded()
 	place := slot{ln: ln, loop: l}
-	if len(s.Farewell) == 0 || ln.tls != nil || !place.acquireLinger() {
+	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !place.acquireLinger() {
 		reset(nc)
 		return
 	}
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
 		c := &Conn{loop: l}
 		l.enter()
-		c.linger(sock, place, s.Farewell)
+		c.linger(sock, place, s.Limits.Refusal)
 		l.leave()
 		return (*link)(c)
 	}, func(error) { place.release() })
@@ -315,8 +315,8 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 }
 
 // A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
-// bit on the way to a loop, and released at once: if the way fails, or when the socket is closed.
-// A Conn keeps only what it holds, as it has the rest: see Conn.slot. Any goroutine may use one, but
+// bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
+// Conn keeps only what it holds, as it has the rest: see Conn.slot. Any goroutine may use one, but
 // only one at a time.
 type slot struct {
 	ln     *listener
@@ -353,7 +353,8 @@ func (s *slot) acquire() error {
 	return nil
 }
 
-// acquireAddress counts one more from the remote address. With an error all of the slot is released.
+// acquireAddress counts one more from the remote address. With an error all of the slot is
+// released.
 func (s *slot) acquireAddress() error {
 	if !s.ln.server.gate.Enter(s.remote) {
 		s.release()
@@ -370,8 +371,8 @@ func (s *slot) acquireLoad(l *Loop) {
 	s.holds |= holdsLoad
 }
 
-// acquireTransit is acquireLoad for a connection that comes from another goroutine. It reports false
-// if too many are in transit to the loop.
+// acquireTransit is acquireLoad for a connection that comes from another goroutine. It reports
+// false if too many are in transit to the loop.
 func (s *slot) acquireTransit(l *Loop) bool {
 	if l.inTransit.Add(1) > l.server.maxInTransit { // another listener was faster
 		l.inTransit.Add(-1)
@@ -382,8 +383,8 @@ func (s *slot) acquireTransit(l *Loop) bool {
 	return true
 }
 
-// acquireLinger takes a place for a socket that never was a connection, or is none any more: a flood
-// of them costs descriptors. It reports false if there is none.
+// acquireLinger takes a place for a socket that never was a connection, or is none any more: a
+// flood of them costs descriptors. It reports false if there is none.
 func (s *slot) acquireLinger() bool {
 	select {
 	case s.loop.server.lingerers <- struct{}{}:
@@ -426,9 +427,9 @@ func (s *slot) release() {
 func (ln *listener) total() (open *atomic.Int64, most int) {
 	s := ln.server
 	if ln.isUDP() {
-		return &s.sessions, s.MaxSessions
+		return &s.sessions, s.Limits.MaxSessions
 	}
-	return &s.open, s.MaxConns
+	return &s.open, s.Limits.MaxConns
 }
 
 // slot takes c's slot from it.

@@ -39,7 +39,7 @@ const (
 	heldBack                         // more than HoldBackAt of its output waits
 	heldByJobs                       // many jobs of it wait; or the server drains, and some do
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
-	heldByMailbox                    // it has filled the mailbox of a loop: see Server.MaxMailbox
+	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
 	queued                           // it has its turn soon: it is in loop.ready
 
@@ -72,8 +72,8 @@ func (c *Conn) received(p []byte) {
 }
 
 // room returns how much more than a buffer one read may bring. A piece is short, as the connection
-// may be held back while it has it. If its frames are long a piece has as many as make no more output
-// than HoldBackAt if they are echoed, or the rest of one.
+// may be held back while it has it. If its frames are long a piece has as many as make no more
+// output than HoldBackAt if they are echoed, or the rest of one.
 func (c *Conn) room(p []byte) int {
 	l := c.loop
 	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
@@ -102,13 +102,13 @@ func (c *Conn) writable() {
 }
 
 const (
-	// A connection whose messages are short has its first look at the clock after maxPace of them. A
-	// long message counts for one more with each longMessage bytes.
+	// A connection whose messages are short has its first look at the clock after maxPace of them.
+	// A long message counts for one more with each longMessage bytes.
 	maxPace     = 8
 	longMessage = 1 << 10
 
-	// keptOpen is how much input that waits to be decoded leaves the socket open for more, and maxPiece
-	// is how much one read takes, unless frames have longFrame bytes and more.
+	// keptOpen is how much input that waits to be decoded leaves the socket open for more, and
+	// maxPiece is how much one read takes, unless frames have longFrame bytes and more.
 	keptOpen  = 16 << 10
 	maxPiece  = 48 << 10
 	longFrame = 4 << 10
@@ -187,7 +187,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 			c.pace = uint8(min(look, maxPace))
 		}
 	}
-	if l.server.FrameTimeout > 0 && c.isOpen() {
+	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
@@ -226,16 +226,16 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 		c.undecodable(err)
 	case more || msg != nil:
 		return rest, msg, 1
-	case c.in.decoder.Buffered() > c.loop.server.MaxFrame && c.in.pauses&heldByCodec == 0:
+	case c.in.decoder.Buffered() > c.loop.server.Limits.MaxFrame && c.in.pauses&heldByCodec == 0:
 		c.limitFrame()
 	}
 	return nil, nil, 0
 }
 
 // limitFrame closes c if its codec waits for the end of a frame that is too long: see
-// Server.MaxFrame.
+// Server.Limits.MaxFrame.
 func (c *Conn) limitFrame() {
-	limit := c.loop.server.MaxFrame
+	limit := c.loop.server.Limits.MaxFrame
 	if s, ok := c.in.decoder.Codec().(codec.Sizer); ok {
 		if size, _ := s.FrameSize(nil); size > 0 {
 			limit = size
@@ -329,7 +329,8 @@ func (c *Conn) hold(p []byte) {
 	}
 }
 
-// hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c alone.
+// hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
+// alone.
 func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.Pending() }
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
@@ -382,8 +383,8 @@ func (c *Conn) HoldRead(on bool) {
 	}
 }
 
-// holdBack is called when more than Server.HoldBackAt bytes of output wait. Unless the socket takes
-// them now, no more input is decoded until half of that has gone.
+// holdBack is called when more than Server.Limits.HoldBackAt bytes of output wait. Unless the
+// socket takes them now, no more input is decoded until half of that has gone.
 func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()
@@ -470,8 +471,8 @@ func (c *Conn) deliver(msg []byte) error {
 	return c.handler.OnMessage(c, msg)
 }
 
-// deliverCopy is deliver for Server.Poison. It lends a copy, whatever the codec made the message
-// of: the loop's buffer, its own, or a constant.
+// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// message of: the loop's buffer, its own, or a constant.
 func (c *Conn) deliverCopy(msg []byte) error {
 	lent := append(make([]byte, 0, len(msg)), msg...)
 	defer func() {

@@ -84,7 +84,7 @@ func (c *Conn) begin(a *arrival) {
 	}
 	if a.ln.dials {
 		c.more().dialed = a.ln.address
-		c.idle.lastRead = l.now // FirstByteTimeout is for connections that were accepted
+		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
 	}
 	if a.from != nil {
 		c.inherit(a.from)
@@ -119,7 +119,7 @@ func (c *Conn) acceptGuarded(ln *listener) error {
 	l := c.loop
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
-	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
+	if ln.idleTimeout > 0 || l.server.Timeouts.FirstByte > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
 	if c.extras == nil || c.extras.moved == nil {
@@ -225,9 +225,9 @@ func (c *Conn) waitsForBudget() bool {
 	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
-// deliverAfterReset keeps c open after its socket has gone, until the input that came before is delivered, in
-// shares as ever: a peer must not get more of the loop at once by a reset. Output that is sent
-// meanwhile is dropped, as all output to such a peer is.
+// deliverAfterReset keeps c open after its socket has gone, until the input that came before is
+// delivered, in shares as ever: a peer must not get more of the loop at once by a reset. Output
+// that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
 	c.keepTLS()
@@ -265,7 +265,7 @@ type ending struct {
 	awayBefore   time.Duration // Loop.Away at the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
-	latest       time.Duration // when MaxCloseTime is over
+	latest       time.Duration // when Timeouts.MaxClose is over
 }
 
 // cause returns what OnClose gets.
@@ -288,9 +288,9 @@ func (e *ending) cause() error {
 // peer has acknowledged all of it, about a round trip later, or at once if it has already. Until
 // then c counts as open, in Stats.Conns and in all limits. Where the system does not tell what was
 // acknowledged (other systems than Linux), and for unix sockets, output is flushed when the system
-// has taken it. If the peer takes nothing for Server.CloseTimeout, or has gone, the rest is lost, and
-// the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout waits only
-// for output that is younger than a quarter of the silence.
+// has taken it. If the peer takes nothing for Server.Timeouts.Close, or has gone, the rest is lost,
+// and the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout
+// waits only for output that is younger than a quarter of the silence.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
@@ -429,8 +429,8 @@ func (c *Conn) unacked() int {
 	return max(0, n)
 }
 
-// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at most
-// 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
+// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at
+// most 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
 const closeNotify = 31
 
 // isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
@@ -448,23 +448,24 @@ func (c *Conn) isGone() bool {
 	return ok && s.Gone()
 }
 
-// waitForPeer gives the peer time to take what was sent: Server.CloseTimeout since it was last seen
-// to take something. Nobody tells when it acknowledges what the kernel has, so that is asked for.
+// waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
+// seen to take something. Nobody tells when it acknowledges what the kernel has, so that is asked
+// for.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
 	if end.lookAt == 0 { // it begins
 		end.unsent, end.progressAt, end.awayBefore = c.untaken(), now, l.meter.Away()
 		end.latest = never
-		if limit := l.server.MaxCloseTime; limit > 0 {
+		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.latest = later(now, limit)
 		}
 	} else if n := c.untaken(); n < end.unsent {
 		end.unsent, end.progressAt, progress = n, now, true
 	}
 	if !l.wheel.Pending(end.timer) {
-		next := later(now, max(l.server.CloseTimeout/closeLooks, wheelTick))
-		end.lookAt = min(next, later(end.progressAt, l.server.CloseTimeout), end.latest)
+		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
+		end.lookAt = min(next, later(end.progressAt, l.server.Timeouts.Close), end.latest)
 		end.timer = l.wheel.At(end.lookAt, c.closeTimeout)
 	}
 	if c.out.box == nil {
@@ -485,7 +486,7 @@ func (c *Conn) closeTimeout() {
 	if n := c.untaken(); n < end.unsent {
 		end.unsent, end.progressAt = n, now
 	}
-	end.timedOut = now >= min(later(end.progressAt, l.server.CloseTimeout), end.latest)
+	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.latest)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
@@ -504,7 +505,7 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
+	if f := c.loop.server.Hooks.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
@@ -583,7 +584,7 @@ func (c *Conn) keepTLS() {
 	}
 }
 
-// closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
+// closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
 const closeLooks = 8
 
 // A nullSocket is an engine.Socket in place of one that does not exist any more. It takes

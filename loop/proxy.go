@@ -34,7 +34,7 @@ func (c *Conn) receivedHeader(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxyhead.Parse(p, c.loop.server.MaxProxyHeader)
+	head, n, err := proxyhead.Parse(p, c.loop.server.Limits.MaxProxyHeader)
 	switch {
 	case err != nil:
 		a.abort(err)
@@ -79,8 +79,8 @@ func (c *Conn) headerCut(err error) {
 // firstBytes are those with which a header could begin.
 type firstBytes struct{ held []byte }
 
-// receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header. Bytes
-// with which a header could begin are held until the next ones tell.
+// receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header.
+// Bytes with which a header could begin are held until the next ones tell.
 func (c *Conn) receivedFirstBytes(p []byte) {
 	if !c.isOpen() {
 		return

@@ -29,37 +29,37 @@ func (s *Server) prepare() error {
 		return err
 	}
 	switch {
-	case s.HoldBackAt >= s.MaxOutbound && s.MaxOutbound > 1:
-		return fmt.Errorf("loop: Server.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
-			s.HoldBackAt, s.MaxOutbound)
+	case s.Limits.HoldBackAt >= s.Limits.MaxOutbound && s.Limits.MaxOutbound > 1:
+		return fmt.Errorf("loop: Server.Limits.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+			s.Limits.HoldBackAt, s.Limits.MaxOutbound)
 	case s.NumLoops > maxLoops:
 		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
 			s.NumLoops, maxLoops)
-	case s.IPv6Prefix > 128:
-		return fmt.Errorf("loop: Server.IPv6Prefix is %d: an IPv6 address has 128 bits", s.IPv6Prefix)
-	case s.MaxProxyHeader > proxyhead.MaxSize:
-		return fmt.Errorf("loop: Server.MaxProxyHeader is %d: the protocol allows %d", s.MaxProxyHeader, proxyhead.MaxSize)
+	case s.Limits.IPv6Prefix > 128:
+		return fmt.Errorf("loop: Server.Limits.IPv6Prefix is %d: an IPv6 address has 128 bits", s.Limits.IPv6Prefix)
+	case s.Limits.MaxProxyHeader > proxyhead.MaxSize:
+		return fmt.Errorf("loop: Server.Limits.MaxProxyHeader is %d: the protocol allows %d", s.Limits.MaxProxyHeader, proxyhead.MaxSize)
 	case s.Engine > EngineNet:
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
-	case s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
-		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
-	case s.DrainWindow >= s.DrainTimeout:
-		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
+	case s.Timeouts.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
+		return errors.New("loop: Server.Timeouts.IdleJitter needs an IdleTimeout that it can spread")
+	case s.Drain.Window >= s.Drain.Timeout:
+		return fmt.Errorf("loop: Server.Drain.Window %v must be shorter than Drain.Timeout %v", s.Drain.Window, s.Drain.Timeout)
 	}
 	if reflect.ValueOf(s.Logger).IsZero() {
 		s.Logger = defaultLogger()
 	}
-	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
+	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.Limits.MaxHandshakes)
 	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
 	switch {
 	case s.hasMain:
-	case s.TLS != nil || s.ProxyProtocol != nil || s.Control != nil:
+	case s.TLS != nil || s.ProxyProtocol != nil || s.UDP.Control != nil:
 		return errors.New("loop: Server.TLS, ProxyProtocol and Control are for Server.Addr, which is empty: a Listener has its own")
 	case s.Accept != nil && len(s.Listeners) == 0:
 		return errors.New("loop: Server.Addr is empty: set it; a server that only dials and adopts has no Accept (Adopt is given one)")
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
-		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
+		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, UDP: UDPOptions{Control: s.UDP.Control}}
 	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
 	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
 	for i, l := range append([]Listener{main}, s.Listeners...) {
@@ -90,32 +90,32 @@ func (s *Server) prepare() error {
 func (s *Server) setDefaults() error {
 	const name = "loop: Server."
 	err := cmp.Or(
-		defaults.Set(name+"HandshakeTimeout", &s.HandshakeTimeout, 10*time.Second, 0),
-		defaults.Set(name+"MaxHandshakes", &s.MaxHandshakes, 1024, 0),
-		defaults.Set(name+"MaxProxyHeader", &s.MaxProxyHeader, proxyhead.MaxSize, 0),
+		defaults.Set(name+"HandshakeTimeout", &s.Timeouts.Handshake, 10*time.Second, 0),
+		defaults.Set(name+"MaxHandshakes", &s.Limits.MaxHandshakes, 1024, 0),
+		defaults.Set(name+"MaxProxyHeader", &s.Limits.MaxProxyHeader, proxyhead.MaxSize, 0),
 		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
-		defaults.Set(name+"IdleJitter", &s.IdleJitter, 0, 0),
+		defaults.Set(name+"IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
 		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
-		defaults.Set(name+"MaxSessions", &s.MaxSessions, 128<<10, 0),
-		defaults.Set(name+"MaxConns", &s.MaxConns, 0, 0),
-		defaults.Set(name+"MaxConnsPerIP", &s.MaxConnsPerIP, 0, 0),
-		defaults.Set(name+"IPv6Prefix", &s.IPv6Prefix, 64, 0),
-		defaults.Set(name+"AcceptRate", &s.AcceptRate, 0, 0),
-		defaults.Set(name+"FirstByteTimeout", &s.FirstByteTimeout, 0, 0),
-		defaults.Set(name+"FrameTimeout", &s.FrameTimeout, 0, 0),
-		defaults.Set(name+"MaxFrame", &s.MaxFrame, 16<<20, 0),
-		defaults.Set(name+"MaxOutbound", &s.MaxOutbound, 1<<20, 0),
-		defaults.Set(name+"MaxBuffered", &s.MaxBuffered, 0, 0),
-		defaults.Set(name+"MaxMailbox", &s.MaxMailbox, 64<<10, 0),
-		defaults.Set(name+"CloseTimeout", &s.CloseTimeout, 5*time.Second, 0),
-		defaults.Set(name+"MaxCloseTime", &s.MaxCloseTime, 0, 0),
-		defaults.Set(name+"DrainTimeout", &s.DrainTimeout, 30*time.Second, 0),
-		defaults.Set(name+"DrainWindow", &s.DrainWindow, 0, 0),
-		defaults.Set(name+"DrainDelay", &s.DrainDelay, 0, 0),
-		defaults.Set(name+"MaxOffload", &s.MaxOffload, 256, 0),
-		defaults.Set(name+"BlockedAfter", &s.BlockedAfter, 100*time.Millisecond, 0),
+		defaults.Set(name+"MaxSessions", &s.Limits.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"MaxConns", &s.Limits.MaxConns, 0, 0),
+		defaults.Set(name+"MaxConnsPerIP", &s.Limits.MaxConnsPerIP, 0, 0),
+		defaults.Set(name+"IPv6Prefix", &s.Limits.IPv6Prefix, 64, 0),
+		defaults.Set(name+"AcceptRate", &s.Limits.AcceptRate, 0, 0),
+		defaults.Set(name+"FirstByteTimeout", &s.Timeouts.FirstByte, 0, 0),
+		defaults.Set(name+"FrameTimeout", &s.Timeouts.Frame, 0, 0),
+		defaults.Set(name+"MaxFrame", &s.Limits.MaxFrame, 16<<20, 0),
+		defaults.Set(name+"MaxOutbound", &s.Limits.MaxOutbound, 1<<20, 0),
+		defaults.Set(name+"MaxBuffered", &s.Limits.MaxBuffered, 0, 0),
+		defaults.Set(name+"MaxMailbox", &s.Limits.MaxMailbox, 64<<10, 0),
+		defaults.Set(name+"CloseTimeout", &s.Timeouts.Close, 5*time.Second, 0),
+		defaults.Set(name+"MaxCloseTime", &s.Timeouts.MaxClose, 0, 0),
+		defaults.Set(name+"DrainTimeout", &s.Drain.Timeout, 30*time.Second, 0),
+		defaults.Set(name+"DrainWindow", &s.Drain.Window, 0, 0),
+		defaults.Set(name+"DrainDelay", &s.Drain.Delay, 0, 0),
+		defaults.Set(name+"MaxOffload", &s.Limits.MaxOffload, 256, 0),
+		defaults.Set(name+"BlockedAfter", &s.Debug.BlockedAfter, 100*time.Millisecond, 0),
 	)
-	return cmp.Or(err, defaults.Set(name+"HoldBackAt", &s.HoldBackAt, min(256<<10, max(1, s.MaxOutbound/4)), 0))
+	return cmp.Or(err, defaults.Set(name+"HoldBackAt", &s.Limits.HoldBackAt, min(256<<10, max(1, s.Limits.MaxOutbound/4)), 0))
 }
 
 // raw reports whether c adds nothing to what comes.
@@ -165,8 +165,8 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
 		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
 	}
-	if ln.control = l.Control; l.Control != nil && !strings.HasPrefix(l.Addr, "udp") {
-		return nil, fmt.Errorf("loop: %s.Control is for a udp address: others have TCP.Control", field)
+	if ln.control = l.UDP.Control; l.UDP.Control != nil && !strings.HasPrefix(l.Addr, "udp") {
+		return nil, fmt.Errorf("loop: %s.UDP.Control is for a udp address: others have TCP.Control", field)
 	}
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP

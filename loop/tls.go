@@ -49,8 +49,8 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
 		Pool:       &l.store.Pool,
 		Workers:    s.handshakers,
-		MaxWaiting: max(1, s.MaxHandshakes/s.NumLoops),
-		CryptoTLS:  s.CryptoTLS,
+		MaxWaiting: max(1, s.Limits.MaxHandshakes/s.NumLoops),
+		CryptoTLS:  s.Debug.CryptoTLS,
 		Panicked:   l.hookPanicked,
 	})
 }
@@ -91,14 +91,14 @@ func named(cfg *tls.Config, address string) *tls.Config {
 //
 // done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
 // tells what was settled, and what it sends goes after what waited. If the handshake fails, or is
-// not done within Server.HandshakeTimeout from now on, it does not run, and c closes with the
+// not done within Server.Timeouts.Handshake from now on, it does not run, and c closes with the
 // reason.
 //
 // Meanwhile timers, hooks, Tells and jobs run as ever. Output that has to wait counts as output
 // that the socket does not take; the bytes of the handshake count as received. PauseRead and
 // SetCodec are for messages, and do not touch the handshake. Close and CloseWrite flush what was
 // sent, so they wait for the handshake if something was sent since StartTLS, Close for no longer
-// than Server.CloseTimeout.
+// than Server.Timeouts.Close.
 //
 // cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside
 // the loop, and a server that was dialled must be who the host in the address says, or
@@ -158,9 +158,9 @@ func (c *Conn) noHandshake() error {
 	return fmt.Errorf("TLS handshake: %w", io.ErrUnexpectedEOF)
 }
 
-// A tlsStart is a connection's way from plain text to TLS. From StartTLS on a layer of TLS is between
-// the connection and its socket. It sends what waited then as it is, and is full until the handshake
-// is done.
+// A tlsStart is a connection's way from plain text to TLS. From StartTLS on a layer of TLS is
+// between the connection and its socket. It sends what waited then as it is, and is full until the
+// handshake is done.
 type tlsStart struct {
 	done  func()       // the user's
 	timer timing.Timer // ends the handshake
@@ -177,7 +177,7 @@ func (c *Conn) tlsStart() *tlsStart {
 // beginTLS puts a layer of TLS between c and its socket. The handshake itself begins when c's turn
 // ends.
 func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
-	l, limit := c.loop, c.loop.server.HandshakeTimeout
+	l, limit := c.loop, c.loop.server.Timeouts.Handshake
 	cfg.Plain = c.pending()
 	c.addTLS(cfg)
 	c.pause(startingTLS)
