@@ -72,18 +72,21 @@ func (c *Conn) received(p []byte) {
 }
 
 // room returns how much more than a buffer one read may bring. A piece is short, as the connection
-// may be held back while it has it. If its frames are long a piece has as many as make no more
-// output than HoldBackAt if they are echoed, or the rest of one.
+// may be held back while it has it. Long frames come whole, as parts of one are copied: as many as
+// make no more output than HoldBackAt before the last of them if they are echoed.
 func (c *Conn) room(p []byte) int {
 	l := c.loop
 	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
 		return 0
 	}
 	size, here := c.in.decoder.FrameSize(p)
-	if size < longFrame && !c.isPiped() {
+	switch {
+	case c.isPiped():
+		return l.holdBackAt - len(p)
+	case size < longFrame:
 		return maxPiece - len(p)
 	}
-	return max(size-here, l.holdBackAt-c.pending()-len(p))
+	return max(1, (l.holdBackAt-c.pending()+size-1)/size)*size - here
 }
 
 // writable goes on with the output when the socket takes more.

@@ -12,8 +12,8 @@ import (
 // the last one, when the socket has no connection any more.
 
 // A link is a Conn as its socket sees it: the one engine.Sink of this package. It gets all that the
-// engine reports of the socket, from the turn in which that reaches the loop until it is closed, and
-// makes a turn of each report. The stage says who gets it.
+// engine reports of the socket, from the turn in which that reaches the loop until it is closed,
+// and makes a turn of each report. The stage says who gets it.
 //
 // It is the Host of a layer of TLS as well, which then is c.sock, and gets the reports of the raw
 // socket from the link.
@@ -227,10 +227,10 @@ const (
 	lingerBytes   = 1 << 20
 )
 
-// lingering is the last stage of a socket that has outlived its connection, or was refused before it
-// had one. If input came after a close, the kernel would reset the connection, and the peer might
-// lose output that it has not read yet. So the output is ended first, and what the peer still sends
-// is discarded until it ends, too.
+// lingering is the last stage of a socket that has outlived its connection, or was refused before
+// it had one. If input came after a close, the kernel would reset the connection, and the peer
+// might lose output that it has not read yet. So the output is ended first, and what the peer still
+// sends is discarded until it ends, too.
 type lingering struct {
 	sock  engine.Socket
 	slot  slot   // what the socket occupies

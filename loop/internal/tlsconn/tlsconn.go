@@ -1,5 +1,5 @@
-// Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and a Host, which gets
-// plaintext and writes it through an engine.Socket as well. It knows nothing of package loop.
+// Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and a Host, which
+// gets plaintext and writes it through an engine.Socket as well. It knows nothing of package loop.
 //
 // The handshake is crypto/tls, as it is, and so is all of TLS 1.2. After a handshake of TLS 1.3
 // package tlsrecord goes on: see takeover.go. The Conn of crypto/tls wants a connection that
@@ -88,8 +88,8 @@ const (
 )
 
 // A Conn is the server's or the client's end of a TLS connection. The Host calls Readable, Room,
-// Writable and Closed with what the raw socket reports, and uses the Conn as its Socket. All methods
-// are called on the loop.
+// Writable and Closed with what the raw socket reports, and uses the Conn as its Socket. All
+// methods are called on the loop.
 type Conn struct {
 	loop     *Loop
 	sock     engine.Socket
