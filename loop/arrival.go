@@ -118,13 +118,15 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	a.arrived()
 	landed := false
 	defer func() {
-		if !landed {
+		if !landed && a.dialing == nil {
 			c.releaseSlot()
 			a.lost(errGoexited)
 		}
 	}()
 	l.enter()
 	switch {
+	case a.dialing != nil:
+		a.dialing.landed()
 	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
 		a.open() // the PROXY header of one that has moved has been read
 	case l.draining:

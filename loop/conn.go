@@ -144,8 +144,8 @@ func (c *Conn) ProxyTLVs() []ProxyTLV {
 // may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
-	t, ok := c.sock.(*tlsconn.Conn)
-	if !ok && c.extras != nil {
+	t := c.layer()
+	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
 	if t == nil {
@@ -360,7 +360,7 @@ func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
 func (c *Conn) rawSocket() engine.Socket {
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		return t.Raw()
 	}
 	return c.sock

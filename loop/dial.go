@@ -275,17 +275,8 @@ func (a *dialing) connect(ctx context.Context) {
 	}
 	var ip net.IP
 	local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-	l.enroll(nc, func(sock engine.Socket) engine.Sink {
-		c := &Conn{loop: l, sock: sock}
-		l.enter()
-		if a.isWanted() {
-			a.connected(c, local, remote)
-		} else {
-			sock.Close(false)
-		}
-		l.leave()
-		return (*link)(c)
-	}, failed)
+	a.way.local, a.way.remote = local, remote
+	l.enroll(nc, a.way.land, failed)
 }
 
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
@@ -313,16 +304,19 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// connected goes on with the Conn of a socket, or a session, on the loop.
-func (a *dialing) connected(c *Conn, local, remote net.Addr) {
-	a.way.conn, a.way.local, a.way.remote = c, local, remote
-	if a.dialer.TLS == nil {
-		a.way.open()
-		return
+// landed goes on when there is a socket.
+func (a *dialing) landed() {
+	c, way := a.way.conn, &a.way
+	switch {
+	case !a.isWanted():
+		c.sock.Close(false)
+	case a.dialer.TLS == nil:
+		way.open()
+	default:
+		a.loop.arrivals[c] = way
+		a.stop = func(cause error) { c.layer().Abort(cause, false) }
+		way.handshake(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
 	}
-	a.loop.arrivals[c] = &a.way
-	a.stop = func(cause error) { c.layer().Abort(cause, false) }
-	a.way.handshake(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote})
 }
 
 // isWanted reports whether somebody waits for the connection. It ends an attempt whose time is

@@ -12,7 +12,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -252,7 +251,7 @@ func (c *Conn) endWaits() bool {
 // lookAtOutput asks the kernel whether the peer has taken output since the last look. Some that is
 // seen for the first time counts as well.
 func (c *Conn) lookAtOutput(now time.Duration) {
-	if c.isUDP() { // whose output is with the system at once
+	if c.sock == nil {
 		return
 	}
 	w, unsent := c.watched(), c.sock.Unsent()
@@ -501,8 +500,8 @@ func (c *Conn) unfinished() (size int, ok bool) {
 
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
-	t, ok := c.sock.(*tlsconn.Conn)
-	return ok && t.Partial() && !c.isNet()
+	t := c.layer()
+	return t != nil && t.Partial() && !c.isNet()
 }
 
 // watchRecord has Timeouts.Frame hold for records of TLS that do not end as well. c may be nil.

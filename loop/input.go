@@ -338,7 +338,7 @@ func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
-	if c.in.unread {
+	if c.in.unread || c.sock == nil {
 		return
 	}
 	if err := c.sock.Pause(); err == nil {

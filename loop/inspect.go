@@ -60,7 +60,7 @@ func (c *Conn) mustBeSound() {
 	s := c.at()
 	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
 	c.require(c.handler != nil, "it has no handler")
-	c.require((c.sock != nil) != c.isUDP(), "it has no socket")
+	c.require(c.sock != nil || c.isUDP() || c.isBroken(), "it has no socket")
 	if b := c.out.box; b != nil {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")

@@ -11,7 +11,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -230,8 +229,7 @@ func (c *Conn) waitsForBudget() bool {
 // that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
-	c.keepTLS()
-	c.sock = nullSocket{}
+	c.loseSocket()
 	c.in.ended = true
 	c.releaseOutput()
 }
@@ -416,7 +414,7 @@ func (c *Conn) unflushed() (left int) {
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
 // it is not asked for.
 func (c *Conn) unacked() int {
-	if c.sock == nil || c.isBroken() || !c.hasWritten() || !c.isTCP() {
+	if c.sock == nil || !c.hasWritten() || !c.isTCP() {
 		return 0
 	}
 	n := c.sock.Unsent()
@@ -501,7 +499,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
 	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
-	if c.sock == nil && !c.isUDP() || c.isBroken() || end.dropOutput || peerClosed || c.out.ended {
+	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.ended {
 		return
 	}
 	c.setState(stateSpeaking)
@@ -579,25 +577,10 @@ func (c *Conn) releaseSocket(hard bool) {
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.
 func (c *Conn) keepTLS() {
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		c.more().tls = t
 	}
 }
 
 // closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
 const closeLooks = 8
-
-// A nullSocket is an engine.Socket in place of one that does not exist any more. It takes
-// everything.
-type nullSocket struct{}
-
-func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
-
-func (nullSocket) NotifyWritable() bool { return false }
-func (nullSocket) Pending() bool        { return false }
-func (nullSocket) Unsent() int          { return 0 }
-func (nullSocket) Pause() error         { return nil }
-func (nullSocket) Resume()              {}
-func (nullSocket) CloseWrite()          {}
-func (nullSocket) Linger() bool         { return false }
-func (nullSocket) Close(bool)           {}

@@ -93,13 +93,13 @@ func (k *link) readable(p []byte) {
 	c.loop.leave()
 }
 
-// Room implements engine.Roomy.
+// Room implements engine.Sink.
 func (k *link) Room(p []byte) int {
-	switch c := k.owner(); c.stage {
-	case plainInput:
+	c := k.owner()
+	if t := c.layer(); t != nil {
+		return t.Room(p)
+	} else if c.stage == plainInput {
 		return c.room(p)
-	case tlsInput:
-		return c.layer().Room(nil)
 	}
 	return 0
 }

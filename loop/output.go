@@ -209,7 +209,11 @@ func (c *Conn) touch() {
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
 	b := c.out.box
-	if c.sock == nil || b == nil {
+	if b == nil {
+		return
+	}
+	if c.sock == nil { // it has gone
+		c.releaseOutput()
 		return
 	}
 	n, err := c.sock.Write(b.Bytes())

@@ -36,10 +36,7 @@ func (c *Conn) receivedRecords(p []byte) {
 }
 
 // isTLS reports whether c speaks TLS, or is about to.
-func (c *Conn) isTLS() bool {
-	_, ok := c.sock.(*tlsconn.Conn)
-	return ok
-}
+func (c *Conn) isTLS() bool { return c.layer() != nil }
 
 // newTLSLoop returns what the TLS connections of l share.
 func (l *Loop) newTLSLoop() *tlsconn.Loop {

@@ -395,6 +395,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		p.close()
 		return
 	}
-	a.way.session = p.only
-	a.connected(&Conn{loop: l, stage: datagrams}, p.local, remote)
+	a.way.conn, a.way.session = &Conn{loop: l, stage: datagrams}, p.only
+	a.way.local, a.way.remote = p.local, remote
+	a.way.open()
 }

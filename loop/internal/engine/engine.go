@@ -93,20 +93,16 @@ type Sink interface {
 	// Readable hands over bytes that came in. They are valid until it returns.
 	Readable(p []byte)
 
+	// Room is called with the bytes that were read, if they filled the engine's buffer. It returns
+	// how many more Readable may bring with them: because a frame in them is long, say.
+	Room(p []byte) int
+
 	// Writable is called once after each Socket.NotifyWritable that returned true.
 	Writable()
 
 	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
 	// the socket is gone, unless Socket.Linger was called in it.
 	Closed(err error)
-}
-
-// A Roomy is a Sink that may take more at once than the engine reads at first. The loop calls Room
-// with the bytes that were read, which filled the buffer, and returns how many more bytes of input
-// Readable may bring with them: as a frame in them is long, say. p is nil if what was read is not
-// what the sink gets.
-type Roomy interface {
-	Room(p []byte) int
 }
 
 // A Socket is one connection's non-blocking socket. All its methods are called on the loop, none

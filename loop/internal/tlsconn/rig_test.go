@@ -183,6 +183,7 @@ func (s *server) plain() (got string) {
 type lingering struct{ sock engine.Socket }
 
 func (lingering) Readable([]byte) {}
+func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
 func (l lingering) Closed(error)  { l.sock.Close(false) }
 

@@ -54,8 +54,7 @@ type Host interface {
 	// Plaintext hands over plaintext. It is valid until the method returns.
 	Plaintext(p []byte)
 
-	// PlaintextRoom returns how many bytes of plaintext the Host would take at once, as
-	// engine.Roomy does.
+	// PlaintextRoom is engine.Sink.Room for plaintext.
 	PlaintextRoom() int
 
 	// PlaintextWritable is called once after each NotifyWritable that returned true.
@@ -201,7 +200,7 @@ func (c *Conn) Writable() {
 	c.flush()
 }
 
-// Room implements engine.Roomy: as much ciphertext as the Host would take plaintext.
+// Room implements engine.Sink: as much ciphertext as the Host would take plaintext.
 func (c *Conn) Room([]byte) int {
 	if c.state == open && !c.paused && !c.queued && len(c.in) < maxRecord {
 		return c.host.PlaintextRoom()
