@@ -22,7 +22,6 @@ type paused struct {
 
 func (p *paused) Readable(b []byte) { p.heard += string(b) }
 func (*paused) Room([]byte) int     { return 0 }
-func (*paused) Room([]byte) int     { return 0 }
 func (p *paused) Writable()         {}
 func (p *paused) Closed(error)      { p.ended = true }
 
