@@ -210,9 +210,9 @@ type Server struct {
 
 	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
 	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose callbacks
-	// add more is not read until half of them have run. Post and Tell never fail because of it. A
-	// mailbox that stays above it is logged once a minute, with the code that adds most. 0
-	// means 65,536.
+	// add more is not read until half of them have run, nor is one that goes on sending input and is
+	// told more. Post and Tell never fail because of it. A mailbox that stays above it is logged once
+	// a minute, with the code that adds most. 0 means 65,536.
 	MaxMailbox int
 
 	// CloseTimeout is how long the peer of a closing connection may take none of its output. Each
