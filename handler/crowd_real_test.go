@@ -26,10 +26,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// startRelay starts a server whose connections answer each request by the other loop, and those that
-// begin with "here" by their own. The mailboxes hold 1,024.
+// startRelay starts a server whose connections answer each request by the other loop, and those
+// that begin with "here" by their own. The mailboxes hold 1,024.
 func startRelay(t *testing.T, log io.Writer) *loop.Server {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxMailbox: 1024, Codec: codec.Lines{}, Logger: zerolog.New(log)}
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1024}, Codec: codec.Lines{}, Logger: zerolog.New(log)}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		replies := handler.NewReplies(c, 0)
 		other := srv.Loops()[1-c.Loop().Index()]
@@ -130,8 +130,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// 400 connections pipeline over two loops, and 40 wait for each answer: all are answered, no mailbox
-// grows without end, and the memory is given back.
+// 400 connections pipeline over two loops, and 40 wait for each answer: all are answered, no
+// mailbox grows without end, and the memory is given back.
 func TestCrowdIsAnswered(t *testing.T) {
 	testkit.NeedSlow(t, "it takes half a minute of both processors")
 	testkit.NeedFiles(t, 2000)
@@ -154,10 +154,10 @@ func TestCrowdIsAnswered(t *testing.T) {
 	testkit.Eventually(t, "the memory is given back", func() bool { return heap() < before+8<<20 })
 }
 
-// A connection that fills the mailbox of the other loop at most triples the p99 of clients of either
-// loop that are answered by their own. To requests that cross loops it does no more than the same
-// connection does when its own loop answers it. The clients are other processes: a busy Go program
-// lets its goroutines wait for a processor for up to 10 ms.
+// A connection that fills the mailbox of the other loop at most triples the p99 of clients of
+// either loop that are answered by their own. To requests that cross loops it does no more than the
+// same connection does when its own loop answers it. The clients are other processes: a busy Go
+// program lets its goroutines wait for a processor for up to 10 ms.
 func TestCrowdOfOne(t *testing.T) {
 	if args := os.Getenv(crowdEnv); args != "" {
 		crowdClient(t, strings.Split(args, ","))

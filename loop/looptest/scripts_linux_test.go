@@ -146,7 +146,7 @@ func (h *scriptHandler) OnClose(_ *loop.Conn, err error) {
 func scriptServer() (srv *loop.Server, accepted chan *scriptHandler) {
 	accepted = make(chan *scriptHandler, 1)
 	return &loop.Server{
-		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, MaxOutbound: 16 << 20, Logger: zerolog.Nop(),
+		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, Limits: loop.Limits{MaxOutbound: 16 << 20}, Logger: zerolog.Nop(),
 		Accept: func(*loop.Conn) loop.Handler { h := new(scriptHandler); accepted <- h; return h },
 	}, accepted
 }
