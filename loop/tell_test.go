@@ -210,7 +210,7 @@ func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
 		for _, c := range []struct {
 			request string
 			longest time.Duration
-		}{{"here\n", slices}, {"across\n", 2*slices + 2*2*room*cost}} {
+		}{{"here\n", slices}, {"across\n", 2*slices + 3*2*room*cost}} {
 			for i, p := range clients {
 				for range 100 {
 					asked := time.Now()
