@@ -304,7 +304,7 @@ func (tr scriptTrace) sameEnds(last scriptStep) scriptTrace {
 // Random scripts of a connection have the same effects in memory and on each engine.
 func TestScripts(t *testing.T) {
 	rig.NeedPlain(t, "a close and a reset of TLS are others")
-	first, scripts := testkit.Seed(t, 1), uint64(60)
+	first, scripts := testkit.Seed(t, 1), uint64(40)
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		scripts = 1000
 	}
