@@ -181,6 +181,9 @@ func (l *Loop) runMail() {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
+	if l.crowd.on.Load() {
+		l.crowd.noteBegin()
+	}
 	for l.mail.Left() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
@@ -208,6 +211,9 @@ func (l *Loop) runTasks() {
 		case t.c.isOpen():
 			l.runs(t.c, meter.Tell)
 			t.told(t.c)
+			if l.crowd.on.Load() {
+				l.crowd.answered(t.c)
+			}
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
