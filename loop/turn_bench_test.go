@@ -57,7 +57,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 // allocate.
 func BenchmarkTell(b *testing.B) {
 	const together = 64
-	c := (*Conn)(benchSink(b, 0).(*sink))
+	c := benchSink(b, 0).(*link).owner()
 	ran, told := 0, 0
 	f := func(*Conn) { ran++ }
 	b.ReportAllocs()
