@@ -27,10 +27,9 @@ import (
 
 func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
 
-func TestFlags(t *testing.T) {
+func TestProgramFlags(t *testing.T) {
 	t.Setenv("GATEWAY_KEY", "")
 	testkit.FlagErrors(t, [][]string{
-		{"-open", "-addr=tcp://127.0.0.1:0"}, {"-http is empty", "-open", "-http="}, {"-drain -1s", "-open", "-drain=-1s"},
 		{`besides the flags: ["x"]`, "-open", "x"}, {"-addr nowhere", "-open", "-addr=nowhere"},
 		{"-http nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=nowhere"},
 		{"-metrics nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-metrics=nowhere"},
