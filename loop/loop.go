@@ -63,26 +63,24 @@ type Loop struct {
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
-	lastAddrs   *sharedAddrs // of the last connection of TCP
-	touched     line[*Conn]  // with something to do when this turn ends
-	lingering   map[*lingering]struct{}
-	arrivals    map[*arrival]struct{} // which are no connections yet
+	lastAddrs   *sharedAddrs          // of the last connection of TCP
+	touched     line[*Conn]           // with something to do when this turn ends
+	lingering   map[*Conn]*lingering  // which are no connections any more
+	arrivals    map[*Conn]*arrival    // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
-	current     *Conn  // whose code is running, nil for the loop's own
-	decoding    uint64 // the ID of the one whose input is being decoded, or 0
-	poisons     bool   // Server.Debug.Poison, or a build with the race detector
-	rest        []byte // what came together with the message in hand, after it
+	running     running
+	poisons     bool // Server.Debug.Poison, or a build with the race detector
 	store       outbox.Store
-	trim        timing.Timer  // of the store
-	ready       line[waiting] // what goes on in a turn of the loop
-	maxOutbound int           // the server's
-	holdBackAt  int           // the server's, or less: see account
-	inputSlice  time.Duration // the constant, or less
-	mailed      int           // Mailbox.Bytes, at the last look
-	buffered    int           // bytes that its buffers had when account saw them last
-	level       int32         // of the server's budget, as it was then
+	trim        timing.Timer   // of the store
+	runQueue    line[runnable] // what goes on in a turn of the loop
+	maxOutbound int            // the server's
+	holdBackAt  int            // the server's, or less: see account
+	inputSlice  time.Duration  // the constant, or less
+	mailed      int            // Mailbox.Bytes, at the last look
+	buffered    int            // bytes that its buffers had when account saw them last
+	level       int32          // of the server's budget, as it was then
 	shed        shed
 
 	// Its life.
@@ -91,13 +89,20 @@ type Loop struct {
 	drainState
 
 	// Other goroutines see these.
-	count    counters
-	checks   bool         // more is to be done at the end of each turn: see check
-	load     atomic.Int64 // connections, those on their way here included
-	arriving atomic.Int64 // of these, those on their way here that have a place
-	meter    meter.Meter
+	count     counters
+	checks    bool         // more is to be done at the end of each turn: see publishCounters
+	load      atomic.Int64 // connections, those in transit included
+	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
+	meter     meter.Meter
 
 	inspection inspection // nothing, but in tests
+}
+
+// running is whose code a loop runs.
+type running struct {
+	conn     *Conn  // nil for the loop's own
+	decoding uint64 // the ID of the connection whose input is being decoded, or 0
+	rest     []byte // what came together with the message in hand, after it
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -108,8 +113,8 @@ func newLoop(s *Server, index int) *Loop {
 		wall:        time.Now,
 		turnSlice:   turnSlice,
 		published:   never,
-		lingering:   make(map[*lingering]struct{}),
-		arrivals:    make(map[*arrival]struct{}),
+		lingering:   make(map[*Conn]*lingering),
+		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
 		poisons:     s.Debug.Poison || owner.Always,
@@ -181,7 +186,7 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

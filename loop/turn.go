@@ -57,7 +57,7 @@ func (l *Loop) turn() {
 		l.cutOverdue()
 	}
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
-	ready := l.ready.len() // what is added from here on comes after the next poll
+	ready := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {
 		switch l.kind {
 		case kindMail:
@@ -78,7 +78,7 @@ func (l *Loop) turn() {
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.ending {
 		l.stop()
 		l.leaveTurn()
@@ -95,7 +95,7 @@ func (l *Loop) turn() {
 // hasWork reports whether something is left to do now.
 func (l *Loop) hasWork() bool {
 	due, ok := l.wheel.Next()
-	return l.mail.Left() > 0 || l.ready.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
+	return l.mail.Left() > 0 || l.runQueue.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
 }
 
 // enter begins a turn, unless it is called within one, as by a layer of TLS or a timer that tries a
@@ -121,12 +121,12 @@ func (l *Loop) leave() {
 		l.crossBatches()
 	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
-		l.again() // timers are due, and the tick is late
+		l.requestTurn() // timers are due, and the tick is late
 	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.wheel.Changes() != l.known {
 		l.publish()
 	}
@@ -181,6 +181,9 @@ func (l *Loop) runMail() {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
+	if l.crowd.on.Load() {
+		l.crowd.noteBegin()
+	}
 	for l.mail.Left() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
@@ -208,6 +211,9 @@ func (l *Loop) runTasks() {
 		case t.c.isOpen():
 			l.runs(t.c, meter.Tell)
 			t.told(t.c)
+			if l.crowd.on.Load() {
+				l.crowd.answered(t.c)
+			}
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
@@ -251,19 +257,19 @@ func (l *Loop) fire(d timing.Due) (more bool) {
 	return more
 }
 
-// A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has
-// had its slice of the loop, or begins something that may be long. It goes on until Loop.slice is
+// A runnable goes on in a later turn of the loop, after that has polled its sockets, because it has
+// had its slice of the loop, or begins something that may be long. It runs until Loop.slice is
 // over, or for one callback at least.
-type waiting interface{ GoOn() }
+type runnable interface{ Run() }
 
-// goOnSoon has w go on, in turn with others.
-func (l *Loop) goOnSoon(w waiting) {
-	l.ready.add(w)
-	l.again()
+// runSoon makes w run in a later turn, after the runnables that are queued already.
+func (l *Loop) runSoon(w runnable) {
+	l.runQueue.add(w)
+	l.requestTurn()
 }
 
-// again makes sure that a turn comes after a poll of the sockets. It is for the loop.
-func (l *Loop) again() {
+// requestTurn makes sure that a turn comes after a poll of the sockets. It is for the loop.
+func (l *Loop) requestTurn() {
 	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.server.engine.Again(l.index)
 	}
@@ -273,7 +279,7 @@ func (l *Loop) again() {
 // comes again after the others.
 func (l *Loop) runReady(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
-		l.ready.next().GoOn()
+		l.runQueue.next().Run()
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
@@ -286,7 +292,7 @@ func (l *Loop) settle(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
 		l.touched.next().endTurn()
 		if s.over(l) && l.touched.len() > 0 {
-			l.again()
+			l.requestTurn()
 			return
 		}
 	}
@@ -295,7 +301,7 @@ func (l *Loop) settle(end time.Duration) {
 // endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
 // the socket is known to be full, and goes on with a close.
 func (c *Conn) endTurn() {
-	c.out.atEnd &^= listed
+	c.out.endOfTurn &^= inTouched
 	if b := c.out.box; b != nil && !b.Blocked {
 		if b.Len() == 0 {
 			c.releaseOutput() // a codec that panicked left it so
@@ -305,8 +311,8 @@ func (c *Conn) endTurn() {
 	if c.isUDP() {
 		c.flushPort()
 	}
-	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
-		c.checkWater()
+	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+		c.afterWrite()
 	}
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.resumeHeldBack()
@@ -359,4 +365,73 @@ func (l *Loop) trimSoon() {
 			}
 		})
 	}
+}
+
+const (
+	// maxStride is how many callbacks run at most between two looks at the clock. If those since
+	// the last look have taken more than slowStride, the next look comes after one.
+	maxStride  = 16
+	slowStride = 50 * time.Microsecond
+)
+
+// A slice is a stretch of time for callbacks, however long each takes. To read the clock after each
+// would cost more than short ones do, so it is read after callbacks 1, 2, 4, 8 and so on, as long
+// as they are short. If all take about the same time, the slice ends late by one of them.
+type slice struct {
+	end   time.Duration
+	seen  time.Duration // the clock at the last look
+	left  int           // callbacks until the next look
+	next  int           // and from that look to the one after it, if they are short
+	ended bool
+}
+
+// sliceOf returns a slice until end. now is what the clock was not long ago.
+func sliceOf(now, end time.Duration) slice { return slice{end: end, seen: now, left: 1, next: 1} }
+
+// over is called after each callback, and reports whether the slice is.
+func (s *slice) over(l *Loop) bool {
+	if s.left--; s.left > 0 {
+		return false
+	}
+	return s.look(l)
+}
+
+// look reads the clock, and reports whether the slice is over.
+func (s *slice) look(l *Loop) bool {
+	now := l.clock()
+	if s.next = min(2*s.next, maxStride); now-s.seen > slowStride {
+		s.next = 1
+	}
+	s.left, s.seen = s.next, now
+	s.ended = now >= s.end
+	return s.ended
+}
+
+// A line is a queue, first come, first served. The zero line is empty.
+type line[T any] struct {
+	items []T
+	gone  int // at the front
+}
+
+func (q *line[T]) len() int { return len(q.items) - q.gone }
+
+func (q *line[T]) add(v T) {
+	if len(q.items) == cap(q.items) && q.gone > len(q.items)/2 { // one that is never empty must not grow
+		n := copy(q.items, q.items[q.gone:])
+		clear(q.items[n:])
+		q.items, q.gone = q.items[:n], 0
+	}
+	q.items = append(q.items, v)
+}
+
+// next returns the first one, and forgets it. There must be one.
+func (q *line[T]) next() (v T) {
+	v, q.items[q.gone] = q.items[q.gone], v
+	if q.gone++; q.gone < len(q.items) {
+		return v
+	}
+	if q.items, q.gone = q.items[:0], 0; cap(q.items) > keepTouched { // there was a storm
+		q.items = nil
+	}
+	return v
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -20,13 +21,9 @@ import (
 // process starts the broker's program, which takes over if another one runs, and returns when it serves.
 func process(t *testing.T, addr, meet string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var said strings.Builder
-	cmd := exec.Command(self, "-addr", "tcp://"+addr, "-loops", "2", "-handover", meet)
-	cmd.Args[0], cmd.Stderr = "mqtt", &said
+	cmd := testkit.Program(context.Background(), "-addr", "tcp://"+addr, "-loops", "2", "-handover", meet)
+	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

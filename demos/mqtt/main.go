@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -58,7 +59,13 @@ func main() {
 
 func run(ctx context.Context) error {
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+		return fmt.Errorf("there are arguments besides the flags: %q", flag.Args())
+	}
+	if *tlsAddr == "" && *certFile+*keyFile != "" {
+		return errors.New("-cert and -key are for -tls, which is not given")
+	}
+	if *loops < 0 || *loops > 1000 {
+		return fmt.Errorf("-loops %d is not from 0 to 1000", *loops)
 	}
 	for _, f := range []struct {
 		name       string
@@ -99,7 +106,7 @@ func run(ctx context.Context) error {
 	}
 	before, err := b.begin(ctx, *stateFile, *meet)
 	if err != nil {
-		return err
+		return fmt.Errorf("with -addr %s, -tls %q, -ws %q, -state %q and -handover %q: %w", *addr, *tlsAddr, *wsAddr, *stateFile, *meet, err)
 	}
 	for _, a := range srv.Addrs() {
 		fmt.Println("listening on", a)

@@ -367,7 +367,7 @@ func (b *broker) finish(file, meet string, also map[string]net.Listener) error {
 	if meet != "" {
 		var err error
 		if heirs, err = stateSocket(meet); err != nil {
-			return err
+			return fmt.Errorf("-handover %s: %w", meet, err)
 		}
 		offer, err := handover.Listen(b.srv, handover.Config{Path: meet, Also: also})
 		if err != nil {

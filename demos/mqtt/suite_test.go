@@ -15,26 +15,6 @@ import (
 	"testing"
 )
 
-// TestMain also serves as the broker's program, by the name mqtt, and as the program that the tests of
-// mosquitto start: the broker, with a configuration file of mosquitto's translated to flags.
-func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
-	case "mosquitto":
-	case "mqtt":
-		main()
-		return
-	default:
-		os.Exit(m.Run())
-	}
-	args, err := mosquittoFlags(os.Args[1:])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(3)
-	}
-	os.Args = append(os.Args[:1], args...)
-	main()
-}
-
 // mosquittoFlags returns the broker's flags for the arguments of mosquitto. An option that it does not
 // know is an error.
 func mosquittoFlags(args []string) ([]string, error) {
