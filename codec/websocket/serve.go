@@ -11,7 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// This file is plain HTTP, which net/http serves, by one http.Server for all connections of a Codec.
+// This file is plain HTTP, which net/http serves, by one http.Server for all connections of a
+// Codec.
 
 // DefaultHTTPIdleTimeout is how long a connection waits for its next HTTP request by default.
 const DefaultHTTPIdleTimeout = 2 * time.Minute
@@ -20,13 +21,13 @@ const DefaultHTTPIdleTimeout = 2 * time.Minute
 type connKey struct{}
 
 // serves reports whether net/http gets what is no upgrade.
-func (c *Conn) serves() bool {
+func (c *connCodec) serves() bool {
 	return (c.config.HTTP != nil || c.config.HTTPServer != nil) && c.peer != nil && c.peer.NetConn != nil
 }
 
 // serve leaves the connection, with all that has come, to net/http.
-func (c *Conn) serve() error {
-	c.phase, c.early = over, nil
+func (c *connCodec) serve() error {
+	c.phase, c.beforeOpen = closed, nil
 	return c.peer.NetConn(ErrHTTP, func(nc codec.NetConn) {
 		go func() {
 			ln := &oneConn{Conn: nc}
