@@ -170,7 +170,7 @@ func TestCallsModel(t *testing.T) {
 
 func (m *callsModel) run(t *testing.T) {
 	m.t, m.rng = t, rand.New(rand.NewPCG(testkit.Seed(t, 16), 1))
-	m.caller = newCaller(t, handler.CallLimits{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
+	m.caller = newCaller(t, handler.CallConfig{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
 	for range 800 {
 		var d int64
 		m.do(func() {

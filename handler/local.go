@@ -41,7 +41,7 @@ var locals = loop.NewLocal(func(l *loop.Loop) local {
 type connState struct {
 	groups    []*Group // where it is a member
 	atClose   []func()
-	questions questions // of AskConn
+	questions questions // of AskConnWait
 	asked     bool      // there has been one
 	closed    bool
 }

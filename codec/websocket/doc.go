@@ -41,7 +41,7 @@
 // A Dialer with a Client calls its open function when the handshake is done, or has failed, with a
 // *HandshakeError if the server has refused.
 //
-// So does handler.Redial, which then dials again. An existing connection, such as one through a
+// So does handler.Link, which then dials again. An existing connection, such as one through a
 // proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; OnOpen is called when the
 // handshake is done.
 //
