@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the life of a connection, from top to bottom: its states, how it opens, what its
@@ -272,7 +272,7 @@ type ending struct {
 	resets  bool          // the peer is not to read an end, but a reset, after the output
 	told    bool          // the peer was sent the end of the output
 	over    bool          // the time to flush is over
-	timer   timing.Timer  // of the next look at the time
+	timer   wheel.Timer   // of the next look at the time
 	due     time.Duration // when that is
 	away    time.Duration // Loop.Away at the last look
 	unsent  int           // bytes that the peer had not taken when it was last seen to take some
@@ -613,7 +613,7 @@ type lingering struct {
 	sock  engine.Socket
 	conn  *Conn  // which still counts; nil: it is one of the server's lingerers
 	rest  []byte // of the farewell, before the output is ended
-	timer timing.Timer
+	timer wheel.Timer
 	bytes int // that came
 }
 

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the way of a connection to its loop, and what comes there before it is open: the
@@ -30,18 +30,18 @@ type arrival struct {
 	sock    engine.Socket // nil until the loop has it
 	local   net.Addr
 	remote  net.Addr
-	read    []byte       // what the owner before has read
-	notes   []ProxyTLV   // of the header
-	head    []byte       // what there is of the header
-	trusted bool         // its peer has to send a header
-	guarded bool         // its peer may still send a header, which is not wanted
-	counted bool         // by the gate, as remote
-	placed  bool         // it has a place among those on their way to the loop
-	moved   *Moved       // it comes from another Server
-	from    *Conn        // it goes on with the socket of this one
-	net     *netConn     // for a goroutine: no Accept is asked
-	tls     *tlsLayer    // nil before the handshake
-	timer   timing.Timer // ends the wait
+	read    []byte      // what the owner before has read
+	notes   []ProxyTLV  // of the header
+	head    []byte      // what there is of the header
+	trusted bool        // its peer has to send a header
+	guarded bool        // its peer may still send a header, which is not wanted
+	counted bool        // by the gate, as remote
+	placed  bool        // it has a place among those on their way to the loop
+	moved   *Moved      // it comes from another Server
+	from    *Conn       // it goes on with the socket of this one
+	net     *netConn    // for a goroutine: no Accept is asked
+	tls     *tlsLayer   // nil before the handshake
+	timer   wheel.Timer // ends the wait
 }
 
 // count counts a connection against the limits of its listener, and of its address: a balancer's

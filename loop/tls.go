@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is TLS: the layer between a socket and its connection, on a listener, after Dial, and
@@ -215,8 +215,8 @@ func (c *Conn) noHandshake() error {
 // handshake is done.
 type tlsStart struct {
 	*tlsLayer
-	done  func()       // the user's
-	timer timing.Timer // ends the handshake
+	done  func()      // the user's
+	timer wheel.Timer // ends the handshake
 }
 
 // tlsStart returns how c goes from plain text to TLS, or nil.

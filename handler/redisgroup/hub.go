@@ -157,7 +157,7 @@ func (h *Hub) queued() (n int) {
 }
 
 // after calls f after d, unless the Hub has ended by then.
-func (h *Hub) after(d time.Duration, f func()) { _, _ = h.timers.AfterFunc(d, f) }
+func (h *Hub) after(d time.Duration, f func()) { h.timers.AfterFunc(d, f) }
 
 // Group returns the plain room of that name: a handle, which costs nothing in Redis. A name of no
 // bytes or more than MaxName is a *SizeError.
