@@ -16,9 +16,9 @@ import (
 // GroupConfig holds the settings of a Group. The zero value is ready to use.
 type GroupConfig struct {
 	// Backlog is how many messages wait for a slow member, one with more than 64 KiB of output
-	// pending, or half of Server.MaxOutbound if that is less. A full backlog drops its oldest
-	// message for a new one. Messages sent to the member directly overtake the backlog. 0 means no
-	// backlog: Server.MaxOutbound closes slow members.
+	// pending, or half of Server.Limits.MaxOutbound if that is less. A full backlog drops its
+	// oldest message for a new one. Messages sent to the member directly overtake the backlog. 0
+	// means no backlog: Server.Limits.MaxOutbound closes slow members.
 	Backlog int
 }
 

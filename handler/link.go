@@ -211,9 +211,10 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	return h
 }
 
-// sendBacklog sends the backlog as fast as the peer takes it: above loop.Server.MaxOutbound the
-// connection would close. A message that the codec refuses is dropped, or it would hold back all
-// after it. A hook of the connection, which Send may call, may send more by the Link, or stop it.
+// sendBacklog sends the backlog as fast as the peer takes it: above loop.Server.Limits.MaxOutbound
+// the connection would close. A message that the codec refuses is dropped, or it would hold back
+// all after it. A hook of the connection, which Send may call, may send more by the Link, or stop
+// it.
 func (k *Link) sendBacklog() {
 	for len(k.backlog) > 0 && k.conn != nil && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendBacklog) {
 		c, msg := k.conn, k.takeOldest()

@@ -35,9 +35,9 @@ type RepliesConfig struct {
 //
 // Later reserves the place of a reply, RunOn has it made on another loop, and Write sends a reply
 // after those that wait; if none waits, Write costs no more than loop.Conn.Write. When MaxWaiting
-// replies wait, or the ready ones exceed half of Server.MaxOutbound in bytes, the connection is not
-// read until half of them are sent. Ready replies also wait while the peer does not take earlier
-// output.
+// replies wait, or the ready ones exceed half of Server.Limits.MaxOutbound in bytes, the connection
+// is not read until half of them are sent. Ready replies also wait while the peer does not take
+// earlier output.
 //
 // A peer that shuts down its output after its requests (nc -N, a pipeline from a file) counts as
 // closed, and waiting replies are lost, unless the connection is closed after them:
@@ -96,10 +96,10 @@ func (r *Replies) check(method string) {
 }
 
 // Write sends p after the replies that wait, as it is, by the rules of loop.Conn.Write. p is
-// copied. The connection closes with loop.ErrSlowConsumer if Server.MaxOutbound bytes of Write
-// already wait: unrequested output is not held back for a reply that may never be ready. Replies by
-// Done or RunOn do not count. Behind a reply of half of MaxOutbound or more, p also waits until the
-// peer has taken that.
+// copied. The connection closes with loop.ErrSlowConsumer if Server.Limits.MaxOutbound bytes of
+// Write already wait: unrequested output is not held back for a reply that may never be ready.
+// Replies by Done or RunOn do not count. Behind a reply of half of MaxOutbound or more, p also
+// waits until the peer has taken that.
 func (r *Replies) Write(p []byte) error {
 	r.check("handler.Replies.Write")
 	if len(r.waiting) == 0 && !r.blocked {

@@ -21,13 +21,13 @@ const maxDefaultConns = 1_000_000
 func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
 	s.limitMemory(capacity)
-	if s.MaxConns > capacity {
-		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
-			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
+	if s.Limits.MaxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("possible", capacity).
+			Msg("the limit of open files (ulimit -n) is too low for Server.Limits.MaxConns")
 	}
-	s.slots = int64(max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops))
+	s.slots = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.gate = gate.New(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
+	s.gate = gate.New(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.
@@ -83,7 +83,7 @@ func (s *Server) startLoops() error {
 func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
 	probe := func(loop int) { s.engine.Probe(loop) }
-	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, probe, s.Logger)
+	s.watchdog = meter.NewWatchdog(s.Debug.BlockedAfter, clock, probe, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
@@ -119,7 +119,7 @@ func (l *Loop) claim() {
 	l.goroutine = goroutine.ID()
 	loops.Store(l.goroutine, l)
 	l.meter.OnGoroutine(l.goroutine)
-	if owner.Always || l.server.Strict {
+	if owner.Always || l.server.Debug.Strict {
 		l.owner.Claim()
 	}
 }

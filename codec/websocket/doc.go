@@ -14,7 +14,7 @@
 //
 // OnMessage gets whole messages, whatever fragments they came in, and Conn.Send sends one. The
 // codec answers pings and closes by itself, and closes a connection whose peer breaks the protocol
-// with the code that the RFC specifies. Server.FrameTimeout bounds the time for a message, in
+// with the code that the RFC specifies. Server.Timeouts.Frame bounds the time for a message, in
 // however many fragments.
 //
 // # The connection

@@ -60,12 +60,12 @@ type Config struct {
 	MaxMessage int
 
 	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
-	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means 512 KiB.
+	// is older is a Gap. It must be well below loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
 	MaxReplay int
 
 	// Backlog is how many messages of a plain room wait for a slow member, as in
-	// handler.GroupConfig. 0 means no backlog: Server.MaxOutbound closes slow members, as always in
-	// ordered rooms, whose members catch up when they come back.
+	// handler.GroupConfig. 0 means no backlog: Server.Limits.MaxOutbound closes slow members, as
+	// always in ordered rooms, whose members catch up when they come back.
 	Backlog int
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
