@@ -30,8 +30,8 @@ type PoolConfig[A any] struct {
 // goes out on the connection with the fewest calls under way. A is the type of an answer.
 //
 //	users := handler.NewPool(l, handler.PoolConfig[reply]{
-//		Link: handler.LinkConfig{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
-//		Accept:   func(_ *loop.Conn, calls *handler.Calls[reply]) loop.Handler { return &backend{calls} },
+//		Link:   handler.LinkConfig{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
+//		Accept: func(_ *loop.Conn, calls *handler.Calls[reply]) loop.Handler { return &backend{calls} },
 //	})
 //	...
 //	err := users.Call(0, request, func(r reply, err error) { ... })

@@ -18,12 +18,12 @@ type KeyedConfig struct {
 	OnPanic    func(v any, stack []byte)
 }
 
-// Keyed is a timing wheel of keys, each with a value and a deadline, and of a function that gets the
-// expired entries: a cache with a time to live, sessions, calls that wait for answers. A key of a
-// [Scheduler] is one whose value is a callback; Set, Move, Remove, Drain, Stop, Shutdown and Stats
-// mean the same in both. Any goroutine may call its methods, the expire function included. Make one
-// with [NewKeyed]: the methods of the zero Keyed panic. Delays and goroutines are those of a
-// [Scheduler]. On a loop, use loop.Keyed.
+// Keyed is a timing wheel of keys, each with a value and a deadline, and of a function that gets
+// the expired entries: a cache with a time to live, sessions, calls that wait for answers. A key of
+// a [Scheduler] is one whose value is a callback; Set, Move, Remove, Drain, Stop, Shutdown and
+// Stats mean the same in both. Any goroutine may call its methods, the expire function included.
+// Make one with [NewKeyed]: the methods of the zero Keyed panic. Delays and goroutines are those of
+// a [Scheduler]. On a loop, use loop.Keyed.
 //
 // Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown. After
 // thousands of entries it releases their memory when the last one goes. An entry takes 32 bytes
@@ -40,8 +40,8 @@ type Keyed[K comparable, V any] struct {
 // in which they were set, up to 256 at a time: never early, and late by at most a tick and the
 // duration of earlier calls. The entries have been removed, so their keys may be set again. The
 // slice is only valid until expire returns. Calls run one at a time, on a goroutine of the Keyed,
-// without a lock. A panic is reported to OnPanic, and costs the rest of that batch. If expire is nil,
-// entries just disappear.
+// without a lock. A panic is reported to OnPanic, and costs the rest of that batch. If expire is
+// nil, entries just disappear.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})
@@ -127,15 +127,15 @@ func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	return k.k.TakeAll()
 }
 
-// Shutdown is Stop, and then waits for expire to return, or until ctx is done, whose error it returns
-// then. expire must not call it.
+// Shutdown is Stop, and then waits for expire to return, or until ctx is done, whose error it
+// returns then. expire must not call it.
 func (k *Keyed[K, V]) Shutdown(ctx context.Context) ([]Entry[K, V], error) {
 	left := k.Stop()
 	return left, k.s.wait(ctx)
 }
 
-// Stats returns the Keyed's numbers: calls are entries passed to expire, Panics are those of expire,
-// and lateness is that of the first entry of each batch.
+// Stats returns the Keyed's numbers: calls are entries passed to expire, Panics are those of
+// expire, and lateness is that of the first entry of each batch.
 func (k *Keyed[K, V]) Stats() SchedulerStats {
 	k.s.lockAsCaller()
 	defer k.s.mu.Unlock()

@@ -54,14 +54,14 @@ type SchedulerConfig struct {
 // Scheduler is a [Wheel] for programs without an event loop. Its methods may be called from any
 // goroutine, callbacks included. Make one with [NewScheduler], for a whole program. It takes 8 KB.
 //
-// A timer is known by the [Job] that AfterFunc, At and Every return, or by the key that Set gives it,
-// which replaces the key's pending timer. For keys with values, see [Keyed].
+// A timer is known by the [Job] that AfterFunc, At and Every return, or by the key that Set gives
+// it, which replaces the key's pending timer. For keys with values, see [Keyed].
 //
 // Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, and
 // within a tick in the order in which they were added, on a goroutine that exists only while some
-// are due: an empty Scheduler causes no wake-ups. After thousands of timers it releases their memory
-// when the last one goes. An unreferenced Scheduler calls what is pending, and is collected after
-// the deadline of its last timer.
+// are due: an empty Scheduler causes no wake-ups. After thousands of timers it releases their
+// memory when the last one goes. An unreferenced Scheduler calls what is pending, and is collected
+// after the deadline of its last timer.
 //
 // Delays are measured with the monotonic clock and do not follow the wall clock. With a delay of
 // zero or less the callback runs at once, never inline. Delays beyond the end of time, such as
@@ -116,22 +116,22 @@ type Job struct {
 	t wheel.Timer
 }
 
-// AfterFunc calls f once, d from now, on a goroutine of the Scheduler. After Stop it does nothing and
-// returns the zero Job.
+// AfterFunc calls f once, d from now, on a goroutine of the Scheduler. After Stop it does nothing
+// and returns the zero Job.
 func (s *Scheduler) AfterFunc(d time.Duration, f func()) Job {
 	wheel.MustCall("AfterFunc", f)
 	return s.add(d, func(when time.Duration) wheel.Timer { return s.wheel.At(when, f) })
 }
 
 // At is AfterFunc with the time of the call, which is converted to a delay now: the call does not
-// follow later changes of the wall clock, nor a suspended machine. A program such as cron should plan
-// at most a minute ahead.
+// follow later changes of the wall clock, nor a suspended machine. A program such as cron should
+// plan at most a minute ahead.
 func (s *Scheduler) At(t time.Time, f func()) Job { return s.AfterFunc(time.Until(t), f) }
 
 // Every calls f d from now and then every d, at a fixed rate that does not drift, until Job.Stop.
-// Missed periods are skipped and counted. On Linux an idle program sleeps for whole milliseconds and
-// misses about one in eight periods of 1 ms; of 2 ms it misses few. After Stop, Every does nothing
-// and returns the zero Job.
+// Missed periods are skipped and counted. On Linux an idle program sleeps for whole milliseconds
+// and misses about one in eight periods of 1 ms; of 2 ms it misses few. After Stop, Every does
+// nothing and returns the zero Job.
 func (s *Scheduler) Every(d time.Duration, f func()) Job {
 	wheel.MustRepeat(d, f)
 	return s.add(d, func(when time.Duration) wheel.Timer { return s.wheel.Every(when, d, f) })
@@ -253,8 +253,9 @@ func (s *Scheduler) Len() int {
 	return s.wheel.Len()
 }
 
-// lockAsCaller locks mu for callers, which queue for it at a second lock. A run locks mu directly, and
-// so waits for at most one caller. With a thousand callers at mu, callbacks would be seconds late.
+// lockAsCaller locks mu for callers, which queue for it at a second lock. A run locks mu directly,
+// and so waits for at most one caller. With a thousand callers at mu, callbacks would be seconds
+// late.
 func (s *Scheduler) lockAsCaller() {
 	wheel.MustBeMade(s.wheel)
 	if !s.mu.TryLock() {
@@ -273,8 +274,8 @@ func (l callerLock) Unlock() { l.s.mu.Unlock() }
 // now is the time on the wheel's clock.
 func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
 
-// schedule calls add, which files a timer in the wheel, with the lock held and the time that is delay
-// from now. A time that has passed is not rounded up to a tick.
+// schedule calls add, which files a timer in the wheel, with the lock held and the time that is
+// delay from now. A time that has passed is not rounded up to a tick.
 func (s *Scheduler) schedule(delay time.Duration, add func(when time.Duration) error) error {
 	wheel.MustBeMade(s.wheel)
 	when := s.now() // without the lock, as it takes as long as all the rest
@@ -357,8 +358,8 @@ func (s *Scheduler) runDue() (more bool) {
 	return more
 }
 
-// takeNext takes a due callback from the wheel. It may be nil though there is more, so that others get
-// the lock.
+// takeNext takes a due callback from the wheel. It may be nil though there is more, so that others
+// get the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -405,7 +406,8 @@ func (s *Scheduler) call(f func()) {
 	f()
 }
 
-// Pending is a timer returned by Drain, Stop or Shutdown of a [Scheduler]. Its callback will not run.
+// Pending is a timer returned by Drain, Stop or Shutdown of a [Scheduler]. Its callback will not
+// run.
 type Pending struct {
 	When time.Time // for a periodic timer, the next call
 	Key  string    // empty if it has none
@@ -446,8 +448,9 @@ func (s *Scheduler) stop() {
 	}
 }
 
-// Shutdown is Stop, and then waits for running callbacks to return, or until ctx is done, whose error
-// it returns then. It may be called again, but not by a callback, which would wait for itself.
+// Shutdown is Stop, and then waits for running callbacks to return, or until ctx is done, whose
+// error it returns then. It may be called again, but not by a callback, which would wait for
+// itself.
 func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
 	left := s.Stop()
 	return left, s.wait(ctx)
@@ -476,8 +479,8 @@ func (s *Scheduler) takeAll() (all []Pending) {
 	return all
 }
 
-// SchedulerStats has the numbers of a [Scheduler] or a [Keyed]. Counters start at 0 and only grow, and
-// each call is counted in one place:
+// SchedulerStats has the numbers of a [Scheduler] or a [Keyed]. Counters start at 0 and only grow,
+// and each call is counted in one place:
 //
 //	Scheduled = Pending + Fired + Stopped + Skipped
 type SchedulerStats struct {

@@ -21,10 +21,11 @@ type Timer struct{ t wheel.Timer }
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
 // runs there. Make one with [New]: the methods of the zero Wheel panic, except Now, Len, Next and
-// Stats, which report it as empty. A nil callback panics, and so does a period that is not positive.
+// Stats, which report it as empty. A nil callback panics, and so does a period that is not
+// positive.
 //
-// At, Stop and Reset take constant time, whatever the number of timers and however distant they are,
-// and do not allocate once the wheel has grown to its largest size; [Wheel.Drain] releases the
+// At, Stop and Reset take constant time, whatever the number of timers and however distant they
+// are, and do not allocate once the wheel has grown to its largest size; [Wheel.Drain] releases the
 // memory. A timer takes 32 bytes in the wheel and 12 for its handle.
 type Wheel struct{ w wheel.Wheel }
 
@@ -74,10 +75,11 @@ func (w *Wheel) Len() int { return w.w.Len() }
 // is due, it is not after the time last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) { return w.w.Next() }
 
-// Advance sets the wheel's time, runs what is due, and returns how many callbacks it ran. It handles
-// at most budget timers, where each callback and each step of a timer to another slot counts as one;
-// budget <= 0 means no limit. The rest stays pending. A jump of any length costs as much as what is
-// due, not as the ticks passed over. A time before an earlier one counts as that one.
+// Advance sets the wheel's time, runs what is due, and returns how many callbacks it ran. It
+// handles at most budget timers, where each callback and each step of a timer to another slot
+// counts as one; budget <= 0 means no limit. The rest stays pending. A jump of any length costs as
+// much as what is due, not as the ticks passed over. A time before an earlier one counts as that
+// one.
 //
 // A callback may call any method except Advance, which panics. Timers that it stops do not run,
 // including those of the same batch; timers that it adds do not run before the next Advance. If a
@@ -88,8 +90,8 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) { return w.w.
 // deadline, as it was given. f may be nil. Timers with the same deadline come in the order in which
 // Advance would call them. The order is that of the moment when Drain is called. Timers that f
 // stops are not visited, those that f moves keep their turn, and those that f adds stay pending. If
-// f panics, timers not yet visited stay pending. Drain releases the wheel's memory unless timers are
-// left.
+// f panics, timers not yet visited stay pending. Drain releases the wheel's memory unless timers
+// are left.
 func (w *Wheel) Drain(f func(when time.Duration)) { w.w.Drain(f) }
 
 // Stats has the numbers of a [Wheel]. Counters start at 0 and only grow.

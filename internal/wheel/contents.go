@@ -26,8 +26,8 @@ type Pending struct {
 	tick uint64 // for which it is filed
 }
 
-// InOrder returns the pending timers by deadline and tick. Timers with the same ones are in the same
-// slot, the older ones first.
+// InOrder returns the pending timers by deadline and tick. Timers with the same ones are in the
+// same slot, the older ones first.
 func (w *Wheel) InOrder() []Pending {
 	all := make([]Pending, 0, w.Len())
 	for _, s := range w.slots {

@@ -12,13 +12,13 @@ type Entry[K comparable, V any] struct {
 	Value V
 }
 
-// Keyed is timing.Keyed for the owner of a Wheel: its deadlines are offsets on the owner's clock, and
-// the expire function runs in the owner's Advance, one batch in each. It has a wheel of its own, and
-// one timer in the owner's, the alarm, for its first deadline: none once it was drained. Draining
-// the owner takes the alarm away, so drain the Keyed first. With one entry it takes 14 KB.
+// Keyed is timing.Keyed for the owner of a Wheel: its deadlines are offsets on the owner's clock,
+// and the expire function runs in the owner's Advance, one batch in each. It has a wheel of its
+// own, and one timer in the owner's, the alarm, for its first deadline: none once it was drained.
+// Draining the owner takes the alarm away, so drain the Keyed first. With one entry it takes 14 KB.
 //
-// The methods lock what NewKeyed was given, except Set, Move, Find and TakeAll, for which it must be
-// locked.
+// The methods lock what NewKeyed was given, except Set, Move, Find and TakeAll, for which it must
+// be locked.
 type Keyed[K comparable, V any] struct {
 	Keys[K, V]
 	owner  *Wheel
@@ -65,8 +65,8 @@ func (c *Keyed[K, V]) MustBeMade() {
 	MustBeMade(c.wheel)
 }
 
-// Set is timing.Keyed.Set. An entry whose deadline is not after the owner's time expires in the next
-// Advance.
+// Set is timing.Keyed.Set. An entry whose deadline is not after the owner's time expires in the
+// next Advance.
 func (c *Keyed[K, V]) Set(key K, value V, when time.Duration) {
 	c.MustBeMade()
 	c.wheel.syncTo(c.owner)

@@ -1,5 +1,6 @@
-// Package wheel is the hierarchical timing wheel of package timing, with what only its drivers need:
-// package loop, [timing.Scheduler] and [timing.Keyed]. Package timing documents what both show.
+// Package wheel is the hierarchical timing wheel of package timing, with what only its drivers
+// need: package loop, [timing.Scheduler] and [timing.Keyed]. Package timing documents what both
+// show.
 package wheel
 
 import (
@@ -20,8 +21,8 @@ type Timer struct {
 	gen   uint32 // of the node, while the timer is pending
 }
 
-// Index returns the number of the timer's node, from 1 on; 0 for the zero Timer. Numbers are reused,
-// so that an owner can keep what it knows of its pending timers in a slice.
+// Index returns the number of the timer's node, from 1 on; 0 for the zero Timer. Numbers are
+// reused, so that an owner can keep what it knows of its pending timers in a slice.
 func (t Timer) Index() int { return int(t.index) }
 
 // Due is a timer that [Wheel.Take] hands out.
@@ -129,8 +130,8 @@ func (w *Wheel) clear() {
 	w.counts.Pending, w.counts.Levels = 0, [numLevels]int{}
 }
 
-// keptNodes is the number of timers for which an emptied Keyed or Scheduler keeps its memory: 128 KB
-// of nodes. Stores that fill and empty again and again would otherwise allocate it each time.
+// keptNodes is the number of timers for which an emptied Keyed or Scheduler keeps its memory: 128
+// KB of nodes. Stores that fill and empty again and again would otherwise allocate it each time.
 const keptNodes = 4 << chunkBits
 
 // Release makes w an empty wheel, and reports true, if it has become empty and is much larger than
