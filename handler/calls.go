@@ -53,7 +53,7 @@ type CallStats struct {
 	Begun     uint64 // since the start
 	Answered  uint64 // of these
 	TimedOut  uint64
-	Canceled  uint64
+	Cancelled  uint64
 	Failed    uint64 // because the connection closed
 	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
 }
@@ -63,7 +63,7 @@ func (s *CallStats) add(more CallStats) {
 	s.Begun += more.Begun
 	s.Answered += more.Answered
 	s.TimedOut += more.TimedOut
-	s.Canceled += more.Canceled
+	s.Cancelled += more.Cancelled
 	s.Failed += more.Failed
 	s.Unmatched += more.Unmatched
 }
@@ -78,7 +78,7 @@ func (s *CallStats) add(more CallStats) {
 //	...
 //	calls.Answer(r.id, r) // in OnMessage
 //
-// Each call ends exactly once: answered, timed out, canceled, or failed because the connection
+// Each call ends exactly once: answered, timed out, cancelled, or failed because the connection
 // closed. Then, except after Cancel, its done function is called on the connection's loop, when the
 // call no longer counts against Max. A panic in done closes the connection. All methods must be
 // called on the connection's loop.
@@ -240,7 +240,7 @@ func (cs *Calls[A]) Cancel(id uint64) bool {
 	onLoop(cs.conn, "handler.Calls.Cancel")
 	k := cs.calls[id]
 	if k != nil {
-		cs.stats.Canceled++
+		cs.stats.Cancelled++
 		cs.end(k)
 	}
 	return k != nil
@@ -272,7 +272,7 @@ func (cs *Calls[A]) failAll(err error) {
 	all := slices.SortedFunc(maps.Values(cs.calls), func(a, b *call[A]) int { return cmp.Compare(a.order, b.order) })
 	var none A
 	for _, k := range all {
-		if k.done != nil { // or a done function has canceled it
+		if k.done != nil { // or a done function has cancelled it
 			cs.stats.Failed++
 			_ = cs.conn.Loop().Try(func() { cs.end(k)(none, err) })
 		}

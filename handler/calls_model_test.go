@@ -122,7 +122,7 @@ func (m *callsModel) act() {
 		}
 	case op == 13:
 		m.remove(k)
-		m.stats.Canceled++
+		m.stats.Cancelled++
 		if !m.calls.Cancel(id) {
 			m.t.Fatalf("%d not canceled", id)
 		}
@@ -199,7 +199,7 @@ func (m *callsModel) run(t *testing.T) {
 		m.stats.Failed = uint64(len(left))
 		m.check()
 	})
-	if m.stats.TimedOut < 300 && !m.calm || m.stats.Answered < 300 || m.stats.Canceled < 50 || m.stats.Failed == 0 && !m.calm {
+	if m.stats.TimedOut < 300 && !m.calm || m.stats.Answered < 300 || m.stats.Cancelled < 50 || m.stats.Failed == 0 && !m.calm {
 		t.Errorf("not enough happened: %+v", m.stats)
 	}
 }

@@ -102,7 +102,7 @@ func TestCallsEnd(t *testing.T) {
 		if len(k.ended[c]) > 0 {
 			t.Errorf("a canceled call ended with %v", k.ended[c])
 		}
-		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Canceled: 1, Failed: 1, Unmatched: 5}
+		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Cancelled: 1, Failed: 1, Unmatched: 5}
 		k.do(func() {
 			testkit.Want(t, "Stats", k.calls.Stats(), want)
 			if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != io.EOF {
@@ -185,7 +185,7 @@ func TestPipelineOrder(t *testing.T) {
 			if n := k.pipe.Unanswered(); n != 0 {
 				t.Errorf("%d are unanswered", n)
 			}
-			want := handler.CallStats{Begun: 20, Answered: 9, TimedOut: 10, Canceled: 1, Unmatched: 12}
+			want := handler.CallStats{Begun: 20, Answered: 9, TimedOut: 10, Cancelled: 1, Unmatched: 12}
 			if got := k.pipe.Stats(); got != want {
 				t.Errorf("%+v, want %+v", got, want)
 			}

@@ -188,7 +188,7 @@ func TestPoolRefuses(t *testing.T) {
 		if o := k.call("two\nlines"); o.begun == nil || errors.Is(o.begun, handler.ErrAway) {
 			t.Errorf("%+v", *o)
 		}
-		k.wantStats(3, handler.CallStats{Begun: 1, Canceled: 1})
+		k.wantStats(3, handler.CallStats{Begun: 1, Cancelled: 1})
 		var all []*poolCall
 		for range 12 {
 			all = append(all, k.call("x"))
@@ -317,7 +317,7 @@ func TestPoolEndsEachCallOnce(t *testing.T) {
 		}
 		k.do(func(*loop.Loop) {
 			s := k.pool.Stats().Calls
-			if s.Pending != 0 || s.Answered+s.TimedOut+s.Failed != begun || s.Begun != begun+s.Canceled || begun < 300 {
+			if s.Pending != 0 || s.Answered+s.TimedOut+s.Failed != begun || s.Begun != begun+s.Cancelled || begun < 300 {
 				t.Errorf("%d begun, %+v", begun, s)
 			}
 		})
