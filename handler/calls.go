@@ -53,7 +53,7 @@ type CallStats struct {
 	Begun     uint64 // since the start
 	Answered  uint64 // of these
 	TimedOut  uint64
-	Cancelled  uint64
+	Cancelled uint64
 	Failed    uint64 // because the connection closed
 	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
 }
