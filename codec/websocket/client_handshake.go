@@ -137,7 +137,7 @@ func (c *clientCodec) DecodeFrom(data []byte, seen int) (advance int, frame []by
 	return c.connCodec.DecodeFrom(data, seen)
 }
 
-// Opened implements codec.Opener: who dialled may have set OnOpen.
+// Opened implements codec.Opener: the dialer's callback may have set OnOpen.
 func (c *clientCodec) Opened() error {
 	if c.phase != open || c.request == nil { // it was closed, or OnOpen was set before
 		c.request = nil
@@ -302,5 +302,5 @@ func (c *clientCodec) AppendFarewell(dst []byte, err error) []byte {
 	return c.connCodec.AppendFarewell(dst, err)
 }
 
-// FrameKey returns nil: each frame has a mask of its own.
+// FrameKey returns nil: each frame has a different mask.
 func (c *clientCodec) FrameKey() any { return nil }

@@ -75,7 +75,7 @@ type CloseError struct {
 	Err error
 }
 
-// Error says who closed, the code, the reason and what was wrong.
+// Error names the side that closed, the code, the reason and the violation.
 func (e *CloseError) Error() string {
 	who := "closed"
 	if e.ByPeer {

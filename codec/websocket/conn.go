@@ -191,7 +191,7 @@ func (c *connCodec) peerCloses(payload []byte) error {
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
 
-// fail makes a close frame the last word of a connection that fails because of the peer (RFC 6455
+// fail ends a connection whose peer broke the protocol with a close frame (RFC 6455
 // section 7.1.7).
 func (c *connCodec) fail(err error) error {
 	if err == nil {
@@ -309,7 +309,7 @@ func (c *connCodec) Unfinished() (size int, ok bool) {
 	return len(c.message), c.fragmented
 }
 
-// Open implements codec.Opener. It is for who runs the codec.
+// Open implements codec.Opener.
 func (c *connCodec) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
 	c.peer = &peer // Upgrade wants to know
 	return dst, c.config.handshakeTimeout(), nil

@@ -91,7 +91,7 @@ func (c *Codec) handler(h http.Handler) http.Handler {
 	})
 }
 
-// giveBack has the connection of a handshake that follows other requests begin anew with it.
+// giveBack restarts the connection with a handshake that follows other requests.
 func (c *Codec) giveBack(nc codec.NetConn, w http.ResponseWriter, r *http.Request) {
 	head := sink{data: fmt.Appendf(nil, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)}
 	if len(r.TransferEncoding) > 0 {
