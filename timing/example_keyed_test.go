@@ -41,7 +41,7 @@ func ExampleKeyed_goZero() {
 	wheel.Set("first", "1", 5*time.Second)
 	wheel.Set("second", "2", 10*time.Second)
 	wheel.Set("third", "3", 15*time.Second)
-	fmt.Println("moved:", wheel.Move("first", 20*time.Second))
+	fmt.Println("moved:", wheel.Move("first", 20*time.Second) == nil)
 	_, ok := wheel.Remove("second")
 	fmt.Println("removed:", ok)
 
