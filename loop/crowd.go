@@ -62,9 +62,9 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	if l.watch() != nil { // the loop has ended
 		return
 	}
-	if p := runningLoop(); p != nil && p.current != nil && p.current.isOpen() && p.current.in.pauses&heldByMailbox == 0 {
-		p.current.pause(heldByMailbox)
-		x.held = append(x.held, p.current.Ref())
+	if p := runningLoop(); p != nil && p.running.conn != nil && p.running.conn.isOpen() && p.running.conn.in.pauses&heldByMailbox == 0 {
+		p.running.conn.pause(heldByMailbox)
+		x.held = append(x.held, p.running.conn.Ref())
 	}
 	if place := producer(); x.producers[place] > 0 || len(x.producers) < maxProducers {
 		x.producers[place]++
