@@ -87,7 +87,9 @@ func run(ctx context.Context) (err error) {
 	defer sendAway()
 	var before handover.Report // what the process before has handed over
 	if *meet == "" {
-		err = srv.Start(serving)
+		if err = srv.Start(serving); err != nil {
+			err = fmt.Errorf("-addr %s: %w", *addr, err)
+		}
 	} else {
 		before, err = handover.Take(serving, srv, handover.Config{Path: *meet})
 	}
@@ -132,7 +134,7 @@ func run(ctx context.Context) (err error) {
 	}
 	if *pidFile != "" {
 		if err := os.WriteFile(*pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return err
+			return fmt.Errorf("-pid: %w", err)
 		}
 	}
 	select {
