@@ -71,7 +71,7 @@ func newServer(addr string, loops int) *server {
 }
 
 func (s *server) accept(c *loop.Conn) loop.Handler {
-	replies := handler.NewReplies(c, maxWaiting)
+	replies := handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: maxWaiting})
 	c.OnEOF(func() { replies.CloseAfter(io.EOF) }) // what a client sent before its end is answered
 	return &session{s, c, c.Codec().(*requests), replies, s.net.Loops(), shardOf(c.Loop())}
 }

@@ -75,7 +75,7 @@ type chat struct {
 // each member sees each message once, in one order.
 type room struct {
 	name    string
-	group   handler.Group
+	group   *handler.Group
 	members map[loop.Ref]string // their names
 	last    uint64              // number of the last message
 	history [][]byte            // encoded, the oldest first
@@ -126,7 +126,7 @@ func (ch *chat) join(c *loop.Conn, name, user string) (*room, error) {
 		if len(ch.rooms) >= maxRooms {
 			return nil, errRooms
 		}
-		r = &room{name: name, members: make(map[loop.Ref]string), group: handler.Group{Keep: keep}}
+		r = &room{name: name, members: make(map[loop.Ref]string), group: handler.NewGroup(handler.GroupConfig{Backlog: keep})}
 		ch.rooms[name] = r
 	}
 	if !r.has(user) { // unless an old connection of the same page is still a member

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop/handover"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
@@ -74,8 +75,9 @@ func checkFlags() error {
 func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
 	g := &gateway{
-		key:   []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
-		names: strings.Split(*names, ","),
+		key:     []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
+		names:   strings.Split(*names, ","),
+		devices: handler.NewRegistry[string](),
 	}
 	srv := g.server(*addr, *drain, log)
 	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey); err != nil {
