@@ -42,7 +42,7 @@ func main() {
 	role := flag.Bool("mochi", false, "used by the program itself: be mochi-mqtt")
 	flag.IntVar(&o.devices, "devices", 4000, "devices")
 	flag.IntVar(&o.rate, "rate", 10_000, "messages per second that come in; each goes to two devices")
-	flag.IntVar(&o.bursts, "bursts", 100, "bursts of 1,000 messages")
+	flag.IntVar(&o.bursts, "bursts", 30, "bursts of 1,000 messages")
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of the steady load")
 	rounds := flag.Int("rounds", 5, "rounds of each")
 	docs := flag.String("docs", "", measure.Docs)
@@ -98,7 +98,7 @@ func (o *options) startMosquitto() (pid int, addr string, end func(), err error)
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(o.dir, "mosquitto.conf")
-	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 100\nmax_queued_messages 0\nlog_type error\n", port)
+	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 100\nmax_queued_messages 0\nlog_type error\nset_tcp_nodelay true\n", port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return 0, "", nil, err
 	}
