@@ -46,6 +46,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of the steady load")
 	rounds := flag.Int("rounds", 5, "rounds of each")
 	docs := flag.String("docs", "", measure.Docs)
+	only := flag.String("only", "loopwheel,mosquitto,mochi,two loops", "these brokers, or epoll: one loop with EngineEpoll")
 	quick := flag.Bool("quick", false, "one round of a second with 200 devices")
 	flag.Parse()
 	if *role {
@@ -62,7 +63,7 @@ func main() {
 	build := exec.Command("go", "build", "-C", "../demos", "-o", filepath.Join(o.dir, "broker"), "./mqtt")
 	build.Stderr = os.Stderr
 	measure.Check(build.Run())
-	contenders := []string{"loopwheel", "mosquitto", "mochi", "two loops"}
+	contenders := strings.Split(*only, ",")
 	results := &measure.Results{Base: "mosquitto", Spreads: true}
 	for round, name := range measure.Turns(*rounds, contenders) {
 		measure.Progress("round %d of %d: %s", round+1, *rounds, name)
@@ -83,8 +84,11 @@ func (o *options) start(name string) (pid int, addr string, end func(), err erro
 	case "mochi":
 		p, err = measure.Self(name, 0, "-mochi")
 	default:
-		loops := map[string]string{"loopwheel": "1", "two loops": "2"}[name]
-		p, err = measure.Start(name, exec.Command(filepath.Join(o.dir, "broker"), "-addr", "tcp://127.0.0.1:0", "-loops", loops))
+		flags := map[string][]string{"two loops": {"-loops", "2"}, "epoll": {"-loops", "1", "-engine", "epoll"}}[name]
+		if flags == nil {
+			flags = []string{"-loops", "1"}
+		}
+		p, err = measure.Start(name, exec.Command(filepath.Join(o.dir, "broker"), append(flags, "-addr", "tcp://127.0.0.1:0")...))
 	}
 	if err != nil {
 		return 0, "", nil, err
