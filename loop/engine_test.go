@@ -28,9 +28,8 @@ func (b *broken) Listen(ctx context.Context, lc net.ListenConfig, network, addre
 }
 
 func (*broken) Capacity(int) int { return 1 }
-func (*broken) Lost(int)         {}
 
-func (*broken) Start(int, time.Time, engine.Host) error { return errNoPoller }
+func (*broken) Start(time.Time, []engine.Host) ([]engine.Loop, error) { return nil, errNoPoller }
 
 func (b *broken) Stop() error {
 	b.stopped = true

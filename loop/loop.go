@@ -33,6 +33,7 @@ const (
 // every callback runs.
 type Loop struct {
 	server *Server
+	engine engine.Loop // what calls host, below
 	index  int
 	owner  owner.Owner
 	locals map[any]any
@@ -121,7 +122,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.take = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
-	s.watchdog.Watch(&l.meter)
+	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })
 	return l
 }
 

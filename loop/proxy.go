@@ -97,7 +97,7 @@ func (a *arrival) lost(reason error) {
 func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := l.server
 	s.newcomers.Add(1)
-	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+	l.engine.Enroll(nc, func(sock engine.Socket) engine.Sink {
 		defer s.newcomers.Done()
 		return open(sock)
 	}, func(err error) {

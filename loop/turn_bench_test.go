@@ -47,9 +47,10 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	}
 	s.base = time.Now()
 	s.makeWatchdog()
-	s.engine = &rigEngine{}
+	s.engine = rigEngine{}
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
+	l.engine = &rigLoop{}
 	l.claim()
 	l.load.Add(1) // as the acceptor does
 	a := &arrival{loop: l, ln: s.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}

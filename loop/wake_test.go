@@ -173,12 +173,12 @@ func TestTickAdvancesTheWheel(t *testing.T) {
 			if queued {
 				_ = r.Post(func() {})
 			}
-			(*host)(r.server).OnTick(0)
+			host{r.Loop}.OnTick()
 			if queued {
 				if fired != 0 {
 					t.Error("the turn that is coming has been forestalled")
 				}
-				(*host)(r.server).OnWake(0)
+				host{r.Loop}.OnWake()
 			}
 			if when, _ := r.ticksAt(); fired != 1 || when == never || when < 30*time.Minute {
 				t.Errorf("queued %v: %d timers have fired, the next tick is at %v", queued, fired, when)

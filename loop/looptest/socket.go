@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 // others.
 type socket struct {
 	memory *memory
-	loop   *taskloop.Loop
+	loop   *memLoop
 	sink   engine.Sink // used on the loop only; nil if refused
 
 	mu       sync.Mutex

@@ -31,7 +31,7 @@ const (
 // longAgo is a deadline that is over.
 var longAgo = time.Unix(1, 0)
 
-// eventLoop is one loop: a goroutine with an epoll instance that has all its sockets.
+// epollLoop implements engine.Loop: a goroutine with an epoll instance that has all its sockets.
 //
 // The loop waits in Go's own poller. A goroutine that waits in epoll_wait itself keeps its P until
 // the runtime's monitor has looked for it some 50 times, and keeps the monitor awake meanwhile.
@@ -45,11 +45,11 @@ var longAgo = time.Unix(1, 0)
 // deadline that is over, which costs no system call.
 //
 // A field is the loop's own unless its comment says otherwise.
-type eventLoop struct {
+type epollLoop struct {
 	*taskloop.Queue // of what other goroutines want; any may use it
 
-	engine   *Engine
-	index    int
+	host     engine.Host
+	index    int       // for errors
 	base     time.Time // what ticks count from
 	fd       int       // the epoll instance
 	outer    int       // the second instance
@@ -83,9 +83,9 @@ type pollee interface {
 
 // newLoop returns a loop that ticks by the time since base. With an error close must be called as
 // well.
-func newLoop(e *Engine, index int, base time.Time) (l *eventLoop, err error) {
-	l = &eventLoop{engine: e, index: index, base: base, tick: engine.Never, deadline: engine.Never, outer: -1}
-	l.Queue = taskloop.NewQueue(l.wake)
+func newLoop(h engine.Host, index int, base time.Time) (l *epollLoop, err error) {
+	l = &epollLoop{host: h, index: index, base: base, tick: engine.Never, deadline: engine.Never, outer: -1}
+	l.Queue = taskloop.NewQueue(l.Wake)
 	if l.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return l, os.NewSyscallError("epoll_create1", err)
 	}
@@ -101,17 +101,17 @@ func newLoop(e *Engine, index int, base time.Time) (l *eventLoop, err error) {
 }
 
 // run is the loop's goroutine.
-func (l *eventLoop) run() {
+func (l *epollLoop) run() {
 	defer l.End() // also if a callback has ended the goroutine
 	if err := l.poll(); err != nil {
 		l.End()
 		l.tellEnd(engine.ErrEnded)
-		l.engine.host.Ended(l.index, fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
+		l.host.Ended(fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
 	}
 }
 
 // poll waits and does what there is to do, until the loop is to end, or there is an error.
-func (l *eventLoop) poll() error {
+func (l *epollLoop) poll() error {
 	raw, err := l.file.SyscallConn()
 	for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // it is to tick, or was woken
 		l.deadline = engine.Never
@@ -127,7 +127,7 @@ func (l *eventLoop) poll() error {
 
 // rounds does what there is to do. Go's poller calls it at the start, after each event, and
 // sometimes without one.
-func (l *eventLoop) rounds(uintptr) (leave bool) {
+func (l *epollLoop) rounds(uintptr) (leave bool) {
 	for {
 		l.resting.Store(false)
 		for n := 1; ; n++ {
@@ -155,7 +155,7 @@ func (l *eventLoop) rounds(uintptr) (leave bool) {
 }
 
 // arm has Go's poller hear of the loop's epoll instance, or not.
-func (l *eventLoop) arm(hears bool) {
+func (l *epollLoop) arm(hears bool) {
 	events := uint32(0)
 	if hears {
 		events = unix.EPOLLIN
@@ -171,7 +171,7 @@ func (l *eventLoop) arm(hears bool) {
 //
 // A turn that was asked for before comes after what has happened: nobody waits for it who was
 // there before.
-func (l *eventLoop) round() (more bool) {
+func (l *epollLoop) round() (more bool) {
 	wanted := l.wanted.Swap(false)
 	turn := wanted || l.again
 	l.free, l.left = append(l.free, l.left...), l.left[:0]
@@ -189,7 +189,7 @@ func (l *eventLoop) round() (more bool) {
 		}
 	}
 	if l.probed.Load() && l.probed.Swap(false) {
-		l.engine.host.OnProbe(l.index)
+		l.host.OnProbe()
 	}
 	if wanted {
 		for range l.Len() { // what is put meanwhile comes after the next look at the sockets
@@ -200,33 +200,23 @@ func (l *eventLoop) round() (more bool) {
 	}
 	if turn {
 		l.again = false // what sockets asked for comes now, too
-		l.engine.host.OnWake(l.index)
+		l.host.OnWake()
 	}
 	if l.tick != engine.Never && time.Since(l.base) >= l.tick {
 		l.tick = engine.Never
-		l.engine.host.OnTick(l.index)
+		l.host.OnTick()
 	}
 	return (n != 0 || l.again || l.wanted.Load()) && !l.leaving.Load()
 }
 
 // fail ends the loop with an error.
-func (l *eventLoop) fail(err error) {
+func (l *epollLoop) fail(err error) {
 	l.err = err
 	l.leaving.Store(true)
 }
 
-// wake has the loop take a turn, and look into its queue. Any goroutine may call it. A loop that is
-// awake looks at what is wanted before it waits. If something else wakes it at the same time, it
-// looks once for nothing.
-func (l *eventLoop) wake() {
-	l.wanted.Store(true)
-	if l.resting.Load() && l.resting.Swap(false) {
-		_ = l.file.SetReadDeadline(longAgo) // fails if the loop has ended
-	}
-}
-
 // add begins to watch fd.
-func (l *eventLoop) add(fd int, events uint32, who pollee) (place int32, err error) {
+func (l *epollLoop) add(fd int, events uint32, who pollee) (place int32, err error) {
 	if n := len(l.free); n > 0 {
 		place = l.free[n-1]
 		l.free = l.free[:n-1]
@@ -243,19 +233,19 @@ func (l *eventLoop) add(fd int, events uint32, who pollee) (place int32, err err
 }
 
 // remove must be called before fd is closed.
-func (l *eventLoop) remove(place int32, fd int) {
+func (l *epollLoop) remove(place int32, fd int) {
 	_ = rawControl(l.fd, unix.EPOLL_CTL_DEL, fd, nil)
 	l.watched[place] = nil
 	l.left = append(l.left, place)
 }
 
 // control adds fd, or changes what it is watched for.
-func (l *eventLoop) control(op, fd int, place int32, events uint32) error {
+func (l *epollLoop) control(op, fd int, place int32, events uint32) error {
 	return rawControl(l.fd, op, fd, &unix.EpollEvent{Events: events, Fd: place})
 }
 
 // tellEnd tells the sockets that the loop has ended.
-func (l *eventLoop) tellEnd(err error) {
+func (l *epollLoop) tellEnd(err error) {
 	for _, who := range l.watched {
 		if s, ok := who.(*socket); ok && !s.ended {
 			s.over(err)
@@ -264,7 +254,7 @@ func (l *eventLoop) tellEnd(err error) {
 }
 
 // close closes what is left when the loop has ended.
-func (l *eventLoop) close() {
+func (l *epollLoop) close() {
 	for _, who := range l.watched {
 		if who != nil {
 			who.release()

@@ -15,7 +15,7 @@ import (
 // packets implements engine.Packets with a socket in the loop's poller.
 type packets struct {
 	*netpackets.Socket
-	loop   *eventLoop
+	loop   *epollLoop
 	sink   engine.PacketSink
 	fd     int
 	place  int32             // in the poller
@@ -23,9 +23,8 @@ type packets struct {
 	closed bool
 }
 
-// ServePacket implements engine.Engine.
-func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	l := e.loops[loop]
+// ServePacket implements engine.Loop.
+func (l *epollLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
 	p := &packets{Socket: netpackets.SocketOf(nc), loop: l, sink: sink}
 	var err error
 	if p.fd, err = p.Detach(); err == nil {

@@ -19,7 +19,7 @@ import (
 type socket struct {
 	sockets.Descriptor
 	place   int32
-	loop    *eventLoop
+	loop    *epollLoop
 	sink    engine.Sink
 	polling uint32 // what epoll watches for
 	ended   bool   // the end has been read
@@ -30,7 +30,7 @@ type socket struct {
 }
 
 // open makes a socket of fd, which is closed if there is an error.
-func (l *eventLoop) open(fd int, open func(engine.Socket) engine.Sink) (err error) {
+func (l *epollLoop) open(fd int, open func(engine.Socket) engine.Sink) (err error) {
 	s := &socket{loop: l, Descriptor: sockets.Descriptor(fd), polling: unix.EPOLLIN}
 	if s.place, err = l.add(fd, s.polling, s); err != nil {
 		_ = unix.Close(fd)

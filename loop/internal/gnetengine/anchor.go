@@ -29,7 +29,7 @@ type wants struct {
 }
 
 // pull makes the anchor readable, unless it is. Any goroutine may call it.
-func (l *eventLoop) pull() {
+func (l *gnetLoop) pull() {
 	if l.wants.pulled.Swap(true) {
 		return
 	}
@@ -41,11 +41,11 @@ func (l *eventLoop) pull() {
 }
 
 // polled is called when the anchor has been read, so gnet has polled since it was pulled.
-func (l *eventLoop) polled() {
-	w, host := &l.wants, l.engine.host
+func (l *gnetLoop) polled() {
+	w := &l.wants
 	w.pulled.Store(false)
 	if w.probe.Load() && w.probe.Swap(false) {
-		host.OnProbe(l.index)
+		l.host.OnProbe()
 	}
 	for range l.Len() { // what is put meanwhile comes after the next poll
 		if f := l.Next(); f != nil {
@@ -54,27 +54,24 @@ func (l *eventLoop) polled() {
 	}
 	l.look()
 	if w.turn.Swap(false) {
-		host.OnWake(l.index)
+		l.host.OnWake()
 	}
 	if w.tick.Load() && w.tick.Swap(false) {
-		host.OnTick(l.index)
+		l.host.OnTick()
 	}
 }
 
-// Wake implements engine.Engine.
-func (e *Engine) Wake(loop int) error {
-	l := e.loops[loop]
+// Wake implements engine.Loop.
+func (l *gnetLoop) Wake() {
 	l.wants.turn.Store(true)
 	l.pull()
-	return nil
 }
 
-// Again implements engine.Engine.
-func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
+// Again implements engine.Loop.
+func (l *gnetLoop) Again() { l.Wake() }
 
-// Probe implements engine.Engine.
-func (e *Engine) Probe(loop int) {
-	l := e.loops[loop]
+// Probe implements engine.Loop.
+func (l *gnetLoop) Probe() {
 	l.wants.probe.Store(true)
 	l.pull()
 }

@@ -22,9 +22,8 @@ type ticket struct {
 	lost func(error)     // on any goroutine
 }
 
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	l := e.loops[loop]
+// Enroll implements engine.Loop.
+func (l *gnetLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	if nc.RemoteAddr() == nil {
 		l.enrollEnded(nc, open, lost)
 		return
@@ -49,7 +48,7 @@ func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 // enrollEnded is Enroll for a connection that was reset, or has ended in both directions, while
 // nobody had it. The system has the peer's address no more, and gnet does not expect that, so what
 // came before the end is read in gnet's place.
-func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+func (l *gnetLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	fd, err := sockets.TakeOver(nc)
 	if err != nil {
 		go lost(err)
@@ -72,7 +71,7 @@ func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sin
 }
 
 // expect notes that a connection is on its way, unless the loop has ended.
-func (l *eventLoop) expect(t *ticket) bool {
+func (l *gnetLoop) expect(t *ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tickets == nil {
@@ -84,7 +83,7 @@ func (l *eventLoop) expect(t *ticket) bool {
 
 // enroll brings a connection to the loop. gnet waits, in EnrollContext, until OnOpen has run, and
 // for ever if the loop ends before: only a goroutine of its own can call it.
-func (l *eventLoop) enroll(t *ticket) {
+func (l *gnetLoop) enroll(t *ticket) {
 	if l.expect(t) {
 		go l.handOver(t)
 	} else {
@@ -94,7 +93,7 @@ func (l *eventLoop) enroll(t *ticket) {
 
 // handOver gives the connection to gnet, which takes a copy of its descriptor and closes it. gnet
 // reports a failed registration as a dead connection and no error, but then nobody has claimed t.
-func (l *eventLoop) handOver(t *ticket) {
+func (l *gnetLoop) handOver(t *ticket) {
 	if _, err := l.client.EnrollContext(t.conn, t); l.claim(t) {
 		t.lose(cmp.Or(err, errUnregistered))
 	}
@@ -111,7 +110,7 @@ func (t *ticket) lose(err error) {
 
 // claim reports whether t is the caller's to answer: it is on its way, and nobody else has claimed
 // it.
-func (l *eventLoop) claim(t *ticket) bool {
+func (l *gnetLoop) claim(t *ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ok := l.tickets[t]
@@ -120,7 +119,7 @@ func (l *eventLoop) claim(t *ticket) bool {
 }
 
 // isExpecting reports whether a connection is on its way.
-func (l *eventLoop) isExpecting() bool {
+func (l *gnetLoop) isExpecting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.tickets) > 0

@@ -25,7 +25,7 @@ type socket struct {
 	paused   bool // as the Conn wants it
 	resuming bool // on its way back to gnet
 	lingers  bool // the Conn wants to go on writing after the end
-	loop     *eventLoop
+	loop     *gnetLoop
 	conn     gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
 	sink     engine.Sink
 }
@@ -97,7 +97,7 @@ func (s *socket) Close(hard bool) {
 }
 
 // drop has gnet close a connection, which is nobody's any more.
-func (l *eventLoop) drop(c gnet.Conn) {
+func (l *gnetLoop) drop(c gnet.Conn) {
 	c.SetContext(nil)
 	_ = l.gnet.Close(c)
 	l.keepReserve()
@@ -125,7 +125,7 @@ func (s *socket) Detach() (net.Conn, []byte, error) {
 // keepReserve has the loop keep a descriptor for when there are no more: a copy of that of its
 // anchor's other end. To pause or to linger a socket needs a second one for a moment, until gnet
 // has closed the first, and without it input or output would be lost.
-func (l *eventLoop) keepReserve() {
+func (l *gnetLoop) keepReserve() {
 	if l.reserve < 0 {
 		l.reserve, _ = unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
 	}
@@ -134,7 +134,7 @@ func (l *eventLoop) keepReserve() {
 // dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet
 // closes the original, is never more than what it takes, and loops do not take the last one from
 // each other.
-func (l *eventLoop) dup(fd int) (int, error) {
+func (l *gnetLoop) dup(fd int) (int, error) {
 	l.keepReserve()
 	if l.reserve < 0 {
 		return -1, unix.EMFILE

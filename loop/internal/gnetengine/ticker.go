@@ -35,9 +35,9 @@ func (t *ticker) init() {
 	t.timer = time.NewTimer(time.Hour)
 }
 
-// TickAt implements engine.Engine. OnTick is woken only if it would sleep longer.
-func (e *Engine) TickAt(loop int, when time.Duration) {
-	t := &e.loops[loop].ticker
+// TickAt implements engine.Loop. OnTick is woken only if it would sleep longer.
+func (l *gnetLoop) TickAt(when time.Duration) {
+	t := &l.ticker
 	t.deadline.Store(int64(when))
 	if int64(when) < t.until.Load() {
 		select {
@@ -50,11 +50,11 @@ func (e *Engine) TickAt(loop int, when time.Duration) {
 // OnTick implements gnet.EventHandler: it sleeps until the loop's next deadline, and then has the
 // loop advance its wheel. gnet calls it anew after each tick. While nothing is due it sleeps, and
 // nobody is woken.
-func (l *eventLoop) OnTick() (time.Duration, gnet.Action) {
+func (l *gnetLoop) OnTick() (time.Duration, gnet.Action) {
 	t := &l.ticker
 	for {
 		when := time.Duration(t.deadline.Load())
-		now := time.Since(l.engine.base)
+		now := time.Since(l.base)
 		if when <= now {
 			if t.deadline.CompareAndSwap(int64(when), int64(engine.Never)) {
 				l.wants.tick.Store(true)

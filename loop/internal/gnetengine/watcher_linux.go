@@ -21,7 +21,7 @@ type watcher struct {
 }
 
 // watch asks for one call of s.ready, for one of the events (as of poll(2)) or because s is broken.
-func (l *eventLoop) watch(s *socket, events int16) error {
+func (l *gnetLoop) watch(s *socket, events int16) error {
 	w := &l.watcher
 	if err := l.startWatcher(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (l *eventLoop) watch(s *socket, events int16) error {
 }
 
 // unwatch forgets s; it must be called before its descriptor is closed.
-func (l *eventLoop) unwatch(s *socket) {
+func (l *gnetLoop) unwatch(s *socket) {
 	if w := &l.watcher; w.sockets[int32(s.Descriptor)] != nil {
 		delete(w.sockets, int32(s.Descriptor))
 		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.FD(), nil)
@@ -47,7 +47,7 @@ func (l *eventLoop) unwatch(s *socket) {
 }
 
 // startWatcher makes the epoll instance and its goroutine, if there is none yet.
-func (l *eventLoop) startWatcher() (err error) {
+func (l *gnetLoop) startWatcher() (err error) {
 	w := &l.watcher
 	select {
 	case <-l.Ended():
@@ -79,7 +79,7 @@ func (l *eventLoop) startWatcher() (err error) {
 
 // look passes on what is ready, as far as one call tells: a socket that is ready by the time that
 // others have been served comes after the next poll.
-func (l *eventLoop) look() {
+func (l *gnetLoop) look() {
 	w := &l.watcher
 	if !w.due.Load() || w.file == nil {
 		return

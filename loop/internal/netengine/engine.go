@@ -34,9 +34,24 @@ type Engine struct {
 // New returns an engine.
 func New() *Engine { return new(Engine) }
 
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	s := newSocket(e, e.At(loop), nc)
+// A netLoop implements engine.Loop.
+type netLoop struct {
+	*taskloop.Loop
+	engine *Engine
+}
+
+// Start implements engine.Engine.
+func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	loops := make([]engine.Loop, len(hosts))
+	for i, h := range hosts {
+		loops[i] = &netLoop{e.Run(base, h), e}
+	}
+	return loops, nil
+}
+
+// Enroll implements engine.Loop.
+func (l *netLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := newSocket(l, nc)
 	s.loop.Put(func() { s.begin(open) }, func() {
 		_ = nc.Close()
 		lost(engine.ErrEnded)
@@ -66,7 +81,7 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// ServePacket implements engine.Engine.
-func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Serve(e.At(loop), nc, sink), nil
+// ServePacket implements engine.Loop.
+func (l *netLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return netpackets.Serve(l, nc, sink), nil
 }

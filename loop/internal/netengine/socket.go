@@ -14,7 +14,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -38,8 +37,7 @@ const (
 // A socket implements engine.Socket. A field is the loop's own unless it is said to be guarded by
 // mu.
 type socket struct {
-	engine  *Engine
-	loop    *taskloop.Loop
+	loop    *netLoop
 	conn    net.Conn
 	sink    engine.Sink
 	closed  bool
@@ -69,16 +67,16 @@ type socket struct {
 }
 
 // newSocket makes a socket of nc, of which no close waits for the peer, as one that lingers does.
-func newSocket(e *Engine, l *taskloop.Loop, nc net.Conn) *socket {
+func newSocket(l *netLoop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	return &socket{engine: e, loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
+	return &socket{loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // begin is the first thing on the loop.
 func (s *socket) begin(open func(engine.Socket) engine.Sink) {
-	s.engine.open.Store(s, nil)
+	s.loop.engine.open.Store(s, nil)
 	if sink := open(s); s.sink == nil { // otherwise Divert was called
 		s.sink = sink
 	}
@@ -86,7 +84,7 @@ func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 		s.Close(false)
 	}
 	if !s.closed {
-		s.engine.reading.Go(s.read)
+		s.loop.engine.reading.Go(s.read)
 	}
 }
 
@@ -213,7 +211,7 @@ func (s *socket) Write(p []byte) (int, error) {
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
 		s.writing, s.began = true, time.Now()
-		s.engine.writing.Go(s.write)
+		s.loop.engine.writing.Go(s.write)
 	}
 }
 
@@ -359,7 +357,7 @@ func (s *socket) Close(hard bool) {
 // letGo takes s off its loop. The reader ends, unless it waits for the peer.
 func (s *socket) letGo() {
 	s.closed = true
-	s.engine.open.Delete(s)
+	s.loop.engine.open.Delete(s)
 	close(s.taken)
 }
 

@@ -15,7 +15,7 @@ import (
 // Packets implements engine.Packets. Its methods are for the loop, except for read.
 type Packets struct {
 	*Socket
-	loop   engine.Loop
+	loop   engine.Executor
 	sink   engine.PacketSink
 	free   chan *Batch // for the reader; all batches have room in either
 	full   chan *Batch // for the loop
@@ -26,7 +26,7 @@ type Packets struct {
 }
 
 // Serve has a loop receive, on which it is called.
-func Serve(l engine.Loop, nc net.Conn, sink engine.PacketSink) *Packets {
+func Serve(l engine.Executor, nc net.Conn, sink engine.PacketSink) *Packets {
 	sock, batches, size := SocketOf(nc), batches, batchSize
 	if sock.connected { // there may be many of these
 		batches, size = 2, 1

@@ -7,7 +7,7 @@ import (
 )
 
 // A Queue is what a loop is to do. The loop calls Next, and any goroutine the other methods. It
-// implements engine.Loop.
+// implements engine.Executor.
 type Queue struct {
 	wake  func()
 	ended chan struct{}
@@ -23,9 +23,9 @@ type task struct{ run, lost func() }
 // NewQueue returns an empty queue. wake has the loop call Next soon, if it waits.
 func NewQueue(wake func()) *Queue { return &Queue{wake: wake, ended: make(chan struct{})} }
 
-var _ engine.Loop = (*Queue)(nil)
+var _ engine.Executor = (*Queue)(nil)
 
-// Execute implements engine.Loop.
+// Execute implements engine.Executor.
 func (q *Queue) Execute(f func()) { q.Put(f, nil) }
 
 // Put has run called on the loop. If that ends before, lost is called on a goroutine, unless it is
@@ -65,7 +65,7 @@ func (q *Queue) Next() func() {
 	return f
 }
 
-// Ended implements engine.Loop.
+// Ended implements engine.Executor.
 func (q *Queue) Ended() <-chan struct{} { return q.ended }
 
 // End says that the loop has ended, or is to end. It may be called again.

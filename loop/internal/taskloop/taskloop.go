@@ -9,63 +9,31 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Loops implements the part of engine.Engine that is about loops, but for Stop.
+// Loops runs loops, and ends them.
 type Loops struct {
-	// Host is who Start was given.
-	Host engine.Host
-
-	base    time.Time
 	loops   []*Loop
 	running sync.WaitGroup
 }
 
-// A Loop is a goroutine that does one thing after the other.
+// A Loop is a goroutine that does one thing after the other. It implements the part of engine.Loop
+// that has nothing to do with sockets.
 type Loop struct {
 	*Queue
+	host   engine.Host
+	base   time.Time // what ticks count from
 	ticker *time.Timer
 	more   chan struct{} // holds a value when there may be something in the queue
 }
 
-// Start implements engine.Engine.
-func (ls *Loops) Start(n int, base time.Time, h engine.Host) error {
-	ls.Host, ls.base = h, base
-	for i := range n {
-		l := &Loop{more: make(chan struct{}, 1)}
-		l.Queue = NewQueue(l.wake)
-		l.ticker = time.AfterFunc(engine.Never, func() { l.Execute(func() { h.OnTick(i) }) })
-		ls.loops = append(ls.loops, l)
-		ls.running.Go(l.run)
-	}
-	return nil
+// Run starts a loop. base is what its TickAt counts from.
+func (ls *Loops) Run(base time.Time, h engine.Host) *Loop {
+	l := &Loop{host: h, base: base, more: make(chan struct{}, 1)}
+	l.Queue = NewQueue(l.notify)
+	l.ticker = time.AfterFunc(engine.Never, func() { l.Execute(h.OnTick) })
+	ls.loops = append(ls.loops, l)
+	ls.running.Go(l.run)
+	return l
 }
-
-// At returns a loop.
-func (ls *Loops) At(loop int) *Loop { return ls.loops[loop] }
-
-// Wake implements engine.Engine.
-func (ls *Loops) Wake(loop int) error {
-	ls.loops[loop].Execute(func() { ls.Host.OnWake(loop) })
-	return nil
-}
-
-// Probe implements engine.Engine: what happens to sockets is in the queue, too.
-func (ls *Loops) Probe(loop int) { ls.loops[loop].Execute(func() { ls.Host.OnProbe(loop) }) }
-
-// Again implements engine.Engine: what has been queued meanwhile comes first.
-func (ls *Loops) Again(loop int) { _ = ls.Wake(loop) }
-
-// TickAt implements engine.Engine.
-func (ls *Loops) TickAt(loop int, when time.Duration) {
-	t := ls.loops[loop].ticker
-	if when == engine.Never {
-		t.Stop()
-		return
-	}
-	t.Reset(max(0, when-time.Since(ls.base)))
-}
-
-// Lost implements engine.Engine.
-func (ls *Loops) Lost(loop int) { ls.loops[loop].End() }
 
 // End ends all loops and waits for them.
 func (ls *Loops) End() {
@@ -75,8 +43,29 @@ func (ls *Loops) End() {
 	ls.running.Wait()
 }
 
-// wake has the loop look into its queue.
-func (l *Loop) wake() {
+// Wake implements engine.Loop.
+func (l *Loop) Wake() { l.Execute(l.host.OnWake) }
+
+// Probe implements engine.Loop: what happens to sockets is in the queue, too.
+func (l *Loop) Probe() { l.Execute(l.host.OnProbe) }
+
+// Again implements engine.Loop: what has been queued meanwhile comes first.
+func (l *Loop) Again() { l.Wake() }
+
+// TickAt implements engine.Loop.
+func (l *Loop) TickAt(when time.Duration) {
+	if when == engine.Never {
+		l.ticker.Stop()
+		return
+	}
+	l.ticker.Reset(max(0, when-time.Since(l.base)))
+}
+
+// Lost implements engine.Loop.
+func (l *Loop) Lost() { l.End() }
+
+// notify makes the loop look into its queue.
+func (l *Loop) notify() {
 	select {
 	case l.more <- struct{}{}:
 	default: // it will look

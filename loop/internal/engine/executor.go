@@ -5,9 +5,9 @@ import "errors"
 // ErrEnded says that a loop takes nothing any more.
 var ErrEnded = errors.New("loop: the event loop has ended")
 
-// A Loop is what parts of an engine need of an event loop.
-type Loop interface {
-	// Execute has f run on the loop, unless that has ended. Any goroutine may call it.
+// An Executor is what parts of an engine that several engines share need of a loop.
+type Executor interface {
+	// Execute runs f on the loop, unless that has ended. Any goroutine may call it.
 	Execute(f func())
 
 	// Ended returns a channel that is closed when the loop has ended.
