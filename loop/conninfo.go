@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -54,7 +54,7 @@ func (c *Conn) Info() ConnInfo {
 // that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	var at any
-	jobs.Guard(func() {
+	goroutine.Guard(func() {
 		for at = range layers(c.handler) {
 		}
 	}, func(any) {})

@@ -16,9 +16,8 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
@@ -167,7 +166,7 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = address.Split(a.addr); err != nil {
+	if a.network, a.address, err = sockets.SplitAddress(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	if d.Proxy != nil {
@@ -281,7 +280,7 @@ func (a *dialing) connect(ctx context.Context) {
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
 // an address without a port the system chooses the port when the socket connects.
 func (a *dialing) control() engine.Control {
-	user := sockets.Clean(a.dialer.Control)
+	user := sockets.CleanAfter(a.dialer.Control)
 	tcp, ok := a.dialer.LocalAddr.(*net.TCPAddr)
 	shares := ok && tcp != nil && tcp.Port == 0
 	if user == nil && !shares {
@@ -289,12 +288,12 @@ func (a *dialing) control() engine.Control {
 	}
 	return func(network, address string, c syscall.RawConn) (err error) {
 		if shares {
-			sockets.SharePort(c)
+			sockets.BindNoPort(c)
 		}
 		if user == nil {
 			return nil
 		}
-		jobs.Guard(func() { err = user(network, address, c) }, func(v any) {
+		goroutine.Guard(func() { err = user(network, address, c) }, func(v any) {
 			panicked := newPanicError(v)
 			a.loop.logPanic(panicked, nil)
 			err = panicked

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -35,7 +35,7 @@ type Loop struct {
 	server *Server
 	engine engine.Loop // what calls host, below
 	index  int
-	owner  owner.Owner
+	owner  goroutine.Owner
 	locals map[any]any
 
 	// Time.
@@ -113,7 +113,7 @@ func newLoop(s *Server, index int) *Loop {
 		arrivals:    make(map[*arrival]struct{}),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.MaxOutbound,
-		poisons:     s.Poison || owner.Always,
+		poisons:     s.Poison || goroutine.Race,
 		holdBackAt:  s.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -145,7 +145,7 @@ func (a *arrival) land(sock engine.Socket) (sink engine.Sink) {
 // trusts reports whether a peer has to send a PROXY header. A peer without an IP address, as that
 // of a unix socket, belongs to this machine and is trusted.
 func (ln *listener) trusts(remote net.Addr) bool {
-	ip, ok := gate.IP(remote)
+	ip, ok := limits.IP(remote)
 	return len(ln.proxies) > 0 &&
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 // A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it
@@ -29,7 +29,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	s.engine, s.base = rigEngine{}, time.Now()
 	s.makeWatchdog() // which does not run
-	s.gate = gate.New(0, 64, 0)
+	s.gate = limits.NewGate(0, 64, 0)
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}

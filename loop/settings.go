@@ -18,8 +18,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -177,7 +177,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if l.AcceptFrom != nil {
 		return ln, ln.adopt(field, l)
 	}
-	if ln.network, ln.address, err = address.Split(l.Addr); err != nil {
+	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"

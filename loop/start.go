@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 // maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is
@@ -28,7 +27,7 @@ func (s *Server) limitConns() {
 	}
 	s.slots = int64(max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.gate = gate.New(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
+	s.gate = limits.NewGate(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.
@@ -122,7 +121,7 @@ func (l *Loop) claim() {
 	l.goroutine = goroutine.ID()
 	loops.Store(l.goroutine, l)
 	l.meter.OnGoroutine(l.goroutine)
-	if owner.Always || l.server.Strict {
+	if goroutine.Race || l.server.Strict {
 		l.owner.Claim()
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // The first of a batch of posts wakes the loop, and no other does until the loop has been there.
@@ -79,7 +79,7 @@ func TestBatchWakesOnce(t *testing.T) {
 		order = order[:0]
 	}
 	small()
-	if got := testing.AllocsPerRun(100, small); got != 0 && !owner.Always {
+	if got := testing.AllocsPerRun(100, small); got != 0 && !goroutine.Race {
 		t.Errorf("%v allocations for 100 functions, want 0", got)
 	}
 }

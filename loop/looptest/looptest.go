@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // A Server is a loop.Server that runs in memory.
@@ -66,7 +66,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if err := srv.Start(engine.NewContext(ctx, s.memory)); err != nil {
+	if err := srv.Start(testhook.WithEngine(ctx, s.memory)); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func recording(accept loop.Accept) loop.Accept {
 		return nil
 	}
 	return func(c *loop.Conn) loop.Handler {
-		sock, ok := engine.SocketOf(c).(*socket)
+		sock, ok := testhook.SocketOf(c).(*socket)
 		if !ok {
 			return accept(c) // UDP
 		}
@@ -165,7 +165,7 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 // test has looked at before.
 func (s *Server) Sleep(d time.Duration) {
 	for _, l := range s.memory.loops {
-		l.Fence()
+		l.Execute(func() {}) // which orders memory
 	}
 	time.Sleep(d)
 	s.settle()
@@ -197,9 +197,11 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 // Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop and
 // in Loop.Away.
 func (s *Server) Stall(i int) (resume func()) {
+	s.t.Helper()
 	blocked := make(chan struct{})
-	l := s.Loops()[i]
-	s.memory.loops[i].Execute(func() { engine.InTurn(l, func() { <-blocked }) })
+	if err := s.Loops()[i].Post(func() { <-blocked }); err != nil {
+		s.t.Fatalf("looptest: Stall: %v", err)
+	}
 	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)

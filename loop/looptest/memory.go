@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
+	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
 var errForeign = errors.New("looptest: a connection that is not of memory (Listener of the Server?)")
 
 // memory implements engine.Engine: what gnet and the kernel do, without either.
 type memory struct {
-	taskloop.Loops
+	netengine.Loops
 	loops []*memLoop
 	blind atomic.Bool
 	peers atomic.Int64
@@ -102,7 +102,7 @@ func (m *memory) Capacity(int) int { return math.MaxInt32 }
 
 // A memLoop implements engine.Loop.
 type memLoop struct {
-	*taskloop.Loop
+	*netengine.TaskLoop
 	memory *memory
 	index  int
 	host   engine.Host

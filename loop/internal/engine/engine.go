@@ -175,34 +175,3 @@ type Detachable interface {
 // ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to
 // its users.
 var ErrUnflushed = errors.New("loop: output waits, so the connection cannot be detached yet")
-
-// SocketOf returns the Socket below a *loop.Conn, that of a layer of TLS below this, while it is
-// open. Package loop sets it, and looptest calls it on the loop.
-var SocketOf func(conn any) Socket
-
-// InTurn runs f as a turn of a *loop.Loop, which calls it. Package loop sets it, for looptest.
-var InTurn func(loop any, f func())
-
-// Default says which engine servers have whose Engine is the default: "" is the system's default.
-// Tests set it before any server starts.
-var Default = func() string { return "" }
-
-// Gnet, Epoll and Net are names of engines, for tests.
-const (
-	Gnet  = "gnet"
-	Epoll = "epoll"
-	Net   = "net"
-)
-
-type contextKey struct{}
-
-// NewContext returns a context that makes loop.Server.Start use e.
-func NewContext(ctx context.Context, e Engine) context.Context {
-	return context.WithValue(ctx, contextKey{}, e)
-}
-
-// FromContext returns the engine that ctx carries, or nil.
-func FromContext(ctx context.Context) Engine {
-	e, _ := ctx.Value(contextKey{}).(Engine)
-	return e
-}

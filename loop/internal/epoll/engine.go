@@ -19,7 +19,7 @@ import (
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
+	sockets.System
 	loops []*epollLoop
 }
 

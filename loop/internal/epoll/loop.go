@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 const (
@@ -46,7 +45,7 @@ var longAgo = time.Unix(1, 0)
 //
 // A field is the loop's own unless its comment says otherwise.
 type epollLoop struct {
-	*taskloop.Queue // of what other goroutines want; any may use it
+	*engine.Queue // of what other goroutines want; any may use it
 
 	host     engine.Host
 	index    int       // for errors
@@ -64,8 +63,8 @@ type epollLoop struct {
 	again    bool  // the loop wants another turn
 	err      error // why the loop ends, if nobody has asked for it
 
-	input   []byte            // what sockets read into
-	packets *netpackets.Batch // what UDP sockets read into
+	input   []byte         // what sockets read into
+	packets *sockets.Batch // what UDP sockets read into
 
 	// Any goroutine may use these.
 	probed  atomic.Bool    // Host.OnProbe is to be called
@@ -85,7 +84,7 @@ type pollee interface {
 // well.
 func newLoop(h engine.Host, index int, base time.Time) (l *epollLoop, err error) {
 	l = &epollLoop{host: h, index: index, base: base, tick: engine.Never, deadline: engine.Never, outer: -1}
-	l.Queue = taskloop.NewQueue(l.Wake)
+	l.Queue = engine.NewQueue(l.Wake)
 	if l.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return l, os.NewSyscallError("epoll_create1", err)
 	}

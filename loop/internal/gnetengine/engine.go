@@ -23,9 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // enrollTimeout is how long Stop waits for connections that are being enrolled: a loop that is
@@ -36,7 +34,7 @@ var errUnregistered = errors.New("loop: the event loop could not register the co
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
+	sockets.System
 
 	log      zerolog.Logger
 	loops    []*gnetLoop
@@ -50,7 +48,7 @@ func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
 // waiting for it.
 type gnetLoop struct {
 	gnet.BuiltinEventEngine
-	*taskloop.Queue // of what is to be done on the loop; any goroutine may use it
+	*engine.Queue // of what is to be done on the loop; any goroutine may use it
 
 	engine  *Engine
 	host    engine.Host
@@ -76,7 +74,7 @@ func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, erro
 	loops := make([]engine.Loop, len(hosts))
 	for i, h := range hosts {
 		l := &gnetLoop{engine: e, host: h, base: base, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{})}
-		l.Queue = taskloop.NewQueue(l.pull)
+		l.Queue = engine.NewQueue(l.pull)
 		if err := l.start(); err != nil {
 			return nil, fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
@@ -231,5 +229,5 @@ func (l *gnetLoop) end() {
 
 // ServePacket implements engine.Loop.
 func (l *gnetLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Serve(l, nc, sink), nil
+	return sockets.ServeUDP(l.Queue, nc, sink), nil
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // Reasons why a Pool takes no job. Package loop shows the first to its users.
@@ -109,7 +111,7 @@ func (p *Pool) run() {
 	}()
 	for job != nil {
 		if q.ctx.Err() == nil { // its queue has not ended meanwhile
-			Guard(func() { job(q.ctx) }, q.panicked)
+			goroutine.Guard(func() { job(q.ctx) }, q.panicked)
 		}
 		q, job = p.take(q)
 	}
@@ -153,19 +155,6 @@ func (p *Pool) release(q *Queue) {
 	default:
 		p.ready = append(p.ready, q)
 	}
-}
-
-// Guard calls f, which is user code, on a goroutine that is no loop's. A panic of f is told to
-// panicked, and so is, by a nil value, that it has called runtime.Goexit.
-func Guard(f func(), panicked func(v any)) {
-	returned := false
-	defer func() {
-		if !returned {
-			panicked(recover())
-		}
-	}()
-	f()
-	returned = true
 }
 
 // Stop refuses new jobs, drops those that wait and gives those that run some time. It returns how

@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 const (
@@ -44,7 +44,7 @@ type Watchdog struct {
 
 	// Finding a stack stops the whole process for a moment, so only one report a second has it. The
 	// others are counted.
-	reports gate.Log
+	reports limits.LogRate
 }
 
 // NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // stopTimeout is how long Stop waits for the output of closed sockets.
@@ -24,8 +22,8 @@ const stopTimeout = 3 * time.Second
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
-	taskloop.Loops
+	sockets.System
+	Loops
 	reading sync.WaitGroup
 	writing sync.WaitGroup
 	open    sync.Map // of *socket
@@ -36,7 +34,7 @@ func New() *Engine { return new(Engine) }
 
 // A netLoop implements engine.Loop.
 type netLoop struct {
-	*taskloop.Loop
+	*TaskLoop
 	engine *Engine
 }
 
@@ -83,5 +81,5 @@ func (e *Engine) Stop() error {
 
 // ServePacket implements engine.Loop.
 func (l *netLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Serve(l, nc, sink), nil
+	return sockets.ServeUDP(l.Queue, nc, sink), nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -279,7 +278,7 @@ func (s *socket) NotifyWritable() bool {
 // process was stopped and it had no time yet.
 func (s *socket) Pending() bool {
 	// The second look is for what was on its way from one place to the other.
-	return !s.over && (s.hasArrived() || netpackets.InKernel(s.conn) || s.hasArrived())
+	return !s.over && (s.hasArrived() || sockets.HasInput(s.conn) || s.hasArrived())
 }
 
 // hasArrived reports whether something is with the loop that the sink has not been given.

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
 // Listen implements engine.Engine.
-func (Network) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
+func (System) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	if network == "unix" {
-		return unixsock.Listen(ctx, lc, address)
+		return listenUnix(ctx, lc, address)
 	}
 	return lc.Listen(ctx, network, address)
 }
@@ -26,7 +25,7 @@ func (Network) Listen(ctx context.Context, lc net.ListenConfig, network, address
 // Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
 // listeners, logs and the program's own files, and a share for sockets that are being accepted,
 // which may have two descriptors for a moment.
-func (Network) Capacity(loops int) int {
+func (System) Capacity(loops int) int {
 	n := math.MaxInt32
 	var lim unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
@@ -132,9 +131,9 @@ func wasReset(fd int) error {
 // Copy returns a copy of the socket as a connection of package net. Package net makes the
 // descriptor blocking for a moment, so that nobody else may use it meanwhile.
 func (d *Descriptor) Copy() (net.Conn, error) {
-	dup, err := unix.FcntlInt(uintptr(*d), unix.F_DUPFD_CLOEXEC, 0)
+	dup, err := copyFD(d.FD())
 	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
+		return nil, err
 	}
 	f := os.NewFile(uintptr(dup), "socket")
 	defer f.Close()
@@ -144,16 +143,29 @@ func (d *Descriptor) Copy() (net.Conn, error) {
 // TakeOver returns a copy of the descriptor of nc, and closes nc.
 func TakeOver(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
-	raw, err := nc.(syscall.Conn).SyscallConn()
+	err = With(nc, func(n int) (err error) {
+		fd, err = copyFD(n)
+		return err
+	})
 	if err != nil {
 		return -1, err
 	}
-	var failed error
-	err = raw.Control(func(n uintptr) {
-		fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
+	return fd, nil
+}
+
+// copyFD returns a copy of a descriptor that no child inherits.
+func copyFD(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n, os.NewSyscallError("fcntl", err)
+}
+
+// HasInput reports whether bytes, datagrams or the end wait to be read. Another reader may get them
+// at the same time.
+func HasInput(c net.Conn) (found bool) {
+	_ = With(c, func(fd int) error {
+		d := Descriptor(fd)
+		found = d.Pending()
+		return nil
 	})
-	if failed != nil {
-		return -1, os.NewSyscallError("fcntl", failed)
-	}
-	return fd, err
+	return found
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // A Loop is what the connections of one event loop share. It belongs to that loop.
@@ -55,7 +56,7 @@ type LoopConfig struct {
 
 // NewLoop returns what the connections of an event loop share.
 func NewLoop(cfg LoopConfig) *Loop {
-	cfg.CryptoTLS = cfg.CryptoTLS || CryptoTLS()
+	cfg.CryptoTLS = cfg.CryptoTLS || testhook.CryptoTLS()
 	return &Loop{cfg: cfg}
 }
 

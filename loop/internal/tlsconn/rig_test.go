@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +14,11 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // LOOPWHEEL_CRYPTO_TLS=1 has crypto/tls keep all connections.
-func init() { CryptoTLS = func() bool { return os.Getenv("LOOPWHEEL_CRYPTO_TLS") != "" } }
+func init() { testhook.FromEnv = true }
 
 // A rig is a goroutine that runs one Loop, and sockets in memory.
 type rig struct {

@@ -16,10 +16,6 @@ import (
 // need a secret that is in no key log; and all in FIPS 140-3 mode, whose module knows nothing of
 // tlsrecord.
 
-// CryptoTLS reports whether crypto/tls is to keep all connections. Tests set it before any server
-// starts.
-var CryptoTLS = func() bool { return false }
-
 // A keyLog is the KeyLogWriter of one handshake. The goroutine of the handshake owns it.
 type keyLog struct {
 	user           io.Writer // the user's, or nil

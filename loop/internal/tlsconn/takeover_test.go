@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // Which connections crypto/tls keeps. All of them echo, and end on both sides.
@@ -67,7 +69,7 @@ func TestTakesOver(t *testing.T) {
 				if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("the echo of %d bytes is not what was sent, or %v", len(want), err)
 				}
-				if got, want := s.conn.tls != nil, tt.keeps || cryptoTLS || CryptoTLS(); got != want {
+				if got, want := s.conn.tls != nil, tt.keeps || cryptoTLS || testhook.CryptoTLS(); got != want {
 					t.Errorf("crypto/tls keeps it: %v, want %v", got, want)
 				}
 				theirs, ours := peer.ConnectionState(), tls.ConnectionState{}

@@ -1,9 +1,4 @@
-// Package netpackets has UDP sockets: how they are bound for several loops, how datagrams are sent
-// and received in batches, and from which address an answer leaves.
-//
-// A Socket does that for an engine that has a poller of its own. Packets is for all other engines:
-// a goroutine waits for the socket, reads it, and hands what has come to the loop.
-package netpackets
+package sockets
 
 import (
 	"errors"
@@ -12,10 +7,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Packets implements engine.Packets. Its methods are for the loop, except for read.
-type Packets struct {
-	*Socket
-	loop   engine.Executor
+// A udpReader implements engine.Packets for an engine that has no poller of its own for UDP: a
+// goroutine waits for the socket, reads it, and hands the datagrams to the loop. Its methods are for
+// the loop, except for read.
+type udpReader struct {
+	*UDP
+	loop   *engine.Queue
 	sink   engine.PacketSink
 	free   chan *Batch // for the reader; all batches have room in either
 	full   chan *Batch // for the loop
@@ -25,13 +22,18 @@ type Packets struct {
 	closed bool
 }
 
-// Serve has a loop receive, on which it is called.
-func Serve(l engine.Executor, nc net.Conn, sink engine.PacketSink) *Packets {
-	sock, batches, size := SocketOf(nc), batches, batchSize
+// ServeUDP makes the loop of a queue, on which it is called, receive from a socket that Bind or
+// net.Dialer has made.
+func ServeUDP(l *engine.Queue, nc net.Conn, sink engine.PacketSink) engine.Packets {
+	return newUDPReader(l, nc, sink)
+}
+
+func newUDPReader(l *engine.Queue, nc net.Conn, sink engine.PacketSink) *udpReader {
+	sock, batches, size := UDPOf(nc), batches, batchSize
 	if sock.connected { // there may be many of these
 		batches, size = 2, 1
 	}
-	s := &Packets{Socket: sock, loop: l, sink: sink, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
+	s := &udpReader{UDP: sock, loop: l, sink: sink, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
 	s.take = s.received
 	for range batches {
 		s.free <- newBatch(size)
@@ -42,7 +44,7 @@ func Serve(l engine.Executor, nc net.Conn, sink engine.PacketSink) *Packets {
 
 // read hands on what comes in until the socket is closed. A loop that does not take it has the
 // kernel's buffer fill.
-func (s *Packets) read() {
+func (s *udpReader) read() {
 	for {
 		var b *Batch
 		select {
@@ -59,7 +61,7 @@ func (s *Packets) read() {
 }
 
 // received runs on the loop, for each batch.
-func (s *Packets) received() {
+func (s *udpReader) received() {
 	if s.kept != nil && !s.closed {
 		s.behind++
 		return
@@ -79,7 +81,7 @@ func (s *Packets) received() {
 }
 
 // Resume implements engine.Packets.
-func (s *Packets) Resume() {
+func (s *udpReader) Resume() {
 	s.free <- s.kept
 	for s.kept = nil; s.behind > 0; s.behind-- {
 		s.loop.Execute(s.take)
@@ -97,17 +99,17 @@ func bare(err error) error {
 
 // Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop,
 // unless the reader had no time yet, as when the process was stopped.
-func (s *Packets) Pending() bool {
+func (s *udpReader) Pending() bool {
 	// The last look is for what was on its way from one place to the other.
 	return len(s.full) > 0 || s.Readable() || len(s.full) > 0
 }
 
 // Close implements engine.Packets.
-func (s *Packets) Close() {
+func (s *udpReader) Close() {
 	if s.closed {
 		return
 	}
 	s.Flush()
 	s.closed = true
-	_ = s.Socket.Close()
+	_ = s.UDP.Close()
 }

@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || netbsd || openbsd
 
-package memlimit
+package limits
 
 import (
 	"math"

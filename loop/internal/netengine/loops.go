@@ -1,6 +1,4 @@
-// Package taskloop has event loops that are goroutines with a queue: for engines that have no
-// poller of their own.
-package taskloop
+package netengine
 
 import (
 	"sync"
@@ -9,16 +7,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Loops runs loops, and ends them.
+// Loops are event loops that are goroutines with a queue, for engines that have no poller of their
+// own: this one, and that of package looptest.
 type Loops struct {
-	loops   []*Loop
+	loops   []*TaskLoop
 	running sync.WaitGroup
 }
 
-// A Loop is a goroutine that does one thing after the other. It implements the part of engine.Loop
+// A TaskLoop is a goroutine that runs one task after the other. It implements the part of engine.Loop
 // that has nothing to do with sockets.
-type Loop struct {
-	*Queue
+type TaskLoop struct {
+	*engine.Queue
 	host   engine.Host
 	base   time.Time // what ticks count from
 	ticker *time.Timer
@@ -26,9 +25,9 @@ type Loop struct {
 }
 
 // Run starts a loop. base is what its TickAt counts from.
-func (ls *Loops) Run(base time.Time, h engine.Host) *Loop {
-	l := &Loop{host: h, base: base, more: make(chan struct{}, 1)}
-	l.Queue = NewQueue(l.notify)
+func (ls *Loops) Run(base time.Time, h engine.Host) *TaskLoop {
+	l := &TaskLoop{host: h, base: base, more: make(chan struct{}, 1)}
+	l.Queue = engine.NewQueue(l.notify)
 	l.ticker = time.AfterFunc(engine.Never, func() { l.Execute(h.OnTick) })
 	ls.loops = append(ls.loops, l)
 	ls.running.Go(l.run)
@@ -44,16 +43,16 @@ func (ls *Loops) End() {
 }
 
 // Wake implements engine.Loop.
-func (l *Loop) Wake() { l.Execute(l.host.OnWake) }
+func (l *TaskLoop) Wake() { l.Execute(l.host.OnWake) }
 
 // Probe implements engine.Loop: what happens to sockets is in the queue, too.
-func (l *Loop) Probe() { l.Execute(l.host.OnProbe) }
+func (l *TaskLoop) Probe() { l.Execute(l.host.OnProbe) }
 
 // Again implements engine.Loop: what has been queued meanwhile comes first.
-func (l *Loop) Again() { l.Wake() }
+func (l *TaskLoop) Again() { l.Wake() }
 
 // TickAt implements engine.Loop.
-func (l *Loop) TickAt(when time.Duration) {
+func (l *TaskLoop) TickAt(when time.Duration) {
 	if when == engine.Never {
 		l.ticker.Stop()
 		return
@@ -62,10 +61,10 @@ func (l *Loop) TickAt(when time.Duration) {
 }
 
 // Lost implements engine.Loop.
-func (l *Loop) Lost() { l.End() }
+func (l *TaskLoop) Lost() { l.End() }
 
 // notify makes the loop look into its queue.
-func (l *Loop) notify() {
+func (l *TaskLoop) notify() {
 	select {
 	case l.more <- struct{}{}:
 	default: // it will look
@@ -73,7 +72,7 @@ func (l *Loop) notify() {
 }
 
 // run is the loop's goroutine. A callback may end it.
-func (l *Loop) run() {
+func (l *TaskLoop) run() {
 	defer l.ticker.Stop()
 	defer l.End()
 	for {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package netpackets
+package sockets
 
 import (
 	"net"
@@ -21,7 +21,7 @@ const (
 // single is a batchConn of one datagram: Windows has no other.
 type single struct{ *net.UDPConn }
 
-func newBatchConn(c conn) batchConn { return single{c.(*net.UDPConn)} }
+func newBatchConn(c udpConn) batchConn { return single{c.(*net.UDPConn)} }
 
 // ReadBatch implements batchConn.
 func (c single) ReadBatch(ms []ipv4.Message, _ int) (_ int, err error) {
@@ -38,10 +38,10 @@ func (c single) WriteBatch(ms []ipv4.Message, _ int) (int, error) {
 }
 
 // beforeBind leaves to afterBind what can be done for a socket that is bound.
-func (s *Socket) beforeBind(int) error { return nil }
+func (s *UDP) beforeBind(int) error { return nil }
 
-func (s *Socket) afterBind() error {
-	c := s.conn.(*net.UDPConn)
+func (s *UDP) afterBind() error {
+	c := s.udpConn.(*net.UDPConn)
 	_ = c.SetReadBuffer(portRoom) // or as the system has it
 	if s.tells {
 		// Each fails for a socket of the other family, and on systems that do not tell, as Windows.

@@ -1,4 +1,4 @@
-package taskloop
+package engine
 
 import (
 	"math/rand/v2"

@@ -1,6 +1,4 @@
-// Package address takes addresses such as "tcp://host:port" apart, and says what is wrong with one
-// at which a server cannot listen.
-package address
+package sockets
 
 import (
 	"errors"
@@ -22,8 +20,8 @@ const (
 	webHint = "; WebSocket is a Codec for servers, of package codec/websocket"
 )
 
-// Split takes "tcp://host:port" or "unix://path" apart.
-func Split(addr string) (network, address string, err error) {
+// SplitAddress takes "tcp://host:port" or "unix://path" apart.
+func SplitAddress(addr string) (network, address string, err error) {
 	network, address, ok := strings.Cut(addr, "://")
 	if !ok {
 		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
@@ -50,16 +48,16 @@ func Split(addr string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// IsFile reports whether something that is not a socket is at path.
-func IsFile(path string) bool {
+// isFile reports whether something that is not a socket is at path.
+func isFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&os.ModeSocket == 0
 }
 
-// Advice says what to do about an error of listening.
-func Advice(err error, network, address string) string {
+// ListenAdvice says what to do about an error of listening, or nothing.
+func ListenAdvice(err error, network, address string) string {
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && network == "unix" && IsFile(address):
+	case errors.Is(err, syscall.EADDRINUSE) && network == "unix" && isFile(address):
 		return " (what is there is not a socket: remove it, or take another path)"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"

@@ -1,13 +1,15 @@
-package taskloop
+package engine
 
 import (
+	"errors"
 	"sync"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// A Queue is what a loop is to do. The loop calls Next, and any goroutine the other methods. It
-// implements engine.Executor.
+// ErrEnded says that a loop takes nothing any more.
+var ErrEnded = errors.New("loop: the event loop has ended")
+
+// A Queue holds the tasks that other goroutines, and the loop itself, have for a loop. The loop calls
+// Next, and any goroutine the other methods.
 type Queue struct {
 	wake  func()
 	ended chan struct{}
@@ -20,16 +22,14 @@ type Queue struct {
 // A task is done, or lost if the loop ends before.
 type task struct{ run, lost func() }
 
-// NewQueue returns an empty queue. wake has the loop call Next soon, if it waits.
+// NewQueue returns an empty queue. wake makes the loop call Next soon, if it waits.
 func NewQueue(wake func()) *Queue { return &Queue{wake: wake, ended: make(chan struct{})} }
 
-var _ engine.Executor = (*Queue)(nil)
-
-// Execute implements engine.Executor.
+// Execute runs f on the loop, unless that has ended.
 func (q *Queue) Execute(f func()) { q.Put(f, nil) }
 
-// Put has run called on the loop. If that ends before, lost is called on a goroutine, unless it is
-// nil.
+// Put runs run on the loop. If the loop ends before, lost, unless it is nil, runs on a goroutine of
+// its own.
 func (q *Queue) Put(run, lost func()) {
 	q.mu.Lock()
 	over := q.over
@@ -45,14 +45,14 @@ func (q *Queue) Put(run, lost func()) {
 	}
 }
 
-// Len returns how much there is to do.
+// Len returns how many tasks wait.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.tasks)
 }
 
-// Next returns what comes next, or nil: there is nothing, or the loop has ended.
+// Next takes the next task out of the queue. It returns nil if there is none.
 func (q *Queue) Next() func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,10 +65,11 @@ func (q *Queue) Next() func() {
 	return f
 }
 
-// Ended implements engine.Executor.
+// Ended returns a channel that is closed when the loop has ended.
 func (q *Queue) Ended() <-chan struct{} { return q.ended }
 
-// End says that the loop has ended, or is to end. It may be called again.
+// End loses the tasks that wait, and all that come: the loop has ended, or will run none of them. It
+// may be called again.
 func (q *Queue) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,11 +84,4 @@ func (q *Queue) End() {
 		}
 	}
 	q.tasks = nil
-}
-
-// Fence orders memory: the loop sees, in what it does from now on, what the caller has done.
-func (q *Queue) Fence() {
-	q.mu.Lock()
-	//lint:ignore SA2001 what matters is the order
-	q.mu.Unlock()
 }

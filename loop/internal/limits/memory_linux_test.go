@@ -1,4 +1,4 @@
-package memlimit
+package limits
 
 import (
 	"math"
@@ -48,12 +48,12 @@ func TestGroups(t *testing.T) {
 
 func TestGOMEMLIMIT(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(50 << 20))
-	limit, set := Get()
+	limit, set := Memory()
 	testkit.Want(t, "limit", limit, 50<<20)
 	testkit.Want(t, "set", set, true)
 	testkit.Want(t, "the process's limit afterwards", debug.SetMemoryLimit(-1), 50<<20)
 	debug.SetMemoryLimit(math.MaxInt64)
-	if limit, set := Get(); limit < 64<<20 || set && limit >= physical() {
+	if limit, set := Memory(); limit < 64<<20 || set && limit >= physical() {
 		t.Errorf("without GOMEMLIMIT: %d bytes, %t", limit, set)
 	}
 }

@@ -1,4 +1,4 @@
-package memlimit
+package limits
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package gate
+package limits
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestTranslatedAddresses(t *testing.T) {
 		{"2001:db8:0:1::1", "2001:db8:0:1::2", true},
 		{"2001:db8:0:1::1", "2001:db8:0:2::1", false},
 	} {
-		g := New(1, 64, 0)
+		g := NewGate(1, 64, 0)
 		if !g.Enter(tcp(c.one)) {
 			t.Fatalf("%s may not come in", c.one)
 		}
@@ -37,9 +37,9 @@ func TestTranslatedAddresses(t *testing.T) {
 	}
 }
 
-// Logs keep no more of a text than tells it from others.
+// LogRates keep no more of a text than tells it from others.
 func TestLogsKeepLittle(t *testing.T) {
-	var g Logs
+	var g LogRates
 	now := time.Now()
 	for i := range 2 * maxTexts {
 		g.Pass(strings.Repeat(string(rune('a'+i%26)), 1+i)+strings.Repeat("x", 1<<20), now)
@@ -52,7 +52,7 @@ func TestLogsKeepLittle(t *testing.T) {
 		t.Errorf("%d bytes of texts are kept, want %d at most", kept, maxTexts*keyLen)
 	}
 	long := strings.Repeat("y", 1<<20)
-	g = Logs{}
+	g = LogRates{}
 	if _, ok := g.Pass(long+"1", now); !ok {
 		t.Error("the first line does not pass")
 	}

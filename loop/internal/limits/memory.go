@@ -1,17 +1,14 @@
-// Package memlimit finds out how much memory the process may use.
-package memlimit
+package limits
 
-import (
-	"runtime/debug"
-)
+import "runtime/debug"
 
 // unknown is what a system that does not tell is taken to have.
 const unknown = 4 << 30
 
-// Get returns how many bytes the process may use: what its control groups (on Linux) and GOMEMLIMIT
+// Memory returns how many bytes the process may use: what its control groups (on Linux) and GOMEMLIMIT
 // allow, whichever is less. If neither has a limit, that is the physical memory, and set is false. It
 // changes nothing.
-func Get() (limit int64, set bool) {
+func Memory() (limit int64, set bool) {
 	physical := physical()
 	if physical <= 0 {
 		physical = unknown

@@ -1,10 +1,9 @@
-package netpackets
+package sockets
 
 import (
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"syscall"
 
@@ -19,11 +18,11 @@ const (
 	writeFlags = unix.MSG_DONTWAIT
 )
 
-func newBatchConn(c conn) batchConn { return ipv4.NewPacketConn(c) }
+func newBatchConn(c udpConn) batchConn { return ipv4.NewPacketConn(c) }
 
 // beforeBind prepares the socket. The first one of an address takes the port alone: with
 // SO_REUSEPORT, a port that is in use would be shared with its owner in silence.
-func (s *Socket) beforeBind(fd int) error {
+func (s *UDP) beforeBind(fd int) error {
 	// More than net.core.rmem_max is for the privileged.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, portRoom) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, portRoom)
@@ -35,23 +34,13 @@ func (s *Socket) beforeBind(fd int) error {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 	}
 	if s.second {
-		return share(fd)
+		return setReusePort(fd)
 	}
 	return nil
 }
 
 // afterBind has the first socket share its port with the next ones.
-func (s *Socket) afterBind() (err error) {
-	raw, err := s.conn.SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { err = share(int(fd)) })
-	}
-	return err
-}
-
-func share(fd int) error {
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-}
+func (s *UDP) afterBind() error { return With(s.udpConn, setReusePort) }
 
 // localOf returns the address that a datagram was sent to, and that its answer is to leave from. A
 // broadcast, or a multicast, is answered from the address of the link it came by, which the kernel
@@ -90,31 +79,22 @@ func (fd rawFD) Control(f func(uintptr)) error    { f(uintptr(fd)); return nil }
 func (fd rawFD) Read(f func(uintptr) bool) error  { f(uintptr(fd)); return nil }
 func (fd rawFD) Write(f func(uintptr) bool) error { f(uintptr(fd)); return nil }
 
-// A detached socket is not in Go's poller. Of its UDPConn, which is closed, it has the addresses.
-type detached struct {
+// A detachedUDP is not in Go's poller. Of its UDPConn, which is closed, it has the addresses.
+type detachedUDP struct {
 	*net.UDPConn
 	fd rawFD
 }
 
-func (d *detached) SyscallConn() (syscall.RawConn, error) { return d.fd, nil }
-func (d *detached) Close() error                          { return unix.Close(int(d.fd)) }
+func (d *detachedUDP) SyscallConn() (syscall.RawConn, error) { return d.fd, nil }
+func (d *detachedUDP) Close() error                          { return unix.Close(int(d.fd)) }
 
 // Detach takes the socket away from Go's poller, and returns its descriptor, which stays the
-// Socket's.
-func (s *Socket) Detach() (fd int, err error) {
-	c := s.conn.(*net.UDPConn)
-	raw, err := c.SyscallConn()
-	if err != nil {
+// socket's. With an error it is closed.
+func (s *UDP) Detach() (fd int, err error) {
+	c := s.udpConn.(*net.UDPConn)
+	if fd, err = TakeOver(c); err != nil {
 		return -1, err
 	}
-	controlErr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if controlErr != nil {
-		return -1, controlErr
-	}
-	if err != nil {
-		return -1, os.NewSyscallError("dup", err)
-	}
-	_ = c.Close()
-	s.use(&detached{c, rawFD(fd)})
+	s.use(&detachedUDP{c, rawFD(fd)})
 	return fd, nil
 }

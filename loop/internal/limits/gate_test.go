@@ -1,4 +1,4 @@
-package gate
+package limits
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7} }
 
 func TestPerIP(t *testing.T) {
-	g := New(2, 64, 0)
+	g := NewGate(2, 64, 0)
 	a, mapped, b, unix := tcp("10.0.0.1"), tcp("::ffff:10.0.0.1"), tcp("10.0.0.2"), &net.UnixAddr{}
 	if !g.Enter(a) || !g.Enter(mapped) || g.Enter(a) || g.Enter(mapped) {
 		t.Error("one address does not have two places, in either form")
@@ -37,7 +37,7 @@ func TestPerIP(t *testing.T) {
 }
 
 func TestNoLimit(t *testing.T) {
-	g := New(0, 64, 0)
+	g := NewGate(0, 64, 0)
 	for range 1000 {
 		if !g.Enter(tcp("10.0.0.1")) || g.Wait(time.Time{}) != 0 {
 			t.Fatal("there is a limit")
@@ -48,7 +48,7 @@ func TestNoLimit(t *testing.T) {
 // In any time, no more come in than the rate allows and a tenth of a second's at once; and none is
 // lost to those that waited.
 func TestRate(t *testing.T) {
-	g := New(0, 64, 100)
+	g := NewGate(0, 64, 100)
 	now := time.Unix(1000, 0)
 	began, n := now, 0
 	for now.Sub(began) < 10*time.Second {
@@ -69,7 +69,7 @@ func TestRate(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	var g Log
+	var g LogRate
 	now := time.Unix(1000, 0)
 	for _, want := range []struct {
 		after time.Duration
@@ -98,7 +98,7 @@ func TestPerNetwork(t *testing.T) {
 		{64, 1, []string{"fe80::1", "fe80::2", "fe80::1"}, 2},
 		{64, 1, []string{"10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1"}, 2},
 	} {
-		g := New(tt.limit, tt.bits, 0)
+		g := NewGate(tt.limit, tt.bits, 0)
 		in := 0
 		var entered []string
 		for _, ip := range tt.ips {

@@ -1,4 +1,4 @@
-package netpackets
+package sockets
 
 import (
 	"fmt"
@@ -29,21 +29,15 @@ func (s *collected) Received(batch []engine.Datagram) (done bool) {
 
 func (s *collected) Failed(err error) { s.failed = append(s.failed, err) }
 
-// A queueLoop is a loop that the test runs.
-type queueLoop chan func()
-
-func (q queueLoop) Execute(f func())     { q <- f }
-func (queueLoop) Ended() <-chan struct{} { return nil }
-
-// newRig returns a socket, its sink, the queue of its loop, and who sends to it.
-func newRig(t *testing.T) (*Packets, *collected, chan func(), net.Conn) {
+// newRig returns a socket, its sink, the queue of its loop, and a connection that sends to it.
+func newRig(t *testing.T) (*udpReader, *collected, *engine.Queue, net.Conn) {
 	t.Helper()
-	queue, sink := make(chan func(), 10_000), new(collected)
-	all, err := Bind(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
+	queue, sink := engine.NewQueue(func() {}), new(collected)
+	all, err := System{}.ListenPacket(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Serve(queueLoop(queue), all[0], sink)
+	s := newUDPReader(queue, all[0], sink)
 	t.Cleanup(s.Close)
 	peer, err := net.Dial("udp", s.LocalAddr().String())
 	if err != nil {
@@ -53,15 +47,10 @@ func newRig(t *testing.T) (*Packets, *collected, chan func(), net.Conn) {
 	return s, sink, queue, peer
 }
 
-func next(t *testing.T, queue chan func()) func() {
+func next(t *testing.T, queue *engine.Queue) func() {
 	t.Helper()
-	select {
-	case f := <-queue:
-		return f
-	case <-time.After(time.Minute):
-		t.Fatal("nothing came")
-		return nil
-	}
+	testkit.Eventually(t, "a task for the loop", func() bool { return queue.Len() > 0 })
+	return queue.Next()
 }
 
 // Datagrams that came while the loop was busy are seen before the loop takes them, wherever they
@@ -102,9 +91,9 @@ func TestReaderWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, "the queue is full", func() bool { return len(queue) == batches })
+	testkit.Eventually(t, "the queue is full", func() bool { return queue.Len() == batches })
 	time.Sleep(10 * time.Millisecond) // in which the reader must not go on
-	testkit.Want(t, "batches that wait", len(queue), batches)
+	testkit.Want(t, "batches that wait", queue.Len(), batches)
 	for got := 0; got < all; {
 		next(t, queue)()
 		for _, msg := range sink.batches[len(sink.batches)-1] {

@@ -1,4 +1,4 @@
-package netpackets
+package sockets
 
 import (
 	"net"
@@ -12,12 +12,12 @@ import (
 
 // A port's socket has the room that it is to have, or as much as the system allows.
 func TestPortHasRoom(t *testing.T) {
-	all, err := Bind(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
+	all, err := System{}.ListenPacket(t.Context(), net.ListenConfig{}, "udp", "127.0.0.1:0", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer all[0].Close()
-	fd, err := all[0].(*Socket).Detach()
+	fd, err := all[0].(*UDP).Detach()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package netpackets
+package sockets
 
 import (
 	"context"
@@ -32,8 +32,8 @@ const (
 	longest4, longest6 = 1<<16 - 1 - 20 - 8, 1<<16 - 1 - 8
 )
 
-// A conn is a *net.UDPConn, or what Detach has made of it.
-type conn interface {
+// A udpConn is a *net.UDPConn, or what Detach has made of it.
+type udpConn interface {
 	net.Conn
 	net.PacketConn
 	syscall.Conn
@@ -91,10 +91,10 @@ func (b *Batch) fit(used int) {
 	}
 }
 
-// A Socket is a UDP socket that sends and receives in batches. One goroutine may receive, and one
-// may send, at the same time.
-type Socket struct {
-	conn
+// A UDP is a UDP socket that sends and receives in batches. One goroutine may receive, and one may
+// send, at the same time.
+type UDP struct {
+	udpConn
 	batches   batchConn // the same
 	connected bool      // it speaks with one address
 	tells     bool      // each datagram comes with the address that it was sent to
@@ -102,24 +102,24 @@ type Socket struct {
 	out       outBatch
 }
 
-// SocketOf returns the Socket of what Bind or net.Dialer has made.
-func SocketOf(nc net.Conn) *Socket {
-	if s, ok := nc.(*Socket); ok {
+// UDPOf returns the UDP of what Bind or net.Dialer has made.
+func UDPOf(nc net.Conn) *UDP {
+	if s, ok := nc.(*UDP); ok {
 		return s
 	}
-	s := &Socket{connected: true}
+	s := &UDP{connected: true}
 	s.use(nc.(*net.UDPConn))
 	return s
 }
 
 // use makes c the socket.
-func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
+func (s *UDP) use(c udpConn) { s.udpConn, s.batches = c, newBatchConn(c) }
 
-// Bind binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
+// ListenPacket implements engine.Engine. It binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
 // hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
 // all are bound before the first one is read. Of a name that means addresses of both families it
 // binds one of each, if the system has both: who sends to that name takes either.
-func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) (all []net.Conn, err error) {
+func (System) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (all []net.Conn, err error) {
 	defer func() {
 		if err != nil {
 			for _, s := range all {
@@ -133,7 +133,7 @@ func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n i
 	}
 	for _, host := range families(ctx, network, name) {
 		for i := range min(n, maxSockets) {
-			s := &Socket{second: i > 0}
+			s := &UDP{second: i > 0}
 			err = s.listen(ctx, lc, network, net.JoinHostPort(host, port))
 			if i == 0 && len(all) > 0 && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
 				return all, nil // without IPv6
@@ -169,13 +169,11 @@ func families(ctx context.Context, network, name string) (hosts []string) {
 }
 
 // listen binds the socket by lc.
-func (s *Socket) listen(ctx context.Context, lc net.ListenConfig, network, address string) error {
+func (s *UDP) listen(ctx context.Context, lc net.ListenConfig, network, address string) error {
 	user := lc.Control
 	lc.Control = func(network, address string, c syscall.RawConn) error {
 		s.tells = hasManyLocal(address)
-		var failed error
-		err := c.Control(func(fd uintptr) { failed = s.beforeBind(int(fd)) })
-		if err = errors.Join(err, failed); err != nil || user == nil {
+		if err := With(c, s.beforeBind); err != nil || user == nil {
 			return err
 		}
 		return user(network, address, c)
@@ -204,11 +202,11 @@ func hasManyLocal(address string) bool {
 }
 
 // Readable reports whether the kernel has datagrams, or an error.
-func (s *Socket) Readable() bool { return InKernel(s.conn) }
+func (s *UDP) Readable() bool { return HasInput(s.udpConn) }
 
 // Receive takes what is there, up to a batch. If nothing is there it waits; a detached socket fails
 // with EAGAIN instead.
-func (s *Socket) Receive(b *Batch) {
+func (s *UDP) Receive(b *Batch) {
 	n, err := s.batches.ReadBatch(b.messages, 0)
 	if b.All, b.Err = b.All[:0], bare(err); err != nil {
 		return
@@ -243,7 +241,7 @@ type outBatch struct {
 
 // Send implements engine.Packets. Where a batch is one datagram, as for a socket that speaks with
 // one address, it sends at once. Otherwise it collects them for Flush.
-func (s *Socket) Send(p []byte, peer netip.AddrPort, local netip.Addr) error {
+func (s *UDP) Send(p []byte, peer netip.AddrPort, local netip.Addr) error {
 	b := &s.out
 	if b.messages == nil {
 		n := batchSize
@@ -290,7 +288,7 @@ func from(local netip.Addr) []byte {
 }
 
 // Flush implements engine.Packets.
-func (s *Socket) Flush() (lost int) {
+func (s *UDP) Flush() (lost int) {
 	s.flush()
 	lost, s.out.lost = s.out.lost, 0
 	return lost
@@ -298,7 +296,7 @@ func (s *Socket) Flush() (lost int) {
 
 // flush sends what waits. A datagram that the system does not take is lost, as on the way: one that
 // is too large for this path, or that is sent faster than the socket's buffer empties.
-func (s *Socket) flush() {
+func (s *UDP) flush() {
 	b := &s.out
 	for left := b.messages[:b.n]; len(left) > 0; {
 		n, err := s.batches.WriteBatch(left, writeFlags)

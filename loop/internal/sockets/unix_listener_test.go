@@ -1,6 +1,6 @@
 //go:build unix
 
-package unixsock
+package sockets
 
 import (
 	"context"
@@ -13,11 +13,10 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 )
 
 func listen(path string) (net.Listener, error) {
-	return Listen(context.Background(), net.ListenConfig{}, path)
+	return listenUnix(context.Background(), net.ListenConfig{}, path)
 }
 
 // stale leaves a socket at path that nobody listens on.
@@ -65,8 +64,8 @@ func TestOthersStay(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if !address.IsFile(file) || address.IsFile(used) || address.IsFile(filepath.Join(dir, "none")) {
-		t.Error("IsFile is wrong")
+	if !isFile(file) || isFile(used) || isFile(filepath.Join(dir, "none")) {
+		t.Error("isFile is wrong")
 	}
 }
 

@@ -1,4 +1,4 @@
-package owner
+package goroutine
 
 import (
 	"strings"

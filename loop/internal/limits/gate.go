@@ -1,16 +1,16 @@
-// Package gate holds the limits of connections that are not yet anyone's: how many may come in a
-// second, and how many from one address. Any goroutine may call what is in it.
-package gate
+// Package limits holds what bounds a server from outside and what outsiders may cost it: the memory
+// of the process, the connections of one address and in one second, the log lines of one kind in one
+// second. Any goroutine may call what is in it.
+package limits
 
 import (
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 )
 
-// A Gate lets connections in, or not.
+// A Gate lets connections in that are not yet anyone's, or not.
 type Gate struct {
 	mu    sync.Mutex
 	perIP int
@@ -22,10 +22,10 @@ type Gate struct {
 	next     time.Time
 }
 
-// New returns a Gate that lets perIP connections of one address be in at a time, and rate of all
+// NewGate returns a Gate that lets perIP connections of one address be in at a time, and rate of all
 // come in a second, a tenth of that at once. 0 means no limit. Of IPv6 addresses the first bits6
 // bits count: all else is the client's own to choose.
-func New(perIP, bits6, rate int) *Gate {
+func NewGate(perIP, bits6, rate int) *Gate {
 	g := &Gate{perIP: perIP, bits6: bits6}
 	if perIP > 0 {
 		g.conns = make(map[netip.Addr]int)
@@ -125,54 +125,4 @@ func IP(a net.Addr) (netip.Addr, bool) {
 	}
 	ip, ok := netip.AddrFromSlice(raw)
 	return ip.Unmap(), ok
-}
-
-// logEvery is how often something that peers can cause is logged at most.
-const logEvery = time.Second
-
-// A Log lets one line pass each second, and counts the others: what peers can cause must not fill a
-// log. The zero Log is ready.
-type Log struct {
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int // lines since then
-}
-
-// Pass reports whether a line may be written, and how many were not since the last one.
-func (g *Log) Pass(now time.Time) (suppressed int, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now.Sub(g.last) < logEvery {
-		g.suppressed++
-		return 0, false
-	}
-	suppressed = g.suppressed
-	g.last, g.suppressed = now, 0
-	return suppressed, true
-}
-
-// Logs tell apart maxTexts texts, by their first keyLen bytes.
-const maxTexts, keyLen = 256, 128
-
-// Logs are a Log for each beginning of a text, of which they keep a copy. The zero Logs is ready.
-type Logs struct {
-	mu   sync.Mutex
-	logs map[string]*Log
-}
-
-// Pass is Log.Pass for lines with a text.
-func (g *Logs) Pass(text string, now time.Time) (suppressed int, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.logs == nil {
-		g.logs = make(map[string]*Log)
-	}
-	key := text[:min(len(text), keyLen)]
-	if g.logs[key] == nil && len(g.logs) >= maxTexts {
-		key = "" // the others share one
-	}
-	if g.logs[key] == nil {
-		g.logs[strings.Clone(key)] = new(Log)
-	}
-	return g.logs[key].Pass(now)
 }

@@ -1,9 +1,6 @@
 //go:build unix
 
-// Package unixsock listens on unix sockets that have a path, and gets right what package net
-// leaves to its users: a socket that a process left behind is replaced, two processes that start
-// at once do not both think so, and nobody removes the socket of its successor.
-package unixsock
+package sockets
 
 import (
 	"context"
@@ -17,18 +14,20 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 )
 
-// probeTimeout is how long a socket that is there already may take to accept.
-const probeTimeout = time.Second
+// staleTimeout is how long a socket that is there already may take to accept.
+const staleTimeout = time.Second
 
-// Listen listens on path by lc. A socket there that refuses connections is stale, and is replaced;
+// This file listens on unix sockets that have a path, and gets right what package net leaves to its
+// users: a socket that a process left behind is replaced, two processes that start at once do not
+// both replace it, and no process removes the socket of its successor.
+
+// listenUnix listens on path by lc. A socket there that refuses connections is stale, and is replaced;
 // one that somebody listens on, and whatever is not a socket, stays, with the error EADDRINUSE.
 // Names that begin with @ are abstract: they have no file. The file is removed when the listener
 // is closed, if it is still the one that was made here.
-func Listen(ctx context.Context, lc net.ListenConfig, path string) (net.Listener, error) {
+func listenUnix(ctx context.Context, lc net.ListenConfig, path string) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
 		return lc.Listen(ctx, "unix", path)
 	}
@@ -38,13 +37,13 @@ func Listen(ctx context.Context, lc net.ListenConfig, path string) (net.Listener
 	if err != nil {
 		return nil, err
 	}
-	return Adopt(ln.(*net.UnixListener)), nil
+	return adoptUnix(ln.(*net.UnixListener)), nil
 }
 
-// Adopt makes ln remove its file as a listener of Listen does: only if it is its own.
-func Adopt(ln *net.UnixListener) net.Listener {
+// adoptUnix makes ln remove its file as a listener of listenUnix does: only if it is its own.
+func adoptUnix(ln *net.UnixListener) net.Listener {
 	ln.SetUnlinkOnClose(false)
-	l := &listener{UnixListener: ln, path: ln.Addr().String()}
+	l := &unixListener{UnixListener: ln, path: ln.Addr().String()}
 	if whole, err := filepath.Abs(l.path); err == nil { // the program may change its directory
 		l.path = whole
 	}
@@ -52,7 +51,7 @@ func Adopt(ln *net.UnixListener) net.Listener {
 	return l
 }
 
-type listener struct {
+type unixListener struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo // nil if it has gone already
@@ -60,18 +59,18 @@ type listener struct {
 }
 
 // Close removes the file and stops listening.
-func (l *listener) Close() error {
+func (l *unixListener) Close() error {
 	l.once.Do(l.unlink)
 	return l.UnixListener.Close()
 }
 
 // Leave has Close leave the file: it belongs to another process from now on, which has the same
 // socket.
-func (l *listener) Leave() { l.once.Do(func() {}) }
+func (l *unixListener) Leave() { l.once.Do(func() {}) }
 
 // unlink goes by device and inode. The number cannot have been given to another file: the system
 // keeps the inode of a bound socket until that is closed.
-func (l *listener) unlink() {
+func (l *unixListener) unlink() {
 	if l.file == nil {
 		return
 	}
@@ -83,10 +82,10 @@ func (l *listener) unlink() {
 
 // removeStale removes a socket that refuses connections. lock is held.
 func removeStale(path string) {
-	if address.IsFile(path) {
+	if isFile(path) {
 		return
 	}
-	c, err := net.DialTimeout("unix", path, probeTimeout)
+	c, err := net.DialTimeout("unix", path, staleTimeout)
 	if err == nil {
 		_ = c.Close()
 		return
@@ -96,7 +95,7 @@ func removeStale(path string) {
 	}
 }
 
-// lock keeps other processes that listen by this package out of path's directory, so that looking
+// lock keeps other processes that listen by listenUnix out of path's directory, so that looking
 // at a socket and replacing it are one step, and returns what ends that. The lock is the
 // directory's own: it leaves no file behind. A process goes without if it may not read the
 // directory, or does not get the lock within a second: any reader of a directory can lock it for
