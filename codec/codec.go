@@ -123,10 +123,11 @@ type Peer struct {
 	// wait.
 	Await func(job func(ctx context.Context), then func() error) error
 
-	// NetConn is for a codec that leaves a connection to code on goroutines, such as net/http. Called
-	// from Decode, which must consume nothing then, it ends the connection, soon, for its handler,
-	// with reason; then serve is called on the loop with all that the peer sent and Decode has not
-	// consumed. An error means that serve will not be called. nil: there is no such net.Conn.
+	// NetConn is for a codec that leaves a connection to code on goroutines, such as net/http.
+	// Called from Decode, which must consume nothing then, it ends the connection, soon, for its
+	// handler, with reason; then serve is called on the loop with all that the peer sent and Decode
+	// has not consumed. An error means that serve will not be called. nil: there is no such
+	// net.Conn.
 	NetConn func(reason error, serve func(NetConn)) error
 }
 
@@ -135,15 +136,16 @@ type Peer struct {
 type NetConn interface {
 	net.Conn
 
-	// SetBusy says whether the drain of the server has to wait for the connection. At first it has to.
+	// SetBusy says whether the drain of the server has to wait for the connection. At first it has
+	// to.
 	SetBusy(busy bool)
 
-	// Panicked logs and counts a panic of code that uses the connection, as it was recovered, as the
-	// server does with others, and closes the connection.
+	// Panicked logs and counts a panic of code that uses the connection, as it was recovered, as
+	// the server does with others, and closes the connection.
 	Panicked(v any)
 
-	// GiveBack ends the net.Conn. The connection begins anew, with a codec and a handler, as if read,
-	// and what the peer sends after that, were all that it has sent. read is the callee's.
+	// GiveBack ends the net.Conn. The connection begins anew, with a codec and a handler, as if
+	// read, and what the peer sends after that, were all that it has sent. read is the callee's.
 	GiveBack(read []byte) error
 }
 
@@ -180,7 +182,7 @@ type Farewell interface {
 
 // Sizer is implemented by a codec that knows how long a frame is before all of it is there, so that
 // a buffer can be made large enough once, or how long one may be at most. The frames of a codec
-// that is none are bounded by its user, as loop.Server.MaxFrame does.
+// that is none are bounded by its user, as loop.Server.Limits.MaxFrame does.
 type Sizer interface {
 	// FrameSize returns how many bytes the frame at the start of data has on the wire. exact: it
 	// has so many, if the peer sends them: it is no promise that they will ever come. Otherwise

@@ -261,7 +261,7 @@ func TestActorStoppedInServerOnStop(t *testing.T) {
 // A full mailbox takes an actor's messages, and a new actor, in their order.
 func TestActorMailboxFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 3, Accept: silent})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: 3}, Accept: silent})
 		var d diary
 		a := spawn(t, srv.Loops()[0], d.start)
 		testkit.Pass(0)

@@ -17,10 +17,10 @@ func benchServer(b *testing.B, n int, accept loop.Accept) (l *loop.Loop) {
 	b.Helper()
 	opened := make(chan struct{}, n)
 	srv := &loop.Server{
-		Addr:        "tcp://127.0.0.1:0",
-		NumLoops:    1,
-		MaxOutbound: 1 << 30,
-		Codec:       codec.Lines{},
+		Addr:     "tcp://127.0.0.1:0",
+		NumLoops: 1,
+		Limits:   loop.Limits{MaxOutbound: 1 << 30},
+		Codec:    codec.Lines{},
 		Accept: func(c *loop.Conn) loop.Handler {
 			opened <- struct{}{}
 			return accept(c)

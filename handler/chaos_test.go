@@ -206,8 +206,8 @@ func (x *chaos) run(t *testing.T, seed uint64) {
 	x.t = t
 	rng := rand.New(rand.NewPCG(seed, 9))
 	x.group.Keep = rng.IntN(2) * 3
-	x.srv = looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: x.accept, MaxOutbound: 16 << 10,
-		CloseTimeout: time.Second, Logger: zerolog.New(x)})
+	x.srv = looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: x.accept, Limits: loop.Limits{MaxOutbound: 16 << 10},
+		Timeouts: loop.Timeouts{Close: time.Second}, Logger: zerolog.New(x)})
 	backend := x.srv.Backend("tcp", "backend:1")
 	for i := range x.at {
 		x.srv.Do(i, func(l *loop.Loop) {

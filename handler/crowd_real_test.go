@@ -23,10 +23,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// startRelay starts a server whose connections answer each request by the other loop, and those that
-// begin with "here" by their own. The mailboxes hold 1,024.
+// startRelay starts a server whose connections answer each request by the other loop, and those
+// that begin with "here" by their own. The mailboxes hold 1,024.
 func startRelay(t *testing.T, log io.Writer) *loop.Server {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxMailbox: 1024, Codec: codec.Lines{}, Logger: zerolog.New(log)}
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1024}, Codec: codec.Lines{}, Logger: zerolog.New(log)}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		replies := handler.NewReplies(c, 0)
 		other := srv.Loops()[1-c.Loop().Index()]
@@ -127,8 +127,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// 400 connections pipeline over two loops, and 40 wait for each answer: all are answered, no mailbox
-// grows without end, and the memory is given back.
+// 400 connections pipeline over two loops, and 40 wait for each answer: all are answered, no
+// mailbox grows without end, and the memory is given back.
 func TestCrowdIsAnswered(t *testing.T) {
 	testkit.NeedSlow(t, "it takes half a minute of both processors")
 	testkit.NeedFiles(t, 2000)
@@ -151,9 +151,9 @@ func TestCrowdIsAnswered(t *testing.T) {
 	testkit.Eventually(t, "the memory is given back", func() bool { return heap() < before+8<<20 })
 }
 
-// A connection that fills the mailbox of the other loop at most triples the p99 of clients of either
-// loop that are answered by their own. Requests that cross loops queue behind the flood: that of at
-// most MaxMailbox functions each way.
+// A connection that fills the mailbox of the other loop at most triples the p99 of clients of
+// either loop that are answered by their own. Requests that cross loops queue behind the flood:
+// that of at most MaxMailbox functions each way.
 func TestCrowdOfOne(t *testing.T) {
 	testkit.NeedSlow(t, "it measures times: the machine must be quiet")
 	srv := startRelay(t, io.Discard)

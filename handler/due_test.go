@@ -20,8 +20,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// An answer that has come in time counts, though the loop was blocked until after its time. One that
-// is not there times out.
+// An answer that has come in time counts, though the loop was blocked until after its time. One
+// that is not there times out.
 func TestCallsReadTheSocketFirst(t *testing.T) {
 	for _, e := range []loop.Engine{loop.EngineDefault, loop.EngineEpoll, loop.EngineNet} {
 		t.Run(fmt.Sprint(e), func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var began time.Time
 				var took time.Duration
-				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, DrainTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Drain: loop.Drain{Timeout: time.Minute}, Accept: func(c *loop.Conn) loop.Handler {
 					reply, calls := handler.NewReplies(c, 0), handler.NewCalls[string](c, handler.CallLimits{})
 					c.AfterClose(func(error) { took = time.Since(began) })
 					return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
@@ -215,13 +215,13 @@ func TestAskConnReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// With Server.Strict what must be called on the loop panics elsewhere, as in package loop.
+// With Server.Debug.Strict what must be called on the loop panics elsewhere, as in package loop.
 func TestStrict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var registry handler.Registry[int]
 		var group handler.Group
 		calls := make(map[string]func())
-		srv := &loop.Server{NumLoops: 1, Strict: true, Codec: codec.Lines{}}
+		srv := &loop.Server{NumLoops: 1, Debug: loop.Debug{Strict: true}, Codec: codec.Lines{}}
 		srv.Accept = func(c *loop.Conn) loop.Handler {
 			l := c.Loop()
 			replies, cs := handler.NewReplies(c, 0), handler.NewCalls[int](c, handler.CallLimits{})

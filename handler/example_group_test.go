@@ -62,8 +62,8 @@ func ExampleGroup_Each() {
 func ExampleUnreachedError() {
 	var room handler.Group
 	srv := &loop.Server{
-		NumLoops:   1,
-		MaxMailbox: 1,
+		NumLoops: 1,
+		Limits:   loop.Limits{MaxMailbox: 1},
 		Accept: func(c *loop.Conn) loop.Handler {
 			room.Join(c)
 			_ = c.Send([]byte("welcome"))

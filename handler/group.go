@@ -36,9 +36,10 @@ import (
 // before its broadcasts, even if it broadcast first.
 type Group struct {
 	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
-	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
-	// is sent to the member directly overtakes what waits. 0: none waits, and Server.MaxOutbound
-	// closes who is slow. It must be set before the first Join, where a negative Keep panics.
+	// pending, or half of Server.Limits.MaxOutbound if that is less. One more has the oldest
+	// dropped. What is sent to the member directly overtakes what waits. 0: none waits, and
+	// Server.Limits.MaxOutbound closes who is slow. It must be set before the first Join, where a
+	// negative Keep panics.
 	Keep int
 
 	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops

@@ -26,7 +26,7 @@ func (cd countingLines) AppendFrame(dst, msg []byte) ([]byte, error) {
 
 // startKeeping returns a server of one loop, a member that does not read, and one that does.
 func startKeeping(t *testing.T, g *handler.Group, encoded *int) (srv *looptest.Server, slow, fast *looptest.Peer) {
-	srv = looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: 1 << 20, Codec: countingLines{n: encoded}, Accept: joining(g)})
+	srv = looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 1 << 20}, Codec: countingLines{n: encoded}, Accept: joining(g)})
 	slow, fast = srv.Open(), srv.Open()
 	slow.Block(0)
 	return srv, slow, fast

@@ -144,7 +144,7 @@ func TestGroupMembership(t *testing.T) {
 func TestGroupMailboxFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var g handler.Group
-		srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 5, Codec: codec.Lines{}, Accept: joining(&g)})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 5}, Codec: codec.Lines{}, Accept: joining(&g)})
 		peers := open(srv, 4) // two on each loop
 		resume := srv.Stall(1)
 		for i := range 5 {
@@ -181,7 +181,7 @@ func TestGroupMailboxFull(t *testing.T) {
 func TestGroupOnlyLoopsWithMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var g handler.Group
-		srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 1, Codec: codec.Lines{}, Accept: joining(&g)})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1}, Codec: codec.Lines{}, Accept: joining(&g)})
 		stays, leaves := srv.Open(), srv.Open()
 		leaves.Send("leave\n")
 		resume := srv.Stall(1)
@@ -228,10 +228,10 @@ func TestGroupBadMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var g handler.Group
 		srv := looptest.Start(t, &loop.Server{
-			NumLoops:    1,
-			MaxOutbound: 1000,
-			Codec:       codec.Lines{},
-			Accept:      joining(&g),
+			NumLoops: 1,
+			Limits:   loop.Limits{MaxOutbound: 1000},
+			Codec:    codec.Lines{},
+			Accept:   joining(&g),
 			Listeners: []loop.Listener{
 				{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: 10}},
 				{Addr: "tcp://127.0.0.1:0", Codec: panicking{}},

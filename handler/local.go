@@ -126,8 +126,8 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// onLoop panics if method is called on another goroutine than that of c's loop, and calls are looked
-// at: see loop.Server.Strict.
+// onLoop panics if method is called on another goroutine than that of c's loop, and calls are
+// looked at: see loop.Server.Debug.Strict.
 func onLoop(c *loop.Conn, method string) { inside.Check(c.Loop(), method) }
 
 // require panics if a programmer's mistake has made ok false.

@@ -27,7 +27,7 @@ type pooled struct {
 }
 
 func newPooled(t *testing.T, cfg handler.PoolConfig[string]) *pooled {
-	k := &pooled{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: 1 << 10, Accept: echoes})}
+	k := &pooled{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 1 << 10}, Accept: echoes})}
 	k.backend = k.srv.Backend("tcp", "backend:1")
 	cfg.Redial.Addr, cfg.Redial.Dialer.Codec = "tcp://backend:1", codec.Lines{Max: 2 << 10}
 	if cfg.Open == nil {

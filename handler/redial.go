@@ -206,9 +206,9 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	return h
 }
 
-// sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close. A message that the codec refuses is dropped, or it would hold back all after it. A
-// hook of the connection, which Send may call, may send more by the Link, or stop it.
+// sendKept sends what was kept, as the peer takes it: above loop.Server.Limits.MaxOutbound the
+// connection would close. A message that the codec refuses is dropped, or it would hold back all
+// after it. A hook of the connection, which Send may call, may send more by the Link, or stop it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 && k.conn != nil && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		c, msg := k.conn, k.takeKept()

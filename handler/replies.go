@@ -29,17 +29,17 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 //
 // Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
 // after what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
-// many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound, the
-// connection is not read until half of them are sent. Those that are ready wait, too, while the
-// peer does not take what was sent before.
+// many replies wait, or those that are ready have more bytes than half of
+// Server.Limits.MaxOutbound, the connection is not read until half of them are sent. Those that are
+// ready wait, too, while the peer does not take what was sent before.
 //
 // A peer that ends its output after its requests (nc -N, a pipeline from a file) counts as closed,
 // so that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
-// While a reply waits, a drain of the server waits for it as for a job of loop.Offload, and does not
-// read the connection; and it does not move in a handover.
+// While a reply waits, a drain of the server waits for it as for a job of loop.Offload, and does
+// not read the connection; and it does not move in a handover.
 //
 // The methods must be called on the connection's loop. Those of the zero Replies panic, but for
 // Waiting, which is 0.
@@ -92,9 +92,10 @@ func (r *Replies) check(method string) {
 
 // Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, after the replies
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
-// Server.MaxOutbound bytes of Write wait after them already: what nobody has asked for is not held
-// back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
-// reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
+// Server.Limits.MaxOutbound bytes of Write wait after them already: what nobody has asked for is
+// not held back, and the reply before it may never come. Replies by Done or RunOn do not count.
+// Behind one reply of half of MaxOutbound or more, what is written waits, too, while the peer takes
+// that.
 func (r *Replies) Write(p []byte) error {
 	r.check("handler.Replies.Write")
 	if len(r.waiting) == 0 && !r.stuck {

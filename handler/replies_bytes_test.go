@@ -21,7 +21,7 @@ func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 				const limit, size, all = 1 << 20, 10_000, 1000
 				var first *handler.Reply
 				answered := 0
-				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
 					a := handler.NewReplies(c, 0)
 					return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 						if first == nil {

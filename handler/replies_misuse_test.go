@@ -45,7 +45,7 @@ func TestRepliesPushedWithoutEnd(t *testing.T) {
 		const limit, size = 1 << 20, 10_000
 		var got error
 		pushed := 0
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
 			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				a.Later()

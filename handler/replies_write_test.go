@@ -36,7 +36,7 @@ func pushBehind(t *testing.T, size, n int) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
-	srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+	srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
 		a = handler.NewReplies(c, 0)
 		return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 			first = a.Later()
@@ -91,7 +91,7 @@ func TestRepliesPushedBehindALargeOne(t *testing.T) {
 
 func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handler.Replies, l *loop.Loop) error) {
 	var a *handler.Replies
-	srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+	srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
 		a = handler.NewReplies(c, 0)
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return answer(a, c.Loop()) })
 	}})
@@ -132,7 +132,7 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 // The bytes of Write that were sent count no more.
 func TestRepliesPushedAgainAndAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: 1 << 20, Accept: func(c *loop.Conn) loop.Handler {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 1 << 20}, Accept: func(c *loop.Conn) loop.Handler {
 			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first := a.Later()

@@ -140,7 +140,7 @@ func TestTypedSendAllocs(t *testing.T) {
 		t.Skip("the race detector allocates; run it without -race, as README's go test does")
 	}
 	bubble(t, func(t *testing.T) {
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: silent, MaxOutbound: 1 << 20})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: silent, Limits: loop.Limits{MaxOutbound: 1 << 20}})
 		srv.Open()
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {

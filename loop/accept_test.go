@@ -18,7 +18,7 @@ func TestAcceptRefuses(t *testing.T) {
 		"panic": func() loop.Handler { panic("Accept") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := &loop.Server{IdleTimeout: time.Minute, FirstByteTimeout: time.Second, Accept: func(c *loop.Conn) loop.Handler {
+			srv := &loop.Server{IdleTimeout: time.Minute, Timeouts: loop.Timeouts{FirstByte: time.Second}, Accept: func(c *loop.Conn) loop.Handler {
 				late := func() { t.Error("something ran for a refused connection") }
 				c.Send([]byte("go away"))
 				c.AfterFunc(0, late)
@@ -87,7 +87,7 @@ func TestGreeting(t *testing.T) {
 }
 
 func TestMaxConns(t *testing.T) {
-	bubble(t, &loop.Server{MaxConns: 3, NumLoops: 2}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxConns: 3}, NumLoops: 2}, func(t *testing.T, srv *looptest.Server) {
 		peers := []*looptest.Peer{srv.Open(), srv.Open(), srv.Open(), srv.Open()}
 		for i, p := range peers {
 			if p.Closed() != (i == 3) {

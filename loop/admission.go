@@ -12,9 +12,9 @@ import (
 // peers wait in a queue until the others of their batch are served, and a token bucket, which holds
 // time of the loop, says for how long sessions are opened then, their first answers included.
 //
-// The bucket is full until one of crowdPart of Server.MaxSessions is open. From then on the address
-// is crowded and the bucket earns one of crowdPart of the time that passes: to be busy with a flood
-// for all the time there is takes a core from everybody else on the machine. A server whose
+// The bucket is full until one of crowdPart of Server.Limits.MaxSessions is open. From then on the
+// address is crowded and the bucket earns one of crowdPart of the time that passes: to be busy with
+// a flood for all the time there is takes a core from everybody else on the machine. A server whose
 // sessions are short, such as for DNS, stays below that.
 //
 // A new peer's tokens are given back when it has proved its address, as the handler says by
@@ -78,7 +78,7 @@ func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
 // here.
 func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
-	case s.sessions.Load() >= int64(s.MaxSessions):
+	case s.sessions.Load() >= int64(s.Limits.MaxSessions):
 		p.loop.count.add(numSessions, 1)
 		p.refused(ErrTooManyConns, newPeer)
 	case !p.admission.put(*d):
@@ -91,7 +91,7 @@ func (p *packetPort) earn() (now time.Duration) {
 	a, s := &p.admission, p.loop.server
 	now = p.loop.clock()
 	a.tokens = min(a.tokens+(now-a.earned)/crowdPart, bucketSize)
-	a.earned, a.crowded = now, s.sessions.Load() > int64(s.MaxSessions/crowdPart)
+	a.earned, a.crowded = now, s.sessions.Load() > int64(s.Limits.MaxSessions/crowdPart)
 	if !a.crowded {
 		a.tokens = bucketSize
 	}

@@ -15,7 +15,7 @@ func TestUDPNewcomersOfACrowdedAddress(t *testing.T) {
 
 func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	const few, cost, rounds = 100, 100 * time.Microsecond, 200
-	p := newSlowPort(t, &Server{MaxSessions: few * crowdPart})
+	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: few * crowdPart}})
 	p.arrive("", numbers(0, few)...)
 	for begun := p.clock(); len(p.admission.queue) > 0; {
 		if p.turn(); p.clock()-begun > few*cost {
@@ -39,7 +39,7 @@ func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 func TestUDPNewcomersAreCalled(t *testing.T) { synctest.Test(t, testUDPNewcomersAreCalled) }
 
 func testUDPNewcomersAreCalled(t *testing.T) {
-	p := newSlowPort(t, &Server{MaxSessions: crowdPart})
+	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowdPart}})
 	p.arrive("", 0, 1)
 	p.earn()
 	p.admission.tokens = 0
@@ -84,7 +84,7 @@ func TestUDPCrowdThatProvesItsAddresses(t *testing.T) {
 // again, and then, 5 ms later, what is the proof.
 func letCrowdIn(t *testing.T, proof string) time.Duration {
 	const crowd, roundTrip = 1000, 5
-	p := newSlowPort(t, &Server{MaxSessions: crowd * 2})
+	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowd * 2}})
 	accept := p.ln.accept
 	p.ln.accept = func(c *Conn) Handler {
 		c.LimitReplies(3)
@@ -127,7 +127,7 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 // no crowd gains nothing at all.
 func TestUDPProofCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newSlowPort(t, &Server{MaxSessions: crowdPart})
+		p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowdPart}})
 		p.arrive("", 0)
 		p.arrive("", 1)
 		p.pass(time.Second)

@@ -120,7 +120,7 @@ func TestUDPNewcomersPayForTheirAnswers(t *testing.T) {
 
 func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 	const answer, few = 25 * time.Microsecond, 100
-	r := newRig(t, &Server{MaxSessions: few * crowdPart}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{Limits: Limits{MaxSessions: few * crowdPart}}, HandlerFunc(echoAll))
 	p, _ := newPort(r)
 	to := &slowPackets{pass: r.pass}
 	p.to = to
@@ -192,7 +192,7 @@ func testUDPNewcomersAreBounded(t *testing.T) {
 func TestUDPNewcomersBeyondTheLimit(t *testing.T) { synctest.Test(t, testUDPNewcomersBeyondTheLimit) }
 
 func testUDPNewcomersBeyondTheLimit(t *testing.T) {
-	p := newSlowPort(t, &Server{MaxSessions: 3})
+	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: 3}})
 	p.arrive("", numbers(0, 64)...)
 	for len(p.admission.queue) > 0 {
 		p.turn()

@@ -171,7 +171,7 @@ func TestAdoptAndDetach(t *testing.T) {
 
 // What cannot be adopted is refused, and stays as it was.
 func TestAdoptRefuses(t *testing.T) {
-	srv := &loop.Server{MaxConns: 1}
+	srv := &loop.Server{Limits: loop.Limits{MaxConns: 1}}
 	if err := srv.Adopt(nil, nil, loop.Listener{}); err == nil {
 		t.Error("adopted before Start")
 	}
@@ -320,7 +320,7 @@ func TestDetachPausedAndFull(t *testing.T) {
 	const much = 8 << 20
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		conns := make(chan *loop.Conn, 1)
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", MaxOutbound: 2 * much, Accept: func(c *loop.Conn) loop.Handler {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Limits: loop.Limits{MaxOutbound: 2 * much}, Accept: func(c *loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 				c.PauseRead()
 				_ = c.Send(make([]byte, much))

@@ -14,11 +14,11 @@ type batch struct {
 // PostFrom is Post for code that runs on a loop, from, and has much for others: what a turn of from
 // posts and tells in this way to one loop crosses together when the turn ends, in its order, and
 // after what the turn has posted and told otherwise. So a broker that passes on a hundred messages
-// locks and wakes each other loop once. Each function still counts for Server.MaxMailbox, and a
-// batch of that many, or of 4,096, crosses at once.
+// locks and wakes each other loop once. Each function still counts for Server.Limits.MaxMailbox,
+// and a batch of that many, or of 4,096, crosses at once.
 //
-// ErrServerClosed: the loop has ended. One that ends before the turn does drops f. It must be called
-// on from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
+// ErrServerClosed: the loop has ended. One that ends before the turn does drops f. It must be
+// called on from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
 func (l *Loop) PostFrom(from *Loop, f func()) error {
 	from.owner.Check("Loop.PostFrom")
 	needFunc("Loop.PostFrom", f != nil)
@@ -52,7 +52,7 @@ func (l *Loop) batch(to *Loop, t task) error {
 		to.crowded(0, to.mail.Len()+len(b.tasks))
 	}
 	l.batched = true
-	if b.tasks = append(b.tasks, t); len(b.tasks) >= min(maxBatch, to.server.MaxMailbox) {
+	if b.tasks = append(b.tasks, t); len(b.tasks) >= min(maxBatch, to.server.Limits.MaxMailbox) {
 		b.cross() // so that what fills a mailbox is seen in the turn that does
 	}
 	return nil
@@ -79,7 +79,7 @@ func (b *batch) cross() {
 		return // the loop has ended
 	}
 	b.to.schedule()
-	if waiting > b.to.server.MaxMailbox {
+	if waiting > b.to.server.Limits.MaxMailbox {
 		b.to.watchCrowd()
 	}
 }

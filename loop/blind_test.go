@@ -39,7 +39,7 @@ func TestBlindRetriesBackOff(t *testing.T) {
 
 // A connection that ends while it is retried leaves no timer.
 func TestBlindRetryEndsWithTheConnection(t *testing.T) {
-	bubble(t, &loop.Server{MaxOutbound: 10}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxOutbound: 10}}, func(t *testing.T, srv *looptest.Server) {
 		srv.BlindWrites()
 		p := srv.Open()
 		p.Block(0)

@@ -9,22 +9,23 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// This file limits what the buffers of a server take, all together: see Server.MaxBuffered. Each loop
-// counts its own buffers as they are made and dropped, which is rare, and shows the sum at the end
-// of its turn. The level follows from all loops' sums. A loop that has more than its part when the
-// limit is reached closes those of its connections that hold most.
+// This file limits what the buffers of a server take, all together: see Server.Limits.MaxBuffered.
+// Each loop counts its own buffers as they are made and dropped, which is rare, and shows the sum
+// at the end of its turn. The level follows from all loops' sums. A loop that has more than its
+// part when the limit is reached closes those of its connections that hold most.
 
 const (
 	// connCost is about what an idle TCP connection takes: 3.7 KiB of Linux' memory, which a cgroup
-	// counts, and a twentieth of that here, twice for the garbage collector and with the engine's part.
+	// counts, and a twentieth of that here, twice for the garbage collector and with the engine's
+	// part.
 	connCost = 5 << 10
 
-	// A part of the memory limit for all buffers, and one for all connections. The collector may let
-	// the heap grow to twice of what is in use.
+	// A part of the memory limit for all buffers, and one for all connections. The collector may
+	// let the heap grow to twice of what is in use.
 	bufferedPart, connsPart = 8, 4
 
-	// kernelPart of a limit below smallMemory is what SendBuffer and ReceiveBuffer are by default: a
-	// cgroup counts the kernel's buffers of sockets, which may take megabytes each.
+	// kernelPart of a limit below smallMemory is what SendBuffer and ReceiveBuffer are by default:
+	// a cgroup counts the kernel's buffers of sockets, which may take megabytes each.
 	kernelPart, smallMemory = 4096, 1 << 30
 
 	// guessPart is how much of the physical memory is for this process if nobody has set a limit.
@@ -77,12 +78,12 @@ func (s *Server) limitMemory(capacity int) {
 	if !set {
 		ours /= guessPart
 	}
-	if s.MaxBuffered == 0 {
-		s.MaxBuffered = max(1, int(ours/bufferedPart))
+	if s.Limits.MaxBuffered == 0 {
+		s.Limits.MaxBuffered = max(1, int(ours/bufferedPart))
 	}
-	s.budget.limit.Store(int64(s.MaxBuffered))
-	if s.MaxConns == 0 {
-		s.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
+	s.budget.limit.Store(int64(s.Limits.MaxBuffered))
+	if s.Limits.MaxConns == 0 {
+		s.Limits.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
 	}
 	for _, ln := range s.listeners {
 		if set && memory < smallMemory && !ln.foreign && !ln.isUDP() {
@@ -90,9 +91,9 @@ func (s *Server) limitMemory(capacity int) {
 			ln.tcp.ReceiveBuffer = cmp.Or(ln.tcp.ReceiveBuffer, int(memory/kernelPart))
 		}
 	}
-	if need := int64(s.MaxConns)*connCost + 2*int64(s.MaxBuffered); need > memory {
-		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("MaxBuffered", s.MaxBuffered).Int64("memory", memory).Int64("needed", need).
-			Msg("the memory limit is too low for Server.MaxConns and MaxBuffered")
+	if need := int64(s.Limits.MaxConns)*connCost + 2*int64(s.Limits.MaxBuffered); need > memory {
+		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("MaxBuffered", s.Limits.MaxBuffered).Int64("memory", memory).Int64("needed", need).
+			Msg("the memory limit is too low for Server.Limits.MaxConns and MaxBuffered")
 	}
 }
 
@@ -107,7 +108,7 @@ func (l *Loop) account(buffered int) {
 	if level := b.level.Load(); level != l.level {
 		l.level = level
 		l.inputSlice = inputSlice >> level
-		l.holdBackAt = max(1, l.server.HoldBackAt>>(2*level))
+		l.holdBackAt = max(1, l.server.Limits.HoldBackAt>>(2*level))
 		l.store.Pool.SetMax(l.poolMax() >> (2 * level))
 	}
 	if l.level == levelOver && !l.shed.waits {
@@ -131,8 +132,8 @@ func (l *Loop) excess() int64 {
 }
 
 // A shed is the search for connections that hold most. It passes through the loop's list again and
-// again, as long as there is excess. Each pass counts how much is held in buffers of each size, from
-// which follows what the next pass closes.
+// again, as long as there is excess. Each pass counts how much is held in buffers of each size,
+// from which follows what the next pass closes.
 type shed struct {
 	waits bool // it has its turn soon
 	place int  // in Loop.conns

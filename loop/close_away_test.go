@@ -78,7 +78,7 @@ func TestAway(t *testing.T) {
 // So it is when the time goes by in a message, and the watchdog is asked for turns of minutes only.
 func TestAwayInMessages(t *testing.T) {
 	const turns, each = 20, 30 * time.Millisecond
-	srv := &loop.Server{BlockedAfter: time.Minute, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Debug: loop.Debug{BlockedAfter: time.Minute}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(*loop.Conn, []byte) error { testkit.Block(each); return nil })
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

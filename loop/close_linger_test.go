@@ -90,7 +90,7 @@ func TestLingerBehindAPause(t *testing.T) {
 // Behind CloseWrite there is nobody who could hear last words.
 func TestNoLastWordsBehindCloseWrite(t *testing.T) {
 	asked := 0
-	srv := &loop.Server{OnClosing: func(*loop.Conn, error) { asked++ }}
+	srv := &loop.Server{Hooks: loop.Hooks{OnClosing: func(*loop.Conn, error) { asked++ }}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		for i, f := range []func(c *loop.Conn){(*loop.Conn).Close, func(c *loop.Conn) { c.CloseWrite(); c.Close() }} {
 			p := srv.Open()
@@ -105,7 +105,7 @@ func TestNoLastWordsBehindCloseWrite(t *testing.T) {
 func TestHeldBackUntilHalfHasGone(t *testing.T) {
 	const high = 1000
 	got := 0
-	srv := &loop.Server{HoldBackAt: high, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Limits: loop.Limits{HoldBackAt: high}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 			got++
 			return c.Send(make([]byte, high+high/2))

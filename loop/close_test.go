@@ -63,7 +63,7 @@ func TestReasonsOfOnClose(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reasons []error
-			srv := &loop.Server{Codec: codec.Lines{Max: 16}, IdleTimeout: 30 * time.Second, MaxOutbound: 10}
+			srv := &loop.Server{Codec: codec.Lines{Max: 16}, IdleTimeout: 30 * time.Second, Limits: loop.Limits{MaxOutbound: 10}}
 			srv.Accept = func(*loop.Conn) loop.Handler {
 				return script{Message: commands, Close: func(_ *loop.Conn, err error) { reasons = append(reasons, err) }}
 			}
@@ -102,7 +102,7 @@ func slow(srv *looptest.Server, p *looptest.Peer) {
 // no Tell. And Close does not call OnClose itself.
 func TestNothingAfterClose(t *testing.T) {
 	var j *journal
-	srv := &loop.Server{Codec: codec.Lines{}, CloseTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: codec.Lines{}, Timeouts: loop.Timeouts{Close: time.Minute}, Accept: func(c *loop.Conn) loop.Handler {
 		late := func() { j.add("late") }
 		return script{
 			Message: func(c *loop.Conn, msg []byte) error {

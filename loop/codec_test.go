@@ -94,7 +94,7 @@ func TestAppendFrameClips(t *testing.T) {
 // it reads after all.
 func TestRepliesAreLimited(t *testing.T) {
 	pong := replying{&odd{reply: func(dst []byte) []byte { return append(dst, "pong"...) }}}
-	bubble(t, &loop.Server{Codec: pong, MaxOutbound: 1000}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Codec: pong, Limits: loop.Limits{MaxOutbound: 1000}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		for range 300 {
@@ -113,7 +113,7 @@ func TestRepliesAreLimited(t *testing.T) {
 // A full output closes nobody for whom the codec has nothing to say.
 func TestNoReplyToASlowConsumer(t *testing.T) {
 	mute := replying{&odd{reply: func(dst []byte) []byte { return dst }}}
-	bubble(t, &loop.Server{Codec: mute, MaxOutbound: 10}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Codec: mute, Limits: loop.Limits{MaxOutbound: 10}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		send(srv, p, 100)

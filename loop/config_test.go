@@ -47,12 +47,12 @@ func TestValidation(t *testing.T) {
 		{"another process listens", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
 		{"Server.Accept is nil", func(s *loop.Server) { s.Accept = nil }},
 		{"Server.IdleTimeout", func(s *loop.Server) { s.IdleTimeout = -1 }},
-		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = -1 }},
-		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = 1 }},
+		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = -1 }},
+		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = 1 }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
 		{"Server.NumLoops is 100000: at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
 		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
-		{"Server.DrainTimeout is 30ns: is the unit missing?", func(s *loop.Server) { s.DrainTimeout = 30 }},
+		{"Server.Drain.Timeout is 30ns: is the unit missing?", func(s *loop.Server) { s.Drain.Timeout = 30 }},
 		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 20}}
 		}},
@@ -61,18 +61,18 @@ func TestValidation(t *testing.T) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: (*nilCodec)(nil)}}
 		}},
 		{"partly IPv4", func(s *loop.Server) { s.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::ffff:0.0.0.0/90")} }},
-		{"Server.IPv6Prefix", func(s *loop.Server) { s.IPv6Prefix = 129 }},
-		{"Server.MaxProxyHeader", func(s *loop.Server) { s.MaxProxyHeader = 70_000 }},
-		{"Server.MaxConns ", func(s *loop.Server) { s.MaxConns = -1 }},
-		{"Server.MaxConnsPerIP", func(s *loop.Server) { s.MaxConnsPerIP = -1 }},
-		{"Server.AcceptRate", func(s *loop.Server) { s.AcceptRate = -1 }},
-		{"Server.FirstByteTimeout", func(s *loop.Server) { s.FirstByteTimeout = -1 }},
-		{"Server.FrameTimeout", func(s *loop.Server) { s.FrameTimeout = -1 }},
-		{"Server.MaxOutbound", func(s *loop.Server) { s.MaxOutbound = -1 }},
-		{"Server.MaxMailbox", func(s *loop.Server) { s.MaxMailbox = -1 }},
-		{"Server.CloseTimeout", func(s *loop.Server) { s.CloseTimeout = -1 }},
-		{"Server.DrainTimeout", func(s *loop.Server) { s.DrainTimeout = -1 }},
-		{"Server.DrainWindow", func(s *loop.Server) { s.DrainWindow = 30 * time.Second }},
+		{"Server.Limits.IPv6Prefix", func(s *loop.Server) { s.Limits.IPv6Prefix = 129 }},
+		{"Server.Limits.MaxProxyHeader", func(s *loop.Server) { s.Limits.MaxProxyHeader = 70_000 }},
+		{"Server.Limits.MaxConns ", func(s *loop.Server) { s.Limits.MaxConns = -1 }},
+		{"Server.Limits.MaxConnsPerIP", func(s *loop.Server) { s.Limits.MaxConnsPerIP = -1 }},
+		{"Server.Limits.AcceptRate", func(s *loop.Server) { s.Limits.AcceptRate = -1 }},
+		{"Server.Timeouts.FirstByte", func(s *loop.Server) { s.Timeouts.FirstByte = -1 }},
+		{"Server.Timeouts.Frame", func(s *loop.Server) { s.Timeouts.Frame = -1 }},
+		{"Server.Limits.MaxOutbound", func(s *loop.Server) { s.Limits.MaxOutbound = -1 }},
+		{"Server.Limits.MaxMailbox", func(s *loop.Server) { s.Limits.MaxMailbox = -1 }},
+		{"Server.Timeouts.Close", func(s *loop.Server) { s.Timeouts.Close = -1 }},
+		{"Server.Drain.Timeout", func(s *loop.Server) { s.Drain.Timeout = -1 }},
+		{"Server.Drain.Window", func(s *loop.Server) { s.Drain.Window = 30 * time.Second }},
 		{"Server.Codec", func(s *loop.Server) { s.Codec = codec.Length{Size: 5} }},
 		{"Server.Listeners[0].Addr", func(s *loop.Server) { s.Listeners = []loop.Listener{{}} }},
 		{"Server.Listeners[1].Addr", func(s *loop.Server) {
@@ -147,10 +147,10 @@ func TestNegativeNumbers(t *testing.T) {
 
 // Start fills in the defaults, so that the fields say what holds.
 func TestDefaults(t *testing.T) {
-	srv := &loop.Server{Accept: silent, MaxMailbox: 7}
+	srv := &loop.Server{Accept: silent, Limits: loop.Limits{MaxMailbox: 7}}
 	start(t, srv)
-	if srv.MaxOutbound != 1<<20 || srv.CloseTimeout != 5*time.Second || srv.MaxMailbox != 7 || srv.NumLoops == 0 || srv.MaxConns == 0 {
-		t.Errorf("MaxOutbound %d, CloseTimeout %v, MaxMailbox %d, NumLoops %d, MaxConns %d", srv.MaxOutbound, srv.CloseTimeout, srv.MaxMailbox, srv.NumLoops, srv.MaxConns)
+	if srv.Limits.MaxOutbound != 1<<20 || srv.Timeouts.Close != 5*time.Second || srv.Limits.MaxMailbox != 7 || srv.NumLoops == 0 || srv.Limits.MaxConns == 0 {
+		t.Errorf("MaxOutbound %d, Timeouts.Close %v, MaxMailbox %d, NumLoops %d, MaxConns %d", srv.Limits.MaxOutbound, srv.Timeouts.Close, srv.Limits.MaxMailbox, srv.NumLoops, srv.Limits.MaxConns)
 	}
 }
 
@@ -167,9 +167,9 @@ func listenTCP(t *testing.T) string {
 // The jitter may also spread a timeout that only a Listener has.
 func TestJitterOfAListener(t *testing.T) {
 	start(t, &loop.Server{
-		Accept:     silent,
-		IdleJitter: 1,
-		Listeners:  []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 1000000000}},
+		Accept:    silent,
+		Timeouts:  loop.Timeouts{IdleJitter: 1},
+		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 1000000000}},
 	})
 }
 

@@ -39,7 +39,7 @@ func tosOf(c *loop.Conn) (tos int, err error) {
 func TestControl(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		seen := make(chan int, 10)
-		srv := &loop.Server{Addr: "udp4://127.0.0.1:0", NumLoops: 2, Control: setTOS(0x20),
+		srv := &loop.Server{Addr: "udp4://127.0.0.1:0", NumLoops: 2, UDP: loop.UDPOptions{Control: setTOS(0x20)},
 			Listeners: []loop.Listener{{Addr: "tcp4://127.0.0.1:0", TCP: loop.TCPOptions{Control: setTOS(0x40)}}},
 			Accept: func(*loop.Conn) loop.Handler {
 				return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
@@ -126,14 +126,14 @@ func TestControlFails(t *testing.T) {
 		}
 		accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
 		for _, srv := range []*loop.Server{
-			{Addr: "udp://127.0.0.1:0", Accept: accept, Control: fails},
+			{Addr: "udp://127.0.0.1:0", Accept: accept, UDP: loop.UDPOptions{Control: fails}},
 			{Addr: "tcp://127.0.0.1:0", Accept: accept, TCP: loop.TCPOptions{Control: fails}},
 		} {
 			if err := srv.Start(ctx); !errors.Is(err, told) {
 				t.Errorf("%s: Start: %v", srv.Addr, err)
 			}
 		}
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Control: fails}
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, UDP: loop.UDPOptions{Control: fails}}
 		if err := srv.Start(ctx); err == nil || !strings.Contains(err.Error(), "TCP.Control") {
 			t.Errorf("Control of a TCP address: %v", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
-// This file is what happens while more than Server.MaxMailbox functions wait for a loop.
+// This file is what happens while more than Server.Limits.MaxMailbox functions wait for a loop.
 // Connections whose callbacks add to them are not read until half has run; TellWait waits; and the
 // log says who adds most.
 
@@ -71,7 +71,7 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	now := l.clock()
 	if lasts := now - x.since; lasts >= crowdLogAfter && (x.logged == 0 || now-x.logged >= crowdLogEvery) {
 		x.logged = now
-		l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.MaxMailbox).Dur("for", lasts).Str("producer", x.main()).
+		l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.Limits.MaxMailbox).Dur("for", lasts).Str("producer", x.main()).
 			Msg("the mailbox of a loop stays above MaxMailbox")
 	}
 }
@@ -119,7 +119,7 @@ func (l *Loop) room() <-chan struct{} {
 func (l *Loop) relieve() {
 	x := &l.crowd
 	x.mu.Lock()
-	if l.mail.Len() > max(1, l.server.MaxMailbox/2) {
+	if l.mail.Len() > max(1, l.server.Limits.MaxMailbox/2) {
 		x.mu.Unlock()
 		return // and is called after each of the next batches
 	}

@@ -32,8 +32,8 @@ const defaultDialTimeout = 10 * time.Second
 
 // A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
 // those that the Server accepts: the same Handler, the same rules, the same limits on output. They
-// count against Server.MaxConns, so a proxy needs two for each client; but not against
-// MaxConnsPerIP, and FirstByteTimeout is not for them.
+// count against Server.Limits.MaxConns, so a proxy needs two for each client; but not against
+// MaxConnsPerIP, and Timeouts.FirstByte is not for them.
 //
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
@@ -70,8 +70,8 @@ type Dialer struct {
 	Proxy *url.URL
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
-	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control, a
-	// SO_LINGER with a time is taken off again, and so is IP_RECVERR.
+	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control,
+	// a SO_LINGER with a time is taken off again, and so is IP_RECVERR.
 	Control func(network, address string, c syscall.RawConn) error
 }
 

@@ -32,7 +32,7 @@ func TestDialFailsWhileTheLoopIsBusy(t *testing.T) {
 		1010 * time.Millisecond: os.ErrDeadlineExceeded, 990 * time.Millisecond: errOwnWords,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, &Server{MaxConns: 1}, HandlerFunc(echoAll))
+			r := newRig(t, &Server{Limits: Limits{MaxConns: 1}}, HandlerFunc(echoAll))
 			r.server.engine = slowDials{after: after}
 			var told error
 			Dialer{Timeout: time.Second}.Dial(r.Loop, "tcp://name.test:1", func(_ *Conn, err error) Handler {

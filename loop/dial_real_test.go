@@ -244,7 +244,7 @@ func TestDialOnABlockedLoop(t *testing.T) {
 		server := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1,
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		start(t, server)
-		client := &loop.Server{NumLoops: 1, BlockedAfter: time.Minute}
+		client := &loop.Server{NumLoops: 1, Debug: loop.Debug{BlockedAfter: time.Minute}}
 		startWith(t, ctx, client)
 		l := client.Loops()[0]
 		addr := "tcp://" + server.LocalAddr().String()
@@ -278,7 +278,7 @@ func TestDialRefusedByOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer ln.Close()
-		client := &loop.Server{NumLoops: 1, MaxConns: 1}
+		client := &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxConns: 1}}
 		startWith(t, ctx, client)
 		l := client.Loops()[0]
 		for _, open := range []func(*loop.Conn, error) loop.Handler{

@@ -39,7 +39,7 @@ func dialGreeter(t *testing.T, d loop.Dialer, inOpen func(c *loop.Conn, g *greet
 	g := new(greeted)
 	g.srv = looptest.Start(t, &loop.Server{
 		NumLoops: 1, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
-		OnClosing: func(c *loop.Conn, _ error) { g.log = append(g.log, "last words") },
+		Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, _ error) { g.log = append(g.log, "last words") }},
 	})
 	g.backend = g.srv.Backend("tcp", "backend:1")
 	if d.Codec == nil {

@@ -119,7 +119,7 @@ func TestDialTriesAddresses(t *testing.T) {
 func TestDialResolverHangs(t *testing.T) {
 	resolveBy(t, nil)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		client := &loop.Server{NumLoops: 1, MaxConns: 3}
+		client := &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxConns: 3}}
 		startWith(t, ctx, client)
 		l := client.Loops()[0]
 		for _, addr := range []string{"tcp://hangs.test.:1", "udp://hangs.test.:1"} {

@@ -16,7 +16,7 @@ import (
 // This file is the server's end: the drain of its connections, and the end of its loops.
 
 const (
-	// lookForConns is how often DrainDelay looks whether there are connections left.
+	// lookForConns is how often Drain.Delay looks whether there are connections left.
 	lookForConns = 10 * time.Millisecond
 
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
@@ -51,28 +51,28 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 }
 
-// serveUntil waits for the end of ctx and of DrainDelay, or returns early with why a loop failed.
+// serveUntil waits for the end of ctx and of Drain.Delay, or returns early with why a loop failed.
 func (s *Server) serveUntil(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err := <-s.failed:
 		return s.loopFailed(err)
 	}
-	if s.DrainDelay == 0 {
+	if s.Drain.Delay == 0 {
 		return nil
 	}
 	s.stage.Store(stageLeaving)
-	if !s.DrainAccept {
+	if !s.Drain.KeepAccepting {
 		s.stopAccepting()
 	}
-	over, look := time.After(s.DrainDelay), time.NewTicker(lookForConns)
+	over, look := time.After(s.Drain.Delay), time.NewTicker(lookForConns)
 	defer look.Stop()
 	for {
 		select {
 		case <-over:
 			return nil
 		case <-look.C:
-			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
+			if !s.Drain.KeepAccepting && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
 				return nil // nobody is left, and nobody comes
 			}
 		case err := <-s.failed:
@@ -91,7 +91,7 @@ func (s *Server) stopAccepting() {
 	})
 }
 
-// Draining reports whether the server is ending: from the end of Start's context on, DrainDelay
+// Draining reports whether the server is ending: from the end of Start's context on, Drain.Delay
 // included. A health check should fail then. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(stageLeaving) }
 
@@ -110,7 +110,7 @@ func (s *Server) drain() (cut int, stuck error) {
 		drained = append(drained, l.drained)
 	}
 	s.tellLoops((*Loop).beginDrain)
-	if !awaitFor(s.DrainTimeout, drained...) {
+	if !awaitFor(s.Drain.Timeout, drained...) {
 		// Each loop cuts what is still open before what waits in its mailbox: that may take as long
 		// as it likes, and is soon done when nobody is left whom it is for.
 		for _, l := range s.loops {
@@ -224,7 +224,7 @@ func (s *Server) onLoop() bool {
 	return slices.ContainsFunc(s.loops, func(l *Loop) bool { return l.meter.IsOn(id) })
 }
 
-// beginDrain closes the connections of a loop, in random order, at even times of DrainWindow.
+// beginDrain closes the connections of a loop, in random order, at even times of Drain.Window.
 func (l *Loop) beginDrain() {
 	if l.draining { // it was overdue, and has been cut
 		return
@@ -234,7 +234,7 @@ func (l *Loop) beginDrain() {
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	for i, c := range conns {
 		share := float64(i) / float64(len(conns))
-		l.wheel.At(l.after(time.Duration(share*float64(l.server.DrainWindow))), func() {
+		l.wheel.At(l.after(time.Duration(share*float64(l.server.Drain.Window))), func() {
 			c.sayGoodbye()
 			c.drain()
 		})
@@ -252,9 +252,10 @@ func (l *Loop) refuseAll(reason error) {
 
 // SetBusy says that c has unfinished business, or no more: a request that is being answered, an
 // upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
-// busy any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain
-// is called for it in its turn, as for all: the time to tell the peer that this is the last
-// request. It closes after the current callback, so that may go on to send, or be busy again.
+// busy any more, or closes, or Server.Drain.Timeout is over, when it counts as cut.
+// Server.Hooks.OnDrain is called for it in its turn, as for all: the time to tell the peer that
+// this is the last request. It closes after the current callback, so that may go on to send, or be
+// busy again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {
@@ -272,7 +273,7 @@ func (c *Conn) isBusy() bool {
 }
 
 func (c *Conn) sayGoodbye() {
-	if f := c.loop.server.OnDrain; f != nil && c.isOpen() && !c.isNet() {
+	if f := c.loop.server.Hooks.OnDrain; f != nil && c.isOpen() && !c.isNet() {
 		c.callHook(func() { f(c) })
 	}
 }

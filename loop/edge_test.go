@@ -92,7 +92,7 @@ func TestProxyNotes(t *testing.T) {
 			t.Errorf("the second header came back as %q", s)
 		}
 	})
-	srv = &loop.Server{ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, MaxProxyHeader: 4096,
+	srv = &loop.Server{ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Limits: loop.Limits{MaxProxyHeader: 4096},
 		Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.OpenFrom(0, netip.MustParseAddrPort("127.0.0.1:7"))
@@ -137,7 +137,7 @@ func TestHealthChecksAreNoAttacks(t *testing.T) {
 
 // A client that waits for TLS gets no plain text.
 func TestFarewellIsNotForTLS(t *testing.T) {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: serverTLS(), MaxConns: 1, Farewell: []byte("busy\n"), Accept: silent}
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: serverTLS(), Limits: loop.Limits{MaxConns: 1, Refusal: []byte("busy\n")}, Accept: silent}
 	addr := start(t, srv)
 	first := dialTLS(t, addr, clientTLS())
 	defer first.Close()
@@ -155,7 +155,7 @@ func TestFarewellIsNotForTLS(t *testing.T) {
 // One client of IPv6 has a network of addresses for itself.
 func TestMaxConnsPerNetwork(t *testing.T) {
 	for bits, want := range map[int]int{0: 2, 64: 2, 120: 50, 128: 50} { // 0 is the default
-		srv := &loop.Server{MaxConnsPerIP: 2, IPv6Prefix: bits, Accept: silent}
+		srv := &loop.Server{Limits: loop.Limits{MaxConnsPerIP: 2, IPv6Prefix: bits}, Accept: silent}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			in := 0
 			for i := range 50 {

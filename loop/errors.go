@@ -14,12 +14,13 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrOutputLost: output that was sent before the close was lost, as the peer did not take it for
-	// Server.CloseTimeout, or in the time of the drain, or has gone. OnClose gets it beside the reason.
+	// ErrOutputLost: output that was sent before the close was lost, as the peer did not take it
+	// for Server.Timeouts.Close, or in the time of the drain, or has gone. OnClose gets it beside
+	// the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
 	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
-	// Server.FirstByteTimeout.
+	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
 	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
@@ -32,16 +33,16 @@ var (
 	ErrUnflushed = engine.ErrUnflushed
 
 	// ErrSlowFrame: the peer began a frame, or a message of several, and did not finish it within
-	// Server.FrameTimeout.
+	// Server.Timeouts.Frame.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
-	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes
-	// of it wait.
+	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.Limits.MaxOutbound
+	// bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrMaxBuffered: the buffers of all connections took Server.MaxBuffered bytes, and those of this
-	// one were among the largest.
-	ErrMaxBuffered = errors.New("loop: buffers took Server.MaxBuffered, and this connection had a large one")
+	// ErrMaxBuffered: the buffers of all connections took Server.Limits.MaxBuffered bytes, and
+	// those of this one were among the largest.
+	ErrMaxBuffered = errors.New("loop: buffers took Server.Limits.MaxBuffered, and this connection had a large one")
 
 	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer,
 	// allows.
@@ -50,24 +51,25 @@ var (
 	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
-	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already, so TryTell, TryPost, or
-	// a broadcast, has not queued one more.
+	// ErrMailboxFull: Server.Limits.MaxMailbox functions wait for the loop already, so TryTell,
+	// TryPost, or a broadcast, has not queued one more.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as many
-	// of it as there is room left for others.
+	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as
+	// many of it as there is room left for others.
 	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done
-	// within Server.HandshakeTimeout. It appears in the log, as there is no handler yet, but for a
-	// handshake that Conn.StartTLS has begun.
+	// within Server.Timeouts.Handshake. It appears in the log, as there is no handler yet, but for
+	// a handshake that Conn.StartTLS has begun.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from
-	// that address. It appears in the log; the peer sees a reset, or Server.Farewell.
+	// ErrTooManyConns: Server.Limits.MaxConns connections are open already, or
+	// Server.Limits.MaxConnsPerIP from that address. It appears in the log; the peer sees a reset,
+	// or Server.Limits.Refusal.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 
@@ -107,5 +109,5 @@ type DrainError struct {
 
 // Error implements error.
 func (e *DrainError) Error() string {
-	return fmt.Sprintf("loop: drain: %d connections were cut, which took no output for Server.CloseTimeout, or were not done within DrainTimeout", e.Cut)
+	return fmt.Sprintf("loop: drain: %d connections were cut, which took no output for Server.Timeouts.Close, or were not done within Drain.Timeout", e.Cut)
 }

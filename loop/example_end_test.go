@@ -16,11 +16,11 @@ import (
 func ExampleServer_onClosing() {
 	client, stop := serve(&loop.Server{
 		Codec: codec.Lines{},
-		OnClosing: func(c *loop.Conn, err error) {
+		Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) {
 			if err != nil {
 				_ = c.Send([]byte("bye: " + err.Error()))
 			}
-		},
+		}},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 				if string(line) == "hello" {

@@ -143,11 +143,11 @@ func ExampleConn_OnEOF() {
 // The last word to each connection when the server ends.
 func ExampleServer_onDrain() {
 	srv := &loop.Server{
-		Addr:         "tcp://127.0.0.1:0",
-		Codec:        codec.Lines{},
-		Accept:       func(*loop.Conn) loop.Handler { return loop.HandlerFunc(shout) },
-		OnDrain:      func(c *loop.Conn) { _ = c.Send([]byte("come back later")) },
-		DrainTimeout: 10 * time.Second,
+		Addr:   "tcp://127.0.0.1:0",
+		Codec:  codec.Lines{},
+		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(shout) },
+		Hooks:  loop.Hooks{OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("come back later")) }},
+		Drain:  loop.Drain{Timeout: 10 * time.Second},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -43,11 +43,11 @@ func ExampleListener() {
 }
 
 // A page for a balancer's health check, on a port of net/http. It says no from the moment on at
-// which the server is told to end; Server.DrainDelay gives the balancer time to ask.
+// which the server is told to end; Server.Drain.Delay gives the balancer time to ask.
 func ExampleServer_Draining() {
 	srv := &loop.Server{
-		Addr:       "tcp://:7000",
-		DrainDelay: 5 * time.Second, DrainAccept: true,
+		Addr:  "tcp://:7000",
+		Drain: loop.Drain{Delay: 5 * time.Second, KeepAccepting: true},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 		},

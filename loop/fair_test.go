@@ -20,7 +20,7 @@ import (
 // fairServer is a server with one loop that echoes lines. A connection whose first line is the name
 // of a kind of work begins that instead.
 func fairServer(work map[string]func(c *loop.Conn)) *loop.Server {
-	return &loop.Server{NumLoops: 1, Codec: codec.Lines{}, MaxMailbox: 1 << 20, Accept: func(*loop.Conn) loop.Handler {
+	return &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Limits: loop.Limits{MaxMailbox: 1 << 20}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			if begin := work[string(msg)]; begin != nil {
 				begin(c)
@@ -93,7 +93,8 @@ func TestProducersLeaveTheLoopToOthers(t *testing.T) {
 			if st.MaxTurn > c.slowest {
 				t.Errorf("%+v: the longest turn took %v", c, st.MaxTurn)
 			}
-			// Beside one reader the loop is idle most of the time, and a socket may never have to wait.
+			// Beside one reader the loop is idle most of the time, and a socket may never have to
+			// wait.
 			if c.readers > 1 && (st.MaxSocketWait == 0 || st.Loops[0].SocketWaits.Total() == 0) {
 				t.Errorf("%+v: sockets waited %v at most, %d times; want some", c, st.MaxSocketWait, st.Loops[0].SocketWaits.Total())
 			}
@@ -101,7 +102,7 @@ func TestProducersLeaveTheLoopToOthers(t *testing.T) {
 			if err := srv.Stop(); err != nil {
 				t.Logf("Stop: %v", err) // some have not read all
 			}
-			if took := time.Since(began); took > srv.DrainTimeout+time.Second {
+			if took := time.Since(began); took > srv.Drain.Timeout+time.Second {
 				t.Errorf("%+v: the drain took %v", c, took)
 			}
 		})
@@ -176,7 +177,7 @@ func TestSlowCallbacksHaveShortTurns(t *testing.T) {
 	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			srv := fairServer(kinds)
-			srv.MaxOffload = 1
+			srv.Limits.MaxOffload = 1
 			synctest.Test(t, func(t *testing.T) {
 				srv := looptest.Start(t, srv)
 				p := srv.Open()

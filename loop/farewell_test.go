@@ -107,8 +107,8 @@ func TestLastWordsAtTheLimit(t *testing.T) {
 	const reply = "a reply that is longer than the limit"
 	var got error
 	srv := &loop.Server{
-		MaxOutbound: 10,
-		OnClosing:   func(c *loop.Conn, _ error) { got = c.Send([]byte("bye")) },
+		Limits: loop.Limits{MaxOutbound: 10},
+		Hooks:  loop.Hooks{OnClosing: func(c *loop.Conn, _ error) { got = c.Send([]byte("bye")) }},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 				_ = c.Send([]byte(reply))
@@ -193,7 +193,7 @@ func TestProtocolEnd(t *testing.T) {
 // last words when this side closes.
 func TestLastWordsBehindAHalfClose(t *testing.T) {
 	srv := politeServer(func(*loop.Conn, []byte) error { return nil })
-	srv.OnClosing = func(c *loop.Conn, _ error) { _ = c.Send([]byte("closing")) }
+	srv.Hooks.OnClosing = func(c *loop.Conn, _ error) { _ = c.Send([]byte("closing")) }
 	srv.Accept = with(func(c *loop.Conn) {
 		c.OnEOF(func() { c.AfterFunc(time.Second, c.Close) })
 	})

@@ -74,15 +74,15 @@ func TestHoldBackAtIsBelowMaxOutbound(t *testing.T) {
 		{128 << 10, 128 << 10, 0, false},
 		{0, 2 << 20, 0, false},
 	} {
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent, MaxOutbound: c.maxOutbound, HoldBackAt: c.holdBackAt}
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent, Limits: loop.Limits{MaxOutbound: c.maxOutbound, HoldBackAt: c.holdBackAt}}
 		over, end := context.WithCancel(context.Background())
 		end()
 		err := srv.Run(over)
-		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "Server.HoldBackAt") {
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "Server.Limits.HoldBackAt") {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if c.ok && srv.HoldBackAt != c.want {
-			t.Errorf("%+v: HoldBackAt is %d", c, srv.HoldBackAt)
+		if c.ok && srv.Limits.HoldBackAt != c.want {
+			t.Errorf("%+v: HoldBackAt is %d", c, srv.Limits.HoldBackAt)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestHoldBackAtIsBelowMaxOutbound(t *testing.T) {
 // So a peer that asks for much at once and reads late is held back, whatever MaxOutbound is.
 func TestSmallMaxOutboundHoldsBack(t *testing.T) {
 	answer := []byte(strings.Repeat("x", 1000))
-	srv := &loop.Server{MaxOutbound: 16 << 10, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Limits: loop.Limits{MaxOutbound: 16 << 10}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send(answer) })
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -169,7 +169,7 @@ func TestRefKeepsNothing(t *testing.T) {
 			}
 			var ref loop.Ref
 			var conn *loop.Conn
-			srv := &loop.Server{Codec: &stuffed{}, FrameTimeout: time.Minute}
+			srv := &loop.Server{Codec: &stuffed{}, Timeouts: loop.Timeouts{Frame: time.Minute}}
 			srv.Accept = func(c *loop.Conn) loop.Handler {
 				if ref != (loop.Ref{}) {
 					return script{}

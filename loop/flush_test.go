@@ -133,7 +133,7 @@ func TestFlushAtRandom(t *testing.T) {
 	for i := range uint64(200) {
 		seed := first + i
 		w := &flushWorld{rand: rand.New(rand.NewPCG(seed, 1))}
-		srv := &loop.Server{Codec: codec.Lines{}, Accept: w.accept, MaxOutbound: 64, CloseTimeout: time.Hour}
+		srv := &loop.Server{Codec: codec.Lines{}, Accept: w.accept, Limits: loop.Limits{MaxOutbound: 64}, Timeouts: loop.Timeouts{Close: time.Hour}}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) { w.run(t, srv, seed) })
 	}
 }

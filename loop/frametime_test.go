@@ -49,7 +49,7 @@ func (p *inParts) Unfinished() (size int, ok bool) { return len(p.parts), p.begu
 
 // partsServer has ten seconds for a message in parts.
 func partsServer(cost time.Duration) *loop.Server {
-	return &loop.Server{Codec: &inParts{cost: cost}, NumLoops: 1, FrameTimeout: 10 * time.Second, Accept: accepting(nil, echo)}
+	return &loop.Server{Codec: &inParts{cost: cost}, NumLoops: 1, Timeouts: loop.Timeouts{Frame: 10 * time.Second}, Accept: accepting(nil, echo)}
 }
 
 func expectSlowFrame(t *testing.T, p *looptest.Peer, what string) {
@@ -75,7 +75,7 @@ func expectOpen(t *testing.T, p *looptest.Peer, what string) {
 	}
 }
 
-// FrameTimeout is the time of a message, not of each of its parts, whatever comes meanwhile.
+// Timeouts.Frame is the time of a message, not of each of its parts, whatever comes meanwhile.
 func TestFrameTimeoutOfAMessageInParts(t *testing.T) {
 	for name, meanwhile := range map[string]string{
 		"silence": "", "nothing that counts": ".\n", "parts": "+x\n", "empty parts": "+\n",

@@ -166,7 +166,7 @@ func TestOnClosing(t *testing.T) {
 		NumLoops:    1,
 		Codec:       codec.Lines{},
 		IdleTimeout: time.Minute,
-		OnClosing: func(c *loop.Conn, err error) {
+		Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) {
 			reason := "closed"
 			if err != nil {
 				reason = err.Error()
@@ -175,7 +175,7 @@ func TestOnClosing(t *testing.T) {
 				t.Errorf("no last word about %s", reason)
 			}
 			c.AfterFunc(0, func() { t.Error("a timer ran after Close") })
-		},
+		}},
 		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
 			switch string(msg) {
 			case "close":

@@ -12,7 +12,7 @@ import (
 
 // Each handshake counts once, as under way and then by how it ended.
 func TestHandshakesAreCounted(t *testing.T) {
-	bubble(t, &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, HandshakeTimeout: time.Second}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, Timeouts: loop.Timeouts{Handshake: time.Second}}, func(t *testing.T, srv *looptest.Server) {
 		expect := func(what string, done, failed uint64, pending int) {
 			t.Helper()
 			if st := srv.Stats(); st.Handshakes != done || st.HandshakesFailed != failed || st.HandshakesPending != pending {
@@ -34,7 +34,7 @@ func TestHandshakesAreCounted(t *testing.T) {
 // A peer that asks and does not read is held back once, until it reads.
 func TestHoldingBackIsCounted(t *testing.T) {
 	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
-	bubble(t, &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1 << 10, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Codec: codec.Lines{}, Limits: loop.Limits{HoldBackAt: 1 << 10}, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		p.Send(strings.Repeat(strings.Repeat("x", 99)+"\n", 50))

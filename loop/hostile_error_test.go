@@ -192,7 +192,7 @@ func hostileCase(t *testing.T, log zerolog.Logger, name string, err error,
 	if bring == nil {
 		s.inAccept, bring = s.do, func(*stage) {}
 	}
-	srv := &loop.Server{CloseTimeout: time.Second, Logger: log, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Timeouts: loop.Timeouts{Close: time.Second}, Logger: log, Accept: func(c *loop.Conn) loop.Handler {
 		if c.ID() == 1 {
 			if s.c = c; s.inAccept != nil {
 				s.inAccept(c)
@@ -276,7 +276,7 @@ func TestHostileCodecOfAListener(t *testing.T) {
 					return c.Send(msg)
 				})
 			}
-			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Logger: zerolog.New(io.Discard), FrameTimeout: time.Minute,
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Logger: zerolog.New(io.Discard), Timeouts: loop.Timeouts{Frame: time.Minute},
 				Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: cd, Accept: accept}}}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p, q := srv.OpenTo(1), srv.OpenTo(0)
@@ -316,9 +316,8 @@ func TestHostileErrorsInOnStart(t *testing.T) {
 func TestHostileErrorsInServerHooks(t *testing.T) {
 	for name, err := range hostileErrors() {
 		srv := &loop.Server{
-			OnClosing: func(*loop.Conn, error) { panic(err) },
-			OnDrain:   func(*loop.Conn) { panic(err) },
-			OnStop:    func(*loop.Loop) { panic(err) },
+			Hooks:  loop.Hooks{OnClosing: func(*loop.Conn, error) { panic(err) }, OnDrain: func(*loop.Conn) { panic(err) }},
+			OnStop: func(*loop.Loop) { panic(err) },
 			Accept: func(c *loop.Conn) loop.Handler {
 				return script{Message: func(c *loop.Conn, msg []byte) error { return err }}
 			},

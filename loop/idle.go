@@ -36,7 +36,7 @@ type idle struct {
 	watch     *watch // nil until there is a hook, or an unfinished frame
 }
 
-// watch is what OnIdle, FrameTimeout and IdleCountsOutput need besides.
+// watch is what OnIdle, Timeouts.Frame and IdleCountsOutput need besides.
 type watch struct {
 	hooks   []*idleHook   // in the order they were added
 	exact   bool          // a hook of writes wants them stamped to the instant
@@ -83,7 +83,7 @@ func (c *Conn) SetIdleTimeout(d time.Duration) {
 }
 
 func (c *Conn) setIdleTimeout(d time.Duration) {
-	if spread := c.loop.server.IdleJitter; spread > 0 && d > 0 {
+	if spread := c.loop.server.Timeouts.IdleJitter; spread > 0 && d > 0 {
 		d = later(d, rand.N(spread))
 	}
 	c.idle.timeout = d
@@ -98,7 +98,7 @@ func (c *Conn) evictAt() time.Duration {
 		side := c.extras.pipe
 		last = max(last, side.pipe.begun, side.to.idle.lastRead)
 	}
-	if server.IdleCountsOutput {
+	if server.Timeouts.IdleCountsOutput {
 		last = max(last, s.lastWrite)
 		if s.watch != nil {
 			last = max(last, s.watch.moved)
@@ -108,7 +108,7 @@ func (c *Conn) evictAt() time.Duration {
 	if s.timeout > 0 {
 		when = later(last, s.timeout)
 	}
-	if first := server.FirstByteTimeout; first > 0 && s.lastRead == notYet {
+	if first := server.Timeouts.FirstByte; first > 0 && s.lastRead == notYet {
 		when = min(when, later(s.opened, first))
 	}
 	return when
@@ -215,7 +215,7 @@ func (c *Conn) checkIdle() {
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
 	s := &c.idle
-	if c.out.box != nil || c.loop.server.IdleCountsOutput {
+	if c.out.box != nil || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
 	}
 	switch {
@@ -468,7 +468,7 @@ func (c *Conn) watchFrame(unfinished, delivered bool) {
 	}
 	f := &c.watched().frame
 	if f.decoded = true; f.due == 0 {
-		f.due = later(c.loop.now, cmp.Or(f.left, c.loop.server.FrameTimeout))
+		f.due = later(c.loop.now, cmp.Or(f.left, c.loop.server.Timeouts.Frame))
 	}
 	if !filed {
 		c.refileIdle()
@@ -502,9 +502,9 @@ func (c *Conn) hasPartialRecord() bool {
 	return ok && t.Partial() && !c.isNet()
 }
 
-// watchRecord has FrameTimeout hold for records of TLS that do not end as well. c may be nil.
+// watchRecord has Timeouts.Frame hold for records of TLS that do not end as well. c may be nil.
 func (c *Conn) watchRecord() {
-	if c != nil && c.loop.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
+	if c != nil && c.loop.server.Timeouts.Frame > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
 		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
 	}
 }
@@ -525,7 +525,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	case !waits || f.extended && f.decoded:
 		c.beginClose(ErrSlowFrame)
 	default:
-		f.due = later(now, max(frameGrace, min(late, c.loop.server.FrameTimeout)))
+		f.due = later(now, max(frameGrace, min(late, c.loop.server.Timeouts.Frame)))
 		f.extended, f.decoded = true, false
 	}
 }

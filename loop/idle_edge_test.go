@@ -172,7 +172,7 @@ func TestJitterBounds(t *testing.T) {
 	var began time.Time
 	srv := &loop.Server{
 		IdleTimeout: timeout,
-		IdleJitter:  jitter,
+		Timeouts:    loop.Timeouts{IdleJitter: jitter},
 		Accept: func(*loop.Conn) loop.Handler {
 			return script{Close: func(*loop.Conn, error) { ends = append(ends, time.Since(began)) }}
 		},
@@ -242,8 +242,8 @@ func TestSetIdleTimeoutThatIsOverAlready(t *testing.T) {
 
 func TestEvictionOfABlockedPeer(t *testing.T) {
 	srv := &loop.Server{
-		IdleTimeout:  5 * time.Second,
-		CloseTimeout: 3 * time.Second,
+		IdleTimeout: 5 * time.Second,
+		Timeouts:    loop.Timeouts{Close: 3 * time.Second},
 		Accept: with(func(c *loop.Conn) {
 			c.AfterFunc(time.Second, func() { c.Send([]byte("never taken")) })
 		}),
@@ -267,7 +267,7 @@ func TestEvictionOfABlockedPeer(t *testing.T) {
 
 // Output that a peer takes is not its first byte.
 func TestFirstByteTimeoutOfWhoOnlyReads(t *testing.T) {
-	srv := &loop.Server{FirstByteTimeout: 5 * time.Second, CloseTimeout: time.Second, Accept: with(func(c *loop.Conn) {
+	srv := &loop.Server{Timeouts: loop.Timeouts{FirstByte: 5 * time.Second, Close: time.Second}, Accept: with(func(c *loop.Conn) {
 		c.PauseRead()
 		c.AfterFunc(time.Second, func() { c.Send(make([]byte, 100)) })
 	})}

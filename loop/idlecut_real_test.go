@@ -51,7 +51,7 @@ func TestIdleTimeoutOfADownload(t *testing.T) {
 	for _, counts := range []bool{false, true} {
 		allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 			reasons := make(chan error, 1)
-			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 300 * time.Millisecond, IdleCountsOutput: counts,
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 300 * time.Millisecond, Timeouts: loop.Timeouts{IdleCountsOutput: counts},
 				Accept: download(total, 64<<10, reasons), TCP: loop.TCPOptions{SendBuffer: 64 << 10}}
 			run(srv)
 			c, err := net.Dial("tcp", srv.LocalAddr().String())

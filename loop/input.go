@@ -39,7 +39,7 @@ const (
 	heldBack                         // more than HoldBackAt of its output waits
 	heldByJobs                       // many jobs of it wait; or the server drains, and some do
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
-	heldByMailbox                    // it has filled the mailbox of a loop: see Server.MaxMailbox
+	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
 	queued                           // it has its turn soon: it is in loop.ready
 
@@ -75,8 +75,8 @@ func (s *sink) Readable(p []byte) {
 	l.leave()
 }
 
-// Room implements engine.Roomy: a piece is short, as the connection may be held back while it has it.
-// If its frames are long a piece has as many as make no more output than HoldBackAt if they are
+// Room implements engine.Roomy: a piece is short, as the connection may be held back while it has
+// it. If its frames are long a piece has as many as make no more output than HoldBackAt if they are
 // echoed, or the rest of one.
 func (s *sink) Room(p []byte) int {
 	c := (*Conn)(s)
@@ -118,13 +118,13 @@ func (s *sink) Closed(err error) {
 }
 
 const (
-	// A connection whose messages are short has its first look at the clock after maxPace of them. A
-	// long message counts for one more with each longMessage bytes.
+	// A connection whose messages are short has its first look at the clock after maxPace of them.
+	// A long message counts for one more with each longMessage bytes.
 	maxPace     = 8
 	longMessage = 1 << 10
 
-	// keptOpen is how much input that waits to be decoded leaves the socket open for more, and maxPiece
-	// is how much one read takes, unless frames have longFrame bytes and more.
+	// keptOpen is how much input that waits to be decoded leaves the socket open for more, and
+	// maxPiece is how much one read takes, unless frames have longFrame bytes and more.
 	keptOpen  = 16 << 10
 	maxPiece  = 48 << 10
 	longFrame = 4 << 10
@@ -203,7 +203,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 			c.pace = uint8(min(look, maxPace))
 		}
 	}
-	if l.server.FrameTimeout > 0 && c.isOpen() {
+	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
@@ -242,16 +242,16 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 		c.undecodable(err)
 	case more || msg != nil:
 		return rest, msg, 1
-	case c.in.decoder.Buffered() > c.loop.server.MaxFrame && c.in.pauses&heldByCodec == 0:
+	case c.in.decoder.Buffered() > c.loop.server.Limits.MaxFrame && c.in.pauses&heldByCodec == 0:
 		c.limitFrame()
 	}
 	return nil, nil, 0
 }
 
 // limitFrame closes c if its codec waits for the end of a frame that is too long: see
-// Server.MaxFrame.
+// Server.Limits.MaxFrame.
 func (c *Conn) limitFrame() {
-	limit := c.loop.server.MaxFrame
+	limit := c.loop.server.Limits.MaxFrame
 	if s, ok := c.in.decoder.Codec().(codec.Sizer); ok {
 		if size, _ := s.FrameSize(nil); size > 0 {
 			limit = size
@@ -395,8 +395,8 @@ func (c *Conn) HoldRead(on bool) {
 	}
 }
 
-// holdBack is called when more than Server.HoldBackAt bytes of output wait. Unless the socket takes
-// them now, no more input is decoded until half of that has gone.
+// holdBack is called when more than Server.Limits.HoldBackAt bytes of output wait. Unless the
+// socket takes them now, no more input is decoded until half of that has gone.
 func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()

@@ -15,7 +15,7 @@ import (
 // Each figure of LoopStats is what was done, no more and no less.
 func TestLoopStatsOfAKnownLoad(t *testing.T) {
 	const ms = time.Millisecond
-	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HoldBackAt: 10, BlockedAfter: 100 * ms,
+	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, Limits: loop.Limits{HoldBackAt: 10}, Debug: loop.Debug{BlockedAfter: 100 * ms},
 		Accept: func(*loop.Conn) loop.Handler { return dawdler{} }}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		idle, talker, deaf := srv.Open(), srv.Open(), srv.Open()
@@ -126,7 +126,7 @@ func statsWithPosts(srv *looptest.Server, n int) (within loop.LoopStats) {
 // is stopped, and a ping after each period of silence.
 func silentDevices(period time.Duration, ping func()) *loop.Server {
 	return &loop.Server{
-		Codec: codec.Lines{}, FirstByteTimeout: period / 6, FrameTimeout: period / 3, IdleTimeout: 10 * period,
+		Codec: codec.Lines{}, Timeouts: loop.Timeouts{FirstByte: period / 6, Frame: period / 3}, IdleTimeout: 10 * period,
 		Accept: func(c *loop.Conn) loop.Handler {
 			login := c.AfterFunc(period/3, c.Close)
 			c.OnIdle(loop.IdleRead, period, func(int) { ping() })

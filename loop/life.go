@@ -80,7 +80,7 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 	}
 	if a.ln.dials {
 		c.more().dialed = a.ln.address
-		c.idle.lastRead = l.now // FirstByteTimeout is for connections that were accepted
+		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
 	}
 	if a.from != nil {
 		c.inherit(a.from)
@@ -131,7 +131,7 @@ func (c *Conn) acceptGuarded(ln *listener) error {
 	l := c.loop
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
-	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
+	if ln.idleTimeout > 0 || l.server.Timeouts.FirstByte > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
 	if c.extras == nil || c.extras.moved == nil {
@@ -277,7 +277,7 @@ type ending struct {
 	away    time.Duration // Loop.Away at the last look
 	unsent  int           // bytes that the peer had not taken when it was last seen to take some
 	moved   time.Duration // when that was, or the wait began
-	limit   time.Duration // when MaxCloseTime is over
+	limit   time.Duration // when Timeouts.MaxClose is over
 }
 
 // cause returns what OnClose gets.
@@ -300,9 +300,9 @@ func (e *ending) cause() error {
 // peer has acknowledged all of it, about a round trip later, or at once if it has already. Until
 // then c counts as open, in Stats.Conns and in all limits. Where the system does not tell what was
 // acknowledged (other systems than Linux), and for unix sockets, output is flushed when the system
-// has taken it. If the peer takes nothing for Server.CloseTimeout, or has gone, the rest is lost, and
-// the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout waits only
-// for output that is younger than a quarter of the silence.
+// has taken it. If the peer takes nothing for Server.Timeouts.Close, or has gone, the rest is lost,
+// and the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout
+// waits only for output that is younger than a quarter of the silence.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
@@ -441,8 +441,8 @@ func (c *Conn) unacked() int {
 	return max(0, n)
 }
 
-// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at most
-// 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
+// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at
+// most 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
 const closeNotify = 31
 
 // isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
@@ -460,23 +460,24 @@ func (c *Conn) isGone() bool {
 	return ok && s.Gone()
 }
 
-// waitForPeer gives the peer time to take what was sent: Server.CloseTimeout since it was last seen
-// to take something. Nobody tells when it acknowledges what the kernel has, so that is asked for.
+// waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
+// seen to take something. Nobody tells when it acknowledges what the kernel has, so that is asked
+// for.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
 	if end.due == 0 { // it begins
 		end.unsent, end.moved, end.away = c.untaken(), now, l.meter.Away()
 		end.limit = never
-		if limit := l.server.MaxCloseTime; limit > 0 {
+		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.limit = later(now, limit)
 		}
 	} else if n := c.untaken(); n < end.unsent {
 		end.unsent, end.moved, progress = n, now, true
 	}
 	if !l.wheel.Pending(end.timer) {
-		next := later(now, max(l.server.CloseTimeout/closeLooks, wheelTick))
-		end.due = min(next, later(end.moved, l.server.CloseTimeout), end.limit)
+		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
+		end.due = min(next, later(end.moved, l.server.Timeouts.Close), end.limit)
 		end.timer = l.wheel.At(end.due, c.closeTimeout)
 	}
 	if c.out.box == nil {
@@ -497,7 +498,7 @@ func (c *Conn) closeTimeout() {
 	if n := c.untaken(); n < end.unsent {
 		end.unsent, end.moved = n, now
 	}
-	end.over = now >= min(later(end.moved, l.server.CloseTimeout), end.limit)
+	end.over = now >= min(later(end.moved, l.server.Timeouts.Close), end.limit)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
@@ -516,7 +517,7 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
+	if f := c.loop.server.Hooks.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
@@ -595,7 +596,7 @@ func (c *Conn) keepTLS() {
 }
 
 const (
-	// closeLooks is how often in Server.CloseTimeout a close looks how far the peer has got.
+	// closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
 	closeLooks = 8
 
 	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
@@ -646,7 +647,7 @@ func (l *Loop) linger(sock engine.Socket, paused bool, c *Conn) engine.Sink {
 // sayFarewell has a refused socket linger. It is a turn.
 func (l *Loop) sayFarewell(sock engine.Socket) engine.Sink {
 	l.enter()
-	g := &lingering{loop: l, sock: sock, rest: l.server.Farewell}
+	g := &lingering{loop: l, sock: sock, rest: l.server.Limits.Refusal}
 	g.begin()
 	l.leave()
 	return g

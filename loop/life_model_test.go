@@ -79,8 +79,8 @@ func newLives(t *testing.T, seed uint64, second time.Duration) *lives {
 func (ls *lives) server() *loop.Server {
 	return &loop.Server{
 		NumLoops: len(ls.places), Codec: codec.Lines{}, Accept: ls.accept, IdleTimeout: 30 * ls.second,
-		FrameTimeout: 5 * ls.second, CloseTimeout: ls.second, DrainTimeout: 20 * ls.second,
-		MaxOutbound: 200 << 10, HoldBackAt: 20 << 10, OnClosing: ls.closing, OnDrain: ls.drain,
+		Timeouts: loop.Timeouts{Frame: 5 * ls.second, Close: ls.second}, Drain: loop.Drain{Timeout: 20 * ls.second},
+		Limits: loop.Limits{MaxOutbound: 200 << 10, HoldBackAt: 20 << 10}, Hooks: loop.Hooks{OnClosing: ls.closing, OnDrain: ls.drain},
 		Logger: zerolog.New(io.Discard), // panics are on purpose
 	}
 }
@@ -180,7 +180,7 @@ func (l *life) OnMessage(_ *loop.Conn, msg []byte) error {
 	return nil
 }
 
-// closing is Server.OnClosing.
+// closing is Server.Hooks.OnClosing.
 func (ls *lives) closing(c *loop.Conn, err error) {
 	l := ls.of(c)
 	if l.place.depth > 0 || l.closed || l.last {
@@ -193,7 +193,7 @@ func (ls *lives) closing(c *loop.Conn, err error) {
 	l.body()
 }
 
-// drain is Server.OnDrain.
+// drain is Server.Hooks.OnDrain.
 func (ls *lives) drain(c *loop.Conn) {
 	l := ls.of(c)
 	defer l.begin("OnDrain", false)()

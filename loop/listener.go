@@ -192,7 +192,7 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	s := ln.server
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
-	if len(s.Farewell) == 0 || ln.tls != nil || !s.mayLinger() {
+	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !s.mayLinger() {
 		reset(nc)
 		return
 	}
@@ -328,9 +328,9 @@ func (ln *listener) leave() {
 func (ln *listener) total() (open *atomic.Int64, most int) {
 	s := ln.server
 	if ln.isUDP() {
-		return &s.sessions, s.MaxSessions
+		return &s.sessions, s.Limits.MaxSessions
 	}
-	return &s.open, s.MaxConns
+	return &s.open, s.Limits.MaxConns
 }
 
 // left counts a connection, or a session of UDP, that is no more.

@@ -73,7 +73,7 @@ type Loop struct {
 	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
-	poisons     bool   // Server.Poison, or a build with the race detector
+	poisons     bool   // Server.Debug.Poison, or a build with the race detector
 	rest        []byte // what came together with the message in hand, after it
 	store       outbox.Store
 	trim        timing.Timer  // of the store
@@ -112,16 +112,16 @@ func newLoop(s *Server, index int) *Loop {
 		lingering:   make(map[*lingering]struct{}),
 		arrivals:    make(map[*arrival]struct{}),
 		dials:       make(map[*dialing]struct{}),
-		maxOutbound: s.MaxOutbound,
-		poisons:     s.Poison || goroutine.Race,
-		holdBackAt:  s.HoldBackAt,
+		maxOutbound: s.Limits.MaxOutbound,
+		poisons:     s.Debug.Poison || goroutine.Race,
+		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,
 	}
 	l.store.Pool.SetMax(l.poolMax())
 	l.take = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
-	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
+	l.mail = mailbox.New[task](s.Limits.MaxMailbox, l.clock)
 	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })
 	return l
 }
@@ -144,8 +144,8 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
-// dialled is not among them before the Dialer's open function has it, and one that NetConn has given
-// to a goroutine is not any more.
+// dialled is not among them before the Dialer's open function has it, and one that NetConn has
+// given to a goroutine is not any more.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {

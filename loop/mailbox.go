@@ -20,16 +20,16 @@ type task struct {
 // that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended.
 // A panic in f is logged and counted. A nil f panics here.
 //
-// No mailbox is too full for Post, so it never fails in a crowd: see Server.MaxMailbox for what
-// slows the senders.
+// No mailbox is too full for Post, so it never fails in a crowd: see Server.Limits.MaxMailbox for
+// what slows the senders.
 func (l *Loop) Post(f func()) error {
 	needFunc("Loop.Post", f != nil)
 	_, err := l.post(task{f: f})
 	return err
 }
 
-// TryPost is Post that returns ErrMailboxFull if Server.MaxMailbox functions wait already, for
-// callers that would rather drop f.
+// TryPost is Post that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait already,
+// for callers that would rather drop f.
 func (l *Loop) TryPost(f func()) error {
 	needFunc("Loop.TryPost", f != nil)
 	return l.tryPost(task{f: f})
@@ -41,7 +41,7 @@ func (l *Loop) post(t task) (number uint64, err error) {
 		return 0, err
 	}
 	l.schedule()
-	if waiting > l.server.MaxMailbox {
+	if waiting > l.server.Limits.MaxMailbox {
 		l.crowded(number, waiting)
 	}
 	return number, nil
@@ -100,7 +100,7 @@ type Ref struct{ c *Conn }
 // here.
 //
 // No mailbox is too full for Tell. A connection whose callbacks fill one is not read until half of
-// it has run; see Server.MaxMailbox. Other goroutines that may be faster than the loop use
+// it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster than the loop use
 // TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
@@ -111,8 +111,8 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	return err
 }
 
-// TryTell is Tell that returns ErrMailboxFull if Server.MaxMailbox functions wait for the loop
-// already, for callers that would rather drop f.
+// TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
+// loop already, for callers that would rather drop f.
 func (r Ref) TryTell(f func(c *Conn)) error {
 	needFunc("Ref.TryTell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -122,8 +122,8 @@ func (r Ref) TryTell(f func(c *Conn)) error {
 }
 
 // TellWait is Tell for a goroutine that is no loop's, such as one that reads a file or a queue: it
-// waits while Server.MaxMailbox functions wait for the loop. The error of ctx means that f was not
-// queued. On a loop it panics in place of waiting, as the loop might wait for itself.
+// waits while Server.Limits.MaxMailbox functions wait for the loop. The error of ctx means that f
+// was not queued. On a loop it panics in place of waiting, as the loop might wait for itself.
 func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 	for {
 		err := r.TryTell(f)

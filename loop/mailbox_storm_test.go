@@ -14,12 +14,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A storm of TryTells on a loop that is blocked: as many as MaxMailbox are taken, each of these runs
-// once, and all others are refused. What the framework posts itself, here what follows offloaded
-// jobs, is taken all the same.
+// A storm of TryTells on a loop that is blocked: as many as MaxMailbox are taken, each of these
+// runs once, and all others are refused. What the framework posts itself, here what follows
+// offloaded jobs, is taken all the same.
 func TestTellStorm(t *testing.T) {
 	const room, tellers, each, jobs = 100, 8, 50, 10
-	srv := &loop.Server{MaxMailbox: room}
+	srv := &loop.Server{Limits: loop.Limits{MaxMailbox: room}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		var ref loop.Ref
@@ -64,7 +64,7 @@ func TestTellStorm(t *testing.T) {
 
 // A server drains though the mailboxes of its loops are full.
 func TestDrainWithAFullMailbox(t *testing.T) {
-	bubble(t, &loop.Server{MaxMailbox: 3}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxMailbox: 3}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		resume := srv.Stall(0)
 		for srv.Loops()[0].TryPost(func() {}) == nil {
@@ -86,7 +86,7 @@ func TestOffloadOnALoopGivenUp(t *testing.T) {
 	var ended, then atomic.Bool
 	var late error
 	release := make(chan struct{})
-	srv := &loop.Server{NumLoops: 1, DrainTimeout: time.Minute}
+	srv := &loop.Server{NumLoops: 1, Drain: loop.Drain{Timeout: time.Minute}}
 	srv.Accept = func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 			job := func(ctx context.Context) int { <-ctx.Done(); ended.Store(true); return 0 }
@@ -117,11 +117,11 @@ func TestOffloadOnALoopGivenUp(t *testing.T) {
 	})
 }
 
-// What waits in the mailbox, here for 50 s, does not put off the end beyond DrainTimeout: then the
+// What waits in the mailbox, here for 50 s, does not put off the end beyond Drain.Timeout: then the
 // connection is closed, with a goodbye, and what it was told and has not come to it is dropped.
 func TestDrainBehindABacklog(t *testing.T) {
 	const each, tells = time.Millisecond, 50_000
-	srv := &loop.Server{NumLoops: 1, OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("bye")) }}
+	srv := &loop.Server{NumLoops: 1, Hooks: loop.Hooks{OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("bye")) }}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, ran := srv.Open(), 0
 		var ref loop.Ref
@@ -135,13 +135,13 @@ func TestDrainBehindABacklog(t *testing.T) {
 		if err := srv.Stop(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took < srv.DrainTimeout || took > srv.DrainTimeout+time.Second {
-			t.Errorf("it took %v, want the DrainTimeout, %v", took, srv.DrainTimeout)
+		if took := time.Since(began); took < srv.Drain.Timeout || took > srv.Drain.Timeout+time.Second {
+			t.Errorf("it took %v, want the Drain.Timeout, %v", took, srv.Drain.Timeout)
 		}
 		if got := p.Received(); got != "bye" || !errors.Is(p.Reason(), loop.ErrServerClosed) {
 			t.Errorf("it received %q, and was closed with %v", got, p.Reason())
 		}
-		if want := int(srv.DrainTimeout / each); ran < want || ran > want+1000 {
+		if want := int(srv.Drain.Timeout / each); ran < want || ran > want+1000 {
 			t.Errorf("%d of what it was told ran, want %d", ran, want)
 		}
 	})

@@ -82,7 +82,7 @@ func loopOf(srv *loop.Server, r loop.Ref) *loop.Loop {
 }
 
 func TestMailboxLimit(t *testing.T) {
-	bubble(t, &loop.Server{MaxMailbox: 5}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxMailbox: 5}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		var ref loop.Ref
 		tell(srv, p, func(c *loop.Conn) { ref = c.Ref() })
@@ -230,7 +230,7 @@ func TestPanicsOfPostAndTell(t *testing.T) {
 // the server ended.
 func TestPostsDuringShutdown(t *testing.T) {
 	for range 20 {
-		srv := &loop.Server{NumLoops: 2, MaxMailbox: 100, Accept: silent}
+		srv := &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 100}, Accept: silent}
 		synctest.Test(t, func(t *testing.T) {
 			s := looptest.Start(t, srv)
 			taken, ran, refused := postStorm(s.Server)

@@ -31,10 +31,10 @@ func TestMaxConnsFollowsFromTheLimit(t *testing.T) {
 		{room: 900, maxConns: 901, want: 901, warned: true},
 	} {
 		var log bytes.Buffer
-		s := &Server{MaxConns: c.maxConns, NumLoops: 1, Logger: zerolog.New(&log), engine: &roomFor{sockets: c.room}}
+		s := &Server{Limits: Limits{MaxConns: c.maxConns}, NumLoops: 1, Logger: zerolog.New(&log), engine: &roomFor{sockets: c.room}}
 		s.limitConns()
-		if warned := strings.Contains(log.String(), "is too low for Server.MaxConns"); s.MaxConns != c.want || warned != c.warned {
-			t.Errorf("%+v: MaxConns is %d, warned: %v", c, s.MaxConns, warned)
+		if warned := strings.Contains(log.String(), "is too low for Server.Limits.MaxConns"); s.Limits.MaxConns != c.want || warned != c.warned {
+			t.Errorf("%+v: MaxConns is %d, warned: %v", c, s.Limits.MaxConns, warned)
 		}
 	}
 }

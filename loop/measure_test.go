@@ -122,7 +122,7 @@ func TestConnInfo(t *testing.T) {
 
 // Each end of a connection is counted by its reason, whatever error it came with.
 func TestClosedBy(t *testing.T) {
-	srv := &loop.Server{Codec: codec.Lines{Max: 10}, IdleTimeout: time.Minute, FrameTimeout: time.Second}
+	srv := &loop.Server{Codec: codec.Lines{Max: 10}, IdleTimeout: time.Minute, Timeouts: loop.Timeouts{Frame: time.Second}}
 	var last error
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {

@@ -20,7 +20,7 @@ import (
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
 // whatever went before.
 func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
-	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 20 << 20, HoldBackAt: 10 << 20}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, Limits: Limits{MaxOutbound: 20 << 20, HoldBackAt: 10 << 20}}, HandlerFunc(echoAll))
 	c, s, sock := r.connect()
 	check := func(when string) {
 		t.Helper()
@@ -81,10 +81,10 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// When the buffers of all connections reach MaxBuffered, those that have the largest are closed until
-// an eighth is free. On the way there HoldBackAt shrinks.
+// When the buffers of all connections reach MaxBuffered, those that have the largest are closed
+// until an eighth is free. On the way there HoldBackAt shrinks.
 func TestMaxBuffered(t *testing.T) {
-	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxBuffered: 1 << 20}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, Limits: Limits{MaxBuffered: 1 << 20}}, HandlerFunc(echoAll))
 	reasons := make(map[error]int)
 	var conns []*Conn
 	receive := func(n int) {
@@ -125,7 +125,8 @@ func TestMaxBuffered(t *testing.T) {
 	testkit.Want(t, "HoldBackAt afterwards", r.holdBackAt, 256<<10)
 }
 
-// Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both fit.
+// Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both
+// fit.
 func TestMemoryWarning(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 20))
 	for _, tt := range []struct {
@@ -141,10 +142,10 @@ func TestMemoryWarning(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
-			s := &Server{MaxConns: tt.maxConns, MaxBuffered: tt.buffered, NumLoops: 1, Logger: zerolog.New(&log)}
+			s := &Server{Limits: Limits{MaxConns: tt.maxConns, MaxBuffered: tt.buffered}, NumLoops: 1, Logger: zerolog.New(&log)}
 			s.limitMemory(20_000)
-			testkit.Want(t, "MaxConns", s.MaxConns, tt.wantConns)
-			testkit.Want(t, "MaxBuffered", s.MaxBuffered, tt.wantSize)
+			testkit.Want(t, "MaxConns", s.Limits.MaxConns, tt.wantConns)
+			testkit.Want(t, "MaxBuffered", s.Limits.MaxBuffered, tt.wantSize)
 			testkit.Want(t, "warned", strings.Contains(log.String(), "the memory limit is too low"), tt.warned)
 		})
 	}

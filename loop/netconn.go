@@ -16,7 +16,8 @@ import (
 )
 
 // This file makes a connection of a loop a net.Conn for a goroutine. The socket gets a new Conn,
-// whose handler is the net.Conn. Limits, the drain, closing and metrics apply to it as to any other.
+// whose handler is the net.Conn. Limits, the drain, closing and metrics apply to it as to any
+// other.
 
 // netMark is how many bytes wait at most, about, in each direction between a loop and a goroutine.
 const netMark = 64 << 10
@@ -41,8 +42,8 @@ const netMark = 64 << 10
 // The drain closes the connection as any other. A goroutine that must finish something first says
 // so by the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
 //
-// An error means that nothing has happened: ErrClosed, or c is a UDP session, in a Pipe, or about to
-// speak TLS.
+// An error means that nothing has happened: ErrClosed, or c is a UDP session, in a Pipe, or about
+// to speak TLS.
 func (c *Conn) NetConn() (net.Conn, error) {
 	c.loop.owner.Check("Conn.NetConn")
 	return c.becomeNet(ErrNetConn)
@@ -122,7 +123,7 @@ func (c *Conn) successor() *Conn {
 // inherit gives a new Conn what c has of the socket that it goes on with.
 func (c *Conn) inherit(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
-	c.idle.lastRead = c.loop.now // FirstByteTimeout is over
+	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
 	c.in.ended, c.in.unread = from.in.ended, from.in.unread
 	c.out.ended = from.out.ended
 	if from.isBroken() {

@@ -267,9 +267,11 @@ func TestNetConnTakesOver(t *testing.T) {
 		var log *journal
 		conns, old := make(chan net.Conn, 1), make(chan *loop.Conn, 1)
 		srv := looptest.Start(t, &loop.Server{
-			Codec: codec.Lines{}, IdleTimeout: time.Second, FirstByteTimeout: time.Second, FrameTimeout: time.Second, MaxConns: 1,
-			OnDrain:   func(*loop.Conn) { log.add("OnDrain") },
-			OnClosing: func(*loop.Conn, error) { log.add("OnClosing") },
+			Codec: codec.Lines{}, IdleTimeout: time.Second, Timeouts: loop.Timeouts{FirstByte: time.Second, Frame: time.Second}, Limits: loop.Limits{MaxConns: 1},
+			Hooks: loop.Hooks{
+				OnDrain:   func(*loop.Conn) { log.add("OnDrain") },
+				OnClosing: func(*loop.Conn, error) { log.add("OnClosing") },
+			},
 			Accept: func(c *loop.Conn) loop.Handler {
 				c.AfterFunc(time.Second, func() { log.add("timer") })
 				c.OnIdle(loop.IdleRead, time.Second, func(int) { log.add("OnIdle") })
@@ -349,7 +351,7 @@ func TestNetConnTakesOver(t *testing.T) {
 func TestNetConnInTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := make(chan net.Conn, 3)
-		srv := looptest.Start(t, &loop.Server{Accept: netConnTo(t, conns), DrainTimeout: time.Minute, CloseTimeout: time.Minute})
+		srv := looptest.Start(t, &loop.Server{Accept: netConnTo(t, conns), Drain: loop.Drain{Timeout: time.Minute}, Timeouts: loop.Timeouts{Close: time.Minute}})
 		peers, all := make([]*looptest.Peer, 3), make([]net.Conn, 3)
 		for i := range all {
 			peers[i], all[i] = srv.Open(), <-conns

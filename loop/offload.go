@@ -24,14 +24,14 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 //
 // Jobs of one connection run one after another, in the order of the calls, and so do their thens.
 // Work that may run side by side belongs in one job, with goroutines of its own. The connections of
-// a Server share Server.MaxOffload goroutines, and take turns.
+// a Server share Server.Limits.MaxOffload goroutines, and take turns.
 //
 // ctx is done when c closes: a job should return then, as nobody waits for it. Then does not run
 // after that, and jobs that have not begun never will. A peer that has ended its output still
 // waits: c closes when the last then has returned, unless Conn.OnEOF says otherwise. One that has
 // gone altogether looks the same until something is sent to it. When the server drains, a
 // connection with jobs stays open until the last then has returned, which may offload more; it is
-// not read meanwhile. At Server.DrainTimeout it is cut.
+// not read meanwhile. At Server.Drain.Timeout it is cut.
 //
 // A job that may never end needs a time limit of its own. While 16 of c are under way, messages
 // after them wait; and since what a peer sent before it closed is delivered, c stays for as long
@@ -194,8 +194,8 @@ func (c *Conn) stopJobs() {
 	}
 }
 
-// drain closes c, or has it closed when it is not busy any more, its jobs are done, and no answer is
-// due. A busy connection is still read, and so is one that waits for its peer's answer.
+// drain closes c, or has it closed when it is not busy any more, its jobs are done, and no answer
+// is due. A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) drain() {
 	if !c.isOpen() || !c.awaits() && !c.owes() {
 		c.beginClose(ErrServerClosed)

@@ -103,7 +103,7 @@ func TestOffloadStress(t *testing.T) {
 	const conns, works = 50, 200
 	var ran, thens atomic.Int64
 	var wg sync.WaitGroup
-	addr := start(t, &loop.Server{MaxOffload: 7, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+	addr := start(t, &loop.Server{Limits: loop.Limits{MaxOffload: 7}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		next := 0
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			last := map[string]int{"all": works, "half": works / 2}[string(msg)]

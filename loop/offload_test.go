@@ -88,7 +88,7 @@ func TestOffloadOrder(t *testing.T) {
 // Connections take turns at the workers: one with many works does not keep out another.
 func TestOffloadTakesTurns(t *testing.T) {
 	srv := offloadServer()
-	srv.MaxOffload = 1
+	srv.Limits.MaxOffload = 1
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		p.Send(strings.Repeat("1s\n", 100))
@@ -107,7 +107,7 @@ func TestOffloadTakesTurns(t *testing.T) {
 func TestOffloadLimits(t *testing.T) {
 	const waiting = 1024
 	srv := offloadServer()
-	srv.MaxOffload = 2
+	srv.Limits.MaxOffload = 2
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		p.Send(strings.Repeat("1s\n", 1))
@@ -138,7 +138,7 @@ func TestOffloadAndClose(t *testing.T) {
 		"flushing":       func(c *loop.Conn) { _ = c.Send([]byte("x")); c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, &loop.Server{MaxOffload: 1}, func(t *testing.T, srv *looptest.Server) {
+			bubble(t, &loop.Server{Limits: loop.Limits{MaxOffload: 1}}, func(t *testing.T, srv *looptest.Server) {
 				p, log := srv.Open(), newJournal()
 				then := func(*loop.Conn, error) { log.at("then") }
 				p.Block(0)
@@ -170,7 +170,7 @@ func TestOffloadAndClose(t *testing.T) {
 // The works of a connection that closes leave the queue at once, though all workers are busy.
 func TestOffloadQueueAfterClose(t *testing.T) {
 	srv := offloadServer()
-	srv.MaxOffload = 1
+	srv.Limits.MaxOffload = 1
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
 		q.Send("10s\n")
@@ -219,7 +219,7 @@ func TestOffloadPanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := new(logBuffer)
 			srv := offloadServer()
-			srv.Logger, srv.MaxOffload = zerolog.New(log), 1
+			srv.Logger, srv.Limits.MaxOffload = zerolog.New(log), 1
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p, q := srv.Open(), srv.Open()
 				tell(srv, p, func(c *loop.Conn) {

@@ -36,9 +36,10 @@ const (
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
 // one write when that returns. msg is copied.
 //
-// It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
-// socket. If not, the connection closes at once with ErrSlowConsumer, which Send returns, too.
-// After Close it returns ErrClosed. An error of the codec sends nothing, and closes nothing.
+// It is taken whole if less than Server.Limits.MaxOutbound bytes were pending before it, after
+// trying the socket. If not, the connection closes at once with ErrSlowConsumer, which Send
+// returns, too. After Close it returns ErrClosed. An error of the codec sends nothing, and closes
+// nothing.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -106,7 +107,7 @@ func (c *Conn) Pending() int {
 	return n
 }
 
-// MaxOutbound returns how much may be pending before Send fails: Server.MaxOutbound, or its
+// MaxOutbound returns how much may be pending before Send fails: Server.Limits.MaxOutbound, or its
 // default. Any goroutine may call it.
 func (c *Conn) MaxOutbound() int { return c.loop.maxOutbound }
 
@@ -319,7 +320,7 @@ type roomWaiter struct {
 // the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
 // n panics.
 //
-// Input needs no such hook: see Server.HoldBackAt.
+// Input needs no such hook: see Server.Limits.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
 	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {

@@ -17,7 +17,7 @@ import (
 
 // What is sent within one turn leaves in one write, whoever sent it.
 func TestOneWritePerTurn(t *testing.T) {
-	srv := &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1<<20 - 1, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: codec.Lines{}, Limits: loop.Limits{HoldBackAt: 1<<20 - 1}, Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {
 			if string(msg) == "big" {
 				return c.Send([]byte(strings.Repeat("b", 40_000)))
@@ -57,7 +57,7 @@ func TestOutputModel(t *testing.T) {
 	first := testkit.Seed(t, 0)
 	for i := range uint64(24) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			bubble(t, &loop.Server{MaxOutbound: 1 << 30}, func(t *testing.T, srv *looptest.Server) {
+			bubble(t, &loop.Server{Limits: loop.Limits{MaxOutbound: 1 << 30}}, func(t *testing.T, srv *looptest.Server) {
 				if i%2 == 1 {
 					srv.BlindWrites()
 				}
@@ -122,7 +122,7 @@ func pattern(n *int, size int) []byte {
 // Whole if less than MaxOutbound was pending before, after trying the socket; else the connection
 // ends at once.
 func TestMaxOutbound(t *testing.T) {
-	bubble(t, &loop.Server{MaxOutbound: 100}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxOutbound: 100}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		tell(srv, p, func(c *loop.Conn) {
@@ -156,7 +156,7 @@ func TestMaxOutbound(t *testing.T) {
 // Before the limit strikes the socket is tried, also within a turn, and also if it was full a
 // moment ago.
 func TestMaxOutboundTriesTheSocket(t *testing.T) {
-	bubble(t, &loop.Server{MaxOutbound: 10}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Limits: loop.Limits{MaxOutbound: 10}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		tell(srv, p, func(c *loop.Conn) {
 			for i := range 1000 {
@@ -181,7 +181,7 @@ func TestMaxOutboundTriesTheSocket(t *testing.T) {
 // A closing connection flushes first, for as long as the close timeout.
 func TestCloseFlushes(t *testing.T) {
 	for _, close := range []func(c *loop.Conn){(*loop.Conn).Close, func(c *loop.Conn) { c.CloseWithError(errOwn) }} {
-		bubble(t, &loop.Server{CloseTimeout: 10 * time.Second}, func(t *testing.T, srv *looptest.Server) {
+		bubble(t, &loop.Server{Timeouts: loop.Timeouts{Close: 10 * time.Second}}, func(t *testing.T, srv *looptest.Server) {
 			p, q, r := srv.Open(), srv.Open(), srv.Open()
 			for _, peer := range []*looptest.Peer{p, q, r} {
 				if peer != r {
@@ -245,7 +245,7 @@ func TestHalfCloseDelivers(t *testing.T) {
 func TestPeerGoesWhileFlushing(t *testing.T) {
 	for name, leave := range map[string]func(p *looptest.Peer){"close": (*looptest.Peer).Close, "reset": (*looptest.Peer).Reset} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, &loop.Server{CloseTimeout: time.Hour}, func(t *testing.T, srv *looptest.Server) {
+			bubble(t, &loop.Server{Timeouts: loop.Timeouts{Close: time.Hour}}, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				p.Block(0)
 				tell(srv, p, func(c *loop.Conn) {

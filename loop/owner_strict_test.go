@@ -8,9 +8,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// With Server.Strict each call on the wrong goroutine panics, in any build.
+// With Server.Debug.Strict each call on the wrong goroutine panics, in any build.
 func TestWrongGoroutineWhenStrict(t *testing.T) {
-	bubble(t, &loop.Server{Strict: true}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Debug: loop.Debug{Strict: true}}, func(t *testing.T, srv *looptest.Server) {
 		var c *loop.Conn
 		tell(srv, srv.Open(), func(conn *loop.Conn) { c = conn })
 		for range 50 {

@@ -86,7 +86,7 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 	if testing.Short() {
 		n = 100_000
 	}
-	r := newRig(t, &Server{MaxSessions: 10_000}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{Limits: Limits{MaxSessions: 10_000}}, HandlerFunc(echoAll))
 	p, to := newPort(r)
 	p.receive(0, 100)
 	p.receive(1000, n)

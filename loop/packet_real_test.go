@@ -201,7 +201,7 @@ func TestUDPSessionsEnd(t *testing.T) {
 
 func TestUDPLimits(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, MaxSessions: 3, MaxConnsPerIP: 2,
+		srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, Limits: loop.Limits{MaxSessions: 3, MaxConnsPerIP: 2},
 			Accept: func(c *loop.Conn) loop.Handler {
 				c.LimitReplies(3)
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
@@ -284,8 +284,8 @@ func TestUDPDialedRefused(t *testing.T) {
 func TestUDPDrain(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 2,
-			Accept:  func(c *loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
-			OnDrain: func(c *loop.Conn) { c.Send([]byte("bye")) }}
+			Accept: func(c *loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+			Hooks:  loop.Hooks{OnDrain: func(c *loop.Conn) { c.Send([]byte("bye")) }}}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if err := srv.Start(ctx); err != nil {

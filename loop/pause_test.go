@@ -30,7 +30,7 @@ func TestFrameTimeoutAndPauses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
+			srv := &loop.Server{Codec: codec.Lines{}, Timeouts: loop.Timeouts{Frame: time.Second}, Accept: func(*loop.Conn) loop.Handler {
 				return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
 					c.PauseRead()
 					return nil
@@ -61,7 +61,7 @@ func TestFrameTimeoutAndPauses(t *testing.T) {
 // Nor does the drain, which does not read a connection with works any more, end it because of an
 // unfinished frame.
 func TestFrameTimeoutWhileWorksAreDone(t *testing.T) {
-	srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: codec.Lines{}, Timeouts: loop.Timeouts{Frame: time.Second}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
 			return loop.Offload(c, func(context.Context) string { testkit.Block(10 * time.Second); return "done" },
 				func(c *loop.Conn, v string) { _ = c.Send([]byte(v)) })

@@ -33,7 +33,7 @@ type PipeConfig struct {
 //
 // A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
 // that one's peer reads what came, and then a reset, as an end might look as if that were all. The
-// reset is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
+// reset is sent when the peer's system has acknowledged everything, or Timeouts.Close is over; on
 // TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
 // program read what came before a reset; others may drop what it has not read by then, as without a
 // proxy. An end of TLS without close_notify is no reset: too many end like that.

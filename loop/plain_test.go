@@ -38,7 +38,7 @@ func TestPlainFramesAreAsAnyOthers(t *testing.T) {
 func plainRun(t *testing.T, seed uint64, cd codec.Codec) (happened []string) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	note := func(format string, args ...any) { happened = append(happened, fmt.Sprintf(format, args...)) }
-	srv := &loop.Server{Codec: cd, MaxOutbound: 1 << 30, FrameTimeout: time.Hour, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Codec: cd, Limits: loop.Limits{MaxOutbound: 1 << 30}, Timeouts: loop.Timeouts{Frame: time.Hour}, Accept: func(c *loop.Conn) loop.Handler {
 		return script{
 			Message: func(c *loop.Conn, msg []byte) error {
 				note("%d: %x", len(msg), sha256.Sum256(msg))

@@ -11,8 +11,8 @@ func (c *Conn) deliver(msg []byte) error {
 	return c.handler.OnMessage(c, msg)
 }
 
-// deliverCopy is deliver for Server.Poison. It lends a copy, whatever the codec made the message
-// of: the loop's buffer, its own, or a constant.
+// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// message of: the loop's buffer, its own, or a constant.
 func (c *Conn) deliverCopy(msg []byte) error {
 	lent := append(make([]byte, 0, len(msg)), msg...)
 	defer func() {

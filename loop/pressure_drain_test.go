@@ -14,11 +14,11 @@ import (
 
 func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
 	srv := &loop.Server{
-		NumLoops:    1,
-		DrainWindow: 10 * time.Second,
-		Codec:       codec.Lines{},
-		OnDrain:     func(c *loop.Conn) { _ = c.Send([]byte("goodbye")) },
-		Accept:      accepting(nil, echo),
+		NumLoops: 1,
+		Drain:    loop.Drain{Window: 10 * time.Second},
+		Codec:    codec.Lines{},
+		Hooks:    loop.Hooks{OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("goodbye")) }},
+		Accept:   accepting(nil, echo),
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		var peers []*looptest.Peer
@@ -64,7 +64,7 @@ func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
 }
 
 func TestDrainCutsWhatDoesNotMove(t *testing.T) {
-	srv := &loop.Server{DrainTimeout: 3 * time.Second, CloseTimeout: time.Hour, Accept: accepting(nil, echo)}
+	srv := &loop.Server{Drain: loop.Drain{Timeout: 3 * time.Second}, Timeouts: loop.Timeouts{Close: time.Hour}, Accept: accepting(nil, echo)}
 	synctest.Test(t, func(t *testing.T) {
 		s, err := looptest.TryStart(t, srv)
 		if err != nil {

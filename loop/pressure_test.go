@@ -147,7 +147,7 @@ func TestEndRightAfterResume(t *testing.T) {
 // Whoever goes on taking output, however slowly, gets all of it in the drain. Who takes nothing has
 // the close timeout.
 func TestDrainWaitsForThoseThatRead(t *testing.T) {
-	srv := &loop.Server{NumLoops: 1, CloseTimeout: 5 * time.Second, Accept: accepting(nil, echo)}
+	srv := &loop.Server{NumLoops: 1, Timeouts: loop.Timeouts{Close: 5 * time.Second}, Accept: accepting(nil, echo)}
 	synctest.Test(t, func(t *testing.T) {
 		s, err := looptest.TryStart(t, srv)
 		if err != nil {
@@ -203,7 +203,7 @@ func TestPauseWithoutResume(t *testing.T) {
 }
 
 func TestFirstByteTimeout(t *testing.T) {
-	srv := &loop.Server{FirstByteTimeout: time.Second, IdleTimeout: time.Minute, Accept: accepting(nil, echo)}
+	srv := &loop.Server{Timeouts: loop.Timeouts{FirstByte: time.Second}, IdleTimeout: time.Minute, Accept: accepting(nil, echo)}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		silent, speaks := srv.Open(), srv.Open()
 		speaks.Send("x")
@@ -225,7 +225,7 @@ func TestFirstByteTimeout(t *testing.T) {
 // A peer that keeps sending, a byte at a time, but never finishes its frame is closed; one that
 // finishes frames is not.
 func TestFrameTimeout(t *testing.T) {
-	srv := &loop.Server{FrameTimeout: 10 * time.Second, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
+	srv := &loop.Server{Timeouts: loop.Timeouts{Frame: 10 * time.Second}, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		loris, slow := srv.Open(), srv.Open()
 		began := time.Now()
@@ -248,7 +248,7 @@ func TestFrameTimeout(t *testing.T) {
 }
 
 func TestAcceptRate(t *testing.T) {
-	srv := &loop.Server{AcceptRate: 10, Accept: accepting(nil, echo)}
+	srv := &loop.Server{Limits: loop.Limits{AcceptRate: 10}, Accept: accepting(nil, echo)}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 31 {

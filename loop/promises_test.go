@@ -23,9 +23,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// FirstByteTimeout is for those that come to us, and not for what is dialled.
+// Timeouts.FirstByte is for those that come to us, and not for what is dialled.
 func TestDialedHasNoFirstByteTimeout(t *testing.T) {
-	bubble(t, &loop.Server{FirstByteTimeout: time.Second}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Timeouts: loop.Timeouts{FirstByte: time.Second}}, func(t *testing.T, srv *looptest.Server) {
 		b := srv.Backend("tcp", "quiet:1")
 		var closed []error
 		loop.Dialer{}.Dial(srv.Loops()[0], "tcp://quiet:1", func(c *loop.Conn, err error) loop.Handler {
@@ -43,7 +43,7 @@ func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		ln := testkit.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxConnsPerIP: 1,
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Limits: loop.Limits{MaxConnsPerIP: 1},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		startWith(t, ctx, srv)
 		o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "tcp://"+ln.Addr().String())
@@ -121,7 +121,7 @@ func TestHighWaterIsForMore(t *testing.T) {
 
 // Who asks for much and reads it is not held back.
 func TestReaderIsNotHeldBack(t *testing.T) {
-	srv := &loop.Server{HoldBackAt: 1000, Codec: codec.Lines{}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+	srv := &loop.Server{Limits: loop.Limits{HoldBackAt: 1000}, Codec: codec.Lines{}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
 		return c.Send(make([]byte, 2000))
 	})}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -136,7 +136,7 @@ func TestReaderIsNotHeldBack(t *testing.T) {
 // What is to follow a job waits while too much output does, and comes when that has gone.
 func TestJobsBehindMuchOutput(t *testing.T) {
 	done := 0
-	srv := &loop.Server{HoldBackAt: 1000, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+	srv := &loop.Server{Limits: loop.Limits{HoldBackAt: 1000}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
 		return loop.Offload(c, func(context.Context) int { return 2000 }, func(c *loop.Conn, n int) {
 			done++
 			_ = c.Send(make([]byte, n))
@@ -155,14 +155,14 @@ func TestJobsBehindMuchOutput(t *testing.T) {
 	})
 }
 
-// A closing connection has CloseTimeout from the last byte that its peer took, in the drain up to
-// DrainTimeout, and otherwise up to MaxCloseTime, if there is one.
+// A closing connection has Timeouts.Close from the last byte that its peer took, in the drain up to
+// Drain.Timeout, and otherwise up to Timeouts.MaxClose, if there is one.
 func TestCloseTimeoutOfADawdler(t *testing.T) {
 	const drain, free, limited = "drain", "free", "limited"
 	for _, how := range []string{drain, free, limited} {
-		srv := &loop.Server{CloseTimeout: 4 * time.Second, DrainTimeout: time.Minute}
+		srv := &loop.Server{Timeouts: loop.Timeouts{Close: 4 * time.Second}, Drain: loop.Drain{Timeout: time.Minute}}
 		if how == limited {
-			srv.MaxCloseTime = 7 * time.Second
+			srv.Timeouts.MaxClose = 7 * time.Second
 		}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
@@ -195,11 +195,11 @@ func TestCloseTimeoutOfADawdler(t *testing.T) {
 	}
 }
 
-// A server that ends says so, with or without DrainDelay.
+// A server that ends says so, with or without Drain.Delay.
 func TestDrainingInTheDrain(t *testing.T) {
 	var in, before bool
 	srv := &loop.Server{}
-	srv.OnDrain = func(*loop.Conn) { in = srv.Draining() }
+	srv.Hooks.OnDrain = func(*loop.Conn) { in = srv.Draining() }
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		srv.Open()
 		before = srv.Draining()
@@ -214,7 +214,7 @@ func TestDrainingInTheDrain(t *testing.T) {
 func TestDrainOrderIsRandom(t *testing.T) {
 	const n = 30
 	var closed []uint64
-	srv := &loop.Server{DrainWindow: time.Second, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Drain: loop.Drain{Window: time.Second}, Accept: func(*loop.Conn) loop.Handler {
 		return script{Close: func(c *loop.Conn, _ error) { closed = append(closed, c.ID()) }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

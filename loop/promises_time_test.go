@@ -20,7 +20,7 @@ import (
 
 // No time is none, whatever is spread.
 func TestJitterOfNoTimeout(t *testing.T) {
-	srv := &loop.Server{IdleTimeout: time.Minute, IdleJitter: time.Hour, Accept: with(func(c *loop.Conn) { c.SetIdleTimeout(0) })}
+	srv := &loop.Server{IdleTimeout: time.Minute, Timeouts: loop.Timeouts{IdleJitter: time.Hour}, Accept: with(func(c *loop.Conn) { c.SetIdleTimeout(0) })}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		if srv.Sleep(100 * time.Hour); p.Ended() {
@@ -80,7 +80,7 @@ func TestHookThatIsMadeShorter(t *testing.T) {
 	}
 }
 
-// DrainDelay is as long as somebody is there, or may come.
+// Drain.Delay is as long as somebody is there, or may come.
 func TestDrainDelayEnds(t *testing.T) {
 	const delay = 10 * time.Second
 	for name, c := range map[string]struct {
@@ -92,7 +92,7 @@ func TestDrainDelayEnds(t *testing.T) {
 		"somebody is there":               {false, true, delay, delay + 3*time.Second},
 		"somebody is there, and some may": {true, true, delay, delay + 3*time.Second},
 	} {
-		bubble(t, &loop.Server{DrainDelay: delay, DrainAccept: c.accept}, func(t *testing.T, srv *looptest.Server) {
+		bubble(t, &loop.Server{Drain: loop.Drain{Delay: delay, KeepAccepting: c.accept}}, func(t *testing.T, srv *looptest.Server) {
 			if c.open {
 				srv.Open()
 			}

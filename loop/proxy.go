@@ -127,7 +127,7 @@ func (a *arrival) land(sock engine.Socket) (sink engine.Sink) {
 		a.lost(ErrServerClosed)
 	default:
 		l.arrivals[a] = struct{}{}
-		limit := l.server.HandshakeTimeout
+		limit := l.server.Timeouts.Handshake
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
 		if sink = a; !a.trusted {
 			a.guarded = len(a.ln.proxies) > 0
@@ -203,7 +203,7 @@ func (a *arrival) Readable(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxyhead.Parse(p, a.loop.server.MaxProxyHeader)
+	head, n, err := proxyhead.Parse(p, a.loop.server.Limits.MaxProxyHeader)
 	switch {
 	case err != nil:
 		a.abort(err)

@@ -58,7 +58,7 @@ func TestProxyProtocol(t *testing.T) {
 }
 
 func TestProxyProtocolRefuses(t *testing.T) {
-	srv := &loop.Server{ProxyProtocol: loopback, Accept: sayAddrs, MaxConnsPerIP: 2, Codec: codec.Lines{}}
+	srv := &loop.Server{ProxyProtocol: loopback, Accept: sayAddrs, Limits: loop.Limits{MaxConnsPerIP: 2}, Codec: codec.Lines{}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		broken := srv.Open()
 		broken.Send("hello, no header\n")
@@ -197,7 +197,7 @@ func TestListenerThatWraps(t *testing.T) {
 
 func TestBusyConnectionsAreNotDrained(t *testing.T) {
 	drained := 0
-	srv := &loop.Server{Codec: codec.Lines{}, DrainTimeout: time.Minute, OnDrain: func(*loop.Conn) { drained++ }}
+	srv := &loop.Server{Codec: codec.Lines{}, Drain: loop.Drain{Timeout: time.Minute}, Hooks: loop.Hooks{OnDrain: func(*loop.Conn) { drained++ }}}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			switch string(msg) {
@@ -239,7 +239,7 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 
 func TestDrainDelay(t *testing.T) {
 	for _, accept := range []bool{false, true} {
-		srv := &loop.Server{Codec: codec.Lines{}, DrainDelay: 10 * time.Second, DrainAccept: accept,
+		srv := &loop.Server{Codec: codec.Lines{}, Drain: loop.Drain{Delay: 10 * time.Second, KeepAccepting: accept},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
@@ -253,7 +253,7 @@ func TestDrainDelay(t *testing.T) {
 				t.Errorf("received %q, draining %v", got, srv.Draining())
 			}
 			if _, err := srv.TryOpen(); (err == nil) != accept {
-				t.Errorf("DrainAccept %v: a newcomer got %v", accept, err)
+				t.Errorf("Drain.KeepAccepting %v: a newcomer got %v", accept, err)
 			}
 			srv.Sleep(2 * time.Second)
 			if !p.Closed() {
@@ -267,7 +267,7 @@ func TestDrainDelay(t *testing.T) {
 // those.
 func TestDrainDelayOfSessions(t *testing.T) {
 	for _, accept := range []bool{false, true} {
-		srv := &loop.Server{Addr: "udp://127.0.0.1:0", DrainDelay: 10 * time.Second, DrainAccept: accept,
+		srv := &loop.Server{Addr: "udp://127.0.0.1:0", Drain: loop.Drain{Delay: 10 * time.Second, KeepAccepting: accept},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p, late := srv.OpenUDP(0), srv.OpenUDP(0)
@@ -277,10 +277,10 @@ func TestDrainDelayOfSessions(t *testing.T) {
 			p.Send("b")
 			late.Send("c")
 			if got := p.Received(); !slices.Equal(got, []string{"a", "b"}) {
-				t.Errorf("DrainAccept %v: a session received %q", accept, got)
+				t.Errorf("Drain.KeepAccepting %v: a session received %q", accept, got)
 			}
 			if got := late.Received(); (len(got) == 1) != accept {
-				t.Errorf("DrainAccept %v: a newcomer received %q", accept, got)
+				t.Errorf("Drain.KeepAccepting %v: a newcomer received %q", accept, got)
 			}
 			srv.Sleep(2 * time.Second)
 			if st := srv.Stats(); st.Closed != st.Sessions {

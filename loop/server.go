@@ -72,8 +72,9 @@ type Server struct {
 	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
 	CryptoTLS bool
 
-	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
-	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.
+	// Timeouts.Handshake is how long a connection may take until it is open: the header of the
+	// PROXY protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10
+	// seconds.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
@@ -133,8 +134,8 @@ type Server struct {
 	Poison bool
 
 	// NumLoops is the number of loops. 0 means GOMAXPROCS less one, and at least one: that leaves a
-	// P to other goroutines, such as those of Offload and of clients of databases. A program whose goroutines can wait for up to 10 ms
-	// at a time takes all by runtime.GOMAXPROCS(0).
+	// P to other goroutines, such as those of Offload and of clients of databases. A program whose
+	// goroutines can wait for up to 10 ms at a time takes all by runtime.GOMAXPROCS(0).
 	NumLoops int
 
 	// Engine is what moves the bytes. The zero Engine is the system's default.
@@ -151,10 +152,10 @@ type Server struct {
 	// means 131,072.
 	MaxSessions int
 
-	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from the
-	// limit of open files, leaves some for the program's own, and is a million at most, and so many
-	// that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5 KiB each.
-	// Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
+	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from
+	// the limit of open files, leaves some for the program's own, and is a million at most, and so
+	// many that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5
+	// KiB each. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
 	MaxConns int
 
 	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
@@ -174,14 +175,15 @@ type Server struct {
 	// at a time; others are reset. So are those of a TLS address.
 	Farewell []byte
 
-	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
+	// Timeouts.FirstByte evicts a connection, with ErrIdle, that has not sent one byte this long
 	// after it was opened. 0 means IdleTimeout.
 	FirstByteTimeout time.Duration
 
-	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished
-	// it after this long. Where the codec takes a message in several frames (codec.Assembler), it
-	// is the time of the whole message. The time stands still while the connection is not read:
-	// because of PauseRead, or of output that the peer does not take. 0 means no limit.
+	// Timeouts.Frame closes a connection, with ErrSlowFrame, that has begun a frame and not
+	// finished it after this long. Where the codec takes a message in several frames
+	// (codec.Assembler), it is the time of the whole message. The time stands still while the
+	// connection is not read: because of PauseRead, or of output that the peer does not take. 0
+	// means no limit.
 	FrameTimeout time.Duration
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
@@ -199,39 +201,39 @@ type Server struct {
 	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
-	// MaxBuffered is how many bytes the buffers of all connections may take together, with those that
-	// the loops keep for their next use: of output, of input that is held back, of frames that have not
-	// ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt is a quarter
-	// of itself and input is read in small pieces, from three quarters on a sixteenth. Above it the
-	// connections that have the largest buffers are closed, with ErrMaxBuffered, on the loops that
-	// have more than their part, until an eighth is free. What the kernel has, and the program, does
-	// not count. 0 means an eighth of the memory that the process may use: what its cgroup and
-	// GOMEMLIMIT allow, or a quarter of the machine's.
+	// MaxBuffered is how many bytes the buffers of all connections may take together, with those
+	// that the loops keep for their next use: of output, of input that is held back, of frames that
+	// have not ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt
+	// is a quarter of itself and input is read in small pieces, from three quarters on a sixteenth.
+	// Above it the connections that have the largest buffers are closed, with ErrMaxBuffered, on
+	// the loops that have more than their part, until an eighth is free. What the kernel has, and
+	// the program, does not count. 0 means an eighth of the memory that the process may use: what
+	// its cgroup and GOMEMLIMIT allow, or a quarter of the machine's.
 	MaxBuffered int
 
 	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
-	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose callbacks
-	// add more is not read until half of them have run. Post and Tell never fail because of it. A
-	// mailbox that stays above it is logged once a minute, with the code that adds most. 0
+	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
+	// callbacks add more is not read until half of them have run. Post and Tell never fail because
+	// of it. A mailbox that stays above it is logged once a minute, with the code that adds most. 0
 	// means 65,536.
 	MaxMailbox int
 
-	// CloseTimeout is how long the peer of a closing connection may take none of its output. Each
+	// Timeouts.Close is how long the peer of a closing connection may take none of its output. Each
 	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
 	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
 	CloseTimeout time.Duration
 
-	// MaxCloseTime is how long a close may take in all, however slowly the peer takes the output. In
-	// the drain DrainTimeout limits all closes together. 0 means no limit.
+	// Timeouts.MaxClose is how long a close may take in all, however slowly the peer takes the
+	// output. In the drain Drain.Timeout limits all closes together. 0 means no limit.
 	MaxCloseTime time.Duration
 
-	// DrainTimeout is how long the connections may take to close when the server ends, before they
+	// Drain.Timeout is how long the connections may take to close when the server ends, before they
 	// are cut. 0 means 30 seconds.
 	DrainTimeout time.Duration
 
-	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients
+	// Drain.Window spreads the closes of the drain over this time, in random order, so that clients
 	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
-	// than DrainTimeout. 0 means at once.
+	// than Drain.Timeout. 0 means at once.
 	DrainWindow time.Duration
 
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
@@ -244,15 +246,15 @@ type Server struct {
 	// its loop: to say goodbye. Its output is flushed before the close.
 	OnDrain func(c *Conn)
 
-	// DrainDelay is how long connections are served on when the server ends, before the drain
-	// begins, and DrainTimeout with it: for balancers that need time to notice. Without DrainAccept
-	// the listeners close at once, UDP addresses open no new sessions, and the delay is over when
-	// nobody is left. Draining is true from its beginning on. 0 means none.
+	// Drain.Delay is how long connections are served on when the server ends, before the drain
+	// begins, and Drain.Timeout with it: for balancers that need time to notice. Without
+	// Drain.KeepAccepting the listeners close at once, UDP addresses open no new sessions, and the
+	// delay is over when nobody is left. Draining is true from its beginning on. 0 means none.
 	DrainDelay time.Duration
 
-	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
-	// a health check (see Draining) that no more should come. A process that is replaced by another
-	// one on the same sockets does not want that.
+	// Drain.KeepAccepting has the listeners accept for as long as Drain.Delay: for balancers that
+	// learn from a health check (see Draining) that no more should come. A process that is replaced
+	// by another one on the same sockets does not want that.
 	DrainAccept bool
 
 	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
@@ -302,7 +304,7 @@ const (
 	stageStarting int32 = iota + 1 // Start was called
 	stageLooping                   // loops may be used
 	stageServing                   // Start has succeeded
-	stageLeaving                   // DrainDelay, or the drain, has begun
+	stageLeaving                   // Drain.Delay, or the drain, has begun
 )
 
 func (s *Server) has(stage int32) bool { return s.stage.Load() >= stage }
@@ -324,7 +326,7 @@ type Listener struct {
 	// administrator's. 0 means no limit of its own.
 	MaxConns int
 
-	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
+	Control func(network, address string, c syscall.RawConn) error // as Server.UDP.Control; nil: nothing is to be set
 }
 
 // Run is Start and Wait.
@@ -349,7 +351,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.base = time.Now()
-	s.jobs.Init(s.MaxOffload, maxWaitingJobs)
+	s.jobs.Init(s.Limits.MaxOffload, maxWaitingJobs)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})

@@ -186,7 +186,7 @@ func TestResetDoesNotEndTheShares(t *testing.T) { synctest.Test(t, testResetDoes
 
 func testResetDoesNotEndTheShares(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
-	r.server.OnClosing = func(*Conn, error) { t.Error("there is a last word for nobody") }
+	r.server.Hooks.OnClosing = func(*Conn, error) { t.Error("there is a last word for nobody") }
 	c, s, sock := r.connect()
 	s.Readable(numbered(1000))
 	s.Closed(syscall.ECONNRESET)

@@ -16,7 +16,7 @@ import (
 // Shutdown waits for a job that does not heed its context, as long as its own lasts.
 func TestShutdownWaitsForJobs(t *testing.T) {
 	var ended atomic.Bool
-	srv := &loop.Server{DrainTimeout: time.Second, Accept: with(func(c *loop.Conn) {
+	srv := &loop.Server{Drain: loop.Drain{Timeout: time.Second}, Accept: with(func(c *loop.Conn) {
 		_ = loop.Offload(c, func(context.Context) int { testkit.Block(time.Minute); ended.Store(true); return 0 }, func(*loop.Conn, int) {})
 	})}
 	synctest.Test(t, func(t *testing.T) {

@@ -63,12 +63,12 @@ func newSoaked(t *testing.T, ctx context.Context) *soaked {
 	}
 	s.Addr, s.Logger = "tcp://127.0.0.1:0", zerolog.New(s)
 	s.Accept = func(c *loop.Conn) loop.Handler { return s.lives.Load().accept(c) }
-	s.OnClosing = func(c *loop.Conn, err error) {
+	s.Hooks.OnClosing = func(c *loop.Conn, err error) {
 		if ls := s.lives.Load(); ls.of(c) != nil {
 			ls.closing(c, err)
 		}
 	}
-	s.OnDrain = nil
+	s.Hooks.OnDrain = nil
 	s.Listeners = []loop.Listener{
 		{Addr: "tcp://127.0.0.1:0", Accept: accept, Codec: codec.Lines{}, TLS: serverTLS(), IdleTimeout: time.Second},
 		{Addr: "udp://127.0.0.1:0", Accept: accept, IdleTimeout: time.Second},
@@ -153,8 +153,8 @@ func (s *soaked) talk(t *testing.T, addr net.Addr, secure bool, r *rand.Rand) {
 	}
 }
 
-// All there is to do, mixed, leaves nothing behind: no panic but the test's own, no timer, goroutine
-// or descriptor, no memory. LOOPWHEEL_FAULT_TIME=1h runs it for as long.
+// All there is to do, mixed, leaves nothing behind: no panic but the test's own, no timer,
+// goroutine or descriptor, no memory. LOOPWHEEL_FAULT_TIME=1h runs it for as long.
 func TestSoak(t *testing.T) {
 	testkit.NeedSlow(t, "clients of all kinds for as long as "+rig.FaultTimeEnv+" says, or 30 s")
 	const mayGrow = 4 << 20 // bytes: what clients at random left in pools

@@ -58,7 +58,7 @@ func TestHooksThatSetHarmfulOptions(t *testing.T) {
 				return script{}
 			}}
 			if test.network != "tcp" {
-				srv.TCP, srv.Control = loop.TCPOptions{}, set
+				srv.TCP, srv.UDP.Control = loop.TCPOptions{}, set
 			}
 			startWith(t, onEpoll(t.Context()), srv)
 			loop.Dialer{Control: set}.Dial(srv.Loops()[0], test.network+"://"+srv.LocalAddr().String(), func(c *loop.Conn, err error) loop.Handler {

@@ -42,7 +42,7 @@ func TestStalledIsNotLate(t *testing.T) {
 // in virtual time that would be for ever.
 func TestStalledAndHeldBack(t *testing.T) {
 	fired := 0
-	srv := &loop.Server{HoldBackAt: 10, Accept: func(c *loop.Conn) loop.Handler {
+	srv := &loop.Server{Limits: loop.Limits{HoldBackAt: 10}, Accept: func(c *loop.Conn) loop.Handler {
 		c.OnIdle(loop.WriteStalled, 10*time.Second, func(int) { fired++ })
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 1000)) })
 	}}

@@ -21,13 +21,13 @@ const maxDefaultConns = 1_000_000
 func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
 	s.limitMemory(capacity)
-	if s.MaxConns > capacity {
-		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
-			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
+	if s.Limits.MaxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("possible", capacity).
+			Msg("the limit of open files (ulimit -n) is too low for Server.Limits.MaxConns")
 	}
-	s.slots = int64(max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops))
+	s.slots = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.gate = limits.NewGate(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
+	s.gate = limits.NewGate(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.
@@ -84,7 +84,7 @@ func (s *Server) startLoops() error {
 // makeWatchdog makes the watchdog, which looks at all loops.
 func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, s.Logger)
+	s.watchdog = meter.NewWatchdog(s.Debug.BlockedAfter, clock, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
@@ -121,7 +121,7 @@ func (l *Loop) claim() {
 	l.goroutine = goroutine.ID()
 	loops.Store(l.goroutine, l)
 	l.meter.OnGoroutine(l.goroutine)
-	if goroutine.Race || l.server.Strict {
+	if goroutine.Race || l.server.Debug.Strict {
 		l.owner.Claim()
 	}
 }

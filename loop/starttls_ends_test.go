@@ -141,7 +141,7 @@ func TestStartTLSThenCloseWrite(t *testing.T) {
 func TestStartTLSIsDrained(t *testing.T) {
 	for name, goodbye := range map[string]func(c *loop.Conn){"silent": nil, "goodbye": func(c *loop.Conn) { _ = c.Send([]byte("bye")) }} {
 		post := &postman{}
-		mail(t, post, &loop.Server{OnDrain: goodbye}, func(t *testing.T, srv *looptest.Server) {
+		mail(t, post, &loop.Server{Hooks: loop.Hooks{OnDrain: goodbye}}, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
 			p.Send("STARTTLS\r\n")
 			p.Received()
@@ -181,7 +181,7 @@ func TestStartTLSWithMuchOutput(t *testing.T) {
 		})
 		return err
 	}
-	mail(t, post, &loop.Server{MaxOutbound: 1000}, func(t *testing.T, srv *looptest.Server) {
+	mail(t, post, &loop.Server{Limits: loop.Limits{MaxOutbound: 1000}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("STARTTLS\r\n")
 		srv.Sleep(5 * time.Second)
@@ -194,10 +194,10 @@ func TestStartTLSWithMuchOutput(t *testing.T) {
 	})
 }
 
-// A frame of TLS that does not end is one that FrameTimeout ends, and the handshake is none.
+// A frame of TLS that does not end is one that Timeouts.Frame ends, and the handshake is none.
 func TestStartTLSAndFrameTimeout(t *testing.T) {
 	post := &postman{}
-	mail(t, post, &loop.Server{FrameTimeout: 2 * time.Second}, func(t *testing.T, srv *looptest.Server) {
+	mail(t, post, &loop.Server{Timeouts: loop.Timeouts{Frame: 2 * time.Second}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("STARTTLS\r\n\x16\x03")
 		srv.Sleep(5 * time.Second)

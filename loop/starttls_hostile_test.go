@@ -265,7 +265,7 @@ func (*helloWriter) Read([]byte) (int, error) { return 0, io.EOF }
 // Of too many handshakes that wait for their clients the oldest is cut.
 func TestStartTLSOfTooMany(t *testing.T) {
 	var reasons []error
-	srv := &loop.Server{MaxHandshakes: 3, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{Limits: loop.Limits{MaxHandshakes: 3}, Accept: func(*loop.Conn) loop.Handler {
 		return script{
 			Message: func(c *loop.Conn, _ []byte) error { return c.StartTLS(serverTLS(), nil) },
 			Close:   func(_ *loop.Conn, err error) { reasons = append(reasons, err) },

@@ -34,7 +34,7 @@ func TestStartTLSAtRandom(t *testing.T) {
 		}
 		post.done = func(c *loop.Conn) { disturb(r, c) }
 		t.Run(fmt.Sprint(first+i), func(t *testing.T) {
-			mail(t, post, &loop.Server{FrameTimeout: 3 * time.Second, IdleTimeout: 20 * time.Second}, func(t *testing.T, srv *looptest.Server) {
+			mail(t, post, &loop.Server{Timeouts: loop.Timeouts{Frame: 3 * time.Second}, IdleTimeout: 20 * time.Second}, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				randomPeer(peers, srv, p, func(c *loop.Conn) { disturb(r, c) })
 				p.Hangup()
@@ -115,7 +115,7 @@ func TestStartTLSDisturbed(t *testing.T) {
 			r := rand.New(rand.NewPCG(first, opened.Add(1)))
 			c.AfterFunc(time.Duration(r.IntN(3000))*time.Microsecond, func() { disturb(r, c) })
 		})
-		srv.CloseTimeout, srv.IdleTimeout = time.Second, 2*time.Second
+		srv.Timeouts.Close, srv.IdleTimeout = time.Second, 2*time.Second
 		run(srv)
 		var wg sync.WaitGroup
 		for i := range clients {

@@ -39,7 +39,7 @@ func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) 
 // upgrading is a server that says before, starts TLS at the first line, and echoes what comes then.
 func upgrading(before string, more func(c *loop.Conn)) *loop.Server {
 	return &loop.Server{
-		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 64 << 20,
+		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: 1 << 20}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 				if _, ok := c.TLS(); ok {

@@ -24,7 +24,7 @@ type Stats struct {
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 
-	// Buffered is how many bytes the buffers take that count against Server.MaxBuffered, and
+	// Buffered is how many bytes the buffers take that count against Server.Limits.MaxBuffered, and
 	// MaxBuffered is that limit.
 	Buffered, MaxBuffered int
 
@@ -80,23 +80,23 @@ type LoopStats struct {
 	// input of one connection, or a batch of timers and posts. That is how long one callback took,
 	// if it is long. The longest of the last 10 to 20 seconds, and since the start; the turn that
 	// runs now counts with what it has taken so far. Of turns for input that are shorter than a
-	// quarter of Server.BlockedAfter, one in 16 is measured, at random; all others are. Time in
-	// which the process was stopped counts, here and in Lag.
+	// quarter of Server.Debug.BlockedAfter, one in 16 is measured, at random; all others are. Time
+	// in which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
 	// SocketWait is how long a socket that is ready waits before the loop serves it: for the turns
-	// that come first, however short each of them is. While the loop has turns, the watchdog sends it
-	// a probe every 25 ms, or every quarter of Server.BlockedAfter if that is shorter, and the probe
-	// waits as a socket would. The longest of the last 10 to 20 seconds, and since the start; a probe
-	// that waits now counts with what it has waited so far.
+	// that come first, however short each of them is. While the loop has turns, the watchdog sends
+	// it a probe every 25 ms, or every quarter of Server.Debug.BlockedAfter if that is shorter, and
+	// the probe waits as a socket would. The longest of the last 10 to 20 seconds, and since the
+	// start; a probe that waits now counts with what it has waited so far.
 	SocketWait, MaxSocketWait time.Duration
 
-	// Unpolled is for how long the loop has not polled its sockets, as far as a probe that waits now
-	// tells; 0 if none does.
+	// Unpolled is for how long the loop has not polled its sockets, as far as a probe that waits
+	// now tells; 0 if none does.
 	Unpolled time.Duration
 
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
-	Blocked uint64        // turns that took longer than Server.BlockedAfter
+	Blocked uint64        // turns that took longer than Server.Debug.BlockedAfter
 
 	// Since the start: how long turns took, where one that is measured stands for all like it; how
 	// late the first of the timers was that were due together; how long the oldest of the functions
@@ -119,9 +119,9 @@ type SlowTurn struct {
 	Conn    uint64
 	Handler string
 
-	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell, timer,
-	// idle (which the framework's own timers of a connection are, too), offload result, flushed,
-	// close, or hook. none: there was none.
+	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell,
+	// timer, idle (which the framework's own timers of a connection are, too), offload result,
+	// flushed, close, or hook. none: there was none.
 	Work string
 }
 

@@ -47,7 +47,7 @@ func TestDrainClosesAllAndStopsLast(t *testing.T) {
 }
 
 func TestDrainFlushes(t *testing.T) {
-	srv := &loop.Server{CloseTimeout: time.Minute, DrainTimeout: time.Minute}
+	srv := &loop.Server{Timeouts: loop.Timeouts{Close: time.Minute}, Drain: loop.Drain{Timeout: time.Minute}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(3)
@@ -67,7 +67,7 @@ func TestDrainCutsBlockedPeers(t *testing.T) {
 		{time.Second, time.Minute, time.Second},
 		{time.Minute, time.Second, time.Second},
 	} {
-		srv := &loop.Server{NumLoops: 2, CloseTimeout: c.closing, DrainTimeout: c.drain}
+		srv := &loop.Server{NumLoops: 2, Timeouts: loop.Timeouts{Close: c.closing}, Drain: loop.Drain{Timeout: c.drain}}
 		synctest.Test(t, func(t *testing.T) {
 			srv.Accept = silent
 			s, err := looptest.TryStart(ignoreErrors{t}, srv)
@@ -107,7 +107,7 @@ func (ignoreErrors) Errorf(string, ...any) {}
 
 // A loop that was busy for longer than the drain may take cuts nobody whose output is flushed.
 func TestLateDrainCutsNobody(t *testing.T) {
-	srv := &loop.Server{DrainTimeout: time.Second}
+	srv := &loop.Server{Drain: loop.Drain{Timeout: time.Second}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		for range 500 {
 			srv.Open()
@@ -127,10 +127,10 @@ func TestStuckLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stopped := make(map[int]bool)
 		s, err := looptest.TryStart(ignoreErrors{t}, &loop.Server{
-			NumLoops:     2,
-			Accept:       silent,
-			DrainTimeout: time.Minute,
-			OnStop:       func(l *loop.Loop) { stopped[l.Index()] = true },
+			NumLoops: 2,
+			Accept:   silent,
+			Drain:    loop.Drain{Timeout: time.Minute},
+			OnStop:   func(l *loop.Loop) { stopped[l.Index()] = true },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -208,10 +208,10 @@ func TestOnStopIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := false
 		s := looptest.Start(t, &loop.Server{
-			NumLoops:     2,
-			DrainTimeout: time.Hour,
-			CloseTimeout: time.Hour,
-			Accept:       silent,
+			NumLoops: 2,
+			Drain:    loop.Drain{Timeout: time.Hour},
+			Timeouts: loop.Timeouts{Close: time.Hour},
+			Accept:   silent,
 			OnStop: func(l *loop.Loop) {
 				if l.Index() == 0 {
 					over = true

@@ -107,7 +107,7 @@ func TestTCPOptionsOfInheritedListeners(t *testing.T) {
 // UserTimeout is also for a peer that is alive and reads nothing while output waits.
 func TestUserTimeoutOfAClosedWindow(t *testing.T) {
 	closed := make(chan error, 1)
-	srv := &Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxOutbound: 64 << 20, TCP: TCPOptions{UserTimeout: 300 * time.Millisecond},
+	srv := &Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Limits: Limits{MaxOutbound: 64 << 20}, TCP: TCPOptions{UserTimeout: 300 * time.Millisecond},
 		Accept: func(c *Conn) Handler {
 			_ = c.Send(make([]byte, 32<<20))
 			c.AfterClose(func(err error) { closed <- err })

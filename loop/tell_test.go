@@ -23,7 +23,7 @@ import (
 
 // startTold returns a server of one loop whose mailbox holds ten, and a connection of it.
 func startTold(t *testing.T) (srv *looptest.Server, conn *loop.Conn) {
-	srv = looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 10, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+	srv = looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: 10}, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
 		conn = c
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 	}})
@@ -147,7 +147,7 @@ func TestCrowd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l *loop.Loop
 				var ran, most atomic.Int64
-				srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 100, Codec: codec.Lines{},
+				srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 100}, Codec: codec.Lines{},
 					Accept: func(c *loop.Conn) loop.Handler {
 						return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 							f := func() { testkit.Block(time.Millisecond); ran.Add(1) }
@@ -180,7 +180,7 @@ func TestCrowd(t *testing.T) {
 func TestCrowdIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxMailbox: 100, Logger: zerolog.New(&log), Accept: silent})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: 100}, Logger: zerolog.New(&log), Accept: silent})
 		resume := srv.Stall(0)
 		for range 150 { // seconds
 			for range 200 {

@@ -101,8 +101,8 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 		Linger:     func(sock engine.Socket, paused bool) { l.linger(sock, paused, nil) },
 		Pool:       &l.store.Pool,
 		Workers:    s.handshakers,
-		MaxWaiting: max(1, s.MaxHandshakes/s.NumLoops),
-		CryptoTLS:  s.CryptoTLS,
+		MaxWaiting: max(1, s.Limits.MaxHandshakes/s.NumLoops),
+		CryptoTLS:  s.Debug.CryptoTLS,
 		Panicked:   l.hookPanicked,
 	})
 }
@@ -143,14 +143,14 @@ func named(cfg *tls.Config, address string) *tls.Config {
 //
 // done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
 // tells what was settled, and what it sends goes after what waited. If the handshake fails, or is
-// not done within Server.HandshakeTimeout from now on, it does not run, and c closes with the
+// not done within Server.Timeouts.Handshake from now on, it does not run, and c closes with the
 // reason.
 //
 // Meanwhile timers, hooks, Tells and jobs run as ever. Output that has to wait counts as output
 // that the socket does not take; the bytes of the handshake count as received. PauseRead and
 // SetCodec are for messages, and do not touch the handshake. Close and CloseWrite flush what was
 // sent, so they wait for the handshake if something was sent since StartTLS, Close for no longer
-// than Server.CloseTimeout.
+// than Server.Timeouts.Close.
 //
 // cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside
 // the loop, and a server that was dialled must be who the host in the address says, or
@@ -241,8 +241,8 @@ func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	}
 	c.pause(startingTLS)
 	c.forgetFrame()
-	s.timer = l.wheel.At(l.after(l.server.HandshakeTimeout), func() {
-		s.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, l.server.HandshakeTimeout), false)
+	s.timer = l.wheel.At(l.after(l.server.Timeouts.Handshake), func() {
+		s.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, l.server.Timeouts.Handshake), false)
 	})
 	c.touch()
 }

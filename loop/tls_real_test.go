@@ -45,7 +45,7 @@ func TestTLSEchoOfAllSizes(t *testing.T) {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
 			cfg := serverTLS()
 			cfg.MinVersion, cfg.MaxVersion = version, version
-			addr := start(t, &loop.Server{TLS: cfg, MaxOutbound: 8 << 20, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+			addr := start(t, &loop.Server{TLS: cfg, Limits: loop.Limits{MaxOutbound: 8 << 20}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
 			var wg sync.WaitGroup
 			for seed := range uint64(4) {
 				c := dialTLS(t, addr, clientTLS())
@@ -213,8 +213,8 @@ func TestTLSOfStrangers(t *testing.T) {
 	testkit.NeedSlow(t, "megabytes through many programs")
 	cert, key := pemFiles(t)
 	text := strings.Repeat(strings.Repeat("all that glitters is not gold ", 50)+"\n", 10<<20/1501)
-	addr := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
-	web := start(t, &loop.Server{TLS: serverTLS(), MaxOutbound: 64 << 20, Accept: func(c *loop.Conn) loop.Handler {
+	addr := start(t, &loop.Server{TLS: serverTLS(), Limits: loop.Limits{MaxOutbound: 64 << 20}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+	web := start(t, &loop.Server{TLS: serverTLS(), Limits: loop.Limits{MaxOutbound: 64 << 20}, Accept: func(c *loop.Conn) loop.Handler {
 		inBody := false
 		return loop.HandlerFunc(func(c *loop.Conn, p []byte) error {
 			if bytes.HasPrefix(p, []byte("GET ")) {

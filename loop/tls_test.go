@@ -109,10 +109,10 @@ func TestHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// A byte per second does not keep a record alive, if FrameTimeout says so.
+// A byte per second does not keep a record alive, if Timeouts.Frame says so.
 func TestFrameTimeoutOfARecord(t *testing.T) {
 	reasons := make(chan error, 1)
-	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, IdleTimeout: 5 * time.Second, FrameTimeout: 20 * time.Second}
+	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, IdleTimeout: 5 * time.Second, Timeouts: loop.Timeouts{Frame: 20 * time.Second}}
 	srv.Accept = func(*loop.Conn) loop.Handler {
 		return script{Close: func(_ *loop.Conn, err error) { reasons <- err }}
 	}
@@ -139,7 +139,7 @@ func TestFrameTimeoutOfARecord(t *testing.T) {
 // The rest of a record is waited for no longer because its beginning came in a pause.
 func TestFrameTimeoutOfARecordBehindAPause(t *testing.T) {
 	reasons := make(chan error, 1)
-	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, FrameTimeout: 20 * time.Second}
+	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, Timeouts: loop.Timeouts{Frame: 20 * time.Second}}
 	srv.Accept = func(*loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, _ []byte) error {
 			c.PauseRead()
@@ -165,7 +165,7 @@ func TestFrameTimeoutOfARecordBehindAPause(t *testing.T) {
 func TestTLSBackpressure(t *testing.T) {
 	var conn *loop.Conn
 	flushed := 0
-	srv := &loop.Server{TLS: serverTLS(), MaxOutbound: 100_000}
+	srv := &loop.Server{TLS: serverTLS(), Limits: loop.Limits{MaxOutbound: 100_000}}
 	srv.Accept = with(func(c *loop.Conn) {
 		conn = c
 		c.OnFlushed(func() { flushed++ })
@@ -234,7 +234,7 @@ func TestACertificatePerConnection(t *testing.T) {
 }
 
 func TestTLSIsDrained(t *testing.T) {
-	srv := &loop.Server{TLS: serverTLS(), OnClosing: func(c *loop.Conn, err error) { _, _ = c.Write([]byte("bye")) }}
+	srv := &loop.Server{TLS: serverTLS(), Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) { _, _ = c.Write([]byte("bye")) }}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p, begun := srv.OpenTLS(nil), srv.Open()
 		begun.Send("\x16\x03\x01")

@@ -19,12 +19,12 @@ const (
 	turnSlice   = time.Millisecond
 	settleSlice = 250 * time.Microsecond
 
-	// inputSlice is how long one connection's input, or a UDP socket's, is decoded when it comes, as
-	// it may be one of many.
+	// inputSlice is how long one connection's input, or a UDP socket's, is decoded when it comes,
+	// as it may be one of many.
 	inputSlice = 500 * time.Microsecond
 
-	// ioAdvance is for how long a loop that is busy with input and output leaves timers that are due
-	// to the engine's tick.
+	// ioAdvance is for how long a loop that is busy with input and output leaves timers that are
+	// due to the engine's tick.
 	ioAdvance = time.Millisecond
 
 	// keepTouched is for how many touched connections a loop keeps room.
@@ -186,7 +186,7 @@ func (l *Loop) runMail() {
 	}
 	waiting := l.mail.Settle()
 	l.mailed = l.mail.Bytes()
-	if l.crowd.on.Load() && waiting <= l.server.MaxMailbox/2 {
+	if l.crowd.on.Load() && waiting <= l.server.Limits.MaxMailbox/2 {
 		l.relieve()
 	}
 }

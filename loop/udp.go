@@ -23,8 +23,8 @@ const (
 	// else says that a peer is gone.
 	defaultSessionTimeout = 2 * time.Minute
 
-	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody. A
-	// silent session's end is put off by that, again and again for silentMost: a flood of others'
+	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody.
+	// A silent session's end is put off by that, again and again for silentMost: a flood of others'
 	// datagrams must not keep it for ever.
 	portBlind  = 10 * time.Millisecond
 	silentMost = time.Second
@@ -177,7 +177,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 // accept opens a session for the peer of a datagram, or refuses it.
 func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l, s := p.loop, p.loop.server
-	if l.draining || s.has(stageLeaving) && !s.DrainAccept {
+	if l.draining || s.has(stageLeaving) && !s.Drain.KeepAccepting {
 		return nil
 	}
 	l.count.add(numSessions, 1)
@@ -280,8 +280,8 @@ func (c *Conn) notSent(err error) error {
 // than factor times what was received, from the next datagram on: whoever writes another's address
 // into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
 // and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by
-// a number that it was told: see Server.MaxSessions for what that does for a crowd. It does nothing
-// for other connections. A negative factor panics.
+// a number that it was told: see Server.Limits.MaxSessions for what that does for a crowd. It does
+// nothing for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {

@@ -55,18 +55,14 @@ func (echoer) OnClose(*loop.Conn, error)                {}
 // serveLoopwheel has everything on that a server on the internet wants.
 func serveLoopwheel(s setup, engine loop.Engine) error {
 	return measure.Serve(&loop.Server{
-		Addr:             "tcp://127.0.0.1:0",
-		Engine:           engine,
-		TLS:              s.config(),
-		Codec:            codec.Length{Max: 1 << 20},
-		NumLoops:         s.Loops,
-		MaxConns:         15_000,
-		IdleTimeout:      s.Timeout,
-		IdleJitter:       s.Timeout / 10,
-		FirstByteTimeout: s.Timeout,
-		FrameTimeout:     s.Timeout,
-		MaxConnsPerIP:    15_000,
-		AcceptRate:       1_000_000,
+		Addr:        "tcp://127.0.0.1:0",
+		Engine:      engine,
+		TLS:         s.config(),
+		Codec:       codec.Length{Max: 1 << 20},
+		NumLoops:    s.Loops,
+		Limits:      loop.Limits{MaxConns: 15_000, MaxConnsPerIP: 15_000, AcceptRate: 1_000_000},
+		IdleTimeout: s.Timeout,
+		Timeouts:    loop.Timeouts{IdleJitter: s.Timeout / 10, FirstByte: s.Timeout, Frame: s.Timeout},
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.OnIdle(loop.WriteStalled, s.Timeout, func(int) { c.Close() })
 			return echoer{}

@@ -102,7 +102,7 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) erro
 	}
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Engine: engine, NumLoops: 1, Codec: codec.Length{Max: 1024},
-		IdleTimeout: timeout, MaxConns: 2_000_000,
+		IdleTimeout: timeout, Limits: loop.Limits{MaxConns: 2_000_000},
 		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Jitter: heartbeat / 4, Message: pingFrame[header:], Missed: 10}),
 	}
 	return measure.Serve(srv)

@@ -36,7 +36,7 @@ func (b *bot) OnClose(_ *loop.Conn, err error) { b.closed <- err }
 // dialing returns a loop that dials, until the test ends.
 func dialing(t testing.TB) *loop.Loop {
 	t.Helper()
-	srv := &loop.Server{NumLoops: 1, MaxOutbound: 4 * maxMessage}
+	srv := &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 4 * maxMessage}}
 	start(t, srv)
 	return srv.Loops()[0]
 }

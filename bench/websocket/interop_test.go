@@ -48,9 +48,9 @@ func serve(t *testing.T, compress bool) (url string, pongs chan string) {
 	t.Helper()
 	pongs = make(chan string, 100)
 	srv := &loop.Server{
-		Addr:        "tcp://127.0.0.1:0",
-		Codec:       &websocket.Codec{MaxMessage: maxMessage, Compress: compress},
-		MaxOutbound: 4 * maxMessage,
+		Addr:   "tcp://127.0.0.1:0",
+		Codec:  &websocket.Codec{MaxMessage: maxMessage, Compress: compress},
+		Limits: loop.Limits{MaxOutbound: 4 * maxMessage},
 		Accept: func(c *loop.Conn) loop.Handler {
 			websocket.Of(c).OnPong = func(data []byte) { pongs <- string(data) }
 			return echo{}

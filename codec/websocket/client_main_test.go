@@ -131,7 +131,7 @@ func listen(t testing.TB, cfg *websocket.Client) *stranger {
 // dialOnly runs loops that only dial, until the test ends.
 func dialOnly(t testing.TB) *loop.Server {
 	t.Helper()
-	srv := &loop.Server{NumLoops: 2, MaxOutbound: 64 << 20}
+	srv := &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxOutbound: 64 << 20}}
 	serveUntilEnd(t, srv)
 	return srv
 }

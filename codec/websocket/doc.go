@@ -15,7 +15,7 @@
 // Messages arrive at OnMessage whole, whatever fragments they came in, and Conn.Send sends one.
 // Pings are answered, closes are answered, and what breaks the protocol closes the connection with
 // the code that the RFC gives for it; none of that needs the handler. How long a peer may take for
-// a message, in however many fragments, is for Server.FrameTimeout to say.
+// a message, in however many fragments, is for Server.Timeouts.Frame to say.
 //
 // # The connection
 //
@@ -41,8 +41,8 @@
 // A Dialer with a Client calls its open function when the handshake is done, or has failed, with a
 // *HandshakeError if the server has refused.
 //
-// So does handler.Redial, which comes back after that. A connection that runs, such as one through a
-// proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when.
+// So does handler.Redial, which comes back after that. A connection that runs, such as one through
+// a proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when.
 //
 // # How it ends
 //

@@ -20,7 +20,7 @@ func impatient(t *testing.T, timeout time.Duration) *server {
 	t.Helper()
 	s := &server{reasons: make(chan error, 1000)}
 	s.Server = &loop.Server{
-		Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: &websocket.Codec{}, FrameTimeout: timeout,
+		Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: &websocket.Codec{}, Timeouts: loop.Timeouts{Frame: timeout},
 		Accept: func(*loop.Conn) loop.Handler { return echo{s.reasons} },
 	}
 	serveUntilEnd(t, s.Server)
@@ -124,7 +124,7 @@ func TestFragmentsAfterClose(t *testing.T) {
 func TestFragmentsAroundClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{
-			NumLoops: 1, Codec: &websocket.Codec{}, FrameTimeout: time.Second,
+			NumLoops: 1, Codec: &websocket.Codec{}, Timeouts: loop.Timeouts{Frame: time.Second},
 			Accept: func(*loop.Conn) loop.Handler { return echo{} },
 		})
 		p, never := srv.Open(), srv.Open()

@@ -58,10 +58,10 @@ func start(t testing.TB, cfg *websocket.Codec) *server {
 	t.Helper()
 	s := &server{reasons: make(chan error, 1000)}
 	s.Server = &loop.Server{
-		Addr:        "tcp://127.0.0.1:0",
-		NumLoops:    2,
-		Codec:       cfg,
-		MaxOutbound: 64 << 20,
+		Addr:     "tcp://127.0.0.1:0",
+		NumLoops: 2,
+		Codec:    cfg,
+		Limits:   loop.Limits{MaxOutbound: 64 << 20},
 		Accept: func(c *loop.Conn) loop.Handler {
 			return echo{s.reasons}
 		},

@@ -253,7 +253,8 @@ func TestUpgradeAfterRequests(t *testing.T) {
 	}
 }
 
-// In virtual time: the default timeouts, a slow download, the drain, panics, the user's http.Server.
+// In virtual time: the default timeouts, a slow download, the drain, panics, the user's
+// http.Server.
 func TestHTTPServer(t *testing.T) {
 	const get = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
@@ -316,7 +317,7 @@ func TestHTTPServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := looptest.Start(t, &loop.Server{Codec: test.codec, DrainTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
+				srv := looptest.Start(t, &loop.Server{Codec: test.codec, Drain: loop.Drain{Timeout: time.Minute}, Accept: func(c *loop.Conn) loop.Handler {
 					c.AfterFunc(20*time.Second, c.Close) // a login timeout is no business of pages
 					return echo{make(chan error, 1)}
 				}})

@@ -76,7 +76,7 @@ func TestStackPaused(t *testing.T) {
 
 // The time for the end of a frame counts for the inner frames, too.
 func TestStackFrameTimeout(t *testing.T) {
-	stacked(t, &loop.Server{FrameTimeout: 5 * time.Second}, func(c *loop.Conn, line []byte) error {
+	stacked(t, &loop.Server{Timeouts: loop.Timeouts{Frame: 5 * time.Second}}, func(c *loop.Conn, line []byte) error {
 		return c.Send(line)
 	}, func(srv *looptest.Server, p *wstest.Peer) {
 		p.SendBinary("whole\nhal")

@@ -92,10 +92,9 @@ func TestUpgradeAnswersTooLate(t *testing.T) {
 			e, ok := errors.AsType[*loop.PanicError](err)
 			return ok && e.Value == "in Upgrade"
 		}},
-		"the handshake times out": {query: "took=1h", head: "HTTP/1.1 408 ", reason: is(websocket.ErrTimeout)},
-		"the idle timeout does not count it": {query: "took=4s", server: &loop.Server{IdleTimeout: 3 * time.Second, FirstByteTimeout: time.Second,
-			FrameTimeout: time.Second}, head: "HTTP/1.1 101 ", frames: []string{`text "welcome"`, "close 1001"}, reason: is(loop.ErrIdle)},
-		"the client goes": {query: "took=1s", do: func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, reason: func(err error) bool { return err != nil }},
+		"the handshake times out":            {query: "took=1h", head: "HTTP/1.1 408 ", reason: is(websocket.ErrTimeout)},
+		"the idle timeout does not count it": {query: "took=4s", server: &loop.Server{IdleTimeout: 3 * time.Second, Timeouts: loop.Timeouts{FirstByte: time.Second, Frame: time.Second}}, head: "HTTP/1.1 101 ", frames: []string{`text "welcome"`, "close 1001"}, reason: is(loop.ErrIdle)},
+		"the client goes":                    {query: "took=1s", do: func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, reason: func(err error) bool { return err != nil }},
 		"the client ends its output": {query: "took=1s", do: func(_ *looptest.Server, p *looptest.Peer) { p.CloseWrite() },
 			head: "HTTP/1.1 101 ", frames: []string{`text "welcome"`}, reason: is(io.EOF)},
 		"the client ends its output, and is refused": {query: "took=1s&user=nobody",

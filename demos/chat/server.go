@@ -66,18 +66,19 @@ func (ch *chat) newServer() (*loop.Server, error) {
 			Codec:  plain{codec.Lines{Max: maxInput}},
 			Accept: handler.Chain(ch.acceptLines, logs, limit),
 		}},
-		OnDrain: func(c *loop.Conn) {
+		Hooks: loop.Hooks{OnDrain: func(c *loop.Conn) {
 			if websocket.Of(c) == nil { // a browser is told by the close frame
 				note(c, "the server restarts: goodbye")
 			}
-		},
+		}},
 	}, nil
 }
 
 //go:embed page
 var files embed.FS
 
-// servePage returns the HTTP handler of the page, which may connect to also, besides its own server.
+// servePage returns the HTTP handler of the page, which may connect to also, besides its own
+// server.
 func servePage(also []string) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {

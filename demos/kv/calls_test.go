@@ -120,7 +120,7 @@ func TestCommandsThatWaitAreLimited(t *testing.T) {
 func TestFullMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer("", 2)
-		s.net.MaxMailbox = 10
+		s.net.Limits.MaxMailbox = 10
 		srv := looptest.Start(t, s.net)
 		p := srv.Open()
 		keys := keysOf(s, "key", 20)
@@ -336,7 +336,7 @@ func TestClientsAtOnce(t *testing.T) {
 func TestCallOfABrokenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer("", 2)
-		s.net.Logger, s.net.DrainWindow = zerolog.Nop(), 10*time.Second
+		s.net.Logger, s.net.Drain.Window = zerolog.Nop(), 10*time.Second
 		srv := looptest.Start(t, s.net)
 		var peers []*looptest.Peer
 		for range 20 { // half of them on each loop; one after the other is closed, in random order

@@ -60,8 +60,7 @@ func newServer(addr string, loops int) *server {
 		Addr:     addr,
 		Codec:    &requests{},
 		NumLoops: loops,
-		MaxFrame: maxRequest + maxLine,
-		Farewell: appendError(nil, "ERR max number of clients reached"),
+		Limits:   loop.Limits{MaxFrame: maxRequest + maxLine, Refusal: appendError(nil, "ERR max number of clients reached")},
 		Accept:   s.accept,
 	}
 	return s

@@ -87,7 +87,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	b := &broker{cfg: cfg, srv: srv}
 	srv.Accept = b.accept
 	srv.Codec = mqtt.Codec{Max: cfg.MaxPacket}
-	srv.OnClosing = onClosing
+	srv.Hooks.OnClosing = onClosing
 	srv.OnStart = b.onStart
 	if srv.NumLoops == 0 {
 		srv.NumLoops = max(1, runtime.GOMAXPROCS(0)-1)

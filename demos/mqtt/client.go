@@ -48,7 +48,8 @@ func (b *broker) accept(c *loop.Conn) loop.Handler {
 	return cl
 }
 
-// OnMessage handles one packet. The client gets the reason code of an *mqtt.Error before the connection closes.
+// OnMessage handles one packet. The client gets the reason code of an *mqtt.Error before the
+// connection closes.
 func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
 	if cl.over {
 		return nil
@@ -146,7 +147,8 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	}
 }
 
-// onClosing is Server.OnClosing: it sends the client the reason code for what the loop closes for.
+// onClosing is Server.Hooks.OnClosing: it sends the client the reason code for what the loop closes
+// for.
 func onClosing(c *loop.Conn, err error) {
 	cl, ok := c.Handler().(*client)
 	if !ok {
@@ -524,8 +526,8 @@ func (cl *client) alias(p *mqtt.Publish, topic string) {
 	p.Properties = append(mqtt.Properties(nil), p.Properties...).AppendNumber(mqtt.TopicAlias, uint32(alias))
 }
 
-// wireCache holds the packets of one delivery, by version and QoS, so that a message to many clients
-// is encoded once and only its packet identifier is set for each.
+// wireCache holds the packets of one delivery, by version and QoS, so that a message to many
+// clients is encoded once and only its packet identifier is set for each.
 type wireCache struct {
 	m       *message
 	packets [2][3][]byte

@@ -38,7 +38,7 @@ func devices(t *testing.T, n int) (srv *loop.Server, conns []net.Conn, page stri
 	t.Helper()
 	testkit.NeedFiles(t, 2*n+100)
 	srv = &loop.Server{
-		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, MaxOutbound: 64 << 20,
+		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.Every(time.Minute, func() {})
 			c.Every(700*time.Millisecond, func() {})

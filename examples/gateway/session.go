@@ -46,14 +46,12 @@ type gateway struct {
 // again: all at once would be a burden on the process to which they come back.
 func (g *gateway) server(addr string, drain time.Duration, log zerolog.Logger) *loop.Server {
 	return &loop.Server{
-		Addr:         addr,
-		Codec:        frames{},
-		Accept:       handler.Chain(g.accept, handler.Heartbeat{Interval: pingAfter, Message: message(ping, 0, nil)}),
-		FrameTimeout: frameWithin,
-		DrainDelay:   drain,
-		DrainWindow:  drain,
-		DrainTimeout: drain + commandTimeout + time.Second,
-		Logger:       log,
+		Addr:     addr,
+		Codec:    frames{},
+		Accept:   handler.Chain(g.accept, handler.Heartbeat{Interval: pingAfter, Message: message(ping, 0, nil)}),
+		Timeouts: loop.Timeouts{Frame: frameWithin},
+		Drain:    loop.Drain{Delay: drain, Window: drain, Timeout: drain + commandTimeout + time.Second},
+		Logger:   log,
 	}
 }
 
@@ -133,8 +131,8 @@ func (s *session) login(c *loop.Conn, payload []byte) error {
 	if err := c.Send(message(login, 0, nil)); err != nil {
 		return err
 	}
-	// A device may come back before its old connection has ended, which may live on another loop. If
-	// there is none, Tell returns an error, and that is well.
+	// A device may come back before its old connection has ended, which may live on another loop.
+	// If there is none, Tell returns an error, and that is well.
 	before := s.gateway.devices.Enter(s.name, c)
 	before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
 	s.deliver(c)

@@ -19,7 +19,7 @@ func TestFullProxyBlamesNoBackend(t *testing.T) {
 		var log bytes.Buffer // touched by one loop
 		p := newProxy(options{to: []string{"192.0.2.1:80"}, connect: time.Second, check: time.Second, drain: time.Minute}, zerolog.New(&log))
 		server := p.server()
-		server.MaxConns, server.NumLoops = 3, 1
+		server.Limits.MaxConns, server.NumLoops = 3, 1
 		srv := looptest.Start(t, server)
 		backend := srv.Backend("tcp", "192.0.2.1:80")
 		srv.Sleep(1500 * time.Millisecond) // the first check has found nobody

@@ -37,9 +37,11 @@ func (p *proxy) server() *loop.Server {
 		Accept:        p.accept,
 		OnStart:       p.watch,
 		ProxyProtocol: p.o.trusted,
-		DrainTimeout:  p.o.drain,
-		DrainWindow:   p.o.drain / 2, // connections that end by themselves are not cut short
-		Logger:        p.log,
+		Drain: loop.Drain{
+			Timeout: p.o.drain,
+			Window:  p.o.drain / 2, // connections that end by themselves are not cut short
+		},
+		Logger: p.log,
 	}
 }
 

@@ -60,12 +60,12 @@ type Config struct {
 	MaxMessage int
 
 	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
-	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means 512 KiB.
+	// is older is a Gap. It must be well below loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
 	MaxReplay int
 
 	// Keep is how many messages of a plain room wait for a slow member, as handler.Group.Keep. The
-	// oldest give way to later ones. 0: Server.MaxOutbound closes who is slow. So it does in ordered
-	// rooms, whose members catch up when they come back.
+	// oldest give way to later ones. 0: Server.Limits.MaxOutbound closes who is slow. So it does in
+	// ordered rooms, whose members catch up when they come back.
 	Keep int
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is

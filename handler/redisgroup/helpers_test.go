@@ -58,7 +58,7 @@ func startNode(t testing.TB, client redis.UniversalClient, cfg redisgroup.Config
 		}
 	}
 	n.srv = &loop.Server{
-		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 16 << 20,
+		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{Max: 1 << 20}, Limits: loop.Limits{MaxOutbound: 16 << 20},
 		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(n.command) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -214,7 +214,7 @@ func TestWhatStays(t *testing.T) {
 func TestCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
-	a.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
+	a.Hooks.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
 	start(t, path, a, nil)
 	c := dial(t, a)
 	c.say("one\n")
@@ -230,7 +230,7 @@ func TestOutputMoves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	const size = 8 << 20
 	a := lines("a")
-	a.MaxOutbound = 2 * size
+	a.Limits.MaxOutbound = 2 * size
 	sent := make(chan struct{})
 	a.Accept = func(c *loop.Conn) loop.Handler {
 		_, _ = c.Write(append(make([]byte, size), '\n'))
@@ -242,7 +242,7 @@ func TestOutputMoves(t *testing.T) {
 	c := dial(t, a)
 	<-sent
 	b := lines("b")
-	b.MaxOutbound = 2 * size
+	b.Limits.MaxOutbound = 2 * size
 	writes := make(chan error, 1)
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		writes <- c.Send([]byte("more"))

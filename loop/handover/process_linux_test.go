@@ -51,7 +51,7 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	srv := &loop.Server{Addr: addr, Codec: codec.Lines{}, NumLoops: 2, Accept: accept("n"), CloseTimeout: time.Second,
+	srv := &loop.Server{Addr: addr, Codec: codec.Lines{}, NumLoops: 2, Accept: accept("n"), Timeouts: loop.Timeouts{Close: time.Second},
 		Logger: zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)}
 	var once sync.Once
 	cfg := handover.Config{Path: path, Timeout: timeout, Patience: time.Millisecond, Check: func([]byte) error {

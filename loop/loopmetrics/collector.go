@@ -110,7 +110,7 @@ var serverMetrics = []metric[loop.Stats]{
 	counter("tls_handshakes_total", "TLS handshakes that were done.", func(s *loop.Stats) uint64 { return s.Handshakes }),
 	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
 	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
-	gauge("buffered_limit_bytes", "What the buffers of all loops may take (Server.MaxBuffered).", func(s *loop.Stats) float64 { return float64(s.MaxBuffered) }),
+	gauge("buffered_limit_bytes", "What the buffers of all loops may take (Server.Limits.MaxBuffered).", func(s *loop.Stats) float64 { return float64(s.MaxBuffered) }),
 	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
@@ -128,7 +128,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("timers", "Timers that are pending.", func(s *loop.LoopStats) float64 { return float64(s.Timers) }, loopLabel),
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
-	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
+	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.Limits.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
 	gauge("buffered_bytes", "What buffers of output and input take, and the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
@@ -136,7 +136,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("socket_wait_recent_max_seconds", "The longest that a probe, which waits as a socket that is ready does, waited in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.SocketWait.Seconds() }, loopLabel),
 	gauge("unpolled_seconds", "For how long the loop has not polled its sockets, as far as a probe that waits now tells.", func(s *loop.LoopStats) float64 { return s.Unpolled.Seconds() }, loopLabel),
 	{desc("busy_seconds_total", "Time that the loop was busy, estimated.", loopLabel), prometheus.CounterValue, func(s *loop.LoopStats) float64 { return s.Busy.Seconds() }},
-	counter("blocked_total", "Turns that took longer than Server.BlockedAfter.", func(s *loop.LoopStats) uint64 { return s.Blocked }, loopLabel),
+	counter("blocked_total", "Turns that took longer than Server.Debug.BlockedAfter.", func(s *loop.LoopStats) uint64 { return s.Blocked }, loopLabel),
 }
 
 var loopHistograms = []histogram{

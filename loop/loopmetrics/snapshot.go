@@ -32,7 +32,7 @@ type snapshot struct {
 	Cut       uint64     `json:"cut"`
 	Panics    uint64     `json:"panics"`
 	HeldBack  uint64     `json:"heldBack"`
-	Buffered  float64    `json:"buffered"` // of Server.MaxBuffered, in percent
+	Buffered  float64    `json:"buffered"` // of Server.Limits.MaxBuffered, in percent
 	Shaken    uint64     `json:"handshakes"`
 	Unshaken  uint64     `json:"handshakesFailed"`
 	Shaking   int        `json:"handshakesPending"`

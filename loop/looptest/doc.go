@@ -21,9 +21,9 @@
 // the kernel do is done here: accepting, reading, writing, waking. Each loop is a goroutine of the
 // bubble, so that the owner check of builds with the race detector works, too.
 //
-// Messages are overwritten when OnMessage returns (loop.Server.Poison): a handler that keeps what
-// it was lent shows here. A call from the wrong goroutine shows with loop.Server.Strict, and in
-// builds with the race detector.
+// Messages are overwritten when OnMessage returns (loop.Server.Debug.Poison): a handler that keeps
+// what it was lent shows here. A call from the wrong goroutine shows with loop.Server.Debug.Strict,
+// and in builds with the race detector.
 //
 // A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it,
 // and more when the turn of the loop is over. So what hangs on a real socket hangs here. See

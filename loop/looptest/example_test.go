@@ -39,7 +39,7 @@ func ExamplePeer_Block() {
 	testSlowConsumer := func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := looptest.Start(t, &loop.Server{
-				MaxOutbound: 1 << 20,
+				Limits: loop.Limits{MaxOutbound: 1 << 20},
 				Accept: func(c *loop.Conn) loop.Handler {
 					c.Every(time.Second, func() { _ = c.Send(make([]byte, 100<<10)) })
 					return loop.HandlerFunc(echo)

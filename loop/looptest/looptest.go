@@ -59,7 +59,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: waitingOf(t)}
 	s.log.logTo(t.Output(), &srv.Logger)
-	srv.Poison = true
+	srv.Debug.Poison = true
 	srv.Accept = recording(srv.Accept)
 	for i := range srv.Listeners {
 		srv.Listeners[i].Accept = recording(srv.Listeners[i].Accept)
@@ -136,7 +136,7 @@ func (s *Server) OpenTo(i int) *Peer {
 }
 
 // OpenFrom is OpenTo for a peer that has an IP address: Conn.RemoteAddr is a *net.TCPAddr, as on a
-// real socket, and Server.MaxConnsPerIP counts it. Several may have the same address.
+// real socket, and Server.Limits.MaxConnsPerIP counts it. Several may have the same address.
 func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
 	s.t.Helper()
 	p, err := s.tryOpen(i, net.TCPAddrFromAddrPort(remote))
@@ -172,8 +172,8 @@ func (s *Server) Sleep(d time.Duration) {
 }
 
 // settle waits until all that was caused has had its effects. Several goroutines of a test may do
-// so at a time, also of different Servers. A mutex would not do in place of the channel: who waits for one does not count as
-// blocked in a bubble.
+// so at a time, also of different Servers. A mutex would not do in place of the channel: who waits
+// for one does not count as blocked in a bubble.
 func (s *Server) settle() {
 	s.waiting <- struct{}{}
 	synctest.Wait()
@@ -194,8 +194,8 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
-// Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop and
-// in Loop.Away.
+// Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop
+// and in Loop.Away.
 func (s *Server) Stall(i int) (resume func()) {
 	s.t.Helper()
 	blocked := make(chan struct{})

@@ -76,7 +76,7 @@ func (p *Peer) Writes() int { return p.sock.countWrites() }
 
 // Block stops reading: the socket takes room more bytes from the server, then it is full. The
 // peer's system acknowledges none of them, as if the peer's window had been closed before: see Ack.
-// So a connection that closes waits for the peer, for Server.CloseTimeout.
+// So a connection that closes waits for the peer, for Server.Timeouts.Close.
 func (p *Peer) Block(room int) { p.sock.setRoom(room) }
 
 // Ack has the peer's system acknowledge n of the bytes that wait for the peer while it is blocked,

@@ -27,7 +27,7 @@ func TestPeersWithAddresses(t *testing.T) {
 		return loop.HandlerFunc(echo)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		srv := looptest.Start(t, &loop.Server{Codec: codec.Lines{}, Accept: accept, MaxConnsPerIP: 2, NumLoops: 2})
+		srv := looptest.Start(t, &loop.Server{Codec: codec.Lines{}, Accept: accept, Limits: loop.Limits{MaxConnsPerIP: 2}, NumLoops: 2})
 		if p := srv.OpenFrom(0, netip.MustParseAddrPort("198.51.100.7:1")); !p.Closed() || p.Ended() {
 			t.Error("who is banned is let in")
 		}

@@ -84,7 +84,7 @@ func TestCompressedPushesToASilentReader(t *testing.T) {
 func TestSmallSendBufferFindsSilentReaders(t *testing.T) {
 	const state, most = 200, 1 << 20 // bytes
 	sent, reason := 0, make(chan error, 1)
-	srv := &loop.Server{NumLoops: 1, MaxOutbound: 16 << 10, TCP: loop.TCPOptions{SendBuffer: 16 << 10}}
+	srv := &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 16 << 10}, TCP: loop.TCPOptions{SendBuffer: 16 << 10}}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		c.Every(time.Millisecond, func() {
 			for range 10 {

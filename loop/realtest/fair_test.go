@@ -126,7 +126,7 @@ func TestFair(t *testing.T) {
 
 func (b busyness) run(t *testing.T) {
 	srv := &loop.Server{
-		Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Lines{}, MaxOutbound: 8 << 20, DrainTimeout: 2 * time.Second,
+		Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Lines{}, Limits: loop.Limits{MaxOutbound: 8 << 20}, Drain: loop.Drain{Timeout: 2 * time.Second},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				if string(msg) == "ping" {
@@ -169,7 +169,7 @@ func (b busyness) run(t *testing.T) {
 	if wait < b.showsWaiting {
 		t.Errorf("the metric says that sockets wait %v, want %v", wait, b.showsWaiting)
 	}
-	if took > srv.DrainTimeout+time.Second {
+	if took > srv.Drain.Timeout+time.Second {
 		t.Errorf("the server took %v to end", took)
 	}
 }

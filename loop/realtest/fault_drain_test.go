@@ -27,11 +27,11 @@ func repliesChild() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	srv := &loop.Server{
-		Addr:         "tcp://127.0.0.1:0",
-		Codec:        codec.Lines{},
-		MaxOutbound:  8 << 20,
-		DrainTimeout: 90 * time.Second,
-		CloseTimeout: 90 * time.Second, // the readers are 10,000, and may have to wait for a processor
+		Addr:     "tcp://127.0.0.1:0",
+		Codec:    codec.Lines{},
+		Limits:   loop.Limits{MaxOutbound: 8 << 20},
+		Drain:    loop.Drain{Timeout: 90 * time.Second},
+		Timeouts: loop.Timeouts{Close: 90 * time.Second}, // the readers are 10,000, and may have to wait for a processor
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				n, err := strconv.Atoi(string(msg))

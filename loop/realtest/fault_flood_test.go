@@ -29,10 +29,10 @@ func fewDescriptorsChild() {
 	max, _ := strconv.Atoi(os.Getenv("MAXCONNS"))
 	var hoard []int
 	servePuppet(&loop.Server{
-		MaxConns:     max,
-		NumLoops:     2,
-		CloseTimeout: time.Minute, // who reads slowly, on a busy machine, gets all of its reply
-		Codec:        codec.Lines{},
+		Limits:   loop.Limits{MaxConns: max},
+		NumLoops: 2,
+		Timeouts: loop.Timeouts{Close: time.Minute}, // who reads slowly, on a busy machine, gets all of its reply
+		Codec:    codec.Lines{},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) (err error) {
 				if string(msg) != "big" {

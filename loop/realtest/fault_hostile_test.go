@@ -44,18 +44,13 @@ func hostileChild() {
 		return loop.HandlerFunc(echo)
 	}
 	srv := &loop.Server{
-		NumLoops:         2,
-		MaxConns:         500,
-		MaxConnsPerIP:    450,
-		IdleTimeout:      time.Second,
-		FirstByteTimeout: hostileFirstByte,
-		FrameTimeout:     500 * time.Millisecond,
-		CloseTimeout:     500 * time.Millisecond,
-		MaxOutbound:      256 << 10,
-		Farewell:         []byte("no\n"),
-		Accept:           accept,
-		Codec:            hostileCodecs[0],
-		Logger:           zerolog.New(io.Discard),
+		NumLoops:    2,
+		Limits:      loop.Limits{MaxConns: 500, MaxConnsPerIP: 450, MaxOutbound: 256 << 10, Refusal: []byte("no\n")},
+		IdleTimeout: time.Second,
+		Timeouts:    loop.Timeouts{FirstByte: hostileFirstByte, Frame: 500 * time.Millisecond, Close: 500 * time.Millisecond},
+		Accept:      accept,
+		Codec:       hostileCodecs[0],
+		Logger:      zerolog.New(io.Discard),
 	}
 	for _, cd := range hostileCodecs[1:] {
 		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: "tcp://127.0.0.1:0", Codec: cd})

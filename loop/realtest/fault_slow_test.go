@@ -36,7 +36,7 @@ func gibChild() {
 		defer mu.Unlock()
 		numbers[name] += n
 	}
-	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, MaxOutbound: slowOutbound, CloseTimeout: 2 * time.Second}
+	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Limits: loop.Limits{MaxOutbound: slowOutbound}, Timeouts: loop.Timeouts{Close: 2 * time.Second}}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		g := &gib{}
 		return script{

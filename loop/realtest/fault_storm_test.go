@@ -183,10 +183,10 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	closed := 0
 	over := make(chan struct{})
 	srv := &loop.Server{
-		NumLoops:         1,
-		IdleTimeout:      timeout,
-		HandshakeTimeout: timeout,
-		OnStart:          func(*loop.Loop) { runtime.LockOSThread() },
+		NumLoops:    1,
+		IdleTimeout: timeout,
+		Timeouts:    loop.Timeouts{Handshake: timeout},
+		OnStart:     func(*loop.Loop) { runtime.LockOSThread() },
 		Accept: func(c *loop.Conn) loop.Handler {
 			return script{Close: func(_ *loop.Conn, err error) {
 				if err != loop.ErrIdle {

@@ -31,12 +31,12 @@ type endOnly struct{ closed chan error }
 func (endOnly) OnMessage(*loop.Conn, []byte) error { return nil }
 func (e endOnly) OnClose(_ *loop.Conn, err error)  { e.closed <- err }
 
-// A codec that never finds a frame costs no more memory than Server.MaxFrame, or its own limit,
-// allows: a peer that offers 200 MiB is closed with ErrTooLong long before.
+// A codec that never finds a frame costs no more memory than Server.Limits.MaxFrame, or its own
+// limit, allows: a peer that offers 200 MiB is closed with ErrTooLong long before.
 func TestMaxFrame(t *testing.T) {
 	for name, tc := range map[string]struct {
 		codec codec.Codec
-		max   int // Server.MaxFrame
+		max   int // Server.Limits.MaxFrame
 		limit int // what holds
 	}{
 		"the default":            {endless{}, 0, 16 << 20},
@@ -46,7 +46,7 @@ func TestMaxFrame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := endOnly{make(chan error, 1)}
-			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: tc.codec, MaxFrame: tc.max,
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: tc.codec, Limits: loop.Limits{MaxFrame: tc.max},
 				Accept: func(*loop.Conn) loop.Handler { return h }}
 			ctx, stop := context.WithCancel(t.Context())
 			if err := srv.Start(ctx); err != nil {

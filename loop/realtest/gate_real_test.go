@@ -49,7 +49,7 @@ func mustBeReset(t *testing.T, c net.Conn) {
 func TestMaxConnsResets(t *testing.T) {
 	needPlain(t, "who is refused is told before the handshake")
 	srv := echoServer()
-	srv.MaxConns = 2
+	srv.Limits.MaxConns = 2
 	addr := start(t, srv)
 	a, b := dial(t, addr), dial(t, addr)
 	mustEcho(t, a, "a")

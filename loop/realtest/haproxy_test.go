@@ -104,7 +104,7 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 		return nil, nil, nil, err
 	}
 	srv = &loop.Server{
-		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, DrainDelay: 4 * time.Second, DrainAccept: true,
+		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Drain: loop.Drain{Delay: 4 * time.Second, KeepAccepting: true},
 		ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send([]byte(c.RemoteAddr().String())) })

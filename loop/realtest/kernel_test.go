@@ -29,7 +29,7 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 			c.Close()
 			return nil
 		}}
-	}, MaxOutbound: 2 * frames * size, CloseTimeout: time.Minute}
+	}, Limits: loop.Limits{MaxOutbound: 2 * frames * size}, Timeouts: loop.Timeouts{Close: time.Minute}}
 	c := dial(t, start(t, srv))
 	c.Write([]byte("go"))
 	buf := make([]byte, size)
@@ -57,12 +57,12 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 		return nil
 	}
 	for name, srv := range map[string]*loop.Server{
-		"by Accept":  {Accept: refuses, BlockedAfter: time.Minute},
-		"by a limit": {Accept: silent, MaxConnsPerIP: 1, Farewell: []byte("full")},
+		"by Accept":  {Accept: refuses, Debug: loop.Debug{BlockedAfter: time.Minute}},
+		"by a limit": {Accept: silent, Limits: loop.Limits{MaxConnsPerIP: 1, Refusal: []byte("full")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr := start(t, srv)
-			if srv.MaxConnsPerIP > 0 {
+			if srv.Limits.MaxConnsPerIP > 0 {
 				mustBeIn(t, srv, dial(t, addr))
 			}
 			for range 10 {
@@ -70,7 +70,7 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 				c := dial(t, addr)
 				_, _ = c.Write(make([]byte, 1000))
 				late := time.Since(began) >= time.Second // the server does not wait for longer
-				if srv.MaxConnsPerIP == 0 {
+				if srv.Limits.MaxConnsPerIP == 0 {
 					input <- struct{}{}
 				}
 				if b, err := io.ReadAll(c); (string(b) != "full" || err != nil) && !late {
@@ -103,7 +103,7 @@ func TestNothingIsLeft(t *testing.T) {
 	life := func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		srv := &loop.Server{
-			Addr: "tcp://127.0.0.1:0", NumLoops: 3, CloseTimeout: time.Millisecond, MaxOutbound: 64 << 20,
+			Addr: "tcp://127.0.0.1:0", NumLoops: 3, Timeouts: loop.Timeouts{Close: time.Millisecond}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 			Accept: func(*loop.Conn) loop.Handler {
 				return script{Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
 			},

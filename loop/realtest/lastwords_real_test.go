@@ -36,7 +36,7 @@ type lastWords struct {
 	codec  codec.Codec
 	srv    *loop.Server
 
-	patience time.Duration // the server's CloseTimeout
+	patience time.Duration // the server's Timeouts.Close
 
 	closing chan struct{} // closed when the close has begun
 	ended   chan error
@@ -74,8 +74,8 @@ func (w *lastWords) serve(t *testing.T, ln net.Listener) {
 	w.ended, w.closing = make(chan error, 1), make(chan struct{})
 	ctx, end := context.WithCancel(context.Background())
 	t.Cleanup(end)
-	w.srv = &loop.Server{AcceptFrom: ln, NumLoops: 1, Engine: w.engine, Codec: w.codec, MaxOutbound: 64 << 20,
-		CloseTimeout: w.patience, OnClosing: func(*loop.Conn, error) { close(w.closing) }}
+	w.srv = &loop.Server{AcceptFrom: ln, NumLoops: 1, Engine: w.engine, Codec: w.codec, Limits: loop.Limits{MaxOutbound: 64 << 20},
+		Timeouts: loop.Timeouts{Close: w.patience}, Hooks: loop.Hooks{OnClosing: func(*loop.Conn, error) { close(w.closing) }}}
 	w.srv.Accept = func(c *loop.Conn) loop.Handler {
 		return script{
 			Message: func(c *loop.Conn, _ []byte) error {

@@ -73,8 +73,8 @@ func TestEndAmongNewcomers(t *testing.T) {
 	cert := looptest.Certificate("localhost")
 	life := func() {
 		srv := &loop.Server{
-			Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxConns: 12, Farewell: []byte("full"), DrainTimeout: time.Second,
-			Accept: fate, IdleTimeout: time.Second, CloseTimeout: 100 * time.Millisecond,
+			Addr: "tcp://127.0.0.1:0", NumLoops: 2, Limits: loop.Limits{MaxConns: 12, Refusal: []byte("full")}, Drain: loop.Drain{Timeout: time.Second},
+			Accept: fate, IdleTimeout: time.Second, Timeouts: loop.Timeouts{Close: 100 * time.Millisecond},
 			Listeners: []loop.Listener{
 				{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
 				{Addr: "unix://" + testkit.SocketPath(t)},

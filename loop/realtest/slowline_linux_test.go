@@ -40,7 +40,7 @@ func onSlowLine(t *testing.T) {
 }
 
 // Over a line of 1 Mbit/s all that was sent before a close arrives, though it takes longer than
-// CloseTimeout.
+// Timeouts.Close.
 func TestLastWordsOnASlowLine(t *testing.T) {
 	needSlow(t, "a megabyte over 1 Mbit/s takes 10 s")
 	eachEnd(t, 300<<10, 1_000_000, func(t *testing.T, w *lastWords) {

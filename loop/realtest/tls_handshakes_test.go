@@ -111,7 +111,7 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 		n, timeout = 10_000, 12*time.Second // all of them are to be open at once
 	}
 	testkit.NeedFiles(t, n+400)
-	srv := &loop.Server{HandshakeTimeout: timeout, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	srv := &loop.Server{Timeouts: loop.Timeouts{Handshake: timeout}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	addr := secure(t, srv)
 	good := make([]net.Conn, 100)
 	for i := range good {

@@ -21,8 +21,8 @@ func busyChild() {
 		Addr:     "tcp://127.0.0.1:0",
 		NumLoops: 1,
 		// A busy machine takes its processor away for longer than the default.
-		BlockedAfter: 700 * time.Millisecond,
-		Logger:       zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+		Debug:  loop.Debug{BlockedAfter: 700 * time.Millisecond},
+		Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
 		OnStart: func(l *loop.Loop) {
 			l.Every(21*time.Millisecond, func() {
 				for began := time.Now(); time.Since(began) < 20*time.Millisecond; {

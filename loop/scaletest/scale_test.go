@@ -69,8 +69,8 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("%v of virtual time\n%s", lasts, table.String())
 	for i, r := range rows {
-		// Those who come anew are made anew, and the runtime makes some objects of its own, as for a
-		// thread.
+		// Those who come anew are made anew, and the runtime makes some objects of its own, as for
+		// a thread.
 		if r.garbage > 0.02+100/float64(r.messages) && !raceEnabled {
 			t.Errorf("%d connections: %.3f objects are made for each message", r.conns, r.garbage)
 		}
@@ -155,7 +155,7 @@ func (s *session) OnClose(*loop.Conn, error) {}
 func run(t *testing.T, n int, lasts time.Duration) row {
 	w := newWorld(n)
 	srv := &loop.Server{
-		Addr: "tcp://memory:0", NumLoops: 1, MaxConns: n + n/10, IdleTimeout: idleTimeout, Codec: codec.Lines{},
+		Addr: "tcp://memory:0", NumLoops: 1, Limits: loop.Limits{MaxConns: n + n/10}, IdleTimeout: idleTimeout, Codec: codec.Lines{},
 		Accept: handler.Chain(func(*loop.Conn) loop.Handler { return &session{} },
 			handler.Heartbeat{Interval: heartbeat, Message: []byte("ping"), Missed: 2}),
 	}

@@ -14,13 +14,13 @@ import (
 var SocketOf func(conn any) engine.Socket
 
 // FromEnv makes the environment choose, whenever a server starts: LOOPWHEEL_ENGINE (gnet, epoll or
-// net) the default engine, and LOOPWHEEL_CRYPTO_TLS=1 what Server.CryptoTLS does. What is read before
-// the tests begin go test does not see, and its cache would have the results of another engine. It is
-// set before any server starts.
+// net) the default engine, and LOOPWHEEL_CRYPTO_TLS=1 what Server.Debug.CryptoTLS does. What is
+// read before the tests begin go test does not see, and its cache would have the results of another
+// engine. It is set before any server starts.
 var FromEnv bool
 
-// DefaultEngine returns the name of the engine of servers whose Engine is the default, or "" for the
-// system's default.
+// DefaultEngine returns the name of the engine of servers whose Engine is the default, or "" for
+// the system's default.
 func DefaultEngine() string { return getenv("LOOPWHEEL_ENGINE") }
 
 // CryptoTLS reports whether crypto/tls is to keep all connections.
