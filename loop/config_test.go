@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +28,6 @@ func TestValidation(t *testing.T) {
 		want   string // in the error
 		change func(s *loop.Server)
 	}{
-		{"Server.Addr", func(s *loop.Server) { s.Addr = "" }},
 		{"scheme", func(s *loop.Server) { s.Addr = "127.0.0.1:0" }},
 		{"codec/websocket; for TLS set the field TLS", func(s *loop.Server) { s.Addr = "wss://127.0.0.1:0" }},
 		{`unknown scheme "sctp"`, func(s *loop.Server) { s.Addr = "sctp://127.0.0.1:0" }},
@@ -48,7 +46,7 @@ func TestValidation(t *testing.T) {
 		{"Server.Accept is nil", func(s *loop.Server) { s.Accept = nil }},
 		{"Server.IdleTimeout", func(s *loop.Server) { s.IdleTimeout = -1 }},
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = -1 }},
-		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = 1 }},
+		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = time.Second }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
 		{"Server.NumLoops is 100000: at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
 		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
@@ -78,8 +76,10 @@ func TestValidation(t *testing.T) {
 		{"Server.Listeners[1].Addr", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0"}, {Addr: "tcp://" + taken}}
 		}},
-		{"Server.Listeners[0].IdleTimeout", func(s *loop.Server) {
-			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: -1}}
+		{"Server.Timeouts.Handshake is 30ns: is the unit missing?", func(s *loop.Server) { s.Timeouts.Handshake = 30 }},
+		{"Server.Listeners[0].UDP.Control is for a udp address", func(s *loop.Server) {
+			set := func(string, string, syscall.RawConn) error { return nil }
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", UDP: loop.UDPOptions{Control: set}}}
 		}},
 		{"Server.Listeners[0].MaxConns", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", MaxConns: -1}}
@@ -131,17 +131,23 @@ func TestCodecBesideUDP(t *testing.T) {
 
 // Each number and duration of a Server is refused if it is negative.
 func TestNegativeNumbers(t *testing.T) {
-	typ := reflect.TypeFor[loop.Server]()
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		if k := f.Type.Kind(); !f.IsExported() || k != reflect.Int && k != reflect.Int64 {
-			continue
-		}
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
-		reflect.ValueOf(srv).Elem().Field(i).SetInt(-1)
-		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server."+f.Name+" is -1") {
-			t.Errorf("Start with Server.%s = -1 returns %v, want an error that names the field", f.Name, err)
-		}
+	numbers := 0
+	for field := range testkit.Numbers(&loop.Server{}) {
+		numbers++
+		t.Run(field, func(t *testing.T) {
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+			for name, v := range testkit.Numbers(srv) {
+				if name == field {
+					v.SetInt(-1)
+				}
+			}
+			if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server."+field+" is -1") {
+				t.Errorf("Start returns %v, want an error that names the field", err)
+			}
+		})
+	}
+	if numbers < 25 {
+		t.Errorf("a Server has %d numbers, want 29: its structs were not looked at", numbers)
 	}
 }
 
@@ -168,7 +174,7 @@ func listenTCP(t *testing.T) string {
 func TestJitterOfAListener(t *testing.T) {
 	start(t, &loop.Server{
 		Accept:    silent,
-		Timeouts:  loop.Timeouts{IdleJitter: 1},
+		Timeouts:  loop.Timeouts{IdleJitter: time.Second},
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 1000000000}},
 	})
 }

@@ -48,7 +48,6 @@ func TestListenersWithoutAddr(t *testing.T) {
 		})
 	}
 	for want, srv := range map[string]*loop.Server{
-		"Server.Addr is empty":              {Accept: silent},
 		"Server.TLS":                        {TLS: &tls.Config{}, Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Accept: silent}}},
 		"Server.Listeners[0].Accept is nil": {Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0"}}},
 	} {
@@ -56,8 +55,12 @@ func TestListenersWithoutAddr(t *testing.T) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}
-	start := &loop.Server{Codec: codec.Lines{}} // which adopts, with the server's codec
-	startWith(t, t.Context(), start)
+	for _, srv := range []*loop.Server{
+		{Codec: codec.Lines{}, Accept: silent}, // which adopts, with the server's fields
+		{},                                     // which dials
+	} {
+		startWith(t, t.Context(), srv)
+	}
 }
 
 // HoldBackAt follows MaxOutbound, and does not reach it.

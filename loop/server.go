@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,7 +23,8 @@ import (
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
-// and Wait; the fields must not be changed after that. A Server runs once.
+// and Wait; the fields must not be changed after that, and the Server must not be copied. A Server
+// runs once.
 //
 // The zero of each field is useful; its comment says what it means. A negative value is an error of
 // Start.
@@ -50,7 +50,7 @@ type Server struct {
 	Codec codec.Codec
 
 	// Listeners are more addresses, served by the same loops. With them Addr may be empty; then
-	// Accept, Codec, IdleTimeout and TCP are the defaults of the Listeners, and nothing else.
+	// Accept, Codec, IdleTimeout, TCP and UDP are the defaults of the Listeners, and nothing else.
 	Listeners []Listener
 
 	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
@@ -61,25 +61,11 @@ type Server struct {
 	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
 	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
-	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. A
-	// panic in a hook fails the handshake.
+	// place for a fifth of a second at most, as long as no more than Limits.MaxHandshakes of them
+	// last. A panic in a hook fails the handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
-
-	// CryptoTLS has crypto/tls keep all connections of TLS after their handshakes, those of Dialers
-	// and of Conn.StartTLS, too. Otherwise the loops go on with TLS 1.3 themselves, for a third of
-	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
-	CryptoTLS bool
-
-	// Timeouts.Handshake is how long a connection may take until it is open: the header of the
-	// PROXY protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10
-	// seconds.
-	HandshakeTimeout time.Duration
-
-	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
-	// each takes 36 KB. For one more, the one that has waited longest is cut. 0 means 1,024.
-	MaxHandshakes int
 
 	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
 	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
@@ -87,35 +73,13 @@ type Server struct {
 	// them, and of unix sockets, and closes the connections of all others. nil: nobody sends one.
 	ProxyProtocol []netip.Prefix
 
-	// MaxProxyHeader is how many bytes such a header may have, with the notes of Conn.ProxyTLVs.
-	// 0 means 65,551, which the protocol allows.
-	MaxProxyHeader int
-
-	// TCP has the options of Addr's sockets.
-	TCP TCPOptions
-
-	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
-	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
-	// first one gets broadcasts and multicasts. IP_RECVERR is taken off again, as it would have
-	// epoll report an error for ever. TCP.Control is for other addresses.
-	Control func(network, address string, c syscall.RawConn) error
-
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
-	// Output that it takes does not count, unless IdleCountsOutput is set. Where an eviction cuts
-	// something off, the peer of a TCP connection reads a reset after what was sent, and not an
-	// end: because output waits, jobs run, SetBusy says so, or the last output is younger than a
-	// quarter of its silence. Output of an idle hook at the same time does not count. 0 means
-	// never.
+	// Output that it takes does not count, unless Timeouts.IdleCountsOutput is set. Where an
+	// eviction cuts something off, the peer of a TCP connection reads a reset after what was sent,
+	// and not an end: because output waits, jobs run, SetBusy says so, or the last output is
+	// younger than a quarter of its silence. Output of an idle hook at the same time does not
+	// count. 0 means never.
 	IdleTimeout time.Duration
-
-	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
-	// sends does. Where the system does not tell what the peer has taken, what the socket takes
-	// counts. An eviction may come later then, by the timeout at most.
-	IdleCountsOutput bool
-
-	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
-	// that connected together are not evicted together. 0 means none.
-	IdleJitter time.Duration
 
 	// OnStart is called as the first thing on each loop, before the server takes any connection. A
 	// panic makes Start fail.
@@ -123,15 +87,6 @@ type Server struct {
 
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
-
-	// Strict makes each call on the wrong goroutine (Conn.Send from one of yours, say) panic there,
-	// as it does in builds with the race detector. It is for tests: a call costs a microsecond.
-	Strict bool
-
-	// Poison finds bytes that are used after they were lent: OnMessage gets a copy of each message,
-	// which is overwritten with "LENT NO LONGER. " when it returns. It costs two copies of each
-	// message. Builds with the race detector do it always, and so does looptest.
-	Poison bool
 
 	// NumLoops is the number of loops. 0 means GOMAXPROCS less one, and at least one: that leaves a
 	// P to other goroutines, such as those of Offload and of clients of databases. A program whose
@@ -145,126 +100,13 @@ type Server struct {
 	// The zero Logger writes errors to os.Stderr, and nothing else. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
-	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
-	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
-	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
-	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions. 0
-	// means 131,072.
-	MaxSessions int
-
-	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from
-	// the limit of open files, leaves some for the program's own, and is a million at most, and so
-	// many that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5
-	// KiB each. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
-	MaxConns int
-
-	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
-	// see IPv6Prefix. 0 means no limit.
-	MaxConnsPerIP int
-
-	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most. 0 means
-	// 64.
-	IPv6Prefix int
-
-	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
-	// wait in the system's queue. 0 means no limit.
-	AcceptRate int
-
-	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
-	// wire form, and short. The peer's end is waited for then, for a second at most and of 64 peers
-	// at a time; others are reset. So are those of a TLS address.
-	Farewell []byte
-
-	// Timeouts.FirstByte evicts a connection, with ErrIdle, that has not sent one byte this long
-	// after it was opened. 0 means IdleTimeout.
-	FirstByteTimeout time.Duration
-
-	// Timeouts.Frame closes a connection, with ErrSlowFrame, that has begun a frame and not
-	// finished it after this long. Where the codec takes a message in several frames
-	// (codec.Assembler), it is the time of the whole message. The time stands still while the
-	// connection is not read: because of PauseRead, or of output that the peer does not take. 0
-	// means no limit.
-	FrameTimeout time.Duration
-
-	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
-	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
-	// which all of package codec and websocket are) has that in place of this. 0 means 16 MiB.
-	MaxFrame int
-
-	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
-	// ErrSlowConsumer. 0 means 1 MiB.
-	MaxOutbound int
-
-	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
-	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
-	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
-	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
-	HoldBackAt int
-
-	// MaxBuffered is how many bytes the buffers of all connections may take together, with those
-	// that the loops keep for their next use: of output, of input that is held back, of frames that
-	// have not ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt
-	// is a quarter of itself and input is read in small pieces, from three quarters on a sixteenth.
-	// Above it the connections that have the largest buffers are closed, with ErrMaxBuffered, on
-	// the loops that have more than their part, until an eighth is free. What the kernel has, and
-	// the program, does not count. 0 means an eighth of the memory that the process may use: what
-	// its cgroup and GOMEMLIMIT allow, or a quarter of the machine's.
-	MaxBuffered int
-
-	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
-	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
-	// callbacks add more is not read until half of them have run. Post and Tell never fail because
-	// of it. A mailbox that stays above it is logged once a minute, with the code that adds most. 0
-	// means 65,536.
-	MaxMailbox int
-
-	// Timeouts.Close is how long the peer of a closing connection may take none of its output. Each
-	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
-	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
-	CloseTimeout time.Duration
-
-	// Timeouts.MaxClose is how long a close may take in all, however slowly the peer takes the
-	// output. In the drain Drain.Timeout limits all closes together. 0 means no limit.
-	MaxCloseTime time.Duration
-
-	// Drain.Timeout is how long the connections may take to close when the server ends, before they
-	// are cut. 0 means 30 seconds.
-	DrainTimeout time.Duration
-
-	// Drain.Window spreads the closes of the drain over this time, in random order, so that clients
-	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
-	// than Drain.Timeout. 0 means at once.
-	DrainWindow time.Duration
-
-	// OnClosing is called on c's loop for each connection that this side closes, before its output
-	// is flushed: the place for a last word. err is what OnClose will get. Send and Write work here
-	// (above MaxOutbound they take nothing). It is not called if the peer could not hear it:
-	// because it closed, or its connection failed, or it does not take its output.
-	OnClosing func(c *Conn, err error)
-
-	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
-	// its loop: to say goodbye. Its output is flushed before the close.
-	OnDrain func(c *Conn)
-
-	// Drain.Delay is how long connections are served on when the server ends, before the drain
-	// begins, and Drain.Timeout with it: for balancers that need time to notice. Without
-	// Drain.KeepAccepting the listeners close at once, UDP addresses open no new sessions, and the
-	// delay is over when nobody is left. Draining is true from its beginning on. 0 means none.
-	DrainDelay time.Duration
-
-	// Drain.KeepAccepting has the listeners accept for as long as Drain.Delay: for balancers that
-	// learn from a health check (see Draining) that no more should come. A process that is replaced
-	// by another one on the same sockets does not want that.
-	DrainAccept bool
-
-	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
-	// goroutine. 16,384 more may wait. 0 means 256.
-	MaxOffload int
-
-	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
-	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
-	// which the process itself was stopped does not count. 0 means 100 ms.
-	BlockedAfter time.Duration
+	Limits   Limits
+	Timeouts Timeouts
+	Drain    Drain
+	Hooks    Hooks
+	TCP      TCPOptions // of Addr's sockets
+	UDP      UDPOptions // of Addr's sockets
+	Debug    Debug
 
 	listeners   []*listener
 	hasMain     bool    // the first of them is Addr's
@@ -308,26 +150,6 @@ const (
 )
 
 func (s *Server) has(stage int32) bool { return s.stage.Load() >= stage }
-
-// A Listener is one more address of a Server.
-type Listener struct {
-	Addr        string        // as Server.Addr
-	Codec       codec.Codec   // nil means Server.Codec
-	Accept      Accept        // nil means Server.Accept
-	IdleTimeout time.Duration // 0 means Server.IdleTimeout
-
-	AcceptFrom    net.Listener   // as Server.AcceptFrom
-	TLS           *tls.Config    // nil means plain
-	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
-	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
-
-	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
-	// the limits of the Server: a crowd at one port leaves room at another, such as an
-	// administrator's. 0 means no limit of its own.
-	MaxConns int
-
-	Control func(network, address string, c syscall.RawConn) error // as Server.UDP.Control; nil: nothing is to be set
-}
 
 // Run is Start and Wait.
 func (s *Server) Run(ctx context.Context) error {

@@ -170,6 +170,7 @@ func TestListenersInherit(t *testing.T) {
 			{Addr: "tcp://127.0.0.1:0"},
 			{Addr: "unix:///tmp/never-made.sock", Codec: codec.Raw{}, IdleTimeout: time.Hour,
 				Accept: func(*loop.Conn) loop.Handler { own = true; return loop.HandlerFunc(echo) }},
+			{Addr: "tcp://127.0.0.1:0", IdleTimeout: -1},
 		},
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -177,7 +178,7 @@ func TestListenersInherit(t *testing.T) {
 		if inherits.Send("a", "b\n"); own || inherits.Received() != "ab\n" {
 			t.Error("Codec or Accept is not the Server's")
 		}
-		has := srv.OpenTo(2)
+		has, never := srv.OpenTo(2), srv.OpenTo(3)
 		if has.Send("a", "b\n"); !own || has.Writes() != 2 {
 			t.Error("Codec or Accept is not the Listener's own")
 		}
@@ -188,6 +189,9 @@ func TestListenersInherit(t *testing.T) {
 		wait(time.Hour)
 		if !errors.Is(has.Reason(), loop.ErrIdle) {
 			t.Error("the Listener's idle timeout is not right")
+		}
+		if wait(100 * time.Hour); never.Ended() {
+			t.Errorf("the Listener without an idle timeout closed its connection with %v", never.Reason())
 		}
 	})
 }

@@ -1,0 +1,432 @@
+package loop
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/defaults"
+	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+)
+
+// Limits bound what peers and handlers can make a Server use.
+type Limits struct {
+	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from
+	// the limit of open files, leaves some for the program's own, and is a million at most, and so
+	// many that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5
+	// KiB each. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
+	MaxConns int
+
+	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
+	// see IPv6Prefix. 0 means no limit.
+	MaxConnsPerIP int
+
+	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most. 0 means
+	// 64.
+	IPv6Prefix int
+
+	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
+	// wait in the system's queue. 0 means no limit.
+	AcceptRate int
+
+	// Refusal is sent to a connection that is refused because of a limit, in place of a reset: in
+	// wire form, and short. The peer's end is waited for then, for a second at most and of 64 peers
+	// at a time; others are reset. So are those of a TLS address.
+	Refusal []byte
+
+	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
+	// each takes 36 KB. For one more, the one that has waited longest is cut. 0 means 1,024.
+	MaxHandshakes int
+
+	// MaxProxyHeader is how many bytes a header of the PROXY protocol may have, with the notes of
+	// Conn.ProxyTLVs. 0 means 65,551, which the protocol allows.
+	MaxProxyHeader int
+
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
+	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
+	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
+	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions. 0
+	// means 131,072.
+	MaxSessions int
+
+	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
+	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
+	// which all of package codec and websocket are) has that in place of this. 0 means 16 MiB.
+	MaxFrame int
+
+	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
+	// ErrSlowConsumer. 0 means 1 MiB.
+	MaxOutbound int
+
+	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
+	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
+	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
+	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
+	HoldBackAt int
+
+	// MaxBuffered is how many bytes the buffers of all connections may take together, with those
+	// that the loops keep for their next use: of output, of input that is held back, of frames that
+	// have not ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt
+	// is a quarter of itself and input is read in small pieces, from three quarters on a sixteenth.
+	// Above it the connections that have the largest buffers are closed, with ErrMaxBuffered, on
+	// the loops that have more than their part, until an eighth is free. What the kernel has, and
+	// the program, does not count. 0 means an eighth of the memory that the process may use: what
+	// its cgroup and GOMEMLIMIT allow, or a quarter of the machine's.
+	MaxBuffered int
+
+	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
+	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
+	// callbacks add more is not read until half of them have run. Post and Tell never fail because
+	// of it. A mailbox that stays above it is logged once a minute, with the code that adds most. 0
+	// means 65,536.
+	MaxMailbox int
+
+	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
+	// goroutine. 16,384 more may wait. 0 means 256.
+	MaxOffload int
+}
+
+// Timeouts bound how long a Server waits for a peer, beside Server.IdleTimeout.
+type Timeouts struct {
+	// Handshake is how long a connection may take until it is open: the header of the PROXY
+	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.
+	Handshake time.Duration
+
+	// FirstByte evicts a connection, with ErrIdle, that has not sent one byte this long
+	// after it was opened. 0 means IdleTimeout.
+	FirstByte time.Duration
+
+	// Frame closes a connection, with ErrSlowFrame, that has begun a frame and not finished
+	// it after this long. Where the codec takes a message in several frames (codec.Assembler), it
+	// is the time of the whole message. The time stands still while the connection is not read:
+	// because of PauseRead, or of output that the peer does not take. 0 means no limit.
+	Frame time.Duration
+
+	// Close is how long the peer of a closing connection may take none of its output. Each
+	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
+	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
+	Close time.Duration
+
+	// MaxClose is how long a close may take in all, however slowly the peer takes the output. In
+	// the drain Drain.Timeout limits all closes together. 0 means no limit.
+	MaxClose time.Duration
+
+	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
+	// that connected together are not evicted together. 0 means none.
+	IdleJitter time.Duration
+
+	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
+	// sends does. Where the system does not tell what the peer has taken, what the socket takes
+	// counts. An eviction may come later then, by the timeout at most.
+	IdleCountsOutput bool
+}
+
+// Drain says how a Server ends when its context is done.
+type Drain struct {
+	// Delay is how long connections are served on when the server ends, before Timeout and the
+	// closes begin: for balancers that need time to notice. Without KeepAccepting the listeners
+	// close at once, UDP addresses open no new sessions, and the delay is over when nobody is left.
+	// Server.Draining is true from its beginning on. 0 means none.
+	Delay time.Duration
+
+	// KeepAccepting has the listeners accept for as long as Delay: for balancers that learn from a
+	// health check (see Server.Draining) that no more should come. A process that is replaced by
+	// another one on the same sockets does not want that.
+	KeepAccepting bool
+
+	// Timeout is how long the connections may take to close when the server ends, before they
+	// are cut. 0 means 30 seconds.
+	Timeout time.Duration
+
+	// Window spreads the closes of the drain over this time, in random order, so that clients
+	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
+	// than Timeout. 0 means at once.
+	Window time.Duration
+}
+
+// Hooks are called for all connections of a Server. A nil hook is not called.
+type Hooks struct {
+	// OnClosing is called on c's loop for each connection that this side closes, before its output
+	// is flushed: the place for a last word. err is what OnClose will get. Send and Write work here
+	// (above Limits.MaxOutbound they take nothing). It is not called if the peer could not hear it:
+	// because it closed, or its connection failed, or it does not take its output.
+	OnClosing func(c *Conn, err error)
+
+	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
+	// its loop: to say goodbye. Its output is flushed before the close.
+	OnDrain func(c *Conn)
+}
+
+// UDPOptions are options of UDP sockets.
+type UDPOptions struct {
+	// Control is called by Start with each socket before it is bound, as that of net.ListenConfig
+	// is. On Linux there is a socket for each loop, and the first one gets broadcasts and
+	// multicasts. IP_RECVERR is taken off again, as it would have epoll report an error for ever.
+	// nil: nothing is to be set.
+	Control func(network, address string, c syscall.RawConn) error
+}
+
+// Debug has checks for tests, and what helps to find faults.
+type Debug struct {
+	// Strict makes each call on the wrong goroutine (Conn.Send from one of yours, say) panic there,
+	// as it does in builds with the race detector. It is for tests: a call costs a microsecond.
+	Strict bool
+
+	// Poison finds bytes that are used after they were lent: OnMessage gets a copy of each message,
+	// which is overwritten with "LENT NO LONGER. " when it returns. It costs two copies of each
+	// message. Builds with the race detector do it always, and so does looptest.
+	Poison bool
+
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
+	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
+	// which the process itself was stopped does not count. 0 means 100 ms.
+	BlockedAfter time.Duration
+
+	// CryptoTLS has crypto/tls keep all connections of TLS after their handshakes, those of Dialers
+	// and of Conn.StartTLS, too. Otherwise the loops go on with TLS 1.3 themselves, for a third of
+	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
+	CryptoTLS bool
+}
+
+// A Listener is one more address of a Server.
+type Listener struct {
+	Addr        string        // as Server.Addr
+	Codec       codec.Codec   // nil means Server.Codec
+	Accept      Accept        // nil means Server.Accept
+	IdleTimeout time.Duration // 0 means Server.IdleTimeout, a negative one never
+
+	AcceptFrom    net.Listener   // as Server.AcceptFrom
+	TLS           *tls.Config    // nil means plain
+	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
+	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
+	UDP           UDPOptions     // the zero UDPOptions means Server.UDP
+
+	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
+	// the limits of the Server: a crowd at one port leaves room at another, such as an
+	// administrator's. 0 means no limit of its own.
+	MaxConns int
+}
+
+// prepare checks all fields and fills in the defaults. An error names the field that is wrong.
+func (s *Server) prepare() error {
+	if err := s.setDefaults(); err != nil {
+		return err
+	}
+	switch {
+	case s.Limits.HoldBackAt >= s.Limits.MaxOutbound && s.Limits.MaxOutbound > 1:
+		return fmt.Errorf("loop: Server.Limits.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+			s.Limits.HoldBackAt, s.Limits.MaxOutbound)
+	case s.NumLoops > maxLoops:
+		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
+			s.NumLoops, maxLoops)
+	case s.Limits.IPv6Prefix > 128:
+		return fmt.Errorf("loop: Server.Limits.IPv6Prefix is %d: an IPv6 address has 128 bits", s.Limits.IPv6Prefix)
+	case s.Limits.MaxProxyHeader > proxyhead.MaxSize:
+		return fmt.Errorf("loop: Server.Limits.MaxProxyHeader is %d: the protocol allows %d", s.Limits.MaxProxyHeader, proxyhead.MaxSize)
+	case s.Engine > EngineNet:
+		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
+	case s.Timeouts.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
+		return errors.New("loop: Server.Timeouts.IdleJitter needs an IdleTimeout that it can spread")
+	case s.Drain.Window >= s.Drain.Timeout:
+		return fmt.Errorf("loop: Server.Drain.Window %v must be shorter than Drain.Timeout %v", s.Drain.Window, s.Drain.Timeout)
+	}
+	if reflect.ValueOf(s.Logger).IsZero() {
+		s.Logger = defaultLogger()
+	}
+	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.Limits.MaxHandshakes)
+	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
+	if !s.hasMain && (s.TLS != nil || s.ProxyProtocol != nil) {
+		return errors.New("loop: Server.TLS and ProxyProtocol are for Server.Addr, which is empty: a Listener has its own")
+	}
+	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
+		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, UDP: s.UDP}
+	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
+	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
+	for i, l := range append([]Listener{main}, s.Listeners...) {
+		field := "Server"
+		if i > 0 {
+			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		} else if !s.hasMain {
+			continue
+		}
+		ln, err := s.newListener(field, l)
+		switch {
+		case err != nil:
+			return err
+		case !ln.isUDP() && i > 0 && l.UDP.Control != nil:
+			return fmt.Errorf("loop: %s.UDP.Control is for a udp address: others have TCP.Control", field)
+		case !ln.isUDP():
+			useful = useful || i == 0 || l.Codec == nil
+		case i > 0 && !raw(l.Codec):
+			return fmt.Errorf(uselessCodec, field)
+		}
+		s.listeners = append(s.listeners, ln)
+	}
+	switch {
+	case !useful:
+		return fmt.Errorf(uselessCodec, "Server")
+	case s.UDP.Control != nil && !slices.ContainsFunc(s.listeners, (*listener).isUDP):
+		return errors.New("loop: Server.UDP.Control is for udp addresses, and there is none: others have TCP.Control")
+	}
+	return nil
+}
+
+// setDefaults fills in the numbers that are zero, and refuses those that make no sense.
+func (s *Server) setDefaults() error {
+	const name = "loop: Server."
+	err := cmp.Or(
+		defaults.Set(name+"Timeouts.Handshake", &s.Timeouts.Handshake, 10*time.Second, 0),
+		defaults.Set(name+"Limits.MaxHandshakes", &s.Limits.MaxHandshakes, 1024, 0),
+		defaults.Set(name+"Limits.MaxProxyHeader", &s.Limits.MaxProxyHeader, proxyhead.MaxSize, 0),
+		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
+		defaults.Set(name+"Timeouts.IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
+		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
+		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"Limits.MaxConns", &s.Limits.MaxConns, 0, 0),
+		defaults.Set(name+"Limits.MaxConnsPerIP", &s.Limits.MaxConnsPerIP, 0, 0),
+		defaults.Set(name+"Limits.IPv6Prefix", &s.Limits.IPv6Prefix, 64, 0),
+		defaults.Set(name+"Limits.AcceptRate", &s.Limits.AcceptRate, 0, 0),
+		defaults.Set(name+"Timeouts.FirstByte", &s.Timeouts.FirstByte, 0, 0),
+		defaults.Set(name+"Timeouts.Frame", &s.Timeouts.Frame, 0, 0),
+		defaults.Set(name+"Limits.MaxFrame", &s.Limits.MaxFrame, 16<<20, 0),
+		defaults.Set(name+"Limits.MaxOutbound", &s.Limits.MaxOutbound, 1<<20, 0),
+		defaults.Set(name+"Limits.MaxBuffered", &s.Limits.MaxBuffered, 0, 0),
+		defaults.Set(name+"Limits.MaxMailbox", &s.Limits.MaxMailbox, 64<<10, 0),
+		defaults.Set(name+"Timeouts.Close", &s.Timeouts.Close, 5*time.Second, 0),
+		defaults.Set(name+"Timeouts.MaxClose", &s.Timeouts.MaxClose, 0, 0),
+		defaults.Set(name+"Drain.Timeout", &s.Drain.Timeout, 30*time.Second, 0),
+		defaults.Set(name+"Drain.Window", &s.Drain.Window, 0, 0),
+		defaults.Set(name+"Drain.Delay", &s.Drain.Delay, 0, 0),
+		defaults.Set(name+"Limits.MaxOffload", &s.Limits.MaxOffload, 256, 0),
+		defaults.Set(name+"Debug.BlockedAfter", &s.Debug.BlockedAfter, 100*time.Millisecond, 0),
+	)
+	return cmp.Or(err, defaults.Set(name+"Limits.HoldBackAt", &s.Limits.HoldBackAt, min(256<<10, max(1, s.Limits.MaxOutbound/4)), 0))
+}
+
+// raw reports whether c adds nothing to what comes.
+func raw(c codec.Codec) bool {
+	_, isRaw := c.(codec.Raw)
+	return c == nil || isRaw
+}
+
+// maxLoops is more loops than any machine has processors for.
+const maxLoops = 4096
+
+// defaultLogger is that of a server whose Logger is the zero one. A fault of the program (a panic,
+// a loop that ends) must not be lost because nobody thought of a Logger.
+func defaultLogger() zerolog.Logger {
+	return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
+}
+
+func (s *Server) newListener(field string, l Listener) (*listener, error) {
+	ln := &listener{
+		server:      s,
+		codec:       cmp.Or(l.Codec, s.Codec),
+		accept:      l.Accept,
+		idleTimeout: max(0, cmp.Or(l.IdleTimeout, s.IdleTimeout)),
+		maxConns:    l.MaxConns,
+	}
+	if ln.accept == nil {
+		ln.accept = s.Accept
+	}
+	err := cmp.Or(
+		defaults.Set("loop: "+field+".IdleTimeout", &ln.idleTimeout, 0, 0),
+		defaults.Set("loop: "+field+".MaxConns", &l.MaxConns, 0, 0),
+	)
+	switch {
+	case err != nil:
+		return nil, err
+	case ln.accept == nil:
+		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
+	case isTypedNil(ln.codec):
+		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
+	}
+	if ln.codec, err = framing.Compile(ln.codec); err != nil {
+		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
+	}
+	if ln.proxies, err = networks(field, l.ProxyProtocol); err != nil {
+		return nil, err
+	}
+	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
+		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
+	}
+	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
+		ln.tcp = s.TCP
+	}
+	if err = ln.tcp.check("loop: " + field + ".TCP."); err != nil {
+		return nil, err
+	}
+	if l.AcceptFrom != nil {
+		return ln, ln.adopt(field, l)
+	}
+	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {
+		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
+	}
+	ln.field = field + ".Addr"
+	if ln.isUDP() {
+		if ln.tls != nil || ln.proxies != nil {
+			return nil, fmt.Errorf("loop: %s: TLS and ProxyProtocol are for tcp and unix, not for udp", field)
+		}
+		ln.codec = codec.Raw{}
+		ln.idleTimeout = max(0, cmp.Or(l.IdleTimeout, s.IdleTimeout, defaultSessionTimeout))
+		if ln.control = l.UDP.Control; ln.control == nil {
+			ln.control = s.UDP.Control
+		}
+	}
+	return ln, nil
+}
+
+// networks checks the networks of balancers, and returns those of IPv4 in the form in which
+// addresses are compared with them.
+func networks(field string, given []netip.Prefix) ([]netip.Prefix, error) {
+	var nets []netip.Prefix
+	for i, p := range given {
+		if !p.IsValid() {
+			return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is no network: want what netip.ParsePrefix makes of \"10.0.0.0/8\"", field, i)
+		}
+		if p.Addr().Is4In6() {
+			if p.Bits() < 96 {
+				return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d], %v, is partly IPv4 and partly IPv6: write it as two networks", field, i, p)
+			}
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		nets = append(nets, p)
+	}
+	return nets, nil
+}
+
+func hasCertificate(cfg *tls.Config) bool {
+	return len(cfg.Certificates) > 0 || cfg.GetCertificate != nil || cfg.GetConfigForClient != nil
+}
+
+// adopt takes a listener from outside.
+func (ln *listener) adopt(field string, l Listener) error {
+	switch {
+	case l.Addr != "":
+		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)
+	case !l.TCP.isZero():
+		return fmt.Errorf("loop: %s.TCP is for Addr: who made the listener has set the options of its sockets", field)
+	}
+	ln.net, ln.foreign, ln.field = l.AcceptFrom, true, field+".AcceptFrom"
+	ln.network, ln.address = l.AcceptFrom.Addr().Network(), l.AcceptFrom.Addr().String()
+	switch ln.network {
+	case "tcp", "unix":
+		return nil
+	}
+	return fmt.Errorf("loop: %s.AcceptFrom accepts from the network %q: want tcp or unix", field, ln.network)
+}
