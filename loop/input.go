@@ -76,8 +76,8 @@ func (s *sink) Readable(p []byte) {
 }
 
 // Room implements engine.Roomy: a piece is short, as the connection may be held back while it has
-// it. If its frames are long a piece has as many as make no more output than HoldBackAt if they are
-// echoed, or the rest of one.
+// it. Long frames come whole, as parts of one are copied: as many as make no more output than
+// HoldBackAt before the last of them if they are echoed.
 func (s *sink) Room(p []byte) int {
 	c := (*Conn)(s)
 	l := c.loop
@@ -85,10 +85,13 @@ func (s *sink) Room(p []byte) int {
 		return 0
 	}
 	size, here := c.in.decoder.FrameSize(p)
-	if size < longFrame && !c.isPiped() {
+	switch {
+	case c.isPiped():
+		return l.holdBackAt - len(p)
+	case size < longFrame:
 		return maxPiece - len(p)
 	}
-	return max(size-here, l.holdBackAt-c.pending()-len(p))
+	return max(1, (l.holdBackAt-c.pending()+size-1)/size)*size - here
 }
 
 // Writable implements engine.Sink: it goes on with the output.

@@ -167,7 +167,7 @@ func TestRoom(t *testing.T) {
 	}{
 		{"short lines", codec.Lines{}, short, nil, 48<<10 - len(short)},
 		{"short frames", codec.Length{}, frames(100), nil, 48<<10 - len(long)},
-		{"long frames", codec.Length{}, long, nil, 256<<10 - len(long)},
+		{"long frames", codec.Length{}, long, nil, 32*(8<<10+4) - len(long)},
 		{"one frame of 1 MiB", codec.Length{Max: 1 << 20}, frames(1 << 20), nil, 4 + 1<<20 - len(long)},
 		{"paused", codec.Length{}, long, (*Conn).PauseRead, 0},
 		{"a budget half used", codec.Length{}, long, func(c *Conn) { c.loop.level = levelHalf }, 0},
