@@ -18,7 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
-	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -223,10 +223,10 @@ func (a *dialing) checkProxy() (err error) {
 	if a.network == "unix" || a.isUDP() {
 		return fmt.Errorf("loop: Dialer.Proxy is for tcp, not for %s", a.network)
 	}
-	if err = proxydial.Check(a.dialer.Proxy); err != nil {
+	if err = proxy.CheckURL(a.dialer.Proxy); err != nil {
 		return fmt.Errorf("loop: Dialer.Proxy %w", err)
 	}
-	if a.address, err = proxydial.Target(a.address); err != nil {
+	if a.address, err = proxy.Target(a.address); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	return nil
@@ -239,14 +239,14 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if p == nil {
 		return eng.Dial(ctx, d, a.network, a.address)
 	}
-	nc, err := eng.Dial(ctx, d, a.network, proxydial.Address(p))
+	nc, err := eng.Dial(ctx, d, a.network, proxy.Address(p))
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := nc.(syscall.Conn); !ok {
 		return nil, errors.Join(fmt.Errorf("loop: Dialer.Proxy needs real sockets: %w", errors.ErrUnsupported), nc.Close())
 	}
-	if err = proxydial.Through(ctx, nc, p, a.address); err != nil {
+	if err = proxy.Connect(ctx, nc, p, a.address); err != nil {
 		return nil, a.wrap(err, dialAddr{a.network, a.address})
 	}
 	return nc, nil

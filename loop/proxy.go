@@ -11,7 +11,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
-	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -203,7 +203,7 @@ func (a *arrival) Readable(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxyhead.Parse(p, a.loop.server.Limits.MaxProxyHeader)
+	head, n, err := proxy.ParseHeader(p, a.loop.server.Limits.MaxProxyHeader)
 	switch {
 	case err != nil:
 		a.abort(err)
@@ -223,7 +223,7 @@ func (a *arrival) Readable(p []byte) {
 }
 
 // identify takes the client's addresses, and reports whether that client may come in.
-func (a *arrival) identify(head proxyhead.Header) bool {
+func (a *arrival) identify(head proxy.Header) bool {
 	if head.Remote != nil {
 		a.remote, a.local = head.Remote, head.Local
 	}
@@ -265,7 +265,7 @@ func (g *headerGuard) Readable(p []byte) {
 		g.held = append(g.held, p...)
 		p = g.held
 	}
-	switch header, maybe := proxyhead.Looks(p); {
+	switch header, maybe := proxy.LooksLikeHeader(p); {
 	case !c.isOpen():
 	case maybe:
 		c.idle.lastRead = c.loop.now

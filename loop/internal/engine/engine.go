@@ -24,17 +24,17 @@ type Engine interface {
 	// loops and the program itself need.
 	Capacity(loops int) int
 
-	// Start brings up a loop for each host, and returns them in the same order when all run. It may be
-	// called once. base is what Loop.TickAt counts from. Until it has returned, no Host is called but
-	// for Ended. With an error Stop must be called as well.
+	// Start brings up a loop for each host, and returns them in the same order when all run. It may
+	// be called once. base is what Loop.TickAt counts from. Until it has returned, no Host is
+	// called but for Ended. With an error Stop must be called as well.
 	Start(base time.Time, hosts []Host) ([]Loop, error)
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
 	// is for Loop.Enroll, or for Loop.ServePacket.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
-	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the system
-	// cannot share a port. It may be called before Start.
+	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the
+	// system cannot share a port. It may be called before Start.
 	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error)
 
 	// Stop ends the loops and waits for them; sockets that are still open are closed without a
@@ -44,13 +44,13 @@ type Engine interface {
 
 // A Loop is one event loop of an Engine.
 type Loop interface {
-	// TickAt makes the loop call Host.OnTick once the time since Start's base is when, in place of the
-	// time that it was given before; Never: not at all. It is called on the loop. A deadline that
-	// becomes later costs next to nothing, and may bring one call too early.
+	// TickAt makes the loop call Host.OnTick once the time since Start's base is when, in place of
+	// the time that it was given before; Never: not at all. It is called on the loop. A deadline
+	// that becomes later costs next to nothing, and may bring one call too early.
 	TickAt(when time.Duration)
 
-	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline. After
-	// the end of the loop it does nothing.
+	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
+	// After the end of the loop it does nothing.
 	Wake()
 
 	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
@@ -61,14 +61,14 @@ type Loop interface {
 	// would serve a socket. Any goroutine may call it.
 	Probe()
 
-	// Enroll hands a connection to the loop, from any goroutine, and does not wait. open is called on
-	// the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in its
-	// place, on any goroutine, and never inline. In each case nc belongs to the engine and must not
-	// be used any more.
+	// Enroll hands a connection to the loop, from any goroutine, and does not wait. open is called
+	// on the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in
+	// its place, on any goroutine, and never inline. In each case nc belongs to the engine and must
+	// not be used any more.
 	Enroll(nc net.Conn, open func(Socket) Sink, lost func(error))
 
-	// ServePacket gives the loop, on which it is called, a socket that Engine.ListenPacket or Dial has
-	// made. It is the engine's then, also with an error.
+	// ServePacket gives the loop, on which it is called, a socket that Engine.ListenPacket or Dial
+	// has made. It is the engine's then, also with an error.
 	ServePacket(nc net.Conn, sink PacketSink) (Packets, error)
 
 	// Lost says, on the loop, that its goroutine is ending because a callback called
@@ -127,8 +127,9 @@ type Socket interface {
 	Pending() bool
 
 	// Unsent returns how many bytes were written that the peer has not acknowledged, or -1 if the
-	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a kernel
-	// counts its own buffers of a unix socket, but is 0 if and only if all were acknowledged.
+	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a
+	// kernel counts its own buffers of a unix socket, but is 0 if and only if all were
+	// acknowledged.
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
@@ -147,8 +148,8 @@ type Socket interface {
 	// until Close. False: not possible.
 	Linger() bool
 
-	// Divert has what happens from now on told to another Sink. A method of the present one may call
-	// it. Within the function that returns the first Sink it takes the place of that.
+	// Divert has what happens from now on told to another Sink. A method of the present one may
+	// call it. Within the function that returns the first Sink it takes the place of that.
 	Divert(to Sink)
 
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
@@ -166,9 +167,9 @@ type Ender interface {
 // A Detachable is a Socket that a loop can give away.
 type Detachable interface {
 	// Detach takes the socket off its loop and returns it as a connection of package net, with what
-	// the engine has read and not handed over. No method of the Sink is called any more, and none of
-	// the Socket may be. ErrUnflushed: output that was written is not with the system yet. With an
-	// error nothing has happened.
+	// the engine has read and not handed over. No method of the Sink is called any more, and none
+	// of the Socket may be. ErrUnflushed: output that was written is not with the system yet. With
+	// an error nothing has happened.
 	Detach() (nc net.Conn, read []byte, err error)
 }
 

@@ -8,8 +8,8 @@ import (
 // ErrEnded says that a loop takes nothing any more.
 var ErrEnded = errors.New("loop: the event loop has ended")
 
-// A Queue holds the tasks that other goroutines, and the loop itself, have for a loop. The loop calls
-// Next, and any goroutine the other methods.
+// A Queue holds the tasks that other goroutines, and the loop itself, have for a loop. The loop
+// calls Next, and any goroutine the other methods.
 type Queue struct {
 	wake  func()
 	ended chan struct{}
@@ -68,8 +68,8 @@ func (q *Queue) Next() func() {
 // Ended returns a channel that is closed when the loop has ended.
 func (q *Queue) Ended() <-chan struct{} { return q.ended }
 
-// End loses the tasks that wait, and all that come: the loop has ended, or will run none of them. It
-// may be called again.
+// End loses the tasks that wait, and all that come: the loop has ended, or will run none of them.
+// It may be called again.
 func (q *Queue) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

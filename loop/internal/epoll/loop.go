@@ -22,8 +22,8 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
-	// disarmAfter is how many rounds in a row have found something when Go's poller is told not to
-	// listen any more.
+	// disarmAfter is after how many rounds in a row that have found something the loop counts as
+	// busy, and disarms its entry in Go's poller.
 	disarmAfter = 2
 )
 
@@ -38,14 +38,14 @@ var longAgo = time.Unix(1, 0)
 // Go's poller does not watch the instance itself, but a second one, in which the first is the only
 // entry. While the loop is busy that entry is disarmed: otherwise each arrival would wake a thread
 // in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, and
-// looks once more: the kernel does not tell again of an instance that it has told of before.
+// looks once more: the kernel does not report an event twice.
 //
-// The loop waits until its next tick, by a deadline of the file. Another goroutine wakes it by a
-// deadline that is over, which costs no system call.
+// The loop waits until its next tick by setting a deadline of the file. Another goroutine wakes it
+// by setting a deadline that has passed, which costs no system call.
 //
 // A field is the loop's own unless its comment says otherwise.
 type epollLoop struct {
-	*engine.Queue // of what other goroutines want; any may use it
+	*engine.Queue // of tasks; any goroutine may use it
 
 	host     engine.Host
 	index    int       // for errors
@@ -54,30 +54,30 @@ type epollLoop struct {
 	outer    int       // the second instance
 	file     *os.File  // which has outer, for Go's poller; any may set its deadline
 	disarmed bool
-	tick     time.Duration // when the loop is to tick, or engine.Never
-	deadline time.Duration // when the loop ends its waiting, if nobody has woken it
-	watched  []pollee      // as many as there were at most: events tell places, so that they cannot move
+	tick     time.Duration // of TickAt
+	deadline time.Duration // until when the loop waits, at most; later than tick costs one look
+	watched  []pollee      // by place, which an event carries, so no pollee may move
 	free     []int32       // places that are nil in watched
-	left     []int32       // those that become free with the next look: events of this one may tell them
+	left     []int32       // places that become free with the next look: events in hand may carry them
 	events   [pollBatch]unix.EpollEvent
-	again    bool  // the loop wants another turn
-	err      error // why the loop ends, if nobody has asked for it
+	again    bool  // of Again
+	err      error // why the loop ends without Stop
 
 	input   []byte         // what sockets read into
 	packets *sockets.Batch // what UDP sockets read into
 
 	// Any goroutine may use these.
-	probed  atomic.Bool    // Host.OnProbe is to be called
-	wanted  atomic.Bool    // others want a turn, or have put something into the queue
-	resting atomic.Bool    // the loop waits, or is about to, and nobody has woken it
-	leaving atomic.Bool    // the loop is to end
+	probed  atomic.Bool    // of Probe
+	wanted  atomic.Bool    // of Wake, or the queue has a task
+	resting atomic.Bool    // the loop waits, or is about to, and has not been woken
+	leaving atomic.Bool    // the loop ends
 	running sync.WaitGroup // the goroutine
 }
 
-// A pollee is told what epoll says of its descriptor.
+// A pollee is what epoll watches.
 type pollee interface {
-	polled(events uint32)
-	release() // when the loop has ended
+	polled(events uint32) // on the loop
+	release()             // when the loop has ended
 }
 
 // newLoop returns a loop that ticks by the time since base. With an error close must be called as
@@ -104,15 +104,15 @@ func (l *epollLoop) run() {
 	defer l.End() // also if a callback has ended the goroutine
 	if err := l.poll(); err != nil {
 		l.End()
-		l.tellEnd(engine.ErrEnded)
+		l.endSockets(engine.ErrEnded)
 		l.host.Ended(fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
 	}
 }
 
-// poll waits and does what there is to do, until the loop is to end, or there is an error.
+// poll waits for work and does it, until Stop or an error.
 func (l *epollLoop) poll() error {
 	raw, err := l.file.SyscallConn()
-	for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // it is to tick, or was woken
+	for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // a tick is due, or it was woken
 		l.deadline = engine.Never
 		if err = l.file.SetReadDeadline(time.Time{}); err != nil {
 			break
@@ -124,7 +124,7 @@ func (l *epollLoop) poll() error {
 	return err
 }
 
-// rounds does what there is to do. Go's poller calls it at the start, after each event, and
+// rounds works until nothing is left. Go's poller calls it at the start, after each event, and
 // sometimes without one.
 func (l *epollLoop) rounds(uintptr) (leave bool) {
 	for {
@@ -140,36 +140,36 @@ func (l *epollLoop) rounds(uintptr) (leave bool) {
 				break
 			}
 			n = 0
-			l.arm(true) // the kernel tells of what comes from here on; another round finds what came before
+			l.arm(true) // the kernel reports what comes from here on; another round finds what came before
 		}
-		if l.tick < l.deadline { // one that is later costs nothing: the loop looks once for nothing
+		if l.tick < l.deadline { // a later tick costs one look for nothing, and no call here
 			l.deadline = l.tick
 			_ = l.file.SetReadDeadline(l.base.Add(l.tick))
 		}
 		l.resting.Store(true)
-		if l.leaving.Load() || !l.wanted.Load() { // who comes from here on wakes it
+		if l.leaving.Load() || !l.wanted.Load() { // from here on Wake wakes it
 			return l.leaving.Load()
 		}
 	}
 }
 
-// arm has Go's poller hear of the loop's epoll instance, or not.
-func (l *epollLoop) arm(hears bool) {
+// arm makes Go's poller watch the loop's epoll instance, or not.
+func (l *epollLoop) arm(watch bool) {
 	events := uint32(0)
-	if hears {
+	if watch {
 		events = unix.EPOLLIN
 	}
-	l.disarmed = !hears
+	l.disarmed = !watch
 	if err := rawControl(l.outer, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: events}); err != nil {
 		l.fail(err)
 	}
 }
 
-// round passes on what has happened, and reports whether to look again before the loop waits: as
-// long as there was something.
+// round polls once and makes the calls that are due. It reports whether to poll again before the
+// loop waits: as long as it has found something.
 //
-// A turn that was asked for before comes after what has happened: nobody waits for it who was
-// there before.
+// A turn that was asked for comes after the events of the poll: sockets that were ready before it
+// do not wait for it.
 func (l *epollLoop) round() (more bool) {
 	wanted := l.wanted.Swap(false)
 	turn := wanted || l.again
@@ -183,22 +183,22 @@ func (l *epollLoop) round() (more bool) {
 		return false
 	}
 	for _, ev := range l.events[:n] {
-		if who := l.watched[ev.Fd]; who != nil { // otherwise an event before this one has ended it
-			who.polled(ev.Events)
+		if p := l.watched[ev.Fd]; p != nil { // otherwise an event before this one has removed it
+			p.polled(ev.Events)
 		}
 	}
 	if l.probed.Load() && l.probed.Swap(false) {
 		l.host.OnProbe()
 	}
 	if wanted {
-		for range l.Len() { // what is put meanwhile comes after the next look at the sockets
+		for range l.Len() { // tasks that are put meanwhile come after the next poll
 			if f := l.Next(); f != nil {
 				f()
 			}
 		}
 	}
 	if turn {
-		l.again = false // what sockets asked for comes now, too
+		l.again = false // also for the sockets just served
 		l.host.OnWake()
 	}
 	if l.tick != engine.Never && time.Since(l.base) >= l.tick {
@@ -215,7 +215,7 @@ func (l *epollLoop) fail(err error) {
 }
 
 // add begins to watch fd.
-func (l *epollLoop) add(fd int, events uint32, who pollee) (place int32, err error) {
+func (l *epollLoop) add(fd int, events uint32, p pollee) (place int32, err error) {
 	if n := len(l.free); n > 0 {
 		place = l.free[n-1]
 		l.free = l.free[:n-1]
@@ -227,7 +227,7 @@ func (l *epollLoop) add(fd int, events uint32, who pollee) (place int32, err err
 		l.free = append(l.free, place)
 		return 0, err
 	}
-	l.watched[place] = who
+	l.watched[place] = p
 	return place, nil
 }
 
@@ -243,10 +243,10 @@ func (l *epollLoop) control(op, fd int, place int32, events uint32) error {
 	return rawControl(l.fd, op, fd, &unix.EpollEvent{Events: events, Fd: place})
 }
 
-// tellEnd tells the sockets that the loop has ended.
-func (l *epollLoop) tellEnd(err error) {
-	for _, who := range l.watched {
-		if s, ok := who.(*socket); ok && !s.ended {
+// endSockets reports to all sinks that the loop has ended.
+func (l *epollLoop) endSockets(err error) {
+	for _, p := range l.watched {
+		if s, ok := p.(*socket); ok && !s.ended {
 			s.over(err)
 		}
 	}
@@ -254,16 +254,16 @@ func (l *epollLoop) tellEnd(err error) {
 
 // close closes what is left when the loop has ended.
 func (l *epollLoop) close() {
-	for _, who := range l.watched {
-		if who != nil {
-			who.release()
+	for _, p := range l.watched {
+		if p != nil {
+			p.release()
 		}
 	}
 	_ = l.file.Close() // of nil, too
 	_ = unix.Close(l.fd)
 }
 
-// rawControl is epoll_ctl, which does not wait, without telling Go's scheduler: see sockets.MaxRaw.
+// rawControl is epoll_ctl, which does not block, past Go's scheduler: see sockets.MaxRaw.
 func rawControl(epoll, op, fd int, event *unix.EpollEvent) error {
 	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd),
 		uintptr(unsafe.Pointer(event)), 0, 0)

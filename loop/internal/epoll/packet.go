@@ -19,7 +19,7 @@ type packets struct {
 	sink   engine.PacketSink
 	fd     int
 	place  int32          // in the poller
-	kept   *sockets.Batch // which the sink has not done with
+	kept   *sockets.Batch // which the sink still uses
 	closed bool
 }
 

@@ -55,7 +55,7 @@ func (s *socket) watch() error {
 		events |= unix.EPOLLOUT
 	}
 	if events == 0 && s.ended {
-		events = unix.EPOLLONESHOT // a socket that has ended both ways is reported for ever
+		events = unix.EPOLLONESHOT // epoll reports a socket that has ended both ways without end
 	}
 	if events == s.polling {
 		return nil
@@ -116,8 +116,8 @@ func (s *socket) checkPaused() {
 		s.over(err)
 		return
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for
-	// the last report a second time would bring a second one.
+	// It has ended in both directions. epoll reports that without end, so one report is asked for,
+	// once; the rest is read after Resume.
 	if s.polling != unix.EPOLLONESHOT {
 		s.polling = unix.EPOLLONESHOT
 		_ = s.loop.control(unix.EPOLL_CTL_MOD, s.FD(), s.place, s.polling)
@@ -167,7 +167,7 @@ func (s *socket) Linger() bool {
 	return true
 }
 
-// Close implements engine.Socket. Nothing of it waits, so Go's scheduler is not told.
+// Close implements engine.Socket. It does not block, so it goes past Go's scheduler.
 func (s *socket) Close(hard bool) {
 	if s.closed {
 		return

@@ -13,14 +13,15 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// An anchor is one end of a socket pair, which each loop has enrolled in gnet before anything else:
-// gnet shows its loops to connections only. Whoever wants something of the loop makes the anchor
-// readable, so that the loop polls all its sockets in between. What gnet's own Execute is given runs
-// without that: gnet empties its queue, with what is added meanwhile, before it polls again.
+// An anchor is one end of a socket pair, which each loop enrolls in gnet before anything else: gnet
+// shows its loops to connections only. To run something on the loop, any goroutine makes the anchor
+// readable, so that the loop polls all its sockets in between. gnet's own Execute would not do:
+// gnet empties its queue, with what is added meanwhile, before it polls again.
 
 var pull = []byte{0}
 
-// wants says what is to be done when the anchor is read. Any goroutine may set one, before pull.
+// wants are the calls that the loop makes when it reads the anchor. Any goroutine may set one,
+// before pull.
 type wants struct {
 	pulled atomic.Bool // the anchor is readable, or will be
 	turn   atomic.Bool // Host.OnWake

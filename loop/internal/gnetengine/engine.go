@@ -5,7 +5,7 @@
 // Each loop is a gnet.Client with one event loop and no listener. So each has a ticker goroutine of
 // its own, whose OnTick advances the loop's wheel; and accepting, refusing, ceasing to accept and
 // the choice of the loop are in our hands. Sockets are gnet's connections, but writing goes
-// straight to the descriptor: gnet's outbound buffer is unbounded, tells nobody when it has
+// straight to the descriptor: gnet's outbound buffer is unbounded, does not report when it has
 // drained, and is dropped when a connection ends.
 package gnetengine
 
@@ -44,11 +44,11 @@ type Engine struct {
 // New returns an engine that logs what gnet says.
 func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
 
-// gnetLoop implements engine.Loop: one gnet loop, gnet's event handler for it, and what we have
-// waiting for it.
+// gnetLoop implements engine.Loop: one gnet loop, gnet's event handler for it, and our tasks for
+// it.
 type gnetLoop struct {
 	gnet.BuiltinEventEngine
-	*engine.Queue // of what is to be done on the loop; any goroutine may use it
+	*engine.Queue // of tasks; any goroutine may use it
 
 	engine  *Engine
 	host    engine.Host
@@ -66,7 +66,7 @@ type gnetLoop struct {
 	peer   int // the descriptor of the anchor's other end; -1: it is closed
 
 	mu      sync.Mutex
-	tickets map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
+	tickets map[*ticket]struct{} // of connections being enrolled; nil: the loop has ended
 }
 
 // Start implements engine.Engine.
@@ -123,8 +123,8 @@ func (e *Engine) Stop() (err error) {
 	return err
 }
 
-// stop ends the loop. gnet forgets who waits when it has stopped, so stop waits for them before
-// that.
+// stop ends the loop. Once gnet has stopped, calls of EnrollContext that wait in it never return,
+// so stop waits for them first.
 func (l *gnetLoop) stop() error {
 	close(l.ticker.quit)
 	for end := time.Now().Add(enrollTimeout); l.isExpecting() && time.Now().Before(end); {
@@ -134,7 +134,7 @@ func (l *gnetLoop) stop() error {
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
-	l.peerMu.Lock() // goroutines that are late may still want something of the loop
+	l.peerMu.Lock() // other goroutines may still call pull
 	defer l.peerMu.Unlock()
 	peer := l.peer
 	l.peer = -1
@@ -212,7 +212,7 @@ func cause(err error) error {
 // Lost implements engine.Loop.
 func (l *gnetLoop) Lost() { l.end() }
 
-// end releases who waits for the loop. It is called on the loop.
+// end ends the queue and loses the connections that are being enrolled. It is called on the loop.
 func (l *gnetLoop) end() {
 	l.once.Do(func() {
 		l.Queue.End()

@@ -14,8 +14,8 @@ type Loops struct {
 	running sync.WaitGroup
 }
 
-// A TaskLoop is a goroutine that runs one task after the other. It implements the part of engine.Loop
-// that has nothing to do with sockets.
+// A TaskLoop is a goroutine that runs one task after the other. It implements the part of
+// engine.Loop that has nothing to do with sockets.
 type TaskLoop struct {
 	*engine.Queue
 	host   engine.Host

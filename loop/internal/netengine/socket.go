@@ -26,7 +26,8 @@ const (
 	// often Detach looks.
 	detachTimeout, detachLook = 100 * time.Millisecond, 100 * time.Microsecond
 
-	// pausedLook is how often a paused socket with input is looked at, whether its peer has reset it.
+	// pausedLook is how often a paused socket with input is looked at, whether its peer has reset
+	// it.
 	pausedLook = 20 * time.Millisecond
 
 	// orphanTimeout is how long output of a closed socket may take to go.
@@ -45,8 +46,8 @@ type socket struct {
 	lingers bool
 	looking bool // checkPaused comes
 
-	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are the
-	// loop's while arrived is set. The reader has ended when done is closed.
+	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are
+	// the loop's while arrived is set. The reader has ended when done is closed.
 	piece   []byte
 	end     error
 	arrived atomic.Bool
@@ -116,8 +117,8 @@ func (s *socket) read() {
 	}
 }
 
-// broken returns the error of a connection that has broken before its peer ended the output, or nil.
-// The system reports that once: to the reader, to a write, or here.
+// broken returns the error of a connection that has broken before its peer ended the output, or
+// nil. The system reports that once: to the reader, to a write, or here.
 func (s *socket) broken() error {
 	if s.Gone() { // a write under way ends at once
 		s.call.Lock()
@@ -229,7 +230,7 @@ func (s *socket) write() {
 		s.mu.Lock()
 		s.flight, s.failure = 0, err
 		s.call.Unlock()
-		s.tell()
+		s.reportWrite()
 	}
 	s.out = batch[:0] // for the next writer
 	s.writing = false
@@ -242,9 +243,9 @@ func (s *socket) write() {
 	s.ends = false
 }
 
-// tell calls Writable, if somebody waits and half of the room is there. A socket that lingers has no
-// reader any more to find that it is broken. s.mu is held.
-func (s *socket) tell() {
+// reportWrite posts Sink.Writable if it was asked for and half of the room is free. A socket that
+// lingers has no reader any more, so a failure is reported here. s.mu is held.
+func (s *socket) reportWrite() {
 	if err := s.failure; err != nil {
 		s.loop.Execute(func() {
 			if !s.closed && s.over {
@@ -269,7 +270,7 @@ func (s *socket) NotifyWritable() bool {
 	defer s.mu.Unlock()
 	s.waiting = true
 	if !s.writing {
-		s.tell()
+		s.reportWrite()
 	}
 	return true
 }

@@ -17,9 +17,9 @@ func dropErrorQueue(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 0)
 }
 
-// BindNoPort leaves the choice of the port, for a socket that is bound without one, to connect, which
-// knows the peer's address: other connections may have the same port. Otherwise bind takes a port
-// that is free for all peers.
+// BindNoPort leaves the choice of the port, for a socket that is bound without one, to connect,
+// which knows the peer's address: other connections may have the same port. Otherwise bind takes a
+// port that is free for all peers.
 func BindNoPort(c syscall.RawConn) {
 	_ = With(c, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) // not before Linux 4.2

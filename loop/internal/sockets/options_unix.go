@@ -62,16 +62,16 @@ func OwnFile(ln net.Listener) net.Listener {
 	return ln
 }
 
-// Unblock makes the socket of a listener from outside non-blocking. A program that has handed a copy
-// of it to a child may have made it block, as os.File.Fd does, and then Accept would not return when
-// it is closed.
+// Unblock makes the socket of a listener from outside non-blocking. A program that has handed a
+// copy of it to a child may have made it block, as os.File.Fd does, and then Accept would not
+// return when it is closed.
 func Unblock(ln net.Listener) error {
 	return withListener(ln, func(fd int) error { return unix.SetNonblock(fd, true) })
 }
 
-// UnblockConn makes a connection of a listener from outside safe for a loop: its owner before may have
-// made it block, as os.File.Fd does, or linger, which makes a close wait for the peer although the
-// socket does not block. A linger time of zero stays: it resets, and does not wait.
+// UnblockConn makes a connection of a listener from outside safe for a loop: its owner before may
+// have made it block, as os.File.Fd does, or linger, which makes a close wait for the peer although
+// the socket does not block. A linger time of zero stays: it resets, and does not wait.
 func UnblockConn(c syscall.Conn) error {
 	return With(c, func(fd int) error {
 		_ = Clean(fd)
@@ -79,9 +79,9 @@ func UnblockConn(c syscall.Conn) error {
 	})
 }
 
-// Clean takes options off a socket that would hold up its loop: SO_LINGER with a time, which makes a
-// close of it, or of those that it accepts, wait for the peer, and IP_RECVERR, with which the socket
-// has an error until a queue is read that the engines do not read. It returns nil.
+// Clean takes options off a socket that would hold up its loop: SO_LINGER with a time, which makes
+// a close of it, or of those that it accepts, wait for the peer, and IP_RECVERR, with which the
+// socket has an error until a queue is read that the engines do not read. It returns nil.
 func Clean(fd int) error {
 	dropErrorQueue(fd)
 	l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)

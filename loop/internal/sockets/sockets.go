@@ -19,8 +19,8 @@ func (System) Dial(ctx context.Context, d net.Dialer, network, address string) (
 	return d.DialContext(ctx, network, address)
 }
 
-// With calls f with the descriptor of s, and returns its error. What is no socket of the system's has
-// no descriptor, which is the error errors.ErrUnsupported.
+// With calls f with the descriptor of s, and returns its error. What is no socket of the system's
+// has no descriptor, which is the error errors.ErrUnsupported.
 func With(s any, f func(fd int) error) error {
 	raw, ok := s.(interface{ Control(func(fd uintptr)) error }) // a syscall.RawConn
 	if c, isConn := s.(syscall.Conn); !ok && isConn {
@@ -58,8 +58,8 @@ func ResetOf(c net.Conn) (reset error) {
 }
 
 // IsPassing reports whether an error of sending a datagram says something of this moment only: no
-// room, no memory, a firewall's rule, or no route, as while a network changes. The next datagram may
-// get through.
+// room, no memory, a firewall's rule, or no route, as while a network changes. The next datagram
+// may get through.
 func IsPassing(err error) bool {
 	for _, passing := range []error{
 		syscall.EAGAIN, syscall.EPERM, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENETUNREACH, syscall.EHOSTUNREACH,

@@ -34,17 +34,18 @@ func (System) Capacity(loops int) int {
 	return max(1, n-n/16-32-10*loops)
 }
 
-// ReadBuffer is how much a read takes at first: a power of two, as gnet rounds it up to one. If that
-// is full, More reads on, up to MaxRead: long frames are to come whole, as parts of one are copied.
-// Each loop has one buffer of MaxRead, of which only the pages are resident that reads have filled.
+// ReadBuffer is how much a read takes at first: a power of two, as gnet rounds it up to one. If
+// that is full, More reads on, up to MaxRead: long frames are to come whole, as parts of one are
+// copied. Each loop has one buffer of MaxRead, of which only the pages are resident that reads have
+// filled.
 const (
 	ReadBuffer = 32 << 10
 	MaxRead    = 512 << 10
 )
 
-// More reads on after a read has filled the first ReadBuffer bytes of buf, which has MaxRead, as far
-// as the sink has room for more, and returns how many bytes there are in all. The end, and what is
-// wrong with the socket, are left to the next read.
+// More reads on after a read has filled the first ReadBuffer bytes of buf, which has MaxRead, as
+// far as the sink has room for more, and returns how many bytes there are in all. The end, and what
+// is wrong with the socket, are left to the next read.
 func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	n := ReadBuffer
 	r, ok := sink.(engine.Roomy)
@@ -64,10 +65,11 @@ func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	return n
 }
 
-// MaxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
-// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that
-// is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
-// tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
+// MaxRaw is how many bytes are read or written by a system call that Go's scheduler does not see.
+// That saves a tenth of what a small echo costs, and a quarter of a large one: Go's monitor takes
+// the P from a system call that it has seen for 20 µs, and starts a thread for it, which finds
+// nothing to do. To copy so much takes a tenth of a millisecond, in which the P is busy: less than
+// a handler may take.
 const MaxRaw = MaxRead
 
 // A Descriptor is a socket that does not block. It implements the part of engine.Socket that needs
@@ -77,8 +79,8 @@ type Descriptor int32
 // FD returns the descriptor as a number.
 func (d *Descriptor) FD() int { return int(*d) }
 
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
-// came first.
+// failed returns the error of a call that took nothing, or nil if the socket is full, or a signal
+// interrupted the call.
 func failed(call string, err error) error {
 	if err == unix.EAGAIN || err == unix.EINTR {
 		return nil
@@ -129,7 +131,7 @@ func wasReset(fd int) error {
 }
 
 // Copy returns a copy of the socket as a connection of package net. Package net makes the
-// descriptor blocking for a moment, so that nobody else may use it meanwhile.
+// descriptor blocking for a moment, so no other goroutine may use it meanwhile.
 func (d *Descriptor) Copy() (net.Conn, error) {
 	dup, err := copyFD(d.FD())
 	if err != nil {

@@ -115,10 +115,11 @@ func UDPOf(nc net.Conn) *UDP {
 // use makes c the socket.
 func (s *UDP) use(c udpConn) { s.udpConn, s.batches = c, newBatchConn(c) }
 
-// ListenPacket implements engine.Engine. It binds a socket for each of n loops on Linux, and elsewhere one. The kernel chooses one by a
-// hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
-// all are bound before the first one is read. Of a name that means addresses of both families it
-// binds one of each, if the system has both: who sends to that name takes either.
+// ListenPacket implements engine.Engine. It binds a socket for each of n loops on Linux, and
+// elsewhere one. The kernel chooses one by a hash of the two addresses, so a peer stays on its
+// loop, provided that the group does not change: all are bound before the first one is read. Of a
+// name that means addresses of both families it binds one of each, if the system has both: a sender
+// may use either.
 func (System) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (all []net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -278,7 +279,7 @@ func (s *UDP) Send(p []byte, peer netip.AddrPort, local netip.Addr) error {
 	return nil
 }
 
-// from returns what has a datagram leave from that address.
+// from returns the control message that makes a datagram leave from that address.
 func from(local netip.Addr) []byte {
 	if local.Is4() {
 		return (&ipv4.ControlMessage{Src: local.AsSlice()}).Marshal()

@@ -28,7 +28,7 @@ func (s *UDP) beforeBind(fd int) error {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, portRoom)
 	}
 	if s.tells {
-		// A socket of IPv6 that takes IPv4 is told of that in the form of IPv4, which also has the
+		// A socket of IPv6 that takes IPv4 gets the form of IPv4 for that, which also has the
 		// address to answer a broadcast from.
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
@@ -39,7 +39,7 @@ func (s *UDP) beforeBind(fd int) error {
 	return nil
 }
 
-// afterBind has the first socket share its port with the next ones.
+// afterBind makes the first socket share its port with the next ones.
 func (s *UDP) afterBind() error { return With(s.udpConn, setReusePort) }
 
 // localOf returns the address that a datagram was sent to, and that its answer is to leave from. A

@@ -8,8 +8,8 @@ import (
 )
 
 // A udpReader implements engine.Packets for an engine that has no poller of its own for UDP: a
-// goroutine waits for the socket, reads it, and hands the datagrams to the loop. Its methods are for
-// the loop, except for read.
+// goroutine waits for the socket, reads it, and hands the datagrams to the loop. Its methods are
+// for the loop, except for read.
 type udpReader struct {
 	*UDP
 	loop   *engine.Queue
@@ -17,8 +17,8 @@ type udpReader struct {
 	free   chan *Batch // for the reader; all batches have room in either
 	full   chan *Batch // for the loop
 	take   func()
-	kept   *Batch // which the sink has not done with
-	behind int    // calls of received that have found that
+	kept   *Batch // which the sink still uses
+	behind int    // calls of received meanwhile
 	closed bool
 }
 
@@ -42,8 +42,8 @@ func newUDPReader(l *engine.Queue, nc net.Conn, sink engine.PacketSink) *udpRead
 	return s
 }
 
-// read hands on what comes in until the socket is closed. A loop that does not take it has the
-// kernel's buffer fill.
+// read passes on datagrams until the socket is closed. If the loop does not take them, the kernel's
+// buffer fills.
 func (s *udpReader) read() {
 	for {
 		var b *Batch

@@ -23,10 +23,10 @@ const staleTimeout = time.Second
 // users: a socket that a process left behind is replaced, two processes that start at once do not
 // both replace it, and no process removes the socket of its successor.
 
-// listenUnix listens on path by lc. A socket there that refuses connections is stale, and is replaced;
-// one that somebody listens on, and whatever is not a socket, stays, with the error EADDRINUSE.
-// Names that begin with @ are abstract: they have no file. The file is removed when the listener
-// is closed, if it is still the one that was made here.
+// listenUnix listens on path by lc. A socket there that refuses connections is stale, and is
+// replaced; one that a process listens on, and anything that is not a socket, stays, with the error
+// EADDRINUSE. Names that begin with @ are abstract: they have no file. The file is removed when the
+// listener is closed, if it is still the one that was made here.
 func listenUnix(ctx context.Context, lc net.ListenConfig, path string) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
 		return lc.Listen(ctx, "unix", path)
@@ -64,7 +64,7 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// Leave has Close leave the file: it belongs to another process from now on, which has the same
+// Leave makes Close leave the file: it belongs to another process from now on, which has the same
 // socket.
 func (l *unixListener) Leave() { l.once.Do(func() {}) }
 

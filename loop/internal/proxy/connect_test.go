@@ -1,4 +1,4 @@
-package proxydial
+package proxy
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package proxyhead
+package proxy
 
 import (
 	"fmt"
@@ -47,11 +47,11 @@ func TestParseInPieces(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for k := range len(tt.head) {
-				if _, n, err := Parse([]byte(tt.head[:k]), MaxSize); n != 0 || err != nil {
+				if _, n, err := ParseHeader([]byte(tt.head[:k]), MaxHeader); n != 0 || err != nil {
 					t.Fatalf("%d of %d bytes: %d, %v", k, len(tt.head), n, err)
 				}
 			}
-			h, n, err := Parse([]byte(tt.head+"data"), MaxSize)
+			h, n, err := ParseHeader([]byte(tt.head+"data"), MaxHeader)
 			if err != nil || n != len(tt.head) {
 				t.Fatalf("%d of %d bytes, %v", n, len(tt.head), err)
 			}
@@ -86,7 +86,7 @@ func TestBadHeaders(t *testing.T) {
 		{"v2 of datagrams", "\r\n\r\n\x00\r\nQUIT\n\x21\x12\x00\x0c" + strings.Repeat("x", 12), "datagrams"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, _, err := Parse([]byte(tt.head), 4096); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, _, err := ParseHeader([]byte(tt.head), 4096); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want something with %q", err, tt.want)
 			}
 		})
@@ -101,7 +101,7 @@ func TestLooks(t *testing.T) {
 		"GET /": data, "PRO ": data, "PROXY:": data, "\r\n\r\nx": data,
 	} {
 		got := data
-		if is, may := Looks([]byte(head)); is {
+		if is, may := LooksLikeHeader([]byte(head)); is {
 			got = header_
 		} else if may {
 			got = maybe
@@ -128,7 +128,7 @@ func TestNotes(t *testing.T) {
 		{"local", sigV2 + "\x20\x00\x00\x0c" + note, "", "2host 5id "},
 		{"local with less than its family's addresses", sigV2 + "\x20\x11\x00\x02xx", "", ""},
 	} {
-		h, n, err := Parse([]byte(tt.head+"data"), MaxSize)
+		h, n, err := ParseHeader([]byte(tt.head+"data"), MaxHeader)
 		var notes strings.Builder
 		for _, tlv := range h.TLVs {
 			fmt.Fprintf(&notes, "%d%s ", tlv.Type, tlv.Value)
@@ -137,7 +137,7 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: %d of %d bytes, from %q, %d bytes of notes, %v", tt.name, n, len(tt.head), text(h.Remote), notes.Len(), err)
 		}
 	}
-	if _, _, err := Parse([]byte(sigV2+"\x21\x00\x00\x04\x02\x00\x04h"), MaxSize); err == nil {
+	if _, _, err := ParseHeader([]byte(sigV2+"\x21\x00\x00\x04\x02\x00\x04h"), MaxHeader); err == nil {
 		t.Error("a note that is longer than the header is taken")
 	}
 }
@@ -148,16 +148,16 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(header(f, 2, unixA, unixB)))
 	f.Add([]byte("PROXY UNKNOWN\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, n, err := Parse(b, MaxSize)
-		if n < 0 || n > len(b) || n > MaxSize || err != nil && n != 0 {
+		h, n, err := ParseHeader(b, MaxHeader)
+		if n < 0 || n > len(b) || n > MaxHeader || err != nil && n != 0 {
 			t.Fatalf("%d of %d bytes, %v", n, len(b), err)
 		}
-		if n == 0 && err == nil && len(b) >= MaxSize {
+		if n == 0 && err == nil && len(b) >= MaxHeader {
 			t.Fatalf("wants more than %d bytes", len(b))
 		}
 		if n > 0 {
 			_ = text(h.Remote) + text(h.Local)
-			if again, m, err := Parse(b[:n], MaxSize); m != n || err != nil || text(again.Remote) != text(h.Remote) {
+			if again, m, err := ParseHeader(b[:n], MaxHeader); m != n || err != nil || text(again.Remote) != text(h.Remote) {
 				t.Fatalf("not the same without what follows: %d, %v", m, err)
 			}
 		}

@@ -1,8 +1,11 @@
-// Package proxyhead reads the header by which a balancer names the client that it speaks for: the
-// PROXY protocol, versions 1 and 2, from bytes as they come. github.com/pires/go-proxyproto reads
-// addresses and notes. This package finds where the header ends, and takes two kinds of headers
-// that the library refuses: long ones, and those of a balancer that does not know the addresses.
-package proxyhead
+// Package proxy speaks with proxies: it reads the header of one in front of a server, and makes one
+// connect a client.
+//
+// By that header, of the PROXY protocol, a balancer names the client that it speaks for.
+// github.com/pires/go-proxyproto reads addresses and notes. This package finds where the header
+// ends, and takes two kinds of headers that the library refuses: long ones, and those of a balancer
+// that does not know the addresses.
+package proxy
 
 import (
 	"bufio"
@@ -16,8 +19,8 @@ import (
 )
 
 const (
-	// MaxSize is the length of the longest header that the protocol allows.
-	MaxSize = fixedV2 + 0xffff
+	// MaxHeader is the length of the longest header that the protocol allows.
+	MaxHeader = fixedV2 + 0xffff
 
 	maxV1     = 107 // the longest line of version 1
 	lineBreak = "\r\n"
@@ -43,9 +46,9 @@ type Header struct {
 	TLVs []proxyproto.TLV
 }
 
-// Parse reads the header that b begins with, and returns its length: 0 if b is only the beginning
-// of one. A header of version 2 may have max bytes. Parse keeps nothing of b.
-func Parse(b []byte, max int) (h Header, n int, err error) {
+// ParseHeader reads the header that b begins with, and returns its length: 0 if b is only the
+// beginning of one. A header of version 2 may have max bytes. It keeps nothing of b.
+func ParseHeader(b []byte, max int) (h Header, n int, err error) {
 	switch {
 	case begins(b, proxyproto.SIGV1):
 		if n, err = sizeV1(b); n > 0 {
@@ -144,10 +147,10 @@ func begins(b, signature []byte) bool {
 // v1Start is what headers of version 1 begin with. Without the blank it could be a word of data.
 var v1Start = []byte("PROXY ")
 
-// Looks reports whether b, the first bytes of a connection, are a header's, which a client that is
-// not trusted must not send. It cannot tell while b is only a part of a header's signature: then
-// maybe is true.
-func Looks(b []byte) (header, maybe bool) {
+// LooksLikeHeader reports whether b, the first bytes of a connection, begin a header, which a
+// client that is not trusted must not send. While b is only a part of a header's signature, maybe
+// is true.
+func LooksLikeHeader(b []byte) (header, maybe bool) {
 	for _, start := range [][]byte{v1Start, proxyproto.SIGV2} {
 		if begins(b, start) {
 			return len(b) >= len(start), len(b) < len(start)

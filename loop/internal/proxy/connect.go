@@ -1,5 +1,4 @@
-// Package proxydial has a proxy make a TCP connection: by CONNECT of HTTP, or by SOCKS5.
-package proxydial
+package proxy
 
 import (
 	"bufio"
@@ -21,8 +20,8 @@ import (
 // maxAnswer is how many bytes of header a proxy may answer CONNECT with.
 const maxAnswer = 64 << 10
 
-// Check returns what is wrong with the URL of a proxy.
-func Check(p *url.URL) error {
+// CheckURL returns what is wrong with the URL of a proxy.
+func CheckURL(p *url.URL) error {
 	switch {
 	case p.Scheme != "http" && p.Scheme != "socks5" && p.Scheme != "socks5h":
 		return fmt.Errorf("speaks %q: want http (CONNECT), or socks5", p.Scheme)
@@ -55,9 +54,9 @@ func Target(address string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), err
 }
 
-// Through has the proxy at the other end of nc connect to a target. It reads no byte that comes
+// Connect makes the proxy at the other end of nc connect to a target. It reads no byte that comes
 // after the proxy's answer. With an error, and at the end of ctx, nc is closed.
-func Through(ctx context.Context, nc net.Conn, p *url.URL, target string) (err error) {
+func Connect(ctx context.Context, nc net.Conn, p *url.URL, target string) (err error) {
 	canceled := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close(); close(canceled) })
 	if p.Scheme == "http" {
