@@ -14,7 +14,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
@@ -179,7 +178,7 @@ func TestRoom(t *testing.T) {
 			if tt.set != nil {
 				tt.set(c)
 			}
-			testkit.Want(t, "room", s.(engine.Roomy).Room(tt.piece), tt.want)
+			testkit.Want(t, "room", s.Room(tt.piece), tt.want)
 		})
 	}
 }

@@ -247,12 +247,9 @@ func (w *world) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, _ func
 	c := nc.(*client)
 	w.calls <- func() {
 		c.heard = w.now()
-		c.sink = nil
-		if sink := open((*socket)(c)); c.sink == nil { // otherwise Divert was called
+		c.life = talking
+		if sink := open((*socket)(c)); c.life == talking {
 			c.sink = sink
-		}
-		if c.sink != nil {
-			c.life = talking
 		}
 	}
 }

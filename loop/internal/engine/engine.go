@@ -62,9 +62,9 @@ type Loop interface {
 	Probe()
 
 	// Enroll hands a connection to the loop, from any goroutine, and does not wait. open is called
-	// on the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in
-	// its place, on any goroutine, and never inline. In each case nc belongs to the engine and must
-	// not be used any more.
+	// on the loop and returns the Sink of the socket, which it may have closed. If the loop cannot
+	// take the connection, lost is called in its place, on any goroutine, and never inline. In each
+	// case nc belongs to the engine and must not be used any more.
 	Enroll(nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	// ServePacket gives the loop, on which it is called, a socket that Engine.ListenPacket or Dial
@@ -92,10 +92,15 @@ type Host interface {
 	Ended(err error)
 }
 
-// A Sink takes what happens to one socket. All its methods are called on the loop.
+// A Sink takes what happens to one socket, for as long as that exists. All its methods are called
+// on the loop.
 type Sink interface {
 	// Readable hands over bytes that came in. They are valid until it returns.
 	Readable(p []byte)
+
+	// Room is called with the bytes that were read, if they filled the engine's buffer. It returns
+	// how many more Readable may bring with them: because a frame in them is long, say.
+	Room(p []byte) int
 
 	// Writable is called once after each Socket.NotifyWritable that returned true.
 	Writable()
@@ -103,14 +108,6 @@ type Sink interface {
 	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
 	// the socket is gone, unless Socket.Linger was called in it.
 	Closed(err error)
-}
-
-// A Roomy is a Sink that may take more at once than the engine reads at first. The loop calls Room
-// with the bytes that were read, which filled the buffer, and returns how many more bytes of input
-// Readable may bring with them: as a frame in them is long, say. p is nil if what was read is not
-// what the sink gets.
-type Roomy interface {
-	Room(p []byte) int
 }
 
 // A Socket is one connection's non-blocking socket. All its methods are called on the loop, none
@@ -147,10 +144,6 @@ type Socket interface {
 	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
 	// until Close. False: not possible.
 	Linger() bool
-
-	// Divert has what happens from now on told to another Sink. A method of the present one may
-	// call it. Within the function that returns the first Sink it takes the place of that.
-	Divert(to Sink)
 
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.

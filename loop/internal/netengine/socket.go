@@ -77,13 +77,7 @@ func newSocket(l *netLoop, nc net.Conn) *socket {
 // begin is the first thing on the loop.
 func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 	s.loop.engine.open.Store(s, nil)
-	if sink := open(s); s.sink == nil { // otherwise Divert was called
-		s.sink = sink
-	}
-	if s.sink == nil {
-		s.Close(false)
-	}
-	if !s.closed {
+	if s.sink = open(s); !s.closed {
 		s.loop.engine.reading.Go(s.read)
 	}
 }
@@ -328,9 +322,6 @@ func (s *socket) Linger() bool {
 	s.lingers = s.end == io.EOF
 	return s.lingers
 }
-
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 // Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.
 func (s *socket) Close(hard bool) {

@@ -48,11 +48,7 @@ const (
 // is wrong with the socket, are left to the next read.
 func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	n := ReadBuffer
-	r, ok := sink.(engine.Roomy)
-	if !ok {
-		return n
-	}
-	room := min(r.Room(buf[:n]), MaxRead-n)
+	room := min(sink.Room(buf[:n]), MaxRead-n)
 	if room <= 0 {
 		return n
 	}
