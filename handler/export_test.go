@@ -66,3 +66,6 @@ func asking(l *loop.Loop) (n int) {
 	}
 	return n
 }
+
+// SetPoolTurn makes the next call of p its (n+1)th.
+func SetPoolTurn[A any](p *Pool[A], n uint) { p.turn = n }

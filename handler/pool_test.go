@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -110,6 +111,7 @@ func TestPoolSpreads(t *testing.T) {
 		if len(k.peers) != handler.DefaultPoolSize {
 			t.Fatalf("%d connections", len(k.peers))
 		}
+		k.do(func(*loop.Loop) { handler.SetPoolTurn(k.pool, math.MaxUint-4) }) // the number of a call may overflow
 		var all []*poolCall
 		for i := range 9 {
 			all = append(all, k.call(fmt.Sprint(i)))

@@ -376,7 +376,7 @@ func (l *Loop) endDials(err error) {
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
-		c.in.prefixed, c.asks = 0, asksForDialer
+		c.in.fastLimit, c.codecMode = 0, handshaking
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
@@ -415,10 +415,10 @@ func (o *dialOpening) handOver(c *Conn) {
 		return
 	}
 	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
-	if welcome = c.handler != nil; !welcome || c.asks != asksForDialer { // or the user has set another codec
+	if welcome = c.handler != nil; !welcome || c.codecMode != handshaking { // or the user has set another codec
 		return
 	}
-	c.asks = asksForMore
+	c.codecMode = withReplies
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)

@@ -199,13 +199,13 @@ func (c *Conn) inputEnded() {
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF
-		h.onEOF, h.ran = nil, true
+		h.onEOF, h.delivered = nil, true
 		c.callHook(f)
 		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
 			c.callHook(s.end)
 		}
 	case c.hasJobs(): // which answer first
-	case c.extras == nil || !c.extras.halves.ran:
+	case c.extras == nil || !c.extras.halves.delivered:
 		c.beginClose(io.EOF)
 	}
 }
@@ -321,7 +321,7 @@ func (c *Conn) beginClose(err error) {
 	c.stopTimers()
 	c.stopIdle()
 	c.stopJobs()
-	if c.loop.decoding != c.id {
+	if c.loop.running.decoding != c.id {
 		c.dropInput()
 	}
 	c.touch()
@@ -398,8 +398,8 @@ func (c *Conn) unflushed() (left int) {
 	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.unread && c.tlsStart() == nil {
-		c.in.unread = false // a peer that sends must be able to, or it may never read
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
+		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
 	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
@@ -503,11 +503,11 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.Hooks.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
+	if f := c.loop.server.Hooks.OnClosing; f != nil && c.codecMode != handshaking && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
-		c.callHook(func() { c.appended(f.AppendFarewell(c.space(0), end.err)) })
+		c.callHook(func() { c.endAppend(f.AppendFarewell(c.beginAppend(0), end.err)) })
 	}
 }
 
@@ -568,7 +568,7 @@ func (c *Conn) releaseSocket(hard bool) {
 		sock.Close(hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil)
-		if c.in.unread {
+		if c.in.socketPaused {
 			sock.Resume()
 		}
 	}

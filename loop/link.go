@@ -193,12 +193,12 @@ func (k *link) PlaintextEnded(err error) {
 }
 
 // RunLater implements tlsconn.Host.
-func (k *link) RunLater() { k.loop.goOnSoon(waitingRecords{k}) }
+func (k *link) RunLater() { k.loop.runSoon(waitingRecords{k}) }
 
-// waitingRecords is a waiting: a layer of TLS with records that wait to be decrypted.
+// waitingRecords is a runnable: a layer of TLS with records that wait to be decrypted.
 type waitingRecords struct{ *link }
 
-func (w waitingRecords) GoOn() {
+func (w waitingRecords) Run() {
 	c := w.owner()
 	if t := c.layer(); t != nil {
 		t.GoOn()

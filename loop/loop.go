@@ -71,19 +71,17 @@ type Loop struct {
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
-	current     *Conn  // whose code is running, nil for the loop's own
-	decoding    uint64 // the ID of the one whose input is being decoded, or 0
-	poisons     bool   // Server.Debug.Poison, or a build with the race detector
-	rest        []byte // what came together with the message in hand, after it
+	running     running
+	poisons     bool // Server.Debug.Poison, or a build with the race detector
 	store       outbox.Store
-	trim        timing.Timer  // of the store
-	ready       line[waiting] // what goes on in a turn of the loop
-	maxOutbound int           // the server's
-	holdBackAt  int           // the server's, or less: see account
-	inputSlice  time.Duration // the constant, or less
-	mailed      int           // Mailbox.Bytes, at the last look
-	buffered    int           // bytes that its buffers had when account saw them last
-	level       int32         // of the server's budget, as it was then
+	trim        timing.Timer   // of the store
+	runQueue    line[runnable] // what goes on in a turn of the loop
+	maxOutbound int            // the server's
+	holdBackAt  int            // the server's, or less: see account
+	inputSlice  time.Duration  // the constant, or less
+	mailed      int            // Mailbox.Bytes, at the last look
+	buffered    int            // bytes that its buffers had when account saw them last
+	level       int32          // of the server's budget, as it was then
 	shed        shed
 
 	// Its life.
@@ -99,6 +97,13 @@ type Loop struct {
 	meter     meter.Meter
 
 	inspection inspection // nothing, but in tests
+}
+
+// running is whose code a loop runs.
+type running struct {
+	conn     *Conn  // nil for the loop's own
+	decoding uint64 // the ID of the connection whose input is being decoded, or 0
+	rest     []byte // what came together with the message in hand, after it
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -182,7 +187,7 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {

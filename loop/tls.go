@@ -205,8 +205,8 @@ func (c *Conn) goOnTLS() {
 	}
 	t := c.layer()
 	c.dropInput()
-	if c.in.unread {
-		c.in.unread = false
+	if c.in.socketPaused {
+		c.in.socketPaused = false
 		t.Raw().Resume()
 	}
 	if !c.isClosing() || c.out.box != nil && !c.extras.ending.dropOutput { // otherwise nothing waits for it

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -333,6 +334,29 @@ func TestForeignHost(t *testing.T) {
 			r.Header.Set("Origin", "http://"+host)
 			if g.api().ServeHTTP(w, r); w.Code != want {
 				t.Errorf("%d, want %d", w.Code, want)
+			}
+		})
+	}
+}
+
+// Flags that make no sense are refused by name, and nobody runs an open gateway without saying so.
+func TestFlags(t *testing.T) {
+	for _, test := range []struct{ key, flag, value, want string }{
+		{"secret", "open", "false", ""},
+		{"", "open", "true", ""},
+		{"", "open", "false", "GATEWAY_KEY"},
+		{"secret", "drain", "-1s", "-drain"},
+		{"secret", "http", "", "-http"},
+	} {
+		t.Run(fmt.Sprintf("key %q -%s=%s", test.key, test.flag, test.value), func(t *testing.T) {
+			t.Setenv("GATEWAY_KEY", test.key)
+			before := flag.Lookup(test.flag).Value.String()
+			t.Cleanup(func() { _ = flag.Set(test.flag, before) })
+			if err := flag.Set(test.flag, test.value); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkFlags(); (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want an error that names %q", err, test.want)
 			}
 		})
 	}
