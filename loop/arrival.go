@@ -131,7 +131,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		a.open() // the PROXY header of one that has moved has been read
 	case l.draining:
 		a.lost(ErrServerClosed)
-		sock.Close(false)
+		sock.Close()
 	default:
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
@@ -203,7 +203,7 @@ func (a *arrival) abort(reason error) {
 		t.Abort(reason, false) // which calls failed
 	} else {
 		a.failed(reason)
-		a.conn.sock.Close(errors.Is(reason, ErrTooManyConns))
+		closeSocket(a.conn.sock, errors.Is(reason, ErrTooManyConns))
 	}
 }
 

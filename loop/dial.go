@@ -308,7 +308,7 @@ func (a *dialing) landed() {
 	c, way := a.way.conn, &a.way
 	switch {
 	case !a.isWanted():
-		c.sock.Close(false)
+		c.sock.Close()
 	case a.dialer.TLS == nil:
 		way.open()
 	default:

@@ -146,7 +146,7 @@ func (k *link) HandshakeDone() {
 	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.isWanted() {
 		a.open()
 	} else {
-		c.sock.Close(false)
+		c.sock.Close()
 	}
 }
 
@@ -211,7 +211,7 @@ func (k *link) Linger(raw engine.Socket, paused bool) {
 	c := k.owner()
 	place := slot{loop: c.loop}
 	if !place.acquireLinger() {
-		raw.Close(false)
+		raw.Close()
 		return
 	}
 	c.linger(raw, place, nil)
@@ -279,7 +279,7 @@ func (c *Conn) endLinger(gone bool) {
 	delete(l.lingering, c)
 	l.wheel.Stop(g.timer)
 	if !gone {
-		g.sock.Close(false)
+		g.sock.Close()
 	}
 	g.slot.release()
 }

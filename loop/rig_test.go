@@ -129,6 +129,7 @@ func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
 func (*rigSocket) Linger() bool         { return true }
-func (s *rigSocket) Close(bool)         { s.closed = true }
+func (s *rigSocket) Close()             { s.closed = true }
+func (s *rigSocket) Reset()             { s.closed = true }
 
 func echoAll(c *Conn, msg []byte) error { return c.Send(msg) }

@@ -192,7 +192,10 @@ func (s *socket) Gone() bool {
 	return s.end != nil && !s.half
 }
 
-func (s *socket) Close(hard bool) {
+func (s *socket) Close() { s.close(false) }
+func (s *socket) Reset() { s.close(true) }
+
+func (s *socket) close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.hard = true, hard

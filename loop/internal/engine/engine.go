@@ -145,9 +145,12 @@ type Socket interface {
 	// until Close. False: not possible.
 	Linger() bool
 
-	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
-	// No method of the Sink is called any more.
-	Close(hard bool)
+	// Close closes the socket; the kernel still sends what was written. No method of the Sink is
+	// called any more.
+	Close()
+
+	// Reset is Close that resets the peer, and drops what the kernel has not sent.
+	Reset()
 }
 
 // An Ender is a Socket of a system that tells whether a connection has ended.

@@ -128,7 +128,7 @@ func (s *socket) over(err error) {
 	case s.lingers:
 		_ = s.watch()
 	default:
-		s.Close(false)
+		s.Close()
 	}
 }
 
@@ -160,26 +160,31 @@ func (s *socket) Linger() bool {
 }
 
 // Close implements engine.Socket. It does not block, so it goes past Go's scheduler.
-func (s *socket) Close(hard bool) {
+func (s *socket) Close() {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	if hard {
-		s.Harden()
-	}
 	s.loop.remove(s.place, s.FD())
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(s.Descriptor), 0, 0)
+}
+
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
+	if !s.closed {
+		s.ResetOnClose()
+		s.Close()
+	}
 }
 
 // Detach implements engine.Detachable.
 func (s *socket) Detach() (net.Conn, []byte, error) {
 	nc, err := s.Copy()
 	if err == nil {
-		s.Close(false) // the copy goes on
+		s.Close() // the copy goes on
 	}
 	return nc, nil, err
 }
 
 // release implements pollee.
-func (s *socket) release() { s.Close(false) }
+func (s *socket) release() { s.Close() }

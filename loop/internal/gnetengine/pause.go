@@ -111,6 +111,6 @@ func (s *socket) readRest() {
 // over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
 	if s.sink.Closed(err); !s.lingers {
-		s.Close(true)
+		s.Reset()
 	}
 }

@@ -76,14 +76,11 @@ func (s *socket) become(fd int, c gnet.Conn) {
 }
 
 // Close implements engine.Socket.
-func (s *socket) Close(hard bool) {
+func (s *socket) Close() {
 	if s.isClosed() {
 		return
 	}
 	s.loop.unwatch(s)
-	if hard {
-		s.Harden()
-	}
 	if s.conn != nil {
 		s.loop.drop(s.conn)
 	} else {
@@ -91,6 +88,14 @@ func (s *socket) Close(hard bool) {
 		s.loop.keepReserve()
 	}
 	s.Descriptor = -1
+}
+
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
+	if !s.isClosed() {
+		s.ResetOnClose()
+		s.Close()
+	}
 }
 
 // drop makes gnet close a connection that has no socket any more.
@@ -114,7 +119,7 @@ func (s *socket) broken(err error) {
 func (s *socket) Detach() (net.Conn, []byte, error) {
 	nc, err := s.Copy()
 	if err == nil {
-		s.Close(false) // the copy goes on
+		s.Close() // the copy goes on
 	}
 	return nc, nil, err
 }

@@ -61,7 +61,7 @@ func (l *netLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost
 func (e *Engine) Stop() error {
 	e.End()
 	e.open.Range(func(s, _ any) bool {
-		s.(*socket).Close(false) // the loops have ended
+		s.(*socket).Close() // the loops have ended
 		return true
 	})
 	e.reading.Wait()

@@ -151,7 +151,7 @@ func (s *socket) handOver() {
 func (s *socket) ended(err error) {
 	s.over = true
 	if s.sink.Closed(err); !s.lingers {
-		s.Close(false)
+		s.Close()
 	}
 }
 
@@ -323,8 +323,8 @@ func (s *socket) Linger() bool {
 	return s.lingers
 }
 
-// Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.
-func (s *socket) Close(hard bool) {
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
 	if s.closed {
 		return
 	}
@@ -332,14 +332,22 @@ func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
-	if tcp, ok := s.conn.(*net.TCPConn); ok && hard {
+	s.out, s.failure = nil, os.ErrClosed
+	if tcp, ok := s.conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
-	if hard {
-		s.out, s.failure = nil, os.ErrClosed
-		_ = s.conn.Close()
+	_ = s.conn.Close()
+}
+
+// Close implements engine.Socket. The writer sends what was written, in the place of a kernel.
+func (s *socket) Close() {
+	if s.closed {
 		return
 	}
+	s.letGo()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and the writer may go on
 	_ = s.conn.SetWriteDeadline(time.Now().Add(orphanTimeout))
 	s.startWriter()

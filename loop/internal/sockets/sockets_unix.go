@@ -102,9 +102,9 @@ func (d *Descriptor) Unsent() int { return unsent(d.FD()) }
 // CloseWrite implements engine.Socket.
 func (d *Descriptor) CloseWrite() { _ = unix.Shutdown(d.FD(), unix.SHUT_WR) }
 
-// Harden makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
+// ResetOnClose makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
 // a closed window does not take, for many minutes.
-func (d *Descriptor) Harden() {
+func (d *Descriptor) ResetOnClose() {
 	_ = unix.SetsockoptLinger(d.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
 

@@ -71,7 +71,7 @@ func (r *rig) disturbed(random *rand.Rand) {
 	}
 	r.do(func() {
 		s.conn.Abort(errors.New("over"), false)
-		s.conn.Close(true)
+		s.conn.Reset()
 	})
 }
 

@@ -162,7 +162,7 @@ func (c *Conn) inputEnded() {
 	if errors.Is(c.err, io.EOF) {
 		c.host.PlaintextEnded(io.EOF)
 		if !c.lingers {
-			c.Close(false)
+			c.Close()
 		}
 		return
 	}

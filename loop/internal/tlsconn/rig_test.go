@@ -185,7 +185,7 @@ type lingering struct{ sock engine.Socket }
 func (lingering) Readable([]byte) {}
 func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
-func (l lingering) Closed(error)  { l.sock.Close(false) }
+func (l lingering) Closed(error)  { l.sock.Close() }
 
 // memSocket is the raw socket, with the kernel's part.
 type memSocket struct {
@@ -270,7 +270,19 @@ func (m *memSocket) CloseWrite() {
 	m.cond.Broadcast()
 }
 
-func (m *memSocket) Close(hard bool) {
+// closeBy closes c, or resets it.
+func closeBy(c *Conn, hard bool) {
+	if hard {
+		c.Reset()
+	} else {
+		c.Close()
+	}
+}
+
+func (m *memSocket) Close() { m.close(false) }
+func (m *memSocket) Reset() { m.close(true) }
+
+func (m *memSocket) close(hard bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

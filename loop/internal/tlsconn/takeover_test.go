@@ -212,7 +212,7 @@ func TestSecretsAreErased(t *testing.T) {
 		if s.conn.records == nil {
 			t.Skip("crypto/tls keeps it")
 		}
-		s.rig.do(func() { s.conn.Close(hard) })
+		s.rig.do(func() { closeBy(s.conn, hard) })
 		if !reflect.ValueOf(s.conn.records).Elem().IsZero() {
 			t.Errorf("closed hard %v: something is left", hard)
 		}

@@ -405,16 +405,22 @@ func (c *Conn) sendCloseNotify() {
 	}
 }
 
-// Close implements engine.Socket. If it is not hard the peer is told by close_notify that this is
-// the end.
-func (c *Conn) Close(hard bool) {
+// Close implements engine.Socket. A close_notify tells an open peer that this is the end.
+func (c *Conn) Close() {
+	if (c.state == open || c.state == ended) && !c.lost && c.plain == 0 {
+		c.sendCloseNotify()
+		_, _ = c.pushOut() // as far as it goes
+	}
+	c.end(false)
+}
+
+// Reset implements engine.Socket.
+func (c *Conn) Reset() { c.end(true) }
+
+func (c *Conn) end(hard bool) {
 	switch c.state {
 	case closed:
 	case open, ended:
-		if !hard && !c.lost && c.plain == 0 {
-			c.sendCloseNotify()
-			_, _ = c.pushOut() // as far as it goes
-		}
 		c.close(hard)
 	default:
 		c.Abort(net.ErrClosed, hard)
@@ -424,8 +430,12 @@ func (c *Conn) Close(hard bool) {
 // close closes the raw socket, if it is not gone.
 func (c *Conn) close(hard bool) {
 	c.enter(closed)
-	if !c.lost {
-		c.sock.Close(hard)
+	switch {
+	case c.lost:
+	case hard:
+		c.sock.Reset()
+	default:
+		c.sock.Close()
 	}
 }
 
