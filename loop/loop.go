@@ -68,7 +68,7 @@ type Loop struct {
 	touched     line[*Conn]           // with something to do when this turn ends
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet
-	tls         *tlsconn.Loop         // nil without a listener for TLS
+	tls         *tlsconn.Shared       // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
 	running     running

@@ -73,7 +73,7 @@ func (h *handshake) logged(cfg *tls.Config) *tls.Config {
 	return own
 }
 
-// A protocol is who goes on after a handshake.
+// A protocol is what carries a connection on after its handshake.
 type protocol struct {
 	tls     *tls.Conn            // nil with records
 	records *tlsrecord.Conn      // nil with tls

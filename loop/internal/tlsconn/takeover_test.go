@@ -54,7 +54,7 @@ func TestTakesOver(t *testing.T) {
 			t.Run(tt.name+map[bool]string{true: ", CryptoTLS"}[cryptoTLS], func(t *testing.T) {
 				server, client := serverConfig(), clientConfig()
 				tt.change(server, client)
-				r := newRig(t, func(cfg *LoopConfig) { cfg.CryptoTLS = cryptoTLS })
+				r := newRig(t, func(cfg *SharedConfig) { cfg.CryptoTLS = cryptoTLS })
 				s := r.start(Config{TLS: map[bool]*tls.Config{false: server, true: client}[tt.client], Client: tt.client})
 				s.answer = echo
 				peer := tls.Client(&wire{sock: s.sock, cut: 1 << 20}, client)
@@ -311,7 +311,7 @@ func TestHooksAreKnown(t *testing.T) {
 func BenchmarkHandshake(b *testing.B) {
 	for _, cryptoTLS := range []bool{false, true} {
 		b.Run(map[bool]string{false: "records of ours", true: "crypto/tls"}[cryptoTLS], func(b *testing.B) {
-			r := newRig(b, func(cfg *LoopConfig) { cfg.CryptoTLS = cryptoTLS })
+			r := newRig(b, func(cfg *SharedConfig) { cfg.CryptoTLS = cryptoTLS })
 			server, client := serverConfig(), clientConfig()
 			b.ReportAllocs()
 			for b.Loop() {
