@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
@@ -374,4 +375,11 @@ func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsu
 
 func init() {
 	testhook.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
+	testhook.InTurn = func(loop any, f func()) {
+		l := loop.(*Loop)
+		l.enter()
+		l.runs(nil, meter.Post)
+		f()
+		l.leave()
+	}
 }

@@ -197,11 +197,9 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 // Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop
 // and in Loop.Away.
 func (s *Server) Stall(i int) (resume func()) {
-	s.t.Helper()
 	blocked := make(chan struct{})
-	if err := s.Loops()[i].Post(func() { <-blocked }); err != nil {
-		s.t.Fatalf("looptest: Stall: %v", err)
-	}
+	l := s.Loops()[i]
+	s.memory.loops[i].Execute(func() { testhook.InTurn(l, func() { <-blocked }) })
 	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)

@@ -13,6 +13,9 @@ import (
 // Package loop sets it; it is for that connection's loop.
 var SocketOf func(conn any) engine.Socket
 
+// InTurn runs f as a turn of a *loop.Loop, which calls it. Package loop sets it.
+var InTurn func(loop any, f func())
+
 // FromEnv makes the environment choose, whenever a server starts: LOOPWHEEL_ENGINE (gnet, epoll or
 // net) the default engine, and LOOPWHEEL_CRYPTO_TLS=1 what Server.Debug.CryptoTLS does. What is
 // read before the tests begin go test does not see, and its cache would have the results of another
