@@ -16,12 +16,12 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
@@ -108,7 +108,7 @@ type dialing struct {
 	address  string
 	codec    codec.Codec
 	deadline time.Duration
-	timer    timing.Timer
+	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
 	way      arrival           // counts against MaxConns
 	over     bool

@@ -33,6 +33,11 @@ func testLoops(t *testing.T, c engineConfig) {
 			r.do(0, func() { r.loops[0].TickAt(d) })
 		}
 	})
+	t.Run("stop at once", func(t *testing.T) { // as after a Start that has failed with another loop
+		r := newEngineRig(t, c, 1)
+		testkit.WantErr(t, "Stop", r.Stop(), nil)
+		testkit.Want(t, "calls of the host", r.loops[0].wakes.Load(), 0)
+	})
 	t.Run("enrol answers once", func(t *testing.T) { testEnrollOnce(t, c) })
 	t.Run("dial refused", func(t *testing.T) { testDialRefused(t, c) })
 	t.Run("stop closes sockets", func(t *testing.T) { testStopCloses(t, c) })

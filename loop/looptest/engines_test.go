@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +81,7 @@ type rigLoop struct {
 	engine.Loop
 	rig   *engineRig
 	index int
+	wakes atomic.Int64
 	mu    sync.Mutex
 	posts []func()
 }
@@ -119,6 +121,7 @@ func newEngineRig(t *testing.T, c engineConfig, loops int) *engineRig {
 }
 
 func (l *rigLoop) OnWake() {
+	l.wakes.Add(1)
 	l.mu.Lock()
 	posts := l.posts
 	l.posts = nil

@@ -26,7 +26,7 @@ type Engine interface {
 
 	// Start brings up a loop for each host, and returns them in the same order when all run. It may
 	// be called once. base is what Loop.TickAt counts from. Until it has returned, no Host is
-	// called but for Ended. With an error Stop must be called as well.
+	// called but for Ended; nor is one that it has failed with, when Stop is called, as it must be.
 	Start(base time.Time, hosts []Host) ([]Loop, error)
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection

@@ -197,7 +197,7 @@ func (l *epollLoop) round() (more bool) {
 			}
 		}
 	}
-	if turn {
+	if turn && !l.leaving.Load() { // Stop wakes also a loop whose host has not been called yet
 		l.again = false // also for the sockets just served
 		l.host.OnWake()
 	}
