@@ -25,8 +25,8 @@ type Engine interface {
 	Capacity(loops int) int
 
 	// Start brings up a loop for each host, and returns them in the same order when all run. It may
-	// be called once. base is what Loop.TickAt counts from. Until it has returned, no Host is
-	// called but for Ended; nor is one that it has failed with, when Stop is called, as it must be.
+	// be called once. base is what Loop.TickAt counts from. Before it has returned, and after
+	// an error, no Host is called but for Ended. After an error Stop must be called as well.
 	Start(base time.Time, hosts []Host) ([]Loop, error)
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
