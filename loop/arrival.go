@@ -208,7 +208,7 @@ func (a *arrival) abort(reason error) {
 }
 
 // deliver passes on what the previous owner of the socket has read. Messages are delivered in a
-// turn of their own.
+// later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) deliver() {
 	c := (*link)(a.conn).owner()
 	switch {
@@ -295,7 +295,7 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
 		c := &Conn{loop: l}
 		l.enter()
-		c.linger(sock, place, s.Limits.Refusal)
+		c.linger(sock, place, s.Limits.Refusal, false)
 		l.leave()
 		return (*link)(c)
 	}, func(error) { place.release() })

@@ -25,16 +25,6 @@ func (c *Conn) addTLS(cfg tlsconn.Config) {
 	c.stage = tlsInput
 }
 
-// receivedRecords passes on what the socket has read. Records that are not whole are signs of life,
-// too.
-func (c *Conn) receivedRecords(p []byte) {
-	c.idle.lastRead = c.loop.now
-	if t := c.layer(); t != nil {
-		t.Readable(p)
-		c.link().owner().watchRecord()
-	}
-}
-
 // isTLS reports whether c speaks TLS, or is about to.
 func (c *Conn) isTLS() bool { return c.layer() != nil }
 

@@ -228,13 +228,6 @@ func (p *packetPort) flush() {
 	}
 }
 
-// flushPort sends what c and its neighbours have sent in this turn.
-func (c *Conn) flushPort() {
-	if s := c.session(); s != nil {
-		s.port.flush()
-	}
-}
-
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
 	if err := c.mayWrite(); err != nil {
