@@ -24,7 +24,8 @@ import (
 //	                                        └───── lost, on any goroutine ──┘
 
 // An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and
-// comes to life at the end of the way, when the arrival is dropped.
+// comes to life at the end of the way, when the arrival is dropped. An arrival is of another size
+// class than a Conn: garbage of the same size would leave holes between those.
 type arrival struct {
 	slot
 	conn    *Conn // nil until the loop has the socket
@@ -32,14 +33,14 @@ type arrival struct {
 	read    []byte       // what the previous owner of the socket has read
 	notes   []ProxyTLV   // of the PROXY header
 	head    []byte       // the beginning of that, which is not whole
-	trusted bool         // the peer has to send a header
-	guarded bool         // the peer must not send a header
 	moved   *Moved       // it comes from another Server
 	from    *Conn        // it goes on with the socket of this one
 	net     *netConn     // for a goroutine: no Accept is asked
 	session *udpSession  // of UDP: there is no socket
 	dialing *dialing     // this side has dialled
 	timer   timing.Timer // ends the wait
+	trusted bool         // the peer has to send a header
+	guarded bool         // the peer must not send a header
 }
 
 // count acquires what a connection occupies of the server, and for its address: a balancer's client
@@ -211,13 +212,13 @@ func (a *arrival) abort(reason error) {
 // later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) deliver() {
 	c := (*link)(a.conn).owner()
-	switch {
-	case c.stage == tlsInput: // a TLS handshake, at once or because Accept has called StartTLS
+	switch c.stage {
+	case tlsInput: // a TLS handshake, at once or because Accept has called StartTLS
 		if a.from == nil {
 			a.loop.count.add(numBytesIn, len(a.read))
 		}
 		(*link)(c).Readable(a.read)
-	case c.stage == plainInput:
+	default:
 		if a.moved == nil && a.from == nil {
 			c.idle.lastRead = a.loop.now
 			a.loop.count.add(numBytesIn, len(a.read))
@@ -318,7 +319,7 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 
 // A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
 // bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
-// Conn keeps only what it holds, as it has the rest: see Conn.slot. Any goroutine may use one, but
+// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one, but
 // only one at a time.
 type slot struct {
 	ln     *listener
