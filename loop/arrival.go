@@ -43,16 +43,6 @@ type arrival struct {
 	guarded bool         // the peer must not send a header
 }
 
-// count acquires what a connection occupies of the server, and for its address: a balancer's client
-// is counted in place of the balancer, when it is known. With an error it occupies nothing.
-func (a *arrival) count() error {
-	err := a.acquire()
-	if err == nil && !a.trusted {
-		err = a.acquireAddress()
-	}
-	return err
-}
-
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
 // without a byte is a health check, or a port scan: neither a fault of ours nor a client that was
 // refused.
@@ -157,13 +147,7 @@ func (a *arrival) proceed() {
 		return
 	}
 	a.guarded = false // a header would be no TLS
-	a.handshake(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote})
-}
-
-// handshake begins that of TLS. The link goes on when it has ended.
-func (a *arrival) handshake(cfg tlsconn.Config) {
-	a.conn.addTLS(cfg)
-	a.conn.layer().Start()
+	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
 // open brings the connection to life.
@@ -212,20 +196,13 @@ func (a *arrival) abort(reason error) {
 // later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) deliver() {
 	c := (*link)(a.conn).owner()
-	switch c.stage {
-	case tlsInput: // a TLS handshake, at once or because Accept has called StartTLS
-		if a.from == nil {
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
+	if a.moved == nil && a.from == nil {
+		c.idle.lastRead = a.loop.now
+		a.loop.count.add(numBytesIn, len(a.read))
+	}
+	if c.layer() != nil { // a handshake, at once or because Accept has called StartTLS
 		(*link)(c).Readable(a.read)
-	default:
-		if a.moved == nil && a.from == nil {
-			c.idle.lastRead = a.loop.now
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		if !c.isOpen() {
-			return
-		}
+	} else if c.isOpen() {
 		c.callHook(func() { c.in.decoder.Keep(a.read) })
 		if c.isOpen() && c.in.pauses == 0 {
 			c.decodeSoon()
@@ -341,8 +318,9 @@ const (
 
 var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
 
-// acquire counts one more of the server, and of its listener, unless there are too many.
-func (s *slot) acquire() error {
+// acquire counts one more of the server, of its listener, and if it is known of the remote address,
+// unless there are too many. With an error nothing is held.
+func (s *slot) acquire(addressKnown bool) error {
 	total, most := s.ln.total()
 	s.holds |= holdsConn
 	switch own := s.ln.open.Add(1); {
@@ -352,12 +330,13 @@ func (s *slot) acquire() error {
 	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
 		s.release()
 		return fmt.Errorf("%w at one address", ErrTooManyConns)
+	case addressKnown:
+		return s.acquireAddress()
 	}
 	return nil
 }
 
-// acquireAddress counts one more from the remote address. With an error all of the slot is
-// released.
+// acquireAddress counts one more from the remote address. With an error nothing is held.
 func (s *slot) acquireAddress() error {
 	if !s.ln.server.gate.Enter(s.remote) {
 		s.release()

@@ -169,7 +169,6 @@ func (k *link) PlaintextWritable() {
 	switch c := k.owner(); c.stage {
 	case lingers:
 		c.loop.lingering[c].write()
-	case awaitsHeader:
 	default:
 		c.writable()
 	}

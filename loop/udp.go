@@ -182,7 +182,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	}
 	l.count.add(numSessions, 1)
 	a := arrival{slot: slot{ln: p.ln}, local: p.localAddr(d.Local)}
-	if err := a.acquire(); err != nil {
+	if err := a.acquire(false); err != nil {
 		p.refused(err, newPeer)
 		return nil
 	}
