@@ -31,7 +31,7 @@ import (
 func startRelay(t *testing.T, log io.Writer) *loop.Server {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1024}, Codec: codec.Lines{}, Logger: zerolog.New(log)}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
-		replies := handler.NewReplies(c, 0)
+		replies := handler.NewReplies(c, handler.RepliesConfig{})
 		other := srv.Loops()[1-c.Loop().Index()]
 		return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 			line := append(bytes.Clone(msg), '\n')

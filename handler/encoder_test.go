@@ -86,8 +86,8 @@ func TestGroupEncodesOnce(t *testing.T) {
 			t.Run(test.name+" by "+by, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var encoded atomic.Int64
-					var g handler.Group
-					s := &loop.Server{NumLoops: loops, Codec: test.codec(&encoded), Accept: joining(&g)}
+					g := handler.NewGroup(handler.GroupConfig{})
+					s := &loop.Server{NumLoops: loops, Codec: test.codec(&encoded), Accept: joining(g)}
 					if by == "SetCodec" {
 						accept, cd := s.Accept, s.Codec
 						s.Codec = codec.Lines{}
@@ -121,14 +121,14 @@ func TestGroupEncodesOnce(t *testing.T) {
 // Members of one group may have different codecs, and many of them.
 func TestGroupMixedCodecs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		codecs := []codec.Codec{codec.Length{Size: 1}, codec.Raw{}, &numbered{counting: counting{encoded: new(atomic.Int64)}}}
 		want := []string{"\x02hi", "hi", "1 hi\n"}
 		for i := range 20 { // more than are kept
 			codecs = append(codecs, codec.Lines{Max: 10 + i})
 			want = append(want, "hi\n")
 		}
-		srv := &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(&g)}
+		srv := &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(g)}
 		for _, c := range codecs {
 			srv.Listeners = append(srv.Listeners, loop.Listener{Addr: "tcp://127.0.0.1:0", Codec: c})
 		}
@@ -153,8 +153,8 @@ func TestGroupBroadcastAllocs(t *testing.T) {
 	}
 	measure := func(members int) (allocs float64) {
 		bubble(t, func(t *testing.T) {
-			var g handler.Group
-			srv := startLines(t, 1, joining(&g))
+			g := handler.NewGroup(handler.GroupConfig{})
+			srv := startLines(t, 1, joining(g))
 			open(srv, members)
 			l, done := srv.Loops()[0], make(chan struct{})
 			round := func() {

@@ -12,11 +12,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
@@ -78,7 +78,7 @@ type extras struct {
 	after      []func(err error)
 	watermarks watermarks
 	halves     halves
-	retry      timing.Timer  // of a full socket whose engine cannot tell when it takes more
+	retry      wheel.Timer   // of a full socket whose engine cannot tell when it takes more
 	retryIn    time.Duration // the pause before that
 	jobs       *offloaded
 	tls        *tlsconn.Conn // kept for OnClose, when sock has gone

@@ -16,13 +16,13 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
@@ -109,7 +109,7 @@ type dialing struct {
 	address  string
 	codec    codec.Codec
 	deadline time.Duration
-	timer    timing.Timer
+	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
 	way      arrival           // counts against MaxConns
 	over     bool

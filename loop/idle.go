@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is time without activity: the idle timeout, OnIdle, and the time that a frame may take.
@@ -30,7 +30,7 @@ type idle struct {
 	lastRead  time.Duration // or notYet
 	lastWrite time.Duration // or notYet
 	timeout   time.Duration // jitter included; 0: never
-	timer     timing.Timer
+	timer     wheel.Timer
 	check     func() // the method checkIdle, made once
 	watch     *watch // nil until there is a hook, or an unfinished frame
 }

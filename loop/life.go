@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the life of a connection, from top to bottom: its states, how it opens, what its
@@ -253,7 +253,7 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
-	timer        timing.Timer  // of the next look at the time
+	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
 	awayBefore   time.Duration // Loop.Away at the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some

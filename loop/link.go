@@ -3,9 +3,9 @@ package loop
 import (
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is where the engine calls package loop: a link, which has a stage, and what it does in
@@ -222,7 +222,7 @@ type lingering struct {
 	sock  engine.Socket
 	slot  slot   // what the socket occupies
 	rest  []byte // of the farewell, before the output is ended
-	timer timing.Timer
+	timer wheel.Timer
 	bytes int // that came
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
@@ -39,7 +40,7 @@ type Loop struct {
 
 	// Time.
 	wall      func() time.Time // time.Now; tests set it
-	wheel     *timing.Wheel
+	wheel     *wheel.Wheel
 	now       time.Duration // the clock when this turn began
 	nesting   int           // enters that have had no leave
 	advanced  time.Duration // the clock at the last advance
@@ -50,8 +51,8 @@ type Loop struct {
 	published time.Duration // what the engine was told last, or unknown
 	known     uint64        // Wheel.Changes then
 	state     atomic.Int32
-	timers    connTimers            // which timers of the wheel are a connection's
-	take      func(timing.Due) bool // the method fire, made once
+	timers    connTimers           // which timers of the wheel are a connection's
+	take      func(wheel.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd   // while that is too full
@@ -73,7 +74,7 @@ type Loop struct {
 	running     running
 	poisons     bool // Server.Debug.Poison, or a build with the race detector
 	store       outbox.Store
-	trim        timing.Timer   // of the store
+	trim        wheel.Timer    // of the store
 	runQueue    line[runnable] // what goes on in a turn of the loop
 	maxOutbound int            // the server's
 	holdBackAt  int            // the server's, or less: see account
@@ -109,7 +110,7 @@ func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       timing.New(timing.Config{Tick: wheelTick}),
+		wheel:       wheel.New(wheel.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnSlice:   turnSlice,
 		published:   never,
@@ -197,7 +198,7 @@ func (l *Loop) NumConns() int {
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
 	l.owner.Check("Loop.WheelStats")
-	return l.wheel.Stats()
+	return timing.Stats(l.wheel.Stats())
 }
 
 // AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a

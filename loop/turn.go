@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
@@ -240,7 +240,7 @@ func (l *Loop) runTimers() {
 // fire runs a timer that is due, and reports whether the batch goes on: not after a panic, as the
 // clock has not been read then. A timer that does not repeat is untied before: it has left the
 // wheel.
-func (l *Loop) fire(d timing.Due) (more bool) {
+func (l *Loop) fire(d wheel.Due) (more bool) {
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -52,7 +53,13 @@ func main() {
 
 func run(ctx context.Context) error {
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+		return fmt.Errorf("there are arguments besides the flags: %q", flag.Args())
+	}
+	if *tlsAddr == "" && *certFile+*keyFile != "" {
+		return errors.New("-cert and -key are for -tls, which is not given")
+	}
+	if *loops < 0 || *loops > 1000 {
+		return fmt.Errorf("-loops %d is not from 0 to 1000", *loops)
 	}
 	if *keepAlive > 65535 {
 		return fmt.Errorf("-max-keepalive %d is above 65535", *keepAlive)
@@ -87,7 +94,7 @@ func run(ctx context.Context) error {
 		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *wsAddr, Codec: b.webSocket()})
 	}
 	if err := b.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("with -addr %s, -tls %q and -ws %q: %w", *addr, *tlsAddr, *wsAddr, err)
 	}
 	for _, a := range srv.Addrs() {
 		fmt.Println("listening on", a)

@@ -21,8 +21,22 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
+
+func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
+
+func TestProgramFlags(t *testing.T) {
+	t.Setenv("GATEWAY_KEY", "")
+	testkit.FlagErrors(t, [][]string{
+		{`besides the flags: ["x"]`, "-open", "x"}, {"-addr nowhere", "-open", "-addr=nowhere"},
+		{"-http nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=nowhere"},
+		{"-metrics nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-metrics=nowhere"},
+		{"-pid", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-pid=/none/x"},
+		{"-tls-cert", "-open", "-addr=tcp://127.0.0.1:0", "-tls-cert=/none"},
+	})
+}
 
 func TestCodec(t *testing.T) {
 	codectest.Suite{
@@ -48,7 +62,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	g := &gateway{key: []byte("secret")}
+	g := &gateway{key: []byte("secret"), devices: handler.NewRegistry[string]()}
 	return &rig{t, g, looptest.Start(t, g.server("", 0, zerolog.Nop()))}
 }
 
@@ -307,7 +321,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := &gateway{key: []byte("secret")}
+		g := &gateway{key: []byte("secret"), devices: handler.NewRegistry[string]()}
 		server := g.server("", 0, zerolog.Nop())
 		server.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
 		srv := looptest.Start(t, server)
@@ -321,7 +335,7 @@ func TestTLS(t *testing.T) {
 
 // A foreign page that has given its own name our address reaches nothing: its requests name it.
 func TestForeignHost(t *testing.T) {
-	g := &gateway{names: []string{"api.example"}}
+	g := &gateway{names: []string{"api.example"}, devices: handler.NewRegistry[string]()}
 	for host, want := range map[string]int{
 		"127.0.0.1:7080": http.StatusOK, "[::1]:7080": http.StatusOK, "[::1]": http.StatusOK, "localhost": http.StatusOK,
 		"LocalHost:7080": http.StatusOK, "API.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest,

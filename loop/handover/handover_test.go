@@ -194,11 +194,11 @@ func TestWhatStays(t *testing.T) {
 	for name, owe := range map[string]due{
 		"Save fails": nil,
 		"a reply is due": func(c *loop.Conn) func() {
-			r := handler.NewReplies(c, 0).Later()
+			r := handler.NewReplies(c, handler.RepliesConfig{}).Later()
 			return func() { r.Done([]byte("late\n")) }
 		},
 		"a call is under way": func(c *loop.Conn) func() {
-			calls := handler.NewCalls[string](c, handler.CallLimits{})
+			calls := handler.NewCalls[string](c, handler.CallConfig{})
 			id, _ := calls.Begin(0, func(a string, _ error) { _ = c.Send([]byte(a)) })
 			return func() { calls.Answer(id, "late") }
 		},
