@@ -182,7 +182,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	}
 	l.count.add(numSessions, 1)
 	a := arrival{slot: slot{ln: p.ln}, local: p.localAddr(d.Local)}
-	if err := a.acquire(); err != nil {
+	if err := a.acquire(false); err != nil {
 		p.refused(err, newPeer)
 		return nil
 	}
@@ -225,13 +225,6 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
 		p.loop.count.add(numLost, lost)
-	}
-}
-
-// flushPort sends what c and its neighbours have sent in this turn.
-func (c *Conn) flushPort() {
-	if s := c.session(); s != nil {
-		s.port.flush()
 	}
 }
 
@@ -346,7 +339,7 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 	posted := l.Post(func() {
 		defer close(done)
 		p := newPacketPort(l, ln, nc.LocalAddr())
-		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
+		if p.to, err = l.engine.ServePacket(nc, p); err == nil {
 			l.ports = append(l.ports, p)
 		}
 	})
@@ -385,7 +378,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p := &packetPort{loop: l, local: nc.LocalAddr()}
-	to, err := l.server.engine.ServePacket(l.index, nc, p)
+	to, err := l.engine.ServePacket(nc, p)
 	if err != nil {
 		a.fail(a.wrap(err, remote))
 		return
