@@ -5,8 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/loopwheel/loopwheel/loop/internal/memlimit"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 // This file limits what the buffers of a server take, all together: see Server.Limits.MaxBuffered.
@@ -73,7 +72,7 @@ func (b *budget) decide() int32 {
 
 // limitMemory fills in what follows from the memory that the process may use.
 func (s *Server) limitMemory(capacity int) {
-	memory, set := memlimit.Get()
+	memory, set := limits.Memory()
 	ours := memory
 	if !set {
 		ours /= guessPart
@@ -113,7 +112,7 @@ func (l *Loop) account(buffered int) {
 	}
 	if l.level == levelOver && !l.shed.waits {
 		l.shed.waits = true
-		l.goOnSoon((*shedding)(l))
+		l.runSoon((*shedding)(l))
 	}
 }
 
@@ -141,11 +140,11 @@ type shed struct {
 	least int // what holds as much is closed; 0: the first pass
 }
 
-// shedding makes a Loop a waiting that goes on with its shed.
+// shedding makes a Loop a runnable that goes on with its shed.
 type shedding Loop
 
-// GoOn closes the connections that hold most, as far as this piece of the list has them.
-func (w *shedding) GoOn() {
+// Run closes the connections that hold most, as far as this piece of the list has them.
+func (w *shedding) Run() {
 	l := (*Loop)(w)
 	s := &l.shed
 	for range shedWalk {
@@ -161,7 +160,7 @@ func (w *shedding) GoOn() {
 			c.closeForMemory()
 		}
 	}
-	l.goOnSoon(w)
+	l.runSoon(w)
 }
 
 // nextPass prepares the next pass. False: no connection holds anything.
@@ -200,7 +199,7 @@ func (c *Conn) closeForMemory() {
 // held returns how many bytes the buffers of c have.
 func (c *Conn) held() int {
 	n := c.in.decoder.Cap()
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		n += t.Held()
 	}
 	if b := c.out.box; b != nil {

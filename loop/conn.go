@@ -12,11 +12,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
@@ -44,53 +45,53 @@ import (
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
 // or we (CloseWrite).
 type Conn struct {
-	loop    *Loop
-	id      uint64
-	addrs   addrs
-	handler Handler
-	sock    engine.Socket // nil: it is gone
-	state   atomic.Uint32 // a state; other goroutines may load it
-	place   int32         // in loop.conns
-	in      input
-	out     output
-	idle    idle
-	timers  uint32 // the first in loop.timers, 0 if there is none
-	asks    asks
-	pace    uint8   // messages before the first look at the clock, or 0: more, if they are short
-	extras  *extras // nil until something of it is needed
+	loop      *Loop
+	id        uint64
+	addrs     addrs
+	handler   Handler
+	sock      engine.Socket // the link's, or a layer of TLS on it; nil: it is gone, or c is a session of UDP
+	state     atomic.Uint32 // a state; other goroutines may load it
+	place     int32         // in loop.conns
+	in        input
+	out       output
+	idle      idle
+	timers    uint32 // the first in loop.timers, 0 if there is none
+	codecMode codecMode
+	pace      uint8   // messages before the first look at the clock, or 0: more, if they are short
+	stage     stage   // of its link
+	holds     holds   // its slot
+	extras    *extras // nil until something of it is needed
 }
 
 // isDialed reports whether this side began c.
 func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed != "" }
 
-// isUDP reports whether c is a session, and its end has not come.
-func (c *Conn) isUDP() bool {
-	_, ok := c.sock.(*udpSession)
-	return ok
-}
+// isUDP reports whether c is a session of UDP.
+func (c *Conn) isUDP() bool { return c.stage == datagrams }
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
-	dialed  string    // by a Dialer: the address
-	pipe    *pipeSide // where the input goes
-	start   *tlsStart // from StartTLS on, until the handshake is done
-	ending  ending
-	log     *zerolog.Logger
-	after   []func(err error)
-	water   water
-	halves  halves
-	retry   timing.Timer  // of a full socket whose engine cannot tell when it takes more
-	retryIn time.Duration // the pause before that
-	jobs    *offloaded
-	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
-	busy    bool          // SetBusy
-	broken  error         // why the socket has gone before all input was delivered
-	notes   []ProxyTLV    // of the PROXY protocol's header
-	guard   *headerGuard  // holds the first bytes
-	moved   *Moved        // where c comes from, in Accept
-	stays   bool          // c does not move any more
-	next    *Conn         // goes on with c's socket
-	closing func(error)   // inside.OnClosing
+	dialed     string    // by a Dialer: the address
+	pipe       *pipeSide // where the input goes
+	start      *tlsStart // from StartTLS on, until the handshake is done
+	ending     ending
+	log        *zerolog.Logger
+	after      []func(err error)
+	watermarks watermarks
+	halves     halves
+	retry      wheel.Timer   // of a full socket whose engine cannot tell when it takes more
+	retryIn    time.Duration // the pause before that
+	jobs       *offloaded
+	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
+	busy       bool          // SetBusy
+	broken     error         // why the socket has gone before all input was delivered
+	notes      []ProxyTLV    // of the PROXY protocol's header
+	first      *firstBytes   // which may be a PROXY header
+	moved      *Moved        // where c comes from, in Accept
+	stays      bool          // c does not move any more
+	next       *Conn         // goes on with c's socket
+	link       *link         // of the socket, if that is another Conn's
+	closing    func(error)   // inside.OnClosing
 }
 
 // A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
@@ -144,8 +145,8 @@ func (c *Conn) ProxyTLVs() []ProxyTLV {
 // may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
-	t, ok := c.sock.(*tlsconn.Conn)
-	if !ok && c.extras != nil {
+	t := c.layer()
+	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
 	if t == nil {
@@ -199,7 +200,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.lookAtCodec()
 	c.openCodec()
 	c.forgetFrame()
-	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
+	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
 }
@@ -219,24 +220,24 @@ func (c *Conn) AfterClose(f func(err error)) {
 	x.after = append(x.after, f)
 }
 
-// asks says what c's codec is asked for.
-type asks uint8
+// codecMode says what c's codec is asked for.
+type codecMode uint8
 
 const (
-	asksForFrames asks = iota // frames only
-	asksForMore               // it is a codec.Responder, a codec.Assembler, or both
-	asksForDialer             // the same, and a Dialer waits for its handshake
+	framesOnly  codecMode = iota // frames only
+	withReplies                  // it is a codec.Responder, a codec.Assembler, or both
+	handshaking                  // the same, and a Dialer waits for its handshake
 )
 
 // lookAtCodec notes whether frames can be found and made without the codec, and what it is asked
 // for besides.
 func (c *Conn) lookAtCodec() {
-	c.in.prefixed = int32(c.in.decoder.Plain())
+	c.in.fastLimit = int32(c.in.decoder.Plain())
 	switch c.in.decoder.Codec().(type) {
 	case codec.Responder, codec.Assembler:
-		c.in.prefixed, c.asks = 0, asksForMore
+		c.in.fastLimit, c.codecMode = 0, withReplies
 	default:
-		c.asks = asksForFrames
+		c.codecMode = framesOnly
 	}
 }
 
@@ -252,6 +253,7 @@ type addrs struct {
 type sharedAddrs struct {
 	ln            *listener // which counts the connection
 	local, remote net.Addr
+	session       *udpSession // of UDP
 }
 
 func (a addrs) remote() net.Addr {
@@ -297,7 +299,7 @@ func (c *Conn) openCodec() {
 			return
 		}
 		if len(words) > 0 && !c.isClosing() {
-			c.appended(append(c.space(len(words)), words...))
+			c.endAppend(append(c.beginAppend(len(words)), words...))
 		}
 		if timeout > 0 {
 			c.AfterFunc(timeout, func() {
@@ -323,43 +325,35 @@ func (c *Conn) peer() codec.Peer {
 // SyscallConn returns the system's socket of c, for options that have no method here. The Control
 // of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
 // must not block, close the socket, read it or write to it. Read and Write fail with
-// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The sessions of a UDP address share a socket. An
-// error, errors.ErrUnsupported: there is no socket, as in tests in memory.
+// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The
+// sessions of a UDP address share a socket. An error, errors.ErrUnsupported: there is no socket, as
+// in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
-	if _, err := c.systemSocket(); err != nil {
+	if err := c.withFD(func(int) error { return nil }); err != nil {
 		return nil, err
 	}
 	return rawConn{c}, nil
 }
 
-// systemSocket returns what controls the socket that c has now.
-func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error) {
+// withFD calls f with the descriptor of the socket that c has now.
+func (c *Conn) withFD(f func(fd int) error) error {
 	var sock any = c.rawSocket()
-	if s, ok := sock.(*udpSession); ok {
+	if s := c.session(); s != nil {
 		sock = s.port.to
 	}
 	switch s := sock.(type) {
 	case nil:
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	case interface{ FD() int }:
-		return func(f func(fd uintptr)) error {
-			f(uintptr(s.FD()))
-			return nil
-		}, nil
-	case syscall.Conn:
-		raw, err := s.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
-		return raw.Control, nil
+		return f(s.FD())
 	}
-	return nil, errors.ErrUnsupported
+	return sockets.With(sock, f)
 }
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
 func (c *Conn) rawSocket() engine.Socket {
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		return t.Raw()
 	}
 	return c.sock
@@ -370,22 +364,18 @@ type rawConn struct{ c *Conn }
 
 func (r rawConn) Control(f func(fd uintptr)) error {
 	r.c.loop.owner.Check("Control of Conn.SyscallConn")
-	control, err := r.c.systemSocket()
-	if err != nil {
-		return err
-	}
-	if err := control(f); err != nil {
-		return err
-	}
-	return control(sockets.CleanFD)
+	return r.c.withFD(func(fd int) error {
+		f(uintptr(fd))
+		return sockets.Clean(fd)
+	})
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }
 func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
 
 func init() {
-	engine.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
-	engine.InTurn = func(loop any, f func()) {
+	testhook.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
+	testhook.InTurn = func(loop any, f func()) {
 		l := loop.(*Loop)
 		l.enter()
 		l.runs(nil, meter.Post)

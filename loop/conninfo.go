@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
-	"github.com/loopwheel/loopwheel/timing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // ConnInfo is what there is to see of a connection, for tools that show them.
@@ -54,7 +54,7 @@ func (c *Conn) Info() ConnInfo {
 // that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	var at any
-	jobs.Guard(func() {
+	goroutine.Guard(func() {
 		for at = range layers(c.handler) {
 		}
 	}, func(any) {})
@@ -65,7 +65,7 @@ func (c *Conn) handlerName() (name string) {
 }
 
 // WheelRings returns the loop's timing wheel as it can be drawn, in constant time.
-func (l *Loop) WheelRings() []timing.Ring {
+func (l *Loop) WheelRings() []wheel.Ring {
 	l.owner.Check("Loop.WheelRings")
 	return l.wheel.Rings()
 }

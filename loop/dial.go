@@ -16,13 +16,12 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
-	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
@@ -109,9 +108,9 @@ type dialing struct {
 	address  string
 	codec    codec.Codec
 	deadline time.Duration
-	timer    timing.Timer
+	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
-	way      arrival           // counts against MaxConns; without a listener: nothing is counted
+	way      arrival           // counts against MaxConns
 	over     bool
 	canceled atomic.Bool
 }
@@ -149,11 +148,11 @@ func (a *dialing) enter() error {
 	}
 	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
 		dials: true, accept: a.accept}
-	if err := ln.enter(); err != nil {
+	a.way = arrival{slot: slot{ln: ln}, dialing: a}
+	if err := a.way.acquire(false); err != nil {
 		return err
 	}
-	a.way = arrival{loop: a.loop, ln: ln}
-	a.loop.load.Add(1)
+	a.way.acquireLoad(a.loop)
 	return nil
 }
 
@@ -167,7 +166,7 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = address.Split(a.addr); err != nil {
+	if a.network, a.address, err = sockets.SplitAddress(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	if d.Proxy != nil {
@@ -224,10 +223,10 @@ func (a *dialing) checkProxy() (err error) {
 	if a.network == "unix" || a.isUDP() {
 		return fmt.Errorf("loop: Dialer.Proxy is for tcp, not for %s", a.network)
 	}
-	if err = proxydial.Check(a.dialer.Proxy); err != nil {
+	if err = proxy.CheckURL(a.dialer.Proxy); err != nil {
 		return fmt.Errorf("loop: Dialer.Proxy %w", err)
 	}
-	if a.address, err = proxydial.Target(a.address); err != nil {
+	if a.address, err = proxy.Target(a.address); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	return nil
@@ -240,14 +239,14 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if p == nil {
 		return eng.Dial(ctx, d, a.network, a.address)
 	}
-	nc, err := eng.Dial(ctx, d, a.network, proxydial.Address(p))
+	nc, err := eng.Dial(ctx, d, a.network, proxy.Address(p))
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := nc.(syscall.Conn); !ok {
 		return nil, errors.Join(fmt.Errorf("loop: Dialer.Proxy needs real sockets: %w", errors.ErrUnsupported), nc.Close())
 	}
-	if err = proxydial.Through(ctx, nc, p, a.address); err != nil {
+	if err = proxy.Connect(ctx, nc, p, a.address); err != nil {
 		return nil, a.wrap(err, dialAddr{a.network, a.address})
 	}
 	return nc, nil
@@ -275,13 +274,14 @@ func (a *dialing) connect(ctx context.Context) {
 	}
 	var ip net.IP
 	local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-	l.enroll(nc, func(sock engine.Socket) engine.Sink { return a.connected(sock, local, remote) }, failed)
+	a.way.local, a.way.remote = local, remote
+	l.enroll(nc, a.way.land, failed)
 }
 
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
 // an address without a port the system chooses the port when the socket connects.
 func (a *dialing) control() engine.Control {
-	user := sockets.Clean(a.dialer.Control)
+	user := sockets.CleanAfter(a.dialer.Control)
 	tcp, ok := a.dialer.LocalAddr.(*net.TCPAddr)
 	shares := ok && tcp != nil && tcp.Port == 0
 	if user == nil && !shares {
@@ -289,12 +289,12 @@ func (a *dialing) control() engine.Control {
 	}
 	return func(network, address string, c syscall.RawConn) (err error) {
 		if shares {
-			sockets.SharePort(c)
+			sockets.BindNoPort(c)
 		}
 		if user == nil {
 			return nil
 		}
-		jobs.Guard(func() { err = user(network, address, c) }, func(v any) {
+		goroutine.Guard(func() { err = user(network, address, c) }, func(v any) {
 			panicked := newPanicError(v)
 			a.loop.logPanic(panicked, nil)
 			err = panicked
@@ -303,39 +303,20 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// connected goes on with a socket, on the loop. It is a turn of its own.
-func (a *dialing) connected(sock engine.Socket, local, remote net.Addr) (sink engine.Sink) {
-	l := a.loop
-	l.enter()
-	if a.dialer.TLS == nil {
-		_, sink = a.bringUp(sock, local, remote)
-	} else if a.isWanted() {
-		sink = a.handshake(sock, local, remote)
+// landed goes on when there is a socket.
+func (a *dialing) landed() {
+	c, way := a.way.conn, &a.way
+	switch {
+	case !a.isWanted():
+		c.sock.Close()
+	case a.dialer.TLS == nil:
+		way.open()
+	default:
+		a.loop.arrivals[c] = way
+		t := c.addTLS(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
+		a.stop = func(cause error) { t.Abort(cause, false) }
+		t.Start()
 	}
-	l.leave()
-	return sink
-}
-
-// handshake begins TLS, as its client.
-func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.Sink {
-	cfg := tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}
-	t := a.loop.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
-		return a.bringUp(t, local, remote)
-	}, func(err error) { a.fail(a.wrap(err, remote)) })
-	a.stop = func(cause error) { t.Abort(cause, false) }
-	t.Start()
-	return t
-}
-
-// bringUp brings the connection to life, if it is still wanted. From then on it counts by itself.
-func (a *dialing) bringUp(sock engine.Socket, local, remote net.Addr) (*Conn, engine.Sink) {
-	if !a.isWanted() {
-		return nil, nil
-	}
-	way := a.way
-	way.sock, way.local, way.remote = sock, local, remote
-	a.way, a.stop = arrival{}, nil
-	return a.loop.begin(way)
 }
 
 // isWanted reports whether somebody waits for the connection. It ends an attempt whose time is
@@ -355,9 +336,7 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
-	if a.way.ln != nil {
-		a.way.uncount()
-	}
+	a.way.release()
 	return !a.canceled.Load()
 }
 
@@ -398,7 +377,7 @@ func (l *Loop) endDials(err error) {
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
-		c.in.prefixed, c.asks = 0, asksForDialer
+		c.in.fastLimit, c.codecMode = 0, handshaking
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
@@ -437,10 +416,10 @@ func (o *dialOpening) handOver(c *Conn) {
 		return
 	}
 	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
-	if welcome = c.handler != nil; !welcome || c.asks != asksForDialer { // or the user has set another codec
+	if welcome = c.handler != nil; !welcome || c.codecMode != handshaking { // or the user has set another codec
 		return
 	}
-	c.asks = asksForMore
+	c.codecMode = withReplies
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)

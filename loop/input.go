@@ -14,19 +14,19 @@ import (
 // This file is the input of a connection. Bytes that the engine reads are decoded at once. When
 // reading is paused, or the connection has had its share of the loop, the rest is kept:
 //
-//	Readable ──▶ decode ──▶ OnMessage
+//	received ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
-//	   │ paused   │  │ GoOn, a turn of its own: after the last pause, or for the next share
+//	   │ paused   │  │ Run, a turn of its own: after the last pause, or for the next share
 //	   ▼          ▼  │
 //	     what is kept       (the socket is not read if that is much)
 
 // input is what a connection receives, and how far that has got.
 type input struct {
-	decoder  framing.Decoder
-	prefixed int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
-	pauses   pauses // why nothing is decoded, if so
-	unread   bool   // the socket is paused
-	ended    bool   // the peer has ended its output: nothing more comes
+	decoder      framing.Decoder
+	fastLimit    int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
+	pauses       pauses // why nothing is decoded, if so
+	socketPaused bool   // Socket.Pause was called
+	ended        bool   // the peer has ended its output: nothing more comes
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -41,24 +41,20 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	queued                           // it has its turn soon: it is in loop.ready
+	queued                           // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
 )
 
-// sink makes a Conn an engine.Sink without showing the methods to users.
-type sink Conn
-
-// Readable implements engine.Sink.
-func (s *sink) Readable(p []byte) {
-	c := (*Conn)(s)
+// received is a turn, or part of one: it decodes input, and ends c's turn.
+func (c *Conn) received(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
 	if c.isOpen() {
-		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
+		c.out.endOfTurn |= inTouched // its turn ends here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
@@ -75,11 +71,10 @@ func (s *sink) Readable(p []byte) {
 	l.leave()
 }
 
-// Room implements engine.Roomy: a piece is short, as the connection may be held back while it has
-// it. Long frames come whole, as parts of one are copied: as many as make no more output than
-// HoldBackAt before the last of them if they are echoed.
-func (s *sink) Room(p []byte) int {
-	c := (*Conn)(s)
+// room returns how much more than a buffer one read may bring. A piece is short, as the connection
+// may be held back while it has it. Long frames come whole, as parts of one are copied: as many as
+// make no more output than HoldBackAt before the last of them if they are echoed.
+func (c *Conn) room(p []byte) int {
 	l := c.loop
 	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
 		return 0
@@ -94,30 +89,19 @@ func (s *sink) Room(p []byte) int {
 	return max(1, (l.holdBackAt-c.pending()+size-1)/size)*size - here
 }
 
-// Writable implements engine.Sink: it goes on with the output.
-func (s *sink) Writable() {
-	c := (*Conn)(s)
+// writable goes on with the output when the socket takes more.
+func (c *Conn) writable() {
 	if c.isClosed() {
 		return
 	}
-	c.loop.enter()
 	c.writeOut()
 	c.resumeHeldBack()
 	if c.extras != nil {
-		c.checkWater()
+		c.afterWrite()
 	}
 	if c.isClosing() {
 		c.touch()
 	}
-	c.loop.leave()
-}
-
-// Closed implements engine.Sink.
-func (s *sink) Closed(err error) {
-	c := (*Conn)(s)
-	c.loop.enter()
-	c.peerClosed(err)
-	c.loop.leave()
 }
 
 const (
@@ -152,7 +136,7 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 // undecoded closes c because of a panic, if it is one.
 func (c *Conn) undecoded(err error) {
 	if err != nil {
-		c.loop.decoding, c.loop.rest = 0, nil
+		c.loop.running.decoding, c.loop.running.rest = 0, nil
 		c.beginClose(err)
 		c.dropInput()
 	}
@@ -164,7 +148,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	look := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
 	s := slice{end: end, seen: now, next: look}
 	l.runs(c, meter.Message)
-	l.decoding = c.id
+	l.running.decoding = c.id
 	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
@@ -184,7 +168,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 		}
 		if msg != nil {
 			l.messages++
-			l.rest = data
+			l.running.rest = data
 			if err := c.deliver(msg); err != nil {
 				c.refuseMessage(err)
 			}
@@ -209,7 +193,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
-	if l.decoding, l.rest = 0, nil; !c.isOpen() {
+	if l.running.decoding, l.running.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
 }
@@ -224,7 +208,7 @@ func (c *Conn) prefixedFrame(data []byte) int {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
-	if int64(n) >= int64(c.in.prefixed) || int(n) > len(data)-prefix {
+	if int64(n) >= int64(c.in.fastLimit) || int(n) > len(data)-prefix {
 		return 0
 	}
 	return int(n) + prefix
@@ -233,9 +217,9 @@ func (c *Conn) prefixedFrame(data []byte) int {
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.asks != asksForFrames {
-		c.loop.rest = rest // a Dialer's open function may call Detach or NetConn
-		if c.sendReply(err == nil && msg == nil); c.asks == asksForDialer && err == nil {
+	if c.codecMode != framesOnly {
+		c.loop.running.rest = rest // a Dialer's open function may call Detach or NetConn
+		if c.sendReply(err == nil && msg == nil); c.codecMode == handshaking && err == nil {
 			c.lookAtHandshake()
 		}
 	}
@@ -312,16 +296,16 @@ func (c *Conn) logInput(err error, text string) {
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&queued == 0 {
 		c.in.pauses |= queued
-		c.loop.goOnSoon((*waitingInput)(c))
+		c.loop.runSoon((*waitingInput)(c))
 	}
 }
 
-// waitingInput makes a Conn a waiting.
+// waitingInput makes a Conn a runnable.
 type waitingInput Conn
 
-// GoOn decodes what is kept, if there is no reason any more not to. The socket is read again when
+// Run decodes what is kept, if there is no reason any more not to. The socket is read again when
 // all of that is done.
-func (w *waitingInput) GoOn() {
+func (w *waitingInput) Run() {
 	c := (*Conn)(w)
 	c.in.pauses &^= queued
 	if !c.isOpen() || c.in.pauses != 0 {
@@ -329,8 +313,8 @@ func (w *waitingInput) GoOn() {
 	}
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
-	if c.in.unread && c.in.pauses == 0 && c.isOpen() {
-		if c.in.unread = false; !c.in.ended {
+	if c.in.socketPaused && c.in.pauses == 0 && c.isOpen() {
+		if c.in.socketPaused = false; !c.in.ended {
 			c.sock.Resume()
 		}
 	}
@@ -348,13 +332,17 @@ func (c *Conn) hold(p []byte) {
 	}
 }
 
+// hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
+// alone.
+func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.Pending() }
+
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
-	if c.in.unread {
+	if c.in.socketPaused || c.sock == nil {
 		return
 	}
 	if err := c.sock.Pause(); err == nil {
-		c.in.unread = true
+		c.in.socketPaused = true
 	} else if c.in.decoder.Buffered() > maxHeld {
 		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
@@ -362,8 +350,8 @@ func (c *Conn) stopReading() {
 
 // halves are what a connection does with half-closes.
 type halves struct {
-	onEOF func()
-	ran   bool // onEOF has run: c stays open
+	onEOF     func()
+	delivered bool // onEOF has been called: c stays open
 }
 
 // OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N),
@@ -412,8 +400,8 @@ func (c *Conn) holdBack() {
 
 // resumeHeldBack goes on with StartTLS, and ends holdBack.
 func (c *Conn) resumeHeldBack() {
-	if s := c.tlsStart(); s != nil {
-		s.goOn()
+	if c.tlsStart() != nil {
+		c.goOnTLS()
 	}
 	if c.in.pauses&heldBack != 0 && c.pending() <= c.loop.holdBackAt/2 && !c.isClosing() {
 		c.resume(heldBack)
@@ -470,7 +458,30 @@ func (c *Conn) resume(why pauses) {
 	if c.in.pauses&why == 0 || c.isClosing() {
 		return
 	}
-	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.decoding != c.id {
+	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.running.decoding != c.id {
 		c.decodeSoon()
 	}
+}
+
+// poisonText is what bytes become that were lent, over and over: who keeps them sees it.
+const poisonText = "LENT NO LONGER. "
+
+// deliver has the handler take a message.
+func (c *Conn) deliver(msg []byte) error {
+	if c.loop.poisons {
+		return c.deliverCopy(msg)
+	}
+	return c.handler.OnMessage(c, msg)
+}
+
+// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// message of: the loop's buffer, its own, or a constant.
+func (c *Conn) deliverCopy(msg []byte) error {
+	lent := append(make([]byte, 0, len(msg)), msg...)
+	defer func() {
+		for n := 0; n < len(lent); {
+			n += copy(lent[n:], poisonText)
+		}
+	}()
+	return c.handler.OnMessage(c, lent)
 }

@@ -5,11 +5,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -33,13 +34,14 @@ const (
 // every callback runs.
 type Loop struct {
 	server *Server
+	engine engine.Loop // what calls host, below
 	index  int
-	owner  owner.Owner
+	owner  goroutine.Owner
 	locals map[any]any
 
 	// Time.
 	wall      func() time.Time // time.Now; tests set it
-	wheel     *timing.Wheel
+	wheel     *wheel.Wheel
 	now       time.Duration // the clock when this turn began
 	nesting   int           // enters that have had no leave
 	advanced  time.Duration // the clock at the last advance
@@ -50,8 +52,8 @@ type Loop struct {
 	published time.Duration // what the engine was told last, or unknown
 	known     uint64        // Wheel.Changes then
 	state     atomic.Int32
-	timers    connTimers            // which timers of the wheel are a connection's
-	take      func(timing.Due) bool // the method fire, made once
+	timers    connTimers           // which timers of the wheel are a connection's
+	take      func(wheel.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd   // while that is too full
@@ -63,26 +65,24 @@ type Loop struct {
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
-	lastAddrs   *sharedAddrs // of the last connection of TCP
-	touched     line[*Conn]  // with something to do when this turn ends
-	lingering   map[*lingering]struct{}
-	arrivals    map[*arrival]struct{} // which are no connections yet
-	tls         *tlsconn.Loop         // nil without a listener for TLS
+	lastAddrs   *sharedAddrs          // of the last connection of TCP
+	touched     line[*Conn]           // with something to do when this turn ends
+	lingering   map[*Conn]*lingering  // which are no connections any more
+	arrivals    map[*Conn]*arrival    // which are no connections yet
+	tls         *tlsconn.Shared       // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
-	current     *Conn  // whose code is running, nil for the loop's own
-	decoding    uint64 // the ID of the one whose input is being decoded, or 0
-	poisons     bool   // Server.Debug.Poison, or a build with the race detector
-	rest        []byte // what came together with the message in hand, after it
+	running     running
+	poisons     bool // Server.Debug.Poison, or a build with the race detector
 	store       outbox.Store
-	trim        timing.Timer  // of the store
-	ready       line[waiting] // what goes on in a turn of the loop
-	maxOutbound int           // the server's
-	holdBackAt  int           // the server's, or less: see account
-	inputSlice  time.Duration // the constant, or less
-	mailed      int           // Mailbox.Bytes, at the last look
-	buffered    int           // bytes that its buffers had when account saw them last
-	level       int32         // of the server's budget, as it was then
+	trim        wheel.Timer    // of the store
+	runQueue    line[runnable] // what goes on in a turn of the loop
+	maxOutbound int            // the server's
+	holdBackAt  int            // the server's, or less: see account
+	inputSlice  time.Duration  // the constant, or less
+	mailed      int            // Mailbox.Bytes, at the last look
+	buffered    int            // bytes that its buffers had when account saw them last
+	level       int32          // of the server's budget, as it was then
 	shed        shed
 
 	// Its life.
@@ -91,28 +91,35 @@ type Loop struct {
 	drainState
 
 	// Other goroutines see these.
-	count    counters
-	checks   bool         // more is to be done at the end of each turn: see check
-	load     atomic.Int64 // connections, those on their way here included
-	arriving atomic.Int64 // of these, those on their way here that have a place
-	meter    meter.Meter
+	count     counters
+	checks    bool         // more is to be done at the end of each turn: see publishCounters
+	load      atomic.Int64 // connections, those in transit included
+	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
+	meter     meter.Meter
 
 	inspection inspection // nothing, but in tests
+}
+
+// running is whose code a loop runs.
+type running struct {
+	conn     *Conn  // nil for the loop's own
+	decoding uint64 // the ID of the connection whose input is being decoded, or 0
+	rest     []byte // what came together with the message in hand, after it
 }
 
 func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       timing.New(timing.Config{Tick: wheelTick}),
+		wheel:       wheel.New(wheel.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnSlice:   turnSlice,
 		published:   never,
-		lingering:   make(map[*lingering]struct{}),
-		arrivals:    make(map[*arrival]struct{}),
+		lingering:   make(map[*Conn]*lingering),
+		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
-		poisons:     s.Debug.Poison || owner.Always,
+		poisons:     s.Debug.Poison || goroutine.Race,
 		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,
@@ -121,7 +128,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.take = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.Limits.MaxMailbox, l.clock)
-	s.watchdog.Watch(&l.meter)
+	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })
 	return l
 }
 
@@ -181,7 +188,7 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {
@@ -192,7 +199,7 @@ func (l *Loop) NumConns() int {
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
 	l.owner.Check("Loop.WheelStats")
-	return l.wheel.Stats()
+	return timing.Stats(l.wheel.Stats())
 }
 
 // AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a

@@ -93,8 +93,8 @@ func (m Mover) Retire() {
 		}
 	}
 	s.stopAccepting()
-	isOnItsWay := func(l *Loop) bool { return l.arriving.Load() > 0 }
-	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isOnItsWay) {
+	isExpecting := func(l *Loop) bool { return l.inTransit.Load() > 0 }
+	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isExpecting) {
 		if time.Sleep(time.Millisecond); time.Since(began) > stuckTimeout {
 			return // a loop does not answer
 		}
@@ -123,10 +123,10 @@ func (s *Server) inherit(ln *listener) net.Listener {
 // Out takes up to max connections off a loop, and returns them, for In of another Mover. It looks
 // at those before a place in the loop's list, and returns the place to go on from; 0: it has seen
 // all. The first place to give it is math.MaxInt. Not taken are connections that cannot move:
-// dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies or calls of
-// package handler under way or SetBusy, without a Saver, or with a codec that has state and is no
-// codec.Saver. To the Server
-// each one taken is closed, with ErrDetached; its peer notices nothing.
+// dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies or calls
+// of package handler under way or SetBusy, without a Saver, or with a codec that has state and is
+// no codec.Saver. To the Server each one taken is closed, with ErrDetached; its peer notices
+// nothing.
 func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	l, done := m.Server.loops[loop], make(chan struct{})
 	err := l.Post(func() {
@@ -157,7 +157,7 @@ func (m Mover) In(c *Moved) error {
 	}
 	for _, ln := range s.listeners {
 		if ln.addrKey() == c.Addr {
-			return s.adopt(&arrival{ln: ln, local: c.Local, remote: c.Remote, read: c.Input, moved: c}, c.Net)
+			return s.adopt(&arrival{slot: slot{ln: ln, remote: c.Remote}, local: c.Local, read: c.Input, moved: c}, c.Net)
 		}
 	}
 	return fmt.Errorf("loop: this Server has no address %s, where a connection that moves came from", c.Addr)
@@ -174,7 +174,7 @@ func (c *Conn) moveOut() *Moved {
 	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owes() || c.awaits() {
 		return nil
 	}
-	if x := c.extras; x != nil && (x.stays || x.guard != nil) {
+	if x := c.extras; x != nil && (x.stays || x.first != nil) {
 		return nil
 	}
 	saver, ok := HandlerAs[Saver](c)
@@ -238,7 +238,7 @@ func (c *Conn) restore(m *Moved) {
 	x := c.more()
 	x.notes, x.moved, x.stays = m.TLVs, m, m.back
 	if len(m.Output) > 0 {
-		c.appended(append(c.space(len(m.Output)), m.Output...))
+		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
 	}
 	if m.OutputEnded {
 		c.CloseWrite()

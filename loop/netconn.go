@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file makes a connection of a loop a net.Conn for a goroutine. The socket gets a new Conn,
@@ -78,7 +77,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	n.in = a.read
 	n.c.more().halves.onEOF = n.ended
 	switch {
-	case n.c.in.unread:
+	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
 	case n.c.in.ended:
 		n.c.inputEnded()
@@ -90,21 +89,20 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 }
 
 // passOn closes c with reason, and begins a Conn that goes on with its socket. a says which, and
-// gets the input that was not delivered.
+// gets the input that was not delivered. The link stays the same.
 func (c *Conn) passOn(a *arrival, reason error) *Conn {
-	l, ln := c.loop, c.addrs.shared.ln
-	a.loop, a.ln, a.sock, a.local, a.remote, a.from = l, ln, c.sock, c.LocalAddr(), c.RemoteAddr(), c
+	l, k := c.loop, c.link()
+	to := &Conn{loop: l, sock: c.sock, stage: c.stage}
+	a.conn, a.slot, a.local, a.from = to, c.takeSlot(), c.LocalAddr(), c
 	a.notes, a.read = c.ProxyTLVs(), c.undelivered()
-	opening := c.at() == stateOpening
+	if to.stage == awaitsFirstBytes && len(c.heldFirstBytes()) > 0 {
+		to.stage = plainInput
+	}
+	to.more().link = k
+	c.more().next, (*Conn)(k).more().next = to, to
+	c.stage, k.stage = passedOn, passedOn
 	c.loseSocket()
-	to, sink := l.begin(*a)
-	c.more().next = to
-	if t, ok := a.sock.(*tlsconn.Conn); ok {
-		t.Host().(*tlsLayer).conn = to
-	}
-	if sink != nil && !opening { // otherwise begin returns it
-		a.sock.Divert(sink)
-	}
+	to.begin(a)
 	c.beginClose(reason)
 	if l.draining && to.isOpen() {
 		to.AfterFunc(0, to.drain)
@@ -112,19 +110,11 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	return to
 }
 
-// successor returns the Conn that goes on with c's socket, or nil.
-func (c *Conn) successor() *Conn {
-	if c.extras == nil {
-		return nil
-	}
-	return c.extras.next
-}
-
 // inherit gives a new Conn what c has of the socket that it goes on with.
 func (c *Conn) inherit(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
 	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
-	c.in.ended, c.in.unread = from.in.ended, from.in.unread
+	c.in.ended, c.in.socketPaused = from.in.ended, from.in.socketPaused
 	c.out.ended = from.out.ended
 	if from.isBroken() {
 		c.more().broken = from.extras.broken
@@ -153,13 +143,13 @@ func (c *Conn) netConnSoon(reason error, serve func(codec.NetConn)) error {
 	err := c.mayBecomeNet()
 	if err == nil {
 		c.pause(heldByCodec)
-		c.loop.goOnSoon(&netRequest{c, reason, serve})
+		c.loop.runSoon(&netRequest{c, reason, serve})
 	}
 	return err
 }
 
-// GoOn implements waiting.
-func (r *netRequest) GoOn() {
+// Run implements runnable.
+func (r *netRequest) Run() {
 	n, err := r.c.becomeNet(r.reason)
 	if err != nil {
 		r.c.beginClose(err) // unless it closes already
@@ -475,6 +465,6 @@ func (n *netConn) giveBack(c *Conn, read []byte) {
 	to := c.passOn(&a, ErrNetConn)
 	a.read = append(read, a.read...)
 	if to.isOpen() {
-		a.deliver(to.rawSink())
+		a.deliver()
 	}
 }

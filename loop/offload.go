@@ -129,7 +129,7 @@ func (c *Conn) runThens() {
 	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&heldBack == 0 {
 		if s.ended {
 			j.goesOn = true
-			l.goOnSoon((*waitingThens)(c))
+			l.runSoon((*waitingThens)(c))
 			return
 		}
 		then := j.thens[0]
@@ -158,10 +158,10 @@ func (c *Conn) runThens() {
 	}
 }
 
-// waitingThens makes a Conn a waiting that goes on with runThens.
+// waitingThens makes a Conn a runnable that goes on with runThens.
 type waitingThens Conn
 
-func (w *waitingThens) GoOn() {
+func (w *waitingThens) Run() {
 	if c := (*Conn)(w); c.isOpen() {
 		c.extras.jobs.goesOn = false
 		c.runThens()
@@ -191,32 +191,5 @@ func (c *Conn) jobPanicked(v any) {
 func (c *Conn) stopJobs() {
 	if c.extras != nil && c.extras.jobs != nil {
 		c.extras.jobs.queue.End()
-	}
-}
-
-// drain closes c, or has it closed when it is not busy any more, its jobs are done, and no answer
-// is due. A busy connection is still read, and so is one that waits for its peer's answer.
-func (c *Conn) drain() {
-	if !c.isOpen() || !c.awaits() && !c.owes() {
-		c.beginClose(ErrServerClosed)
-		return
-	}
-	switch {
-	case !c.awaits():
-		c.pause(heldByJobs)
-	case !c.hasJobs():
-		c.resume(heldByJobs)
-	}
-	if c.at() == stateOpen {
-		c.setState(stateFinishing)
-		c.touch() // SetBusy of a net.Conn may have come just before
-	}
-}
-
-// stopJobs is the last step of the server's end.
-func (s *Server) stopJobs() {
-	if n := s.jobs.Stop(jobsTimeout); n > 0 {
-		s.Logger.Warn().Int("jobs", n).
-			Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
 	}
 }

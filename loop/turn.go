@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
@@ -57,7 +57,7 @@ func (l *Loop) turn() {
 		l.cutOverdue()
 	}
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
-	ready := l.ready.len() // what is added from here on comes after the next poll
+	ready := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {
 		switch l.kind {
 		case kindMail:
@@ -78,7 +78,7 @@ func (l *Loop) turn() {
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.ending {
 		l.stop()
 		l.leaveTurn()
@@ -88,14 +88,14 @@ func (l *Loop) turn() {
 	l.publish() // after park: a tick that comes at once must find the loop parked, or it would do nothing
 	l.leaveTurn()
 	if again {
-		l.server.engine.Again(l.index)
+		l.engine.Again()
 	}
 }
 
 // hasWork reports whether something is left to do now.
 func (l *Loop) hasWork() bool {
 	due, ok := l.wheel.Next()
-	return l.mail.Left() > 0 || l.ready.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
+	return l.mail.Left() > 0 || l.runQueue.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
 }
 
 // enter begins a turn, unless it is called within one, as by a layer of TLS or a timer that tries a
@@ -121,12 +121,12 @@ func (l *Loop) leave() {
 		l.crossBatches()
 	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
-		l.again() // timers are due, and the tick is late
+		l.requestTurn() // timers are due, and the tick is late
 	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.show()
+	l.publishCounters()
 	if l.wheel.Changes() != l.known {
 		l.publish()
 	}
@@ -144,35 +144,32 @@ func (l *Loop) leaveTurn() {
 	l.nesting = 0
 }
 
-// host makes a Server an engine.Host.
-type host Server
+// A host is a Loop as engine.Host: what the engine calls.
+type host struct{ *Loop }
 
 // OnTick advances the loop's wheel. If a turn is coming anyway, that one advances it.
-func (h *host) OnTick(i int) {
-	if l := h.loops[i]; l.state.CompareAndSwap(loopParked, loopQueued) {
+func (l host) OnTick() {
+	if l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.turn()
 	}
 }
 
 // OnWake does what others have asked the loop for.
-func (h *host) OnWake(i int) { h.loops[i].turn() }
+func (l host) OnWake() { l.turn() }
 
 // OnProbe notes how long a socket would have waited.
-func (h *host) OnProbe(i int) {
-	l := h.loops[i]
-	l.meter.Probed(l.clock())
-}
+func (l host) OnProbe() { l.meter.Probed(l.clock()) }
 
 // Ended is called on a loop that ends without being asked.
-func (h *host) Ended(i int, err error) {
+func (l host) Ended(err error) {
 	if err == nil {
-		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
+		err = fmt.Errorf("loop: event loop %d ended unexpectedly", l.index)
 	}
 	select {
-	case h.failed <- err:
+	case l.server.failed <- err:
 	default:
 	}
-	h.loops[i].broke(err)
+	l.broke(err)
 }
 
 // runMail runs tasks of the mailbox, those that were there when it was taken last, and writes what
@@ -180,6 +177,9 @@ func (h *host) Ended(i int, err error) {
 func (l *Loop) runMail() {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
+	}
+	if l.crowd.on.Load() {
+		l.crowd.noteBegin()
 	}
 	for l.mail.Left() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
@@ -208,6 +208,9 @@ func (l *Loop) runTasks() {
 		case t.c.isOpen():
 			l.runs(t.c, meter.Tell)
 			t.told(t.c)
+			if l.crowd.on.Load() {
+				l.crowd.answered(t.c)
+			}
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
@@ -234,7 +237,7 @@ func (l *Loop) runTimers() {
 // fire runs a timer that is due, and reports whether the batch goes on: not after a panic, as the
 // clock has not been read then. A timer that does not repeat is untied before: it has left the
 // wheel.
-func (l *Loop) fire(d timing.Due) (more bool) {
+func (l *Loop) fire(d wheel.Due) (more bool) {
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)
@@ -251,21 +254,21 @@ func (l *Loop) fire(d timing.Due) (more bool) {
 	return more
 }
 
-// A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has
-// had its slice of the loop, or begins something that may be long. It goes on until Loop.slice is
+// A runnable goes on in a later turn of the loop, after that has polled its sockets, because it has
+// had its slice of the loop, or begins something that may be long. It runs until Loop.slice is
 // over, or for one callback at least.
-type waiting interface{ GoOn() }
+type runnable interface{ Run() }
 
-// goOnSoon has w go on, in turn with others.
-func (l *Loop) goOnSoon(w waiting) {
-	l.ready.add(w)
-	l.again()
+// runSoon makes w run in a later turn, after the runnables that are queued already.
+func (l *Loop) runSoon(w runnable) {
+	l.runQueue.add(w)
+	l.requestTurn()
 }
 
-// again makes sure that a turn comes after a poll of the sockets. It is for the loop.
-func (l *Loop) again() {
+// requestTurn makes sure that a turn comes after a poll of the sockets. It is for the loop.
+func (l *Loop) requestTurn() {
 	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
-		l.server.engine.Again(l.index)
+		l.engine.Again()
 	}
 }
 
@@ -273,7 +276,7 @@ func (l *Loop) again() {
 // comes again after the others.
 func (l *Loop) runReady(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
-		l.ready.next().GoOn()
+		l.runQueue.next().Run()
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
@@ -286,7 +289,7 @@ func (l *Loop) settle(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
 		l.touched.next().endTurn()
 		if s.over(l) && l.touched.len() > 0 {
-			l.again()
+			l.requestTurn()
 			return
 		}
 	}
@@ -295,18 +298,18 @@ func (l *Loop) settle(end time.Duration) {
 // endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
 // the socket is known to be full, and goes on with a close.
 func (c *Conn) endTurn() {
-	c.out.atEnd &^= listed
+	c.out.endOfTurn &^= inTouched
 	if b := c.out.box; b != nil && !b.Blocked {
 		if b.Len() == 0 {
 			c.releaseOutput() // a codec that panicked left it so
 		}
 		c.writeOut()
 	}
-	if c.isUDP() {
-		c.flushPort()
+	if s := c.session(); s != nil {
+		s.port.flush() // what c and its neighbours have sent
 	}
-	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
-		c.checkWater()
+	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+		c.afterWrite()
 	}
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.resumeHeldBack()
@@ -319,11 +322,11 @@ func (c *Conn) endTurn() {
 	}
 }
 
-// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. An
-// engine that is ending refuses; the drain empties the mailbox then.
+// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
+// loop that has ended does not wake; the drain empties the mailbox then.
 func (l *Loop) schedule() {
 	if l.state.CompareAndSwap(loopParked, loopQueued) {
-		_ = l.server.engine.Wake(l.index)
+		l.engine.Wake()
 	}
 }
 
@@ -342,7 +345,7 @@ func (l *Loop) publish() {
 	}
 	if when != l.published {
 		l.published = when
-		l.server.engine.TickAt(l.index, max(when, l.now)) // now, if what was due did not fit into this turn
+		l.engine.TickAt(max(when, l.now)) // now, if what was due did not fit into this turn
 	}
 }
 
@@ -359,4 +362,73 @@ func (l *Loop) trimSoon() {
 			}
 		})
 	}
+}
+
+const (
+	// maxStride is how many callbacks run at most between two looks at the clock. If those since
+	// the last look have taken more than slowStride, the next look comes after one.
+	maxStride  = 16
+	slowStride = 50 * time.Microsecond
+)
+
+// A slice is a stretch of time for callbacks, however long each takes. To read the clock after each
+// would cost more than short ones do, so it is read after callbacks 1, 2, 4, 8 and so on, as long
+// as they are short. If all take about the same time, the slice ends late by one of them.
+type slice struct {
+	end   time.Duration
+	seen  time.Duration // the clock at the last look
+	left  int           // callbacks until the next look
+	next  int           // and from that look to the one after it, if they are short
+	ended bool
+}
+
+// sliceOf returns a slice until end. now is what the clock was not long ago.
+func sliceOf(now, end time.Duration) slice { return slice{end: end, seen: now, left: 1, next: 1} }
+
+// over is called after each callback, and reports whether the slice is.
+func (s *slice) over(l *Loop) bool {
+	if s.left--; s.left > 0 {
+		return false
+	}
+	return s.look(l)
+}
+
+// look reads the clock, and reports whether the slice is over.
+func (s *slice) look(l *Loop) bool {
+	now := l.clock()
+	if s.next = min(2*s.next, maxStride); now-s.seen > slowStride {
+		s.next = 1
+	}
+	s.left, s.seen = s.next, now
+	s.ended = now >= s.end
+	return s.ended
+}
+
+// A line is a queue, first come, first served. The zero line is empty.
+type line[T any] struct {
+	items []T
+	gone  int // at the front
+}
+
+func (q *line[T]) len() int { return len(q.items) - q.gone }
+
+func (q *line[T]) add(v T) {
+	if len(q.items) == cap(q.items) && q.gone > len(q.items)/2 { // one that is never empty must not grow
+		n := copy(q.items, q.items[q.gone:])
+		clear(q.items[n:])
+		q.items, q.gone = q.items[:n], 0
+	}
+	q.items = append(q.items, v)
+}
+
+// next returns the first one, and forgets it. There must be one.
+func (q *line[T]) next() (v T) {
+	v, q.items[q.gone] = q.items[q.gone], v
+	if q.gone++; q.gone < len(q.items) {
+		return v
+	}
+	if q.items, q.gone = q.items[:0], 0; cap(q.items) > keepTouched { // there was a storm
+		q.items = nil
+	}
+	return v
 }

@@ -32,7 +32,6 @@ func testSockets(t *testing.T, c engineConfig, network string) {
 		{"half close", testHalfClose},
 		{"linger", testLinger},
 		{"refuse", testRefuse},
-		{"divert", testDivert},
 		{"close", testClose},
 		{"close hard", testCloseHard},
 		{"nothing after close", testNothingAfterClose},
@@ -283,7 +282,7 @@ func testPausedEndLingers(t *testing.T, r *engineRig, network string) {
 	r.do(0, ear.Socket.Resume)
 	ear.hears(t, "last words")
 	ear.ends(t, io.EOF)
-	r.do(0, func() { ear.Close(false) })
+	r.do(0, func() { ear.Close() })
 	ear.silent(t)
 }
 
@@ -339,44 +338,20 @@ func testLinger(t *testing.T, r *engineRig, network string) {
 	ear.room(t)
 	r.write(ear, "afterwards")
 	gets(t, peer, "afterwards")
-	r.do(0, func() { ear.Close(false) })
+	r.do(0, func() { ear.Close() })
 	ends(t, peer)
 	ear.silent(t)
 }
 
-// A nil Sink refuses a connection.
+// A socket that is closed while it opens does not call its Sink.
 func testRefuse(t *testing.T, r *engineRig, network string) {
-	peer := r.openTo(network, newEar(), func(engine.Socket) engine.Sink { return nil })
-	ends(t, peer)
-}
-
-// Divert takes the place of the Sink that open returns, and of a Sink that is called.
-func testDivert(t *testing.T, r *engineRig, network string) {
-	first, second, third := newEar(), newEar(), newEar()
-	peer := r.openTo(network, first, func(s engine.Socket) engine.Sink {
-		s.Divert(diverter{second, s, third})
-		return first
+	ear := newEar()
+	peer := r.openTo(network, ear, func(s engine.Socket) engine.Sink {
+		s.Close()
+		return ear
 	})
-	send(t, peer, "two")
-	second.hears(t, "two")
-	send(t, peer, "three")
-	third.hears(t, "three")
-	_ = peer.Close()
-	third.ends(t, io.EOF)
-	first.silent(t)
-	second.silent(t)
-}
-
-// A diverter diverts what comes after the first piece.
-type diverter struct {
-	*ear
-	sock engine.Socket
-	to   engine.Sink
-}
-
-func (d diverter) Readable(p []byte) {
-	d.ear.Readable(p)
-	d.sock.Divert(d.to)
+	ends(t, peer)
+	ear.silent(t)
 }
 
 // What was written before a socket is closed goes out.
@@ -384,17 +359,17 @@ func testClose(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.do(0, func() {
 		_, _ = ear.Write([]byte("last words"))
-		ear.Close(false)
+		ear.Close()
 	})
 	gets(t, peer, "last words")
 	ends(t, peer)
 }
 
-// A peer that does not read is reset by a hard close.
+// A peer that does not read is reset by Reset.
 func testCloseHard(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.fill(ear)
-	r.do(0, func() { ear.Close(true) })
+	r.do(0, func() { ear.Reset() })
 	if network == "unix" {
 		return // it has no reset
 	}
@@ -411,7 +386,7 @@ func testNothingAfterClose(t *testing.T, r *engineRig, network string) {
 	r.do(0, func() {
 		_, _ = peer.Write([]byte("input"))
 		_ = peer.CloseWrite()
-		ear.Close(false)
+		ear.Close()
 		before = len(ear.writable)
 	})
 	_, _ = io.CopyN(io.Discard, peer, int64(n)) // or the socket is reset, as its input was not read

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,22 +14,23 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // LOOPWHEEL_CRYPTO_TLS=1 has crypto/tls keep all connections.
-func init() { CryptoTLS = func() bool { return os.Getenv("LOOPWHEEL_CRYPTO_TLS") != "" } }
+func init() { testhook.FromEnv = true }
 
-// A rig is a goroutine that runs one Loop, and sockets in memory.
+// A rig is a goroutine that runs one event loop, and sockets in memory.
 type rig struct {
-	t     testing.TB
-	loop  *Loop
-	tasks chan func()
-	quit  chan struct{}
+	t      testing.TB
+	shared *Shared
+	tasks  chan func()
+	quit   chan struct{}
 }
 
-func newRig(t testing.TB, change func(*LoopConfig)) *rig {
+func newRig(t testing.TB, change func(*SharedConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
-	cfg := LoopConfig{
+	cfg := SharedConfig{
 		Post:       func(f func()) bool { r.tasks <- f; return true },
 		After:      r.after,
 		Pool:       new(framing.Pool),
@@ -38,17 +38,10 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 		MaxWaiting: 100,
 		Panicked:   func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}
-	cfg.Linger = func(sock engine.Socket, paused bool) {
-		sock.Divert(lingering{sock})
-		sock.CloseWrite()
-		if paused {
-			sock.Resume()
-		}
-	}
 	if change != nil {
 		change(&cfg)
 	}
-	r.loop = NewLoop(cfg)
+	r.shared = NewShared(cfg)
 	go r.run()
 	t.Cleanup(func() { close(r.quit) })
 	return r
@@ -74,18 +67,18 @@ func (r *rig) do(f func()) {
 	<-done
 }
 
-// A server is a Conn with its raw socket, and the sink on top of it: both of them memory.
+// A server is a Conn with its raw socket, and the Host on top of it: both of them memory.
 type server struct {
 	rig    *rig
 	conn   *Conn
 	sock   *memSocket
-	answer func(s *server, p []byte) // what the sink does with input
+	answer func(s *server, p []byte) // what the Host does with input
 	linger bool                      // after the peer's end
 	later  func()                    // in place of a turn soon
 
 	got     []byte     // plaintext
 	reads   int        // pieces in which it came
-	events  chan error // Failed, or Closed
+	events  chan error // HandshakeFailed, or PlaintextEnded
 	opened  chan struct{}
 	pending []byte // plaintext that waits
 	failed  error  // of writing it
@@ -102,17 +95,26 @@ func (r *rig) start(cfg Config) *server {
 	r.do(func() {
 		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 		cfg.Local, cfg.Remote = addr, addr
-		s.conn = New(r.loop, cfg, s.sock, s)
+		s.conn = New(r.shared, cfg, s.sock, s)
 		s.sock.sink = s.conn
 		s.conn.Start()
 	})
 	return s
 }
 
-func (s *server) Opened(*Conn) engine.Sink { close(s.opened); return s }
-func (s *server) Failed(err error)         { s.events <- err }
+func (s *server) HandshakeDone()            { close(s.opened) }
+func (s *server) HandshakeFailed(err error) { s.events <- err }
+func (s *server) PlaintextRoom() int        { return 0 }
 
-func (s *server) Later() {
+func (s *server) Linger(raw engine.Socket, paused bool) {
+	s.sock.sink = lingering{raw}
+	raw.CloseWrite()
+	if paused {
+		raw.Resume()
+	}
+}
+
+func (s *server) RunLater() {
 	if s.later != nil {
 		s.later()
 		return
@@ -120,7 +122,7 @@ func (s *server) Later() {
 	s.rig.tasks <- s.conn.GoOn
 }
 
-func (s *server) Readable(p []byte) {
+func (s *server) Plaintext(p []byte) {
 	s.got = append(s.got, p...)
 	s.reads++
 	if s.answer != nil {
@@ -128,7 +130,7 @@ func (s *server) Readable(p []byte) {
 	}
 }
 
-func (s *server) Closed(err error) {
+func (s *server) PlaintextEnded(err error) {
 	s.ends = true
 	if s.linger && err == io.EOF {
 		s.conn.Linger()
@@ -157,7 +159,7 @@ func (s *server) push() {
 	}
 }
 
-func (s *server) Writable() { s.push() }
+func (s *server) PlaintextWritable() { s.push() }
 
 // end waits for why the connection ended.
 func (s *server) end() error {
@@ -181,8 +183,9 @@ func (s *server) plain() (got string) {
 type lingering struct{ sock engine.Socket }
 
 func (lingering) Readable([]byte) {}
+func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
-func (l lingering) Closed(error)  { l.sock.Close(false) }
+func (l lingering) Closed(error)  { l.sock.Close() }
 
 // memSocket is the raw socket, with the kernel's part.
 type memSocket struct {
@@ -260,8 +263,6 @@ func (m *memSocket) Detach() (net.Conn, []byte, error) {
 	return nc, m.ahead, nil
 }
 
-func (m *memSocket) Divert(to engine.Sink) { m.sink = to }
-
 func (m *memSocket) CloseWrite() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -269,7 +270,19 @@ func (m *memSocket) CloseWrite() {
 	m.cond.Broadcast()
 }
 
-func (m *memSocket) Close(hard bool) {
+// closeBy closes c, or resets it.
+func closeBy(c *Conn, hard bool) {
+	if hard {
+		c.Reset()
+	} else {
+		c.Close()
+	}
+}
+
+func (m *memSocket) Close() { m.close(false) }
+func (m *memSocket) Reset() { m.close(true) }
+
+func (m *memSocket) close(hard bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

@@ -27,8 +27,8 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 
 // seal encrypts p and writes it. Ciphertext that the socket does not take waits in out.
 func (c *Conn) seal(p []byte) (n int, err error) {
-	defer c.loop.rescue(&err)
-	c.out = c.loop.grow(c.out, len(p)+len(p)/32+64)
+	defer c.shared.rescue(&err)
+	c.out = c.shared.grow(c.out, len(p)+len(p)/32+64)
 	if c.records != nil {
 		c.out, err = c.records.Seal(c.out, p)
 	} else {
@@ -69,7 +69,7 @@ func (c *Conn) pushOut() (plain int, err error) {
 }
 
 // flush writes what is the layer's own: handshakes, alerts. Plaintext that waits in out is counted
-// by Write only, so the sink, which waits for it, is given the turn.
+// by Write only, so the Host, which waits for it, is given the turn.
 func (c *Conn) flush() {
 	if c.lost || c.state == closed {
 		return
@@ -82,7 +82,7 @@ func (c *Conn) flush() {
 	if len(c.out) > 0 && !c.armed {
 		c.armed = true
 		if !c.sock.NotifyWritable() {
-			c.loop.cfg.After(minRetry, func() {
+			c.shared.cfg.After(minRetry, func() {
 				if c.armed {
 					c.Writable()
 				}
@@ -91,7 +91,7 @@ func (c *Conn) flush() {
 	}
 }
 
-// NotifyWritable implements engine.Socket. In a handshake it is Host.Opened that tells.
+// NotifyWritable implements engine.Socket. In a handshake it is HandshakeDone that tells.
 func (c *Conn) NotifyWritable() bool {
 	if c.state == hello || c.state == computing || c.state == waiting || c.state == starting && c.hs.before == 0 {
 		return true
@@ -99,6 +99,6 @@ func (c *Conn) NotifyWritable() bool {
 	if c.lost || !c.sock.NotifyWritable() {
 		return false
 	}
-	c.sinkWaits, c.armed = true, true
+	c.hostWaits, c.armed = true, true
 	return true
 }

@@ -1,5 +1,0 @@
-//go:build !race && !timingassert
-
-package timing
-
-const asserting = false
