@@ -101,7 +101,11 @@ func (w Work) String() string {
 
 // Works notes what callback the loop begins, or goes on with: of a connection or, with 0, of the
 // loop itself.
-func (m *Meter) Works(w Work, conn uint64) { m.work.Store(conn<<workBits | uint64(w)) }
+func (m *Meter) Works(w Work, conn uint64) {
+	if work := conn<<workBits | uint64(w); m.work.Load() != work { // a store costs ten times a load
+		m.work.Store(work)
+	}
+}
 
 // Doing returns what the loop is busy with, or was last.
 func (m *Meter) Doing() (w Work, conn uint64) {
