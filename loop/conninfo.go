@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // ConnInfo is what there is to see of a connection, for tools that show them.
@@ -54,7 +54,7 @@ func (c *Conn) Info() ConnInfo {
 // that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	var at any
-	jobs.Guard(func() {
+	goroutine.Guard(func() {
 		for at = range layers(c.handler) {
 		}
 	}, func(any) {})
