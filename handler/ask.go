@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -43,7 +42,7 @@ func (r Asker[A]) Fail(err error) bool {
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	inside.Check(l, "handler.Ask")
+	in.Check(l, "handler.Ask")
 	var none A
 	var timer loop.Timer
 	q, living := new(question[A]), locals.Get(l).living
@@ -67,7 +66,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
 	living[q] = struct{}{}
 	askActor(q, to, message)
-	return func() { inside.Check(l, "handler.Ask's cancel"); forget(); q.close() }
+	return func() { in.Check(l, "handler.Ask's cancel"); forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
@@ -90,7 +89,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker Asker[A])) (A, error) {
 	require(f != nil, "AskConn with a nil func")
 	return wait(ctx, func(q *question[A]) {
-		err := inside.TellOr(to, func(c *loop.Conn) {
+		err := in.TellOr(to, func(c *loop.Conn) {
 			stateOf(c).ask(c, q, func() { f(c, Asker[A]{q}) })
 		}, func() { q.fail(loop.ErrClosed) })
 		if err != nil {

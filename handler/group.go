@@ -175,7 +175,7 @@ func (g *Group) post(b broadcast) (err error) {
 	g.seq++
 	b.seq = g.seq
 	for _, s := range g.shards {
-		number, e := s.loop.PostPieces(s.task)
+		number, e := in.PostPieces(s.loop, s.task)
 		if e != nil {
 			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
 			continue
@@ -251,7 +251,7 @@ func (s *shard) remove(c *loop.Conn) bool {
 	return true
 }
 
-// run is the task of each broadcast. A large crowd is served in pieces: see loop.Loop.PostPieces.
+// run is the task of each broadcast. A large crowd is served in pieces: see inside.Handler.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
@@ -315,7 +315,7 @@ func (s *shard) visit(b *broadcast, from, end int) {
 		}
 	}
 	for {
-		err := s.loop.Try(rest)
+		err := in.Try(s.loop, rest)
 		if err == nil {
 			return
 		}
@@ -326,7 +326,7 @@ func (s *shard) visit(b *broadcast, from, end int) {
 // send sends a message to a member, or has it wait. User code may make members move, and m invalid.
 func (s *shard) send(m *member, b *broadcast) {
 	c, behind := m.c, m.backlog
-	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && c.WhenPending(slowMark(c), nil) {
+	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && in.WhenPending(c, slowMark(c), nil) {
 		b.form(c).send(c, b.msg)
 		return
 	}
@@ -338,7 +338,7 @@ func (s *shard) send(m *member, b *broadcast) {
 }
 
 // slowMark is how many bytes may be pending before messages wait, with Keep.
-func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
+func slowMark(c *loop.Conn) int { return min(64<<10, in.MaxOutbound(c)/2) }
 
 // A backlog is what waits for a member that is slow. It is its loop's.
 type backlog struct {
@@ -390,7 +390,7 @@ func (b *backlog) take() (w waiting) {
 func (b *backlog) flush() {
 	b.flushes = false
 	for len(b.queue) > 0 {
-		if !b.c.WhenPending(slowMark(b.c), b.flush) {
+		if !in.WhenPending(b.c, slowMark(b.c), b.flush) {
 			b.flushes = true
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -96,7 +95,7 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 // connection stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others
 // are the codec's, which does not take the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
-	inside.Check(p.loop, "handler.Pool.Call")
+	in.Check(p.loop, "handler.Pool.Call")
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
 		switch {
@@ -130,7 +129,7 @@ func (p *Pool[A]) pick() (best *line[A]) {
 
 // Stats returns the numbers up to now.
 func (p *Pool[A]) Stats() PoolStats {
-	inside.Check(p.loop, "handler.Pool.Stats")
+	in.Check(p.loop, "handler.Pool.Stats")
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
 	for _, ln := range p.lines {
 		if ln.conn != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -59,14 +58,14 @@ type Redial struct {
 // panics. The Link lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
-	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
+	if err := in.DialerError(r.Dialer, r.Addr); err != nil { // or it would be tried again and again
 		panic("handler: Redial: " + err.Error())
 	}
 	require(r.Min >= 0 && r.Max >= 0 && r.Keep >= 0, "Redial with a negative Min, Max or Keep")
 	r.Min = cmp.Or(r.Min, DefaultRedialMin)
 	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
 	require(r.Max >= r.Min, "Redial with a Max below Min")
-	inside.Check(l, "handler.Redial.Start")
+	in.Check(l, "handler.Redial.Start")
 	if r.State == nil {
 		r.State = func(*loop.Conn, error) {}
 	}
@@ -104,7 +103,7 @@ type LinkStats struct {
 
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn {
-	inside.Check(k.loop, "handler.Link.Conn")
+	in.Check(k.loop, "handler.Link.Conn")
 	return k.conn
 }
 
@@ -112,7 +111,7 @@ func (k *Link) Conn() *loop.Conn {
 // Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
 // Conn.Send's. A message may be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
-	inside.Check(k.loop, "handler.Link.Send")
+	in.Check(k.loop, "handler.Link.Send")
 	switch {
 	case k.stopped:
 		return loop.ErrClosed
@@ -147,7 +146,7 @@ func (k *Link) takeKept() (msg []byte) {
 
 // Stats returns the numbers up to now.
 func (k *Link) Stats() LinkStats {
-	inside.Check(k.loop, "handler.Link.Stats")
+	in.Check(k.loop, "handler.Link.Stats")
 	s := k.stats
 	s.Open, s.Kept = k.conn != nil, len(k.kept)
 	return s
@@ -155,7 +154,7 @@ func (k *Link) Stats() LinkStats {
 
 // Stop closes the connection, if there is one, and dials no more. State is called for its end.
 func (k *Link) Stop() {
-	inside.Check(k.loop, "handler.Link.Stop")
+	in.Check(k.loop, "handler.Link.Stop")
 	if k.stopped {
 		return
 	}
@@ -210,7 +209,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 // connection would close. A message that the codec refuses is dropped, or it would hold back all
 // after it. A hook of the connection, which Send may call, may send more by the Link, or stop it.
 func (k *Link) sendKept() {
-	for len(k.kept) > 0 && k.conn != nil && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
+	for len(k.kept) > 0 && k.conn != nil && in.WhenPending(k.conn, in.MaxOutbound(k.conn)/2, k.sendKept) {
 		c, msg := k.conn, k.takeKept()
 		switch err := c.Send(msg); {
 		case err == nil:
@@ -240,7 +239,7 @@ func (k *Link) closed(err error) {
 // failed tells why there is no connection, and dials again later, though State panics. It does not
 // go by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
 func (k *Link) failed(err error) {
-	if !k.stopped && !k.loop.Draining() {
+	if !k.stopped && !in.Draining(k.loop) {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)

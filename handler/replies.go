@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -69,7 +68,7 @@ type Reply struct {
 // means DefaultMaxWaiting. A negative max panics.
 func NewReplies(c *loop.Conn, max int) *Replies {
 	require(max >= 0, "NewReplies with a negative max")
-	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: c.MaxOutbound() / 2, together: 64 << 10}
+	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: in.MaxOutbound(c) / 2, together: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		r.together = 0 // each is a datagram
 	}
@@ -123,15 +122,15 @@ func (r *Replies) Write(p []byte) error {
 // is: no hook of the connection, which may give replies, runs within it.
 func (r *Replies) checkWrite() error {
 	switch {
-	case !r.c.Writable():
+	case !in.TakesOutput(r.c):
 		return loop.ErrClosed
-	case r.written >= r.c.MaxOutbound():
+	case r.written >= in.MaxOutbound(r.c):
 		r.c.CloseWithError(loop.ErrSlowConsumer)
 		return loop.ErrSlowConsumer
 	case r.stuck:
 		return nil
 	default:
-		return r.c.CheckWrite()
+		return in.CheckWrite(r.c)
 	}
 }
 
@@ -154,7 +153,7 @@ func (r *Replies) Later() *Reply {
 
 func (r *Replies) add(reply *Reply) *Reply {
 	if r.waiting = append(r.waiting, reply); len(r.waiting) == 1 {
-		inside.OwesReplies(r.c, true)
+		in.OwesReplies(r.c, true)
 	}
 	r.hold()
 	return reply
@@ -164,7 +163,7 @@ func (r *Replies) add(reply *Reply) *Reply {
 func (r *Replies) hold() {
 	if !r.held && (len(r.waiting) >= r.max || r.bytes > r.half) {
 		r.held = true
-		r.c.HoldRead(true)
+		in.HoldRead(r.c, true)
 	}
 }
 
@@ -191,7 +190,7 @@ func (p *Reply) Done(data []byte) {
 // hasRoom reports whether more may be sent within the limit. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.stuck {
-		r.stuck = !r.c.WhenPending(r.half, func() { r.stuck = false; r.flush() })
+		r.stuck = !in.WhenPending(r.c, r.half, func() { r.stuck = false; r.flush() })
 	}
 	return !r.stuck
 }
@@ -205,7 +204,7 @@ func (r *Replies) send(data []byte) {
 	}
 	r.waiting[0] = nil
 	if r.waiting = r.waiting[1:]; len(r.waiting) == 0 {
-		inside.OwesReplies(r.c, false)
+		in.OwesReplies(r.c, false)
 	}
 	_, _ = r.c.Write(data)
 	if len(data) >= r.half {
@@ -224,7 +223,7 @@ func (r *Replies) flush() {
 	}
 	if r.held && len(r.waiting) <= r.max/2 && r.bytes <= r.half/2 {
 		r.held = false
-		r.c.HoldRead(false)
+		in.HoldRead(r.c, false)
 	}
 }
 
@@ -247,7 +246,7 @@ func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
 		ref.Tell(func(*loop.Conn) { reply.Done(p) })
 	}
 	err := l.Post(func() {
-		if l.Try(func() { work(done) }) != nil {
+		if in.Try(l, func() { work(done) }) != nil {
 			ref.Tell(func(c *loop.Conn) { c.CloseWithError(errLost) })
 		}
 	})

@@ -46,7 +46,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	a.loop = s.leastLoaded()
 	a.loop.load.Add(1)
 	err := ErrServerClosed
-	if !s.has(stageLeaving) || a.moved != nil && a.moved.back {
+	if !s.has(stageLeaving) || a.moved != nil && a.moved.Back {
 		s.accepted.Add(1) // before Accept may run, which may look
 		if err = a.loop.Post(func() { a.adopted(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -85,20 +87,12 @@ type extras struct {
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
 	broken  error         // why the socket has gone before all input was delivered
-	notes   []ProxyTLV    // of the PROXY protocol's header
+	notes   []inside.TLV  // of the PROXY protocol's header
 	guard   *headerGuard  // holds the first bytes
-	moved   *Moved        // where c comes from, in Accept
+	moved   *inside.Moved // where c comes from, in Accept
 	stays   bool          // c does not move any more
 	next    *Conn         // goes on with c's socket
-	closing func(error)   // inside.OnClosing
-}
-
-// A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
-// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a
-// unique id, 0x20 what the balancer knows of the client's TLS.
-type ProxyTLV struct {
-	Type  byte
-	Value []byte
+	closing func(error)   // inside.Handler.OnClosing
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -128,11 +122,23 @@ func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 // it. It is shared as RemoteAddr is.
 func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
-// ProxyTLVs returns the notes of the header by which a balancer handed c over (see
-// Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be
-// called in Accept, and until OnClose returns. The notes must not be changed.
-func (c *Conn) ProxyTLVs() []ProxyTLV {
+// ProxyTLVs yields the types and values of the notes in the header of the PROXY protocol by which a
+// balancer handed c over (see Server.ProxyProtocol), in their order. Their types are in section 2.2
+// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a unique
+// id, 0x20 what the balancer knows of the client's TLS. It may be called in Accept, and until
+// OnClose returns. The values must not be changed.
+func (c *Conn) ProxyTLVs() iter.Seq2[byte, []byte] {
 	c.loop.owner.Check("Conn.ProxyTLVs")
+	return func(yield func(byte, []byte) bool) {
+		for _, n := range c.notes() {
+			if !yield(n.Type, n.Value) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Conn) notes() []inside.TLV {
 	if c.extras == nil {
 		return nil
 	}

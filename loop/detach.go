@@ -22,7 +22,7 @@ import (
 // package net: no delay, and keepalive.
 //
 // An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
-// take now; try again, after PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
+// take now; try again, after PauseRead, in OnFlushed. ErrClosed: c is
 // closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
 // c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
 // errors.ErrUnsupported: there is no socket, as in tests in memory.

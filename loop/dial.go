@@ -191,16 +191,6 @@ func (a *dialing) check() (err error) {
 	return nil
 }
 
-// Check returns what is wrong with d or addr, whatever the network is like, or nil. Dial would tell
-// it to open. Any goroutine may call Check.
-func (d Dialer) Check(addr string) error { return (&dialing{dialer: d, addr: addr}).check() }
-
-// Draining reports whether the loop dials no more: its server drains, or it has ended.
-func (l *Loop) Draining() bool {
-	l.owner.Check("Loop.Draining")
-	return l.draining
-}
-
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
@@ -364,7 +354,7 @@ func (a *dialing) end() bool {
 // fail ends the attempt and says why.
 func (a *dialing) fail(err error) {
 	if a.end() {
-		_ = a.loop.Try(func() { a.open(nil, err) })
+		_ = a.loop.guard(func() { a.open(nil, err) })
 	}
 }
 

@@ -199,7 +199,7 @@ func (s *Server) notEnded() (which string) {
 // not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
 // number of goroutines may call it, after Start. On a loop it is an error, and does nothing; so it
-// is for Wait, and for Retire and Out of a Mover.
+// is for Wait, and for retire and moveOut.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -327,12 +327,12 @@ func (l *Loop) stopGuarded() {
 	l.current = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
-		_ = l.Try(func() { l.server.OnStop(l) })
+		_ = l.guard(func() { l.server.OnStop(l) })
 	}
 	for len(l.afterStop) > 0 {
 		f := l.afterStop[0]
 		l.afterStop = l.afterStop[1:]
-		_ = l.Try(f)
+		_ = l.guard(f)
 	}
 	l.closePorts()
 	l.crossBatches()

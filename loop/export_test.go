@@ -4,7 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // HasEngine reports whether this system has e.
@@ -35,3 +37,17 @@ func (e *countedEngine) Wake(loop int) error {
 	e.wakes.Add(1)
 	return e.Engine.Wake(loop)
 }
+
+// What package inside gives away, for the tests of this package.
+
+func (c *Conn) Info() inside.ConnInfo                    { return c.info() }
+func (c *Conn) HoldRead(on bool)                         { c.holdRead(on) }
+func (c *Conn) WhenPending(max int, f func()) bool       { return c.whenPending(max, f) }
+func (l *Loop) Try(f func()) error                       { return l.guard(f) }
+func (l *Loop) PostPieces(f func() bool) (uint64, error) { return l.postPieces(f) }
+func (l *Loop) AfterStop(f func())                       { l.atStop(f) }
+func (l *Loop) Away() time.Duration                      { return l.meter.Away() }
+func (l *Loop) NumConns() int                            { return len(l.conns) }
+func (l *Loop) WheelStats() timing.Stats                 { return l.wheel.Stats() }
+func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
+func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }

@@ -274,7 +274,7 @@ type ending struct {
 	over    bool          // the time to flush is over
 	timer   timing.Timer  // of the next look at the time
 	due     time.Duration // when that is
-	away    time.Duration // Loop.Away at the last look
+	away    time.Duration // the loop was away, at the last look
 	unsent  int           // bytes that the peer had not taken when it was last seen to take some
 	moved   time.Duration // when that was, or the wait began
 	limit   time.Duration // when Timeouts.MaxClose is over

@@ -71,14 +71,8 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 	}
 }
 
-// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
-// until it returns false, and what was posted after it waits. Between two calls the loop writes
-// what was sent, and when a millisecond is over it polls its sockets and runs its timers.
-//
-// The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
-// errors are TryPost's. Any goroutine may call it. A nil f panics.
-func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
-	needFunc("Loop.PostPieces", f != nil)
+// postPieces is inside.Handler.PostPieces.
+func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
 	if err == nil {
 		l.schedule()

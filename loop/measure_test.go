@@ -67,7 +67,7 @@ func TestMeasures(t *testing.T) {
 		if n := ls.Waited.Total(); n == 0 {
 			t.Error("nothing was posted")
 		}
-		slow := srv.Stats().Loops[0].SlowTurns
+		slow := srv.Loops()[0].SlowTurns()
 		if len(slow) != 2 || slow[0].Took != 70*time.Millisecond || slow[1].Took != 30*time.Millisecond {
 			t.Fatalf("slow turns %+v", slow)
 		}
@@ -75,7 +75,7 @@ func TestMeasures(t *testing.T) {
 			t.Errorf("by connection %d, %s", s.Conn, s.Handler)
 		}
 		wait(time.Hour)
-		if slow := srv.Stats().Loops[0].SlowTurns; len(slow) != 0 {
+		if slow := srv.Loops()[0].SlowTurns(); len(slow) != 0 {
 			t.Errorf("an hour later: %+v", slow)
 		}
 	})
@@ -88,7 +88,7 @@ func TestSlowTurnsAreTheLongest(t *testing.T) {
 			d := time.Duration(i*7%30+2) * time.Millisecond
 			srv.Do(0, func(*loop.Loop) { testkit.Block(d) })
 		}
-		slow := srv.Stats().Loops[0].SlowTurns
+		slow := srv.Loops()[0].SlowTurns()
 		if len(slow) != 8 {
 			t.Fatalf("%d are kept", len(slow))
 		}

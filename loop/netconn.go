@@ -94,7 +94,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	l, ln := c.loop, c.addrs.shared.ln
 	a.loop, a.ln, a.sock, a.local, a.remote, a.from = l, ln, c.sock, c.LocalAddr(), c.RemoteAddr(), c
-	a.notes, a.read = c.ProxyTLVs(), c.undelivered()
+	a.notes, a.read = c.notes(), c.undelivered()
 	opening := c.at() == stateOpening
 	c.loseSocket()
 	to, sink := l.begin(*a)
@@ -280,7 +280,7 @@ func (n *netConn) wakeLoop() {
 
 // flush takes what was written, on the loop, when there is room for it.
 func (n *netConn) flush(c *Conn) {
-	if !c.WhenPending(n.mark/2, func() { n.flush(c) }) {
+	if !c.whenPending(n.mark/2, func() { n.flush(c) }) {
 		return
 	}
 	n.mu.Lock()
@@ -465,7 +465,7 @@ func (n *netConn) GiveBack(read []byte) error {
 
 // giveBack waits until all is written: what Accept sends comes after that.
 func (n *netConn) giveBack(c *Conn, read []byte) {
-	if !c.WhenPending(0, func() { n.giveBack(c, read) }) {
+	if !c.whenPending(0, func() { n.giveBack(c, read) }) {
 		return
 	}
 	n.mu.Lock()

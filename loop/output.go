@@ -107,10 +107,6 @@ func (c *Conn) Pending() int {
 	return n
 }
 
-// MaxOutbound returns how much may be pending before Send fails: Server.Limits.MaxOutbound, or its
-// default. Any goroutine may call it.
-func (c *Conn) MaxOutbound() int { return c.loop.maxOutbound }
-
 func (c *Conn) pending() int {
 	if c.out.box == nil {
 		return 0
@@ -289,7 +285,7 @@ type water struct {
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	forRoom   []roomWaiter // of WhenPending
+	forRoom   []roomWaiter // of whenPending
 	told      bool         // flushed has its turn soon
 }
 
@@ -398,11 +394,8 @@ func (c *Conn) giveRoom() {
 	})
 }
 
-// WhenPending reports whether at most max bytes of output are pending. If not, f is called on the
-// loop once that is so, in a turn of its own, unless c closes before. Several functions may wait.
-// With a nil f it only reports.
-func (c *Conn) WhenPending(max int, f func()) bool {
-	c.loop.owner.Check("Conn.WhenPending")
+// whenPending is inside.Handler.WhenPending.
+func (c *Conn) whenPending(max int, f func()) bool {
 	if c.pending() <= max {
 		return true
 	}
@@ -413,17 +406,4 @@ func (c *Conn) WhenPending(max int, f func()) bool {
 	w.forRoom = append(w.forRoom, roomWaiter{max, f})
 	c.out.atEnd |= waitedFor
 	return false
-}
-
-// Writable reports whether output is still taken at all: not if c closes, or after CloseWrite.
-func (c *Conn) Writable() bool {
-	c.loop.owner.Check("Conn.Writable")
-	return c.mute() == nil
-}
-
-// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would. It
-// appends nothing, and runs no hook of c.
-func (c *Conn) CheckWrite() error {
-	c.loop.owner.Check("Conn.CheckWrite")
-	return c.needRoom()
 }

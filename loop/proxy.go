@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
@@ -30,18 +31,18 @@ type arrival struct {
 	sock    engine.Socket // nil until the loop has it
 	local   net.Addr
 	remote  net.Addr
-	read    []byte       // what the owner before has read
-	notes   []ProxyTLV   // of the header
-	head    []byte       // what there is of the header
-	trusted bool         // its peer has to send a header
-	guarded bool         // its peer may still send a header, which is not wanted
-	counted bool         // by the gate, as remote
-	placed  bool         // it has a place among those on their way to the loop
-	moved   *Moved       // it comes from another Server
-	from    *Conn        // it goes on with the socket of this one
-	net     *netConn     // for a goroutine: no Accept is asked
-	tls     *tlsLayer    // nil before the handshake
-	timer   timing.Timer // ends the wait
+	read    []byte        // what the owner before has read
+	notes   []inside.TLV  // of the header
+	head    []byte        // what there is of the header
+	trusted bool          // its peer has to send a header
+	guarded bool          // its peer may still send a header, which is not wanted
+	counted bool          // by the gate, as remote
+	placed  bool          // it has a place among those on their way to the loop
+	moved   *inside.Moved // it comes from another Server
+	from    *Conn         // it goes on with the socket of this one
+	net     *netConn      // for a goroutine: no Accept is asked
+	tls     *tlsLayer     // nil before the handshake
+	timer   timing.Timer  // ends the wait
 }
 
 // count counts a connection against the limits of its listener, and of its address: a balancer's
@@ -228,7 +229,7 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 		a.remote, a.local = head.Remote, head.Local
 	}
 	for _, note := range head.TLVs {
-		a.notes = append(a.notes, ProxyTLV{Type: byte(note.Type), Value: note.Value})
+		a.notes = append(a.notes, inside.TLV{Type: byte(note.Type), Value: note.Value})
 	}
 	if a.counted = a.loop.server.gate.Enter(a.remote); !a.counted {
 		a.abort(fmt.Errorf("%w from one address", ErrTooManyConns))

@@ -48,7 +48,7 @@ func (c *Conn) reasonFor(err error) CloseReason {
 	r := ClosedByHandler
 	if err != nil {
 		r = ClosedByOther
-		_ = c.loop.Try(func() { r = classify(err) })
+		_ = c.loop.guard(func() { r = classify(err) })
 	}
 	return r
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
@@ -108,8 +109,8 @@ type Server struct {
 	Debug    Debug
 
 	listeners   []*listener
-	hasMain     bool    // the first of them is Addr's
-	inherited   []Bound // by Mover
+	hasMain     bool           // the first of them is Addr's
+	inherited   []inside.Bound // for a handover
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
@@ -103,26 +104,6 @@ type LoopStats struct {
 	// had waited that were taken from the mailbox together; how long probes waited, which stand for
 	// sockets that are ready.
 	Turns, Late, Waited, SocketWaits Histogram
-
-	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most,
-	// and none shorter than a millisecond. As for Turn, short ones are measured now and then only.
-	SlowTurns []SlowTurn
-}
-
-// A SlowTurn is a time for which a loop was busy at a stretch, without a look at its sockets.
-type SlowTurn struct {
-	Began time.Time
-	Took  time.Duration
-
-	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its
-	// Handler. 0 and "" stand for the loop's own timers and posts.
-	Conn    uint64
-	Handler string
-
-	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell,
-	// timer, idle (which the framework's own timers of a connection are, too), offload result,
-	// flushed, close, or hook. none: there was none.
-	Work string
 }
 
 // A Histogram counts durations. It is a copy, which does not change.
@@ -303,16 +284,6 @@ func (l *Loop) noteLate(deadline time.Duration) {
 	l.meter.NoteLate(max(0, l.advanced-due), l.advanced)
 }
 
-// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
-// the turns that took 25 ms or more (of those of 10 to 25 ms, the ones that were measured: turns
-// with input are measured now and then), and times for which the process was stopped, as far as
-// they kept a timer from running. A program that measures how a peer behaves can take that off. It
-// must be called on the loop; the turn that runs is not in it yet.
-func (l *Loop) Away() time.Duration {
-	l.owner.Check("Loop.Away")
-	return l.meter.Away()
-}
-
 // showMeter adds what the loop's meter says to its numbers. A turn that is still running counts,
 // too: it may be the longest.
 func (l *Loop) showMeter(ls *LoopStats) {
@@ -327,7 +298,12 @@ func (l *Loop) showMeter(ls *LoopStats) {
 	ls.Turns = Histogram{r.Turns.Counts, r.Turns.Sum}
 	ls.Late = Histogram{r.Late.Counts, r.Late.Sum}
 	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
-	for _, t := range r.Slow {
-		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler, t.Work.String()})
+}
+
+// slowTurns is inside.Metrics.SlowTurns.
+func (l *Loop) slowTurns() (slow []inside.SlowTurn) {
+	for _, t := range l.meter.Read(l.clock()).Slow {
+		slow = append(slow, inside.SlowTurn{Began: l.wallTime(t.Began), Took: t.Took, Conn: t.Conn, Handler: t.Handler, Work: t.Work.String()})
 	}
+	return slow
 }

@@ -187,7 +187,7 @@ func (cl *client) onConnect(frame []byte) error {
 	if w := p.Will; w != nil && cl.sh.b.cfg.denied(string(w.Topic)) {
 		return cl.connack(mqtt.Connack{Code: mqtt.NotAuthorized}, errEnd)
 	}
-	if cl.sh.l.Draining() {
+	if cl.sh.b.srv.Draining() {
 		return cl.connack(mqtt.Connack{Code: mqtt.ServerShuttingDown}, errEnd)
 	}
 	cl.limits(p.Properties)
