@@ -84,6 +84,7 @@ type extras struct {
 	retry   timing.Timer  // of a full socket whose engine cannot tell when it takes more
 	retryIn time.Duration // the pause before that
 	jobs    *offloaded
+	file    *fileOutput   // SendFile
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
 	broken  error         // why the socket has gone before all input was delivered
@@ -165,6 +166,24 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 func (c *Conn) Handler() Handler {
 	c.loop.owner.Check("Conn.Handler")
 	return c.handler
+}
+
+// SetHandler makes h the handler of c, as when a connection goes on with another protocol: the next
+// message is h's, and so is OnClose. The handler that c had is not told. In Accept, whose result
+// counts, it panics, as it does with nil, and on a connection of a Pipe. After Close it does
+// nothing.
+func (c *Conn) SetHandler(h Handler) {
+	c.loop.owner.Check("Conn.SetHandler")
+	switch {
+	case h == nil || isTypedNil(h):
+		panic(fmt.Sprintf("loop: Conn.SetHandler with a nil %T", h))
+	case c.at() == stateOpening:
+		panic("loop: Conn.SetHandler in Accept, which returns the handler")
+	case c.isPiped():
+		panic("loop: Conn.SetHandler on a connection of a Pipe")
+	case c.isOpen():
+		c.handler = h
+	}
 }
 
 // Log returns Server.Logger with the connection's ID and remote address in each line.

@@ -76,6 +76,8 @@ func (c *Conn) mayDetach() error {
 		return errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
 	case c.tlsStart() != nil:
 		return errors.New("loop: Conn.Detach: the TLS handshake is not done")
+	case c.sendsFile():
+		return errors.New("loop: Conn.Detach: a file is being sent")
 	case c.isPiped():
 		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	case c.isBroken():

@@ -99,6 +99,16 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 	return a.cancel
 }
 
+// DialContext is Dial with a context in place of cancel: if ctx is done before the connection
+// stands, open is called with its cause (see [context.Cause]).
+func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func(c *Conn, err error) Handler) {
+	if l == nil || open == nil {
+		panic("loop: Dialer.DialContext with a nil Loop or func")
+	}
+	a := &dialing{loop: l, dialer: d, addr: addr, open: open, ctx: ctx}
+	_ = l.Post(a.begin)
+}
+
 // A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
 type dialing struct {
 	loop     *Loop
@@ -114,6 +124,9 @@ type dialing struct {
 	way      arrival           // counts against MaxConns; without a listener: nothing is counted
 	over     bool
 	canceled atomic.Bool
+
+	ctx    context.Context // of DialContext, or nil
+	forget func() bool     // ends what waits for that
 }
 
 // begin runs on the loop.
@@ -123,6 +136,11 @@ func (a *dialing) begin() {
 		return
 	}
 	l.dials[a] = struct{}{}
+	if a.ctx != nil {
+		a.forget = context.AfterFunc(a.ctx, func() {
+			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) })
+		})
+	}
 	if err := a.enter(); err != nil {
 		a.fail(err)
 		return
@@ -345,6 +363,9 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
+	if a.forget != nil {
+		a.forget()
+	}
 	if a.way.ln != nil {
 		a.way.uncount()
 	}
@@ -431,6 +452,7 @@ func (o *dialOpening) handOver(c *Conn) {
 		return
 	}
 	c.asks = asksForMore
+	c.tellState(StateOpen)
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)

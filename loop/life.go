@@ -145,6 +145,7 @@ func (c *Conn) acceptGuarded(ln *listener) error {
 	}
 	if c.handler != nil && c.at() == stateOpening {
 		c.setState(stateOpen)
+		c.tellState(StateOpen)
 	}
 	return nil
 }
@@ -339,6 +340,10 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
+	if s := c.extras.file; s != nil && !s.over && !end.discard { // an end would pass for the file's
+		c.lose(nil)
+		end.discard = true
+	}
 	if f := c.extras.closing; f != nil {
 		f(err)
 	}
@@ -373,6 +378,8 @@ func (c *Conn) lose(why error) {
 func (c *Conn) flush() {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
+		c.endFile()
+		c.tellState(StateClosing)
 		c.sayLastWords()
 		c.setState(stateFlushing)
 	}
@@ -554,11 +561,15 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 		l.count.add(numRefused, 1)
 	}
 	rest = c.releaseSocket(hard)
+	c.endFile()
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
 	for _, f := range x.after {
 		c.callHookAs(meter.Closing, func() { f(err) })
+	}
+	if accepted {
+		c.tellState(StateClosed)
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.dropInput()

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 )
@@ -104,6 +105,21 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	_, err := r.c.loop.post(task{told: f, c: r.c})
 	return err
 }
+
+// Send tells the connection to send a copy of msg, as one message. Its errors are Tell's. An error of
+// Conn.Send closes the connection with it. Any goroutine may call it.
+func (r Ref) Send(msg []byte) error {
+	msg = bytes.Clone(msg)
+	return r.Tell(func(c *Conn) {
+		if err := c.Send(msg); err != nil {
+			c.CloseWithError(err)
+		}
+	})
+}
+
+// Close tells the connection to close, as Conn.Close does. Any goroutine may call it, also when the
+// connection has closed.
+func (r Ref) Close() { _ = r.Tell((*Conn).Close) } // an error: it is closed, or its loop has ended
 
 // TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
 // loop already, for callers that would rather drop f.

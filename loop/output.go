@@ -204,6 +204,10 @@ func (c *Conn) touch() {
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
+	if c.extras != nil && c.extras.file != nil {
+		c.extras.file.writeOut()
+		return
+	}
 	b := c.out.box
 	if c.sock == nil || b == nil {
 		return
@@ -273,7 +277,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if c.out.box == nil {
+	if c.out.box == nil && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
 }
@@ -360,7 +364,7 @@ func (c *Conn) checkWater() {
 	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil && pipe == nil {
 		return
 	}
-	if c.out.box != nil {
+	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
 		c.out.atEnd |= waitedFor
 		return
