@@ -39,14 +39,14 @@ const (
 
 // An admission is the queue of the new peers of a UDP address, and its bucket.
 type admission struct {
-	queue  []engine.Datagram // copies
-	bytes  int               // of those that wait
-	goesOn bool              // GoOn comes
+	queue     []engine.Datagram // copies
+	bytes     int               // of those that wait
+	scheduled bool              // GoOn is about to be called
 
-	tokens  time.Duration // less than nothing if something took longer than it might
-	earned  time.Duration // when
-	crowded bool          // it was, then
-	cost    time.Duration // of a new peer, the last time
+	tokens     time.Duration // in the bucket; negative after opening took longer than it had tokens
+	refilledAt time.Duration // when the bucket was last refilled
+	crowded    bool          // many sessions were open then, so it was refilled slowly
+	lastCost   time.Duration // of a new peer, when the last ones came in
 }
 
 // put keeps a copy, if there is room.
@@ -72,7 +72,7 @@ func (a *admission) take() engine.Datagram {
 }
 
 // giveBack is for a new peer that has proved its address.
-func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
+func (a *admission) giveBack() { a.tokens = min(a.tokens+a.lastCost, bucketSize) }
 
 // newcomer takes a datagram of a peer without a session. Where no session can be opened it ends
 // here.
@@ -86,12 +86,12 @@ func (p *packetPort) newcomer(d *engine.Datagram) {
 	}
 }
 
-// earn fills the bucket of the address, and returns the time.
-func (p *packetPort) earn() (now time.Duration) {
+// refill fills the bucket of the address, and returns the time.
+func (p *packetPort) refill() (now time.Duration) {
 	a, s := &p.admission, p.loop.server
 	now = p.loop.clock()
-	a.tokens = min(a.tokens+(now-a.earned)/crowdPart, bucketSize)
-	a.earned, a.crowded = now, s.sessions.Load() > int64(s.Limits.MaxSessions/crowdPart)
+	a.tokens = min(a.tokens+(now-a.refilledAt)/crowdPart, bucketSize)
+	a.refilledAt, a.crowded = now, s.sessions.Load() > int64(s.Limits.MaxSessions/crowdPart)
 	if !a.crowded {
 		a.tokens = bucketSize
 	}
@@ -102,9 +102,9 @@ func (p *packetPort) earn() (now time.Duration) {
 // comes again after a look at the sockets, or when the bucket holds enough.
 func (p *packetPort) GoOn() {
 	l, a := p.loop, &p.admission
-	a.goesOn = false
+	a.scheduled = false
 	p.flush() // what those with a session have been sent
-	begun := p.earn()
+	begun := p.refill()
 	opened := l.count[numSessions].Load()
 	for end := begun + min(admitShare, a.tokens); a.tokens >= admitLeast && len(a.queue) > 0 && l.clock() < end; {
 		p.admit(end)
@@ -112,12 +112,12 @@ func (p *packetPort) GoOn() {
 	p.flush()
 	took := l.clock() - begun
 	if n := l.count[numSessions].Load() - opened; n > 0 {
-		a.cost = min(took/time.Duration(n), admitShare)
+		a.lastCost = min(took/time.Duration(n), admitShare)
 	}
 	// A loop that has lost its processor meanwhile is no reason to wait for long.
 	a.tokens = max(a.tokens-took, -bucketSize)
-	now := p.earn()
-	if a.goesOn = len(a.queue) > 0; !a.goesOn {
+	now := p.refill()
+	if a.scheduled = len(a.queue) > 0; !a.scheduled {
 		return
 	}
 	if a.tokens >= admitLeast {

@@ -41,7 +41,7 @@ func TestUDPNewcomersAreCalled(t *testing.T) { synctest.Test(t, testUDPNewcomers
 func testUDPNewcomersAreCalled(t *testing.T) {
 	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowdPart}})
 	p.arrive("", 0, 1)
-	p.earn()
+	p.refill()
 	p.admission.tokens = 0
 	p.arrive("", numbers(2, 10)...)
 	if len(p.sessions) != 2 || p.yielded() {

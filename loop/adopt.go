@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
@@ -35,7 +36,7 @@ func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	}
 	var ip net.IP
 	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
-	return s.adopt(&arrival{ln: ln, local: local, remote: remote, read: bytes.Clone(read)}, nc)
+	return s.adopt(&arrival{slot: slot{ln: ln, remote: remote}, local: local, read: bytes.Clone(read)}, nc)
 }
 
 // adopt counts a connection, and sends it to a loop.
@@ -43,8 +44,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	if err := a.count(); err != nil {
 		return err
 	}
-	a.loop = s.leastLoaded()
-	a.loop.load.Add(1)
+	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
 	if !s.has(stageLeaving) || a.moved != nil && a.moved.Back {
 		s.accepted.Add(1) // before Accept may run, which may look
@@ -53,7 +53,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 		}
 	}
 	if err != nil {
-		a.uncount()
+		a.release()
 	}
 	return err
 }
@@ -97,28 +97,88 @@ func (a *arrival) adopted(nc net.Conn) {
 	a.ln.hand(nc, a.loop, a.land, a.lost)
 }
 
-// deliver gives what was read to who is there to take it. The engine does not know the sink yet, so
-// no message may be delivered before the next turn: a handler could exchange the sink.
-func (a *arrival) deliver(to engine.Sink) {
-	switch to := to.(type) {
-	case *sink:
-		c := (*Conn)(to)
-		if a.moved == nil && a.from == nil {
-			c.idle.lastRead = a.loop.now
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		if !c.isOpen() {
-			return
-		}
-		c.callHook(func() { c.in.decoder.Keep(a.read) })
-		if c.isOpen() && c.in.pauses == 0 {
-			c.decodeSoon()
-		}
-	case nil: // it was refused
-	default: // a TLS handshake, at once or because Accept has called StartTLS
-		if a.from == nil {
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		to.Readable(a.read)
+// Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
+// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
+// but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
+// such as the first fragments of a message, is not in it.
+//
+// Over TLS 1.3 nc speaks TLS for goroutines, not for Adopt. It has methods ConnectionState and
+// CloseWrite, as a tls.Conn has. Read returns io.ErrUnexpectedEOF for an end without close_notify.
+//
+// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
+// current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
+// package net: no delay, and keepalive.
+//
+// An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
+// take now; try again, after PauseRead, in OnFlushed. ErrClosed: c is
+// closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
+// c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
+// errors.ErrUnsupported: there is no socket, as in tests in memory.
+func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
+	c.loop.owner.Check("Conn.Detach")
+	if err := c.mayDetach(); err != nil {
+		return nil, nil, err
 	}
+	if c.out.box != nil {
+		c.writeOut()
+	}
+	switch {
+	case !c.isOpen():
+		return nil, nil, ErrClosed
+	case c.out.box != nil:
+		return nil, nil, ErrUnflushed
+	}
+	return c.giveAway()
+}
+
+// giveAway takes the socket off the loop, and closes c. The output is the caller's matter.
+func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
+	var ahead []byte
+	err = errors.ErrUnsupported
+	if sock, ok := c.sock.(engine.Detachable); ok {
+		nc, ahead, err = sock.Detach()
+	}
+	switch err {
+	case nil:
+	case errors.ErrUnsupported:
+		return nil, nil, fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", err)
+	case tlsconn.ErrKept:
+		return nil, nil, fmt.Errorf("loop: Conn.Detach: %w", err)
+	default:
+		return nil, nil, err
+	}
+	read = append(c.undelivered(), ahead...)
+	c.loseSocket()
+	c.beginClose(ErrDetached)
+	return nc, read, nil
+}
+
+// mayDetach says what is in the way.
+func (c *Conn) mayDetach() error {
+	switch {
+	case c.at() == stateOpening:
+		return errors.New("loop: Conn.Detach: not in Accept: wait for a message, or use AfterFunc")
+	case !c.isOpen():
+		return ErrClosed
+	case c.isUDP():
+		return errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
+	case c.tlsStart() != nil:
+		return errors.New("loop: Conn.Detach: the TLS handshake is not done")
+	case c.sendsFile():
+		return errors.New("loop: Conn.Detach: a file is being sent")
+	case c.isPiped():
+		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
+	case c.isBroken():
+		return c.extras.broken
+	}
+	return nil
+}
+
+// undelivered returns a copy of the input that came and has not been delivered.
+func (c *Conn) undelivered() (read []byte) {
+	read = append(read, c.in.decoder.LeftOver()...)
+	if c.loop.decoding == c.id {
+		read = append(read, c.loop.rest...)
+	}
+	return append(read, c.heldFirstBytes()...)
 }

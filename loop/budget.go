@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/loopwheel/loopwheel/loop/internal/memlimit"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file limits what the buffers of a server take, all together: see Server.Limits.MaxBuffered.
@@ -200,7 +199,7 @@ func (c *Conn) closeForMemory() {
 // held returns how many bytes the buffers of c have.
 func (c *Conn) held() int {
 	n := c.in.decoder.Cap()
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		n += t.Held()
 	}
 	if b := c.out.box; b != nil {

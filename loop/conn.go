@@ -50,7 +50,7 @@ type Conn struct {
 	id      uint64
 	addrs   addrs
 	handler Handler
-	sock    engine.Socket // nil: it is gone
+	sock    engine.Socket // the link's, or a layer of TLS on it; nil: it is gone, or c is a session of UDP
 	state   atomic.Uint32 // a state; other goroutines may load it
 	place   int32         // in loop.conns
 	in      input
@@ -59,17 +59,16 @@ type Conn struct {
 	timers  uint32 // the first in loop.timers, 0 if there is none
 	asks    asks
 	pace    uint8   // messages before the first look at the clock, or 0: more, if they are short
+	stage   stage   // of its link
+	holds   holds   // its slot
 	extras  *extras // nil until something of it is needed
 }
 
 // isDialed reports whether this side began c.
 func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed != "" }
 
-// isUDP reports whether c is a session, and its end has not come.
-func (c *Conn) isUDP() bool {
-	_, ok := c.sock.(*udpSession)
-	return ok
-}
+// isUDP reports whether c is a session of UDP.
+func (c *Conn) isUDP() bool { return c.stage == datagrams }
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
@@ -89,10 +88,11 @@ type extras struct {
 	busy    bool          // SetBusy
 	broken  error         // why the socket has gone before all input was delivered
 	notes   []inside.TLV  // of the PROXY protocol's header
-	guard   *headerGuard  // holds the first bytes
+	first   *firstBytes   // which may be a PROXY header
 	moved   *inside.Moved // where c comes from, in Accept
 	stays   bool          // c does not move any more
 	next    *Conn         // goes on with c's socket
+	link    *link         // of the socket, if that is another Conn's
 	closing func(error)   // inside.Handler.OnClosing
 }
 
@@ -151,8 +151,8 @@ func (c *Conn) notes() []inside.TLV {
 // may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
-	t, ok := c.sock.(*tlsconn.Conn)
-	if !ok && c.extras != nil {
+	t := c.layer()
+	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
 	if t == nil {
@@ -277,6 +277,7 @@ type addrs struct {
 type sharedAddrs struct {
 	ln            *listener // which counts the connection
 	local, remote net.Addr
+	session       *udpSession // of UDP
 }
 
 func (a addrs) remote() net.Addr {
@@ -361,7 +362,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 // systemSocket returns what controls the socket that c has now.
 func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error) {
 	var sock any = c.rawSocket()
-	if s, ok := sock.(*udpSession); ok {
+	if s := c.session(); s != nil {
 		sock = s.port.to
 	}
 	switch s := sock.(type) {
@@ -384,7 +385,7 @@ func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
 func (c *Conn) rawSocket() engine.Socket {
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		return t.Raw()
 	}
 	return c.sock

@@ -121,7 +121,7 @@ type dialing struct {
 	deadline time.Duration
 	timer    timing.Timer
 	stop     func(cause error) // ends what is under way
-	way      arrival           // counts against MaxConns; without a listener: nothing is counted
+	way      arrival           // counts against MaxConns
 	over     bool
 	canceled atomic.Bool
 
@@ -167,11 +167,11 @@ func (a *dialing) enter() error {
 	}
 	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
 		dials: true, accept: a.accept}
-	if err := ln.enter(); err != nil {
+	a.way = arrival{slot: slot{ln: ln}, dialing: a}
+	if err := a.way.acquire(); err != nil {
 		return err
 	}
-	a.way = arrival{loop: a.loop, ln: ln}
-	a.loop.load.Add(1)
+	a.way.acquireLoad(a.loop)
 	return nil
 }
 
@@ -283,7 +283,8 @@ func (a *dialing) connect(ctx context.Context) {
 	}
 	var ip net.IP
 	local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-	l.enroll(nc, func(sock engine.Socket) engine.Sink { return a.connected(sock, local, remote) }, failed)
+	a.way.local, a.way.remote = local, remote
+	l.enroll(nc, a.way.land, failed)
 }
 
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
@@ -311,39 +312,19 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// connected goes on with a socket, on the loop. It is a turn of its own.
-func (a *dialing) connected(sock engine.Socket, local, remote net.Addr) (sink engine.Sink) {
-	l := a.loop
-	l.enter()
-	if a.dialer.TLS == nil {
-		_, sink = a.bringUp(sock, local, remote)
-	} else if a.isWanted() {
-		sink = a.handshake(sock, local, remote)
+// landed goes on when there is a socket.
+func (a *dialing) landed() {
+	c, way := a.way.conn, &a.way
+	switch {
+	case !a.isWanted():
+		c.sock.Close(false)
+	case a.dialer.TLS == nil:
+		way.open()
+	default:
+		a.loop.arrivals[c] = way
+		a.stop = func(cause error) { c.layer().Abort(cause, false) }
+		way.handshake(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
 	}
-	l.leave()
-	return sink
-}
-
-// handshake begins TLS, as its client.
-func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.Sink {
-	cfg := tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}
-	t := a.loop.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
-		return a.bringUp(t, local, remote)
-	}, func(err error) { a.fail(a.wrap(err, remote)) })
-	a.stop = func(cause error) { t.Abort(cause, false) }
-	t.Start()
-	return t
-}
-
-// bringUp brings the connection to life, if it is still wanted. From then on it counts by itself.
-func (a *dialing) bringUp(sock engine.Socket, local, remote net.Addr) (*Conn, engine.Sink) {
-	if !a.isWanted() {
-		return nil, nil
-	}
-	way := a.way
-	way.sock, way.local, way.remote = sock, local, remote
-	a.way, a.stop = arrival{}, nil
-	return a.loop.begin(way)
 }
 
 // isWanted reports whether somebody waits for the connection. It ends an attempt whose time is
@@ -366,9 +347,7 @@ func (a *dialing) end() bool {
 	if a.forget != nil {
 		a.forget()
 	}
-	if a.way.ln != nil {
-		a.way.uncount()
-	}
+	a.way.release()
 	return !a.canceled.Load()
 }
 

@@ -133,6 +133,14 @@ func (s *Server) drain() (cut int, stuck error) {
 	return int(s.Stats().Cut - before), nil
 }
 
+// stopJobs is the last step of the server's end.
+func (s *Server) stopJobs() {
+	if n := s.jobs.Stop(jobsTimeout); n > 0 {
+		s.Logger.Warn().Int("jobs", n).
+			Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
+	}
+}
+
 // stopEngine ends the engine, whose loops have ended.
 func (s *Server) stopEngine() error { return errors.Join(s.waitForNewcomers(), s.engine.Stop()) }
 
@@ -263,7 +271,7 @@ func (l *Loop) beginDrain() {
 // refuseAll refuses what is on its way, and what opens from now on.
 func (l *Loop) refuseAll(reason error) {
 	l.draining, l.checks = true, true
-	for a := range l.arrivals {
+	for _, a := range l.arrivals {
 		a.abort(reason)
 	}
 	l.endDials(reason)
@@ -297,6 +305,25 @@ func (c *Conn) sayGoodbye() {
 	}
 }
 
+// drain closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
+// A busy connection is still read, and so is one that waits for its peer's answer.
+func (c *Conn) drain() {
+	if !c.isOpen() || !c.awaits() && !c.owes() {
+		c.beginClose(ErrServerClosed)
+		return
+	}
+	switch {
+	case !c.awaits():
+		c.pause(heldByJobs)
+	case !c.hasJobs():
+		c.resume(heldByJobs)
+	}
+	if c.at() == stateOpen {
+		c.setState(stateFinishing)
+		c.touch() // SetBusy of a net.Conn may have come just before
+	}
+}
+
 // cutOverdue is the end of the drain's time: it ends what is still flushing. Without a turn for
 // what waits in the mailbox the drain has not even begun.
 func (l *Loop) cutOverdue() {
@@ -322,8 +349,15 @@ func (l *Loop) cutOverdue() {
 }
 
 func (l *Loop) endLingering() {
-	for g := range l.lingering {
-		g.end(false)
+	for c := range l.lingering {
+		c.endLinger(false)
+	}
+}
+
+// noteDrained ends the loop's part of the drain once it has no connection left.
+func (l *Loop) noteDrained() {
+	if l.draining && len(l.conns)+len(l.lingering) == 0 {
+		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
 
@@ -357,7 +391,7 @@ func (l *Loop) stopGuarded() {
 	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
-	l.show()
+	l.publishCounters()
 	l.meter.Over()
 	close(l.ended)
 }
@@ -372,7 +406,7 @@ func (l *Loop) broke(err error) {
 	}
 	l.endLingering()
 	l.settle(never)
-	l.show()
+	l.publishCounters()
 	l.stop()
 	l.leaveTurn()
 }

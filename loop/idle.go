@@ -12,7 +12,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -179,7 +178,7 @@ func (c *Conn) checkIdle() {
 	l.runs(c, meter.Idle)
 	now := l.clock()
 	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
-		if s, ok := c.sock.(*udpSession); ok && s.putsOff(now) {
+		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
 			l.current = nil
 			return
@@ -196,7 +195,7 @@ func (c *Conn) checkIdle() {
 		case h != nil:
 			h.fire(now)
 		default:
-			c.more().ending.resets = cut // the peer must not take the end for the end of all
+			c.more().ending.endWithReset = cut // the peer must not take the end for the end of all
 			c.beginClose(ErrIdle)
 		}
 	}
@@ -229,10 +228,10 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || !c.in.ended && c.sock.Pending()) && !c.endWaits()
+	heard := (c.hasInput() || c.hasUnread()) && !c.endWaits()
 	if c.isPiped() {
 		to := c.extras.pipe.to
-		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && !to.in.ended && to.sock.Pending()
+		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
 	}
 	return heard
 }
@@ -252,6 +251,9 @@ func (c *Conn) endWaits() bool {
 // lookAtOutput asks the kernel whether the peer has taken output since the last look. Some that is
 // seen for the first time counts as well.
 func (c *Conn) lookAtOutput(now time.Duration) {
+	if c.sock == nil {
+		return
+	}
 	w, unsent := c.watched(), c.sock.Unsent()
 	first := w.looked == notYet
 	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
@@ -500,8 +502,8 @@ func (c *Conn) unfinished() (size int, ok bool) {
 
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
-	t, ok := c.sock.(*tlsconn.Conn)
-	return ok && t.Partial() && !c.isNet()
+	t := c.layer()
+	return t != nil && t.Partial() && !c.isNet()
 }
 
 // watchRecord has Timeouts.Frame hold for records of TLS that do not end as well. c may be nil.
@@ -520,7 +522,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 		return
 	}
 	f := &w.frame
-	late, waits := now-f.due, c.in.pauses != 0 || !c.in.ended && c.sock.Pending()
+	late, waits := now-f.due, c.in.pauses != 0 || c.hasUnread()
 	switch {
 	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
 		c.forgetFrame()

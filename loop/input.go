@@ -14,7 +14,7 @@ import (
 // This file is the input of a connection. Bytes that the engine reads are decoded at once. When
 // reading is paused, or the connection has had its share of the loop, the rest is kept:
 //
-//	Readable ──▶ decode ──▶ OnMessage
+//	received ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
 //	   │ paused   │  │ GoOn, a turn of its own: after the last pause, or for the next share
 //	   ▼          ▼  │
@@ -47,12 +47,8 @@ const (
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
 )
 
-// sink makes a Conn an engine.Sink without showing the methods to users.
-type sink Conn
-
-// Readable implements engine.Sink.
-func (s *sink) Readable(p []byte) {
-	c := (*Conn)(s)
+// received is a turn, or part of one: it decodes input, and ends c's turn.
+func (c *Conn) received(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
@@ -75,29 +71,29 @@ func (s *sink) Readable(p []byte) {
 	l.leave()
 }
 
-// Room implements engine.Roomy: a piece is short, as the connection may be held back while it has
-// it. If its frames are long a piece has as many as make no more output than HoldBackAt if they are
-// echoed, or the rest of one.
-func (s *sink) Room(p []byte) int {
-	c := (*Conn)(s)
+// room returns how much more than a buffer one read may bring. A piece is short, as the connection
+// may be held back while it has it. Long frames come whole, as parts of one are copied: as many as
+// make no more output than HoldBackAt before the last of them if they are echoed.
+func (c *Conn) room(p []byte) int {
 	l := c.loop
 	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
 		return 0
 	}
 	size, here := c.in.decoder.FrameSize(p)
-	if size < longFrame && !c.isPiped() {
+	switch {
+	case c.isPiped():
+		return l.holdBackAt - len(p)
+	case size < longFrame:
 		return maxPiece - len(p)
 	}
-	return max(size-here, l.holdBackAt-c.pending()-len(p))
+	return max(1, (l.holdBackAt-c.pending()+size-1)/size)*size - here
 }
 
-// Writable implements engine.Sink: it goes on with the output.
-func (s *sink) Writable() {
-	c := (*Conn)(s)
+// writable goes on with the output when the socket takes more.
+func (c *Conn) writable() {
 	if c.isClosed() {
 		return
 	}
-	c.loop.enter()
 	c.writeOut()
 	c.resumeHeldBack()
 	if c.extras != nil {
@@ -106,15 +102,6 @@ func (s *sink) Writable() {
 	if c.isClosing() {
 		c.touch()
 	}
-	c.loop.leave()
-}
-
-// Closed implements engine.Sink.
-func (s *sink) Closed(err error) {
-	c := (*Conn)(s)
-	c.loop.enter()
-	c.peerClosed(err)
-	c.loop.leave()
 }
 
 const (
@@ -345,9 +332,13 @@ func (c *Conn) hold(p []byte) {
 	}
 }
 
+// hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
+// alone.
+func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.Pending() }
+
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
-	if c.in.unread {
+	if c.in.unread || c.sock == nil {
 		return
 	}
 	if err := c.sock.Pause(); err == nil {
@@ -407,8 +398,8 @@ func (c *Conn) holdBack() {
 
 // resumeHeldBack goes on with StartTLS, and ends holdBack.
 func (c *Conn) resumeHeldBack() {
-	if s := c.tlsStart(); s != nil {
-		s.goOn()
+	if c.tlsStart() != nil {
+		c.goOnTLS()
 	}
 	if c.in.pauses&heldBack != 0 && c.pending() <= c.loop.holdBackAt/2 && !c.isClosing() {
 		c.resume(heldBack)
@@ -468,4 +459,27 @@ func (c *Conn) resume(why pauses) {
 	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.decoding != c.id {
 		c.decodeSoon()
 	}
+}
+
+// poisonText is what bytes become that were lent, over and over: who keeps them sees it.
+const poisonText = "LENT NO LONGER. "
+
+// deliver has the handler take a message.
+func (c *Conn) deliver(msg []byte) error {
+	if c.loop.poisons {
+		return c.deliverCopy(msg)
+	}
+	return c.handler.OnMessage(c, msg)
+}
+
+// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// message of: the loop's buffer, its own, or a constant.
+func (c *Conn) deliverCopy(msg []byte) error {
+	lent := append(make([]byte, 0, len(msg)), msg...)
+	defer func() {
+		for n := 0; n < len(lent); {
+			n += copy(lent[n:], poisonText)
+		}
+	}()
+	return c.handler.OnMessage(c, lent)
 }

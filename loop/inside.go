@@ -90,7 +90,7 @@ func (c *Conn) inputWaits() bool {
 	case c.in.pauses == queued:
 		return c.in.decoder.Buffered() > 0
 	default:
-		return !c.in.ended && c.sock.Pending()
+		return c.hasUnread()
 	}
 }
 

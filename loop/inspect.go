@@ -37,8 +37,8 @@ func (l *Loop) mustBeSound() {
 	l.require(l.ready.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
 	l.require(l.decoding == 0, "a callback has not come to its end")
 	counted := len(l.conns)
-	for g := range l.lingering {
-		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.conn != nil {
+	for _, g := range l.lingering {
+		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.slot.holds&holdsLoad != 0 {
 			counted++
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Conn) mustBeSound() {
 	s := c.at()
 	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
 	c.require(c.handler != nil, "it has no handler")
-	c.require(c.sock != nil, "it has no socket")
+	c.require(c.sock != nil || c.isUDP() || c.isBroken(), "it has no socket")
 	if b := c.out.box; b != nil {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")

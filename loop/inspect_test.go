@@ -57,7 +57,7 @@ func TestInspectionFindsFaults(t *testing.T) {
 		{"a socket paused for nothing", "for no reason", func(p *planted) { p.blocked.in.unread = true }},
 		{"a connection that is not counted", "not counted", func(p *planted) { p.load.Add(-1) }},
 		{"one that lingers for ever", "without an end", func(p *planted) {
-			for g := range p.lingering {
+			for _, g := range p.lingering {
 				p.wheel.Stop(g.timer)
 			}
 		}},

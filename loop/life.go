@@ -11,7 +11,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -67,10 +66,14 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
-// begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
-// connection was refused and has no socket any more.
-func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
-	c := &Conn{loop: l, sock: a.sock, id: l.server.lastID.Add(1), addrs: l.addrsOf(a.ln, a.local, a.remote)}
+// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
+func (c *Conn) begin(a *arrival) {
+	l := c.loop
+	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
+	c.holds, a.holds = a.holds, 0
+	if a.session != nil {
+		a.session.c, c.addrs.shared.session = c, a.session
+	}
 	if len(a.notes) > 0 {
 		c.more().notes = a.notes
 	}
@@ -85,9 +88,6 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 	if a.from != nil {
 		c.inherit(a.from)
 	}
-	if s, ok := a.sock.(*udpSession); ok {
-		s.c = c
-	}
 	switch {
 	case a.net != nil:
 		c.handler = a.net
@@ -96,26 +96,13 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 	case l.draining || c.accept(a.ln) != nil:
 		c.handler = nil
 	}
-	next := c.successor()
 	if c.handler != nil {
 		l.add(c)
-	} else {
-		c.beginClose(nil)
-		c.writeOut()
-		if sink := c.release(false); next == nil {
-			return c, sink
-		}
+		return
 	}
-	c = cmp.Or(next, c)
-	return c, c.rawSink()
-}
-
-// rawSink returns what takes the input of c's socket, unless there is a layer of TLS between them.
-func (c *Conn) rawSink() engine.Sink {
-	if s := c.tlsStart(); s != nil {
-		return s.tlsLayer
-	}
-	return (*sink)(c)
+	c.beginClose(nil)
+	c.writeOut()
+	c.release(false)
 }
 
 // accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
@@ -175,14 +162,14 @@ func (c *Conn) peerClosed(err error) {
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	stays := hasMore || c.hasJobs()
 	waits := c.out.box != nil || c.unacked() > 0
-	outputCounts := waits || stays || x != nil && x.ending.resets // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.discard && x.ending.reason != ClosedByPeer {
+	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
+	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != ClosedByPeer {
 		c.lose(err)
 	}
 	switch {
-	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
+	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.Linger():
 		if c.waitsForBudget() {
-			c.outlive(err)
+			c.deliverAfterReset(err)
 			return
 		}
 		c.loseSocket()
@@ -238,13 +225,12 @@ func (c *Conn) waitsForBudget() bool {
 	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
-// outlive keeps c open after its socket has gone, until the input that came before is delivered, in
-// shares as ever: a peer must not get more of the loop at once by a reset. Output that is sent
-// meanwhile is dropped, as all output to such a peer is.
-func (c *Conn) outlive(err error) {
+// deliverAfterReset keeps c open after its socket has gone, until the input that came before is
+// delivered, in shares as ever: a peer must not get more of the loop at once by a reset. Output
+// that is sent meanwhile is dropped, as all output to such a peer is.
+func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
-	c.keepTLS()
-	c.sock = goneSocket{}
+	c.loseSocket()
 	c.in.ended = true
 	c.releaseOutput()
 }
@@ -265,20 +251,20 @@ func (c *Conn) loseSocket() {
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
-	err     error         // the first cause
-	lost    error         // that output was lost, and why, if so
-	both    *lossError    // of err and lost, once somebody was given it
-	reason  CloseReason   // what err is for counting
-	discard bool          // output is not worth flushing
-	resets  bool          // the peer is not to read an end, but a reset, after the output
-	told    bool          // the peer was sent the end of the output
-	over    bool          // the time to flush is over
-	timer   timing.Timer  // of the next look at the time
-	due     time.Duration // when that is
-	away    time.Duration // the loop was away, at the last look
-	unsent  int           // bytes that the peer had not taken when it was last seen to take some
-	moved   time.Duration // when that was, or the wait began
-	limit   time.Duration // when Timeouts.MaxClose is over
+	err          error         // the first cause
+	lost         error         // that output was lost, and why, if so
+	both         *lossError    // of err and lost, once somebody was given it
+	reason       CloseReason   // what err is for counting
+	dropOutput   bool          // output is not worth flushing
+	endWithReset bool          // the peer is to read a reset in place of an end, after the output
+	finSent      bool          // the end of the output has been sent
+	timedOut     bool          // the time to flush is over
+	timer        timing.Timer  // of the next look at the time
+	lookAt       time.Duration // when that is
+	awayBefore   time.Duration // for how long the loop was away, at the last look
+	unsent       int           // bytes that the peer had not taken when it was last seen to take some
+	progressAt   time.Duration // when that was, or the wait began
+	latest       time.Duration // when Timeouts.MaxClose is over
 }
 
 // cause returns what OnClose gets.
@@ -340,9 +326,9 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
-	if s := c.extras.file; s != nil && !s.over && !end.discard { // an end would pass for the file's
+	if s := c.extras.file; s != nil && !s.over && !end.dropOutput { // an end would pass for the file's
 		c.lose(nil)
-		end.discard = true
+		end.dropOutput = true
 	}
 	if f := c.extras.closing; f != nil {
 		f(err)
@@ -353,10 +339,10 @@ func (c *Conn) beginClose(err error) {
 // its peer does not take it.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
-	if c.isClosing() && !end.discard && end.reason != ClosedByPeer {
+	if c.isClosing() && !end.dropOutput && end.reason != ClosedByPeer {
 		c.lose(err)
 	}
-	end.discard = true
+	end.dropOutput = true
 	c.beginClose(err)
 }
 
@@ -383,25 +369,25 @@ func (c *Conn) flush() {
 		c.sayLastWords()
 		c.setState(stateFlushing)
 	}
-	if b := c.out.box; b != nil && !b.Blocked && !end.discard {
+	if b := c.out.box; b != nil && !b.Blocked && !end.dropOutput {
 		c.writeOut()
 	}
-	if end.discard || c.sock == nil {
-		c.release(end.discard)
+	if end.dropOutput || c.sock == nil {
+		c.release(end.dropOutput)
 		return
 	}
 	left := c.unflushed()
 	switch {
 	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.release(end.resets && left == 0)
+		c.release(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
 		if end.reason != ClosedByPeer && c.unflushed() > 0 {
 			c.lose(nil)
 		}
 		c.release(true)
-	case end.over:
+	case end.timedOut:
 		c.giveUp()
 	default:
 		c.waitForPeer()
@@ -414,7 +400,7 @@ func (c *Conn) flush() {
 func (c *Conn) unflushed() (left int) {
 	end := &c.extras.ending
 	switch {
-	case end.resets:
+	case end.endWithReset:
 		left = c.sock.Unsent()
 	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
@@ -423,8 +409,8 @@ func (c *Conn) unflushed() (left int) {
 		c.in.unread = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
-	if left > 0 && c.out.box == nil && !end.resets && !end.told && !c.out.ended {
-		end.told = true
+	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
+		end.finSent = true
 		c.sock.CloseWrite()
 		left = c.unacked()
 	}
@@ -435,11 +421,11 @@ func (c *Conn) unflushed() (left int) {
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
 // it is not asked for.
 func (c *Conn) unacked() int {
-	if c.sock == nil || c.isBroken() || !c.hasWritten() || !c.isTCP() {
+	if c.sock == nil || !c.hasWritten() || !c.isTCP() {
 		return 0
 	}
 	n := c.sock.Unsent()
-	if c.out.ended || c.extras != nil && c.extras.ending.told {
+	if c.out.ended || c.extras != nil && c.extras.ending.finSent {
 		n-- // the end itself
 		if c.isTLS() {
 			n -= closeNotify // a client that has read all it asked for may close without reading it
@@ -473,19 +459,19 @@ func (c *Conn) isGone() bool {
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
-	if end.due == 0 { // it begins
-		end.unsent, end.moved, end.away = c.untaken(), now, l.meter.Away()
-		end.limit = never
+	if end.lookAt == 0 { // it begins
+		end.unsent, end.progressAt, end.awayBefore = c.untaken(), now, l.meter.Away()
+		end.latest = never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
-			end.limit = later(now, limit)
+			end.latest = later(now, limit)
 		}
 	} else if n := c.untaken(); n < end.unsent {
-		end.unsent, end.moved, progress = n, now, true
+		end.unsent, end.progressAt, progress = n, now, true
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
-		end.due = min(next, later(end.moved, l.server.Timeouts.Close), end.limit)
-		end.timer = l.wheel.At(end.due, c.closeTimeout)
+		end.lookAt = min(next, later(end.progressAt, l.server.Timeouts.Close), end.latest)
+		end.timer = l.wheel.At(end.lookAt, c.closeTimeout)
 	}
 	if c.out.box == nil {
 		c.tryAgain(progress)
@@ -497,15 +483,15 @@ func (c *Conn) waitForPeer() {
 func (c *Conn) closeTimeout() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
-	past += max(now-end.due, now-l.now) // the present turn
-	if away := past - end.away; away >= meter.LongTurn {
-		end.moved, end.limit = later(end.moved, away), later(end.limit, away)
+	past += max(now-end.lookAt, now-l.now) // the present turn
+	if away := past - end.awayBefore; away >= meter.LongTurn {
+		end.progressAt, end.latest = later(end.progressAt, away), later(end.latest, away)
 	}
-	end.away = past
+	end.awayBefore = past
 	if n := c.untaken(); n < end.unsent {
-		end.unsent, end.moved = n, now
+		end.unsent, end.progressAt = n, now
 	}
-	end.over = now >= min(later(end.moved, l.server.Timeouts.Close), end.limit)
+	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.latest)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
@@ -520,7 +506,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
 	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
-	if c.sock == nil || c.isBroken() || end.discard || peerClosed || c.out.ended {
+	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.ended {
 		return
 	}
 	c.setState(stateSpeaking)
@@ -539,11 +525,10 @@ func (c *Conn) giveUp() {
 }
 
 // release is the one end of a connection, also of one that was refused. Hard: what the peer has not
-// taken is dropped, in the kernel too. The Sink that it returns reads on from a socket that
-// lingers; nil: it is closed.
-func (c *Conn) release(hard bool) (rest engine.Sink) {
+// taken is dropped, in the kernel too.
+func (c *Conn) release(hard bool) {
 	if c.isClosed() {
-		return nil
+		return
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.cause()
@@ -560,7 +545,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	case !c.isDialed():
 		l.count.add(numRefused, 1)
 	}
-	rest = c.releaseSocket(hard)
+	c.releaseSocket(hard)
 	c.endFile()
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
@@ -574,169 +559,39 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.dropInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}
-	return rest
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, next: x.next}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
-func (c *Conn) releaseSocket(hard bool) engine.Sink {
-	l, end := c.loop, &c.extras.ending
+func (c *Conn) releaseSocket(hard bool) {
+	end, sock := &c.extras.ending, c.sock
 	handshaking := c.leaveStart()
 	c.keepTLS()
-	sock, udp := c.sock, c.isUDP()
+	silent := c.handler == nil && (!c.hasWritten() || end.dropOutput)
+	session := c.session()
 	c.setState(stateClosed)
 	c.sock = nil
-	silent := c.handler == nil && (!c.hasWritten() || end.discard)
-	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.unread, c)
-	}
-	if sock != nil {
+	switch {
+	case session != nil:
+		session.close()
+	case sock == nil: // it has gone, or another Conn has it
+	case hard || handshaking || c.in.ended || silent || end.reason == ClosedByIdle:
 		sock.Close(hard)
+	default:
+		c.linger(sock, c.takeSlot(), nil)
+		if c.in.unread {
+			sock.Resume()
+		}
 	}
-	if c.successor() == nil {
-		l.server.left(c)
-	}
-	return nil
+	c.releaseSlot()
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.
 func (c *Conn) keepTLS() {
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
+	if t := c.layer(); t != nil {
 		c.more().tls = t
 	}
 }
 
-const (
-	// closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
-	closeLooks = 8
-
-	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
-	// of its input is discarded meanwhile.
-	lingerTimeout = time.Second
-	lingerBytes   = 1 << 20
-)
-
-// A lingering is a socket that has outlived its connection, or was refused before it was one. If
-// input came after a close, the kernel would reset the connection, and the peer might lose output
-// that it has not read yet. So the output is ended first, and what the peer still sends is
-// discarded until it ends, too.
-type lingering struct {
-	loop  *Loop
-	sock  engine.Socket
-	conn  *Conn  // which still counts; nil: it is one of the server's lingerers
-	rest  []byte // of the farewell, before the output is ended
-	timer timing.Timer
-	bytes int // that came
-}
-
-// mayLinger takes a place for a socket that never was a connection: a flood of them costs
-// descriptors. It is given back when its lingering ends.
-func (s *Server) mayLinger() bool {
-	select {
-	case s.lingerers <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// linger has a socket read on until its peer ends, for a while. paused: it is not read at present.
-// c is the connection that it was, or nil.
-func (l *Loop) linger(sock engine.Socket, paused bool, c *Conn) engine.Sink {
-	if c == nil && !l.server.mayLinger() {
-		sock.Close(false)
-		return nil
-	}
-	g := &lingering{loop: l, sock: sock, conn: c}
-	g.begin()
-	if paused {
-		sock.Resume()
-	}
-	return g
-}
-
-// sayFarewell has a refused socket linger. It is a turn.
-func (l *Loop) sayFarewell(sock engine.Socket) engine.Sink {
-	l.enter()
-	g := &lingering{loop: l, sock: sock, rest: l.server.Limits.Refusal}
-	g.begin()
-	l.leave()
-	return g
-}
-
-func (g *lingering) begin() {
-	l := g.loop
-	l.lingering[g] = struct{}{}
-	g.timer = l.wheel.At(l.after(lingerTimeout), func() { g.end(false) })
-	g.sock.Divert(g)
-	g.write()
-}
-
-// write ends the output when the socket has taken the rest of it.
-func (g *lingering) write() {
-	if len(g.rest) > 0 {
-		n, err := g.sock.Write(g.rest)
-		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
-			return
-		}
-	}
-	g.sock.CloseWrite()
-}
-
-// end closes the socket, unless it has gone.
-func (g *lingering) end(gone bool) {
-	l := g.loop
-	if _, ok := l.lingering[g]; !ok {
-		return
-	}
-	delete(l.lingering, g)
-	l.wheel.Stop(g.timer)
-	if !gone {
-		g.sock.Close(false)
-	}
-	if g.conn != nil {
-		l.server.left(g.conn)
-	} else {
-		<-l.server.lingerers
-	}
-}
-
-// Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
-func (g *lingering) Readable(p []byte) {
-	g.loop.enter()
-	g.loop.count.add(numBytesIn, len(p))
-	if g.bytes += len(p); g.bytes > lingerBytes {
-		g.end(false)
-	}
-	g.loop.leave()
-}
-
-func (g *lingering) Writable() {
-	if len(g.rest) > 0 {
-		g.loop.enter()
-		g.write()
-		g.loop.leave()
-	}
-}
-
-func (g *lingering) Closed(error) {
-	g.loop.enter()
-	g.end(true)
-	g.loop.leave()
-}
-
-// A goneSocket is an engine.Socket in place of one that does not exist any more. It takes
-// everything.
-type goneSocket struct{}
-
-func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
-
-func (goneSocket) NotifyWritable() bool { return false }
-func (goneSocket) Pending() bool        { return false }
-func (goneSocket) Unsent() int          { return 0 }
-func (goneSocket) Pause() error         { return nil }
-func (goneSocket) Resume()              {}
-func (goneSocket) CloseWrite()          {}
-func (goneSocket) Linger() bool         { return false }
-func (goneSocket) Divert(engine.Sink)   {}
-func (goneSocket) Close(bool)           {}
+// closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
+const closeLooks = 8

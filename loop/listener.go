@@ -1,15 +1,12 @@
 package loop
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,8 +26,9 @@ const (
 	// maxLingering is how many sockets may linger in a server that never were connections.
 	maxLingering = 64
 
-	// placeAgain is how often a place for a connection is looked for, if no loop has one.
-	placeAgain = time.Millisecond
+	// transitAgain is how often a loop is looked for that has room for a connection in transit, if
+	// none has.
+	transitAgain = time.Millisecond
 
 	// stuckAfter is when a loop that is in one turn counts as stuck, and others are preferred.
 	stuckAfter = 10 * time.Millisecond
@@ -173,169 +171,15 @@ func (ln *listener) admit(nc net.Conn) {
 		reset(nc)
 		return
 	}
-	a := &arrival{ln: ln, local: local, remote: remote, trusted: ln.trusts(remote)}
-	if err := a.count(); err != nil {
+	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, trusted: ln.trusts(remote)}
+	err := a.count()
+	if err == nil && !a.chooseLoop() {
+		a.release()
+		err = ErrServerClosed
+	}
+	if err != nil {
 		ln.refuse(nc, err)
 		return
 	}
-	if a.loop = s.place(); a.loop == nil {
-		a.uncount()
-		ln.refuse(nc, ErrServerClosed)
-		return
-	}
-	a.placed = true
 	ln.hand(nc, a.loop, a.land, a.lost)
-}
-
-// refuse has a connection that must not come in linger with the farewell, or resets it. A client
-// that waits for TLS could not read a farewell.
-func (ln *listener) refuse(nc net.Conn, reason error) {
-	s := ln.server
-	s.refused.Add(1)
-	s.logRefusal(reason, nc.RemoteAddr())
-	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !s.mayLinger() {
-		reset(nc)
-		return
-	}
-	l := s.leastLoaded()
-	ln.hand(nc, l, l.sayFarewell, func(error) { <-s.lingerers })
-}
-
-// reset ends it at once.
-func reset(nc net.Conn) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = nc.Close()
-}
-
-// hand gives an accepted connection to l, where open is called soon, or else lost.
-func (ln *listener) hand(nc net.Conn, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
-	if err := ln.fit(nc); err != nil {
-		lost(err)
-		return
-	}
-	l.enroll(nc, open, lost)
-}
-
-// fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
-// error.
-func (ln *listener) fit(nc net.Conn) error {
-	if ln.foreign {
-		c, ok := nc.(syscall.Conn)
-		if !ok {
-			_ = nc.Close()
-			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
-		}
-		if err := sockets.UnblockConn(c); err != nil {
-			return errors.Join(err, nc.Close())
-		}
-	}
-	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
-		ln.tcp.setConn(tcp)
-	}
-	return nil
-}
-
-// keepAddr makes an address of package net fit to be kept for as long as a connection. It copies
-// what the engine may change. The bytes of an IP address are a piece of all that the system told,
-// and many connections have the same: they are kept once.
-func keepAddr(a net.Addr, last *net.IP) net.Addr {
-	switch a := a.(type) {
-	case *net.UnixAddr:
-		c := *a
-		return &c
-	case *net.TCPAddr:
-		if !a.IP.Equal(*last) || len(a.IP) != len(*last) {
-			*last = bytes.Clone(a.IP)
-		}
-		a.IP = *last
-	}
-	return a
-}
-
-// place returns a loop that has room for one more on its way there, with that room taken. It waits
-// until there is one; nil: the server drains.
-func (s *Server) place() *Loop {
-	for {
-		if l := s.leastLoaded(); l.expect() {
-			return l
-		}
-		if !s.pause(placeAgain) {
-			return nil
-		}
-	}
-}
-
-// leastLoaded returns the loop with the fewest connections, of those that are not stuck and have
-// room; or if all are stuck, the one that has been so for the shortest time. It may have no room:
-// nobody is sent to a loop that is stuck only because the others are full for an instant.
-func (s *Server) leastLoaded() *Loop {
-	now := time.Since(s.base)
-	return slices.MinFunc(s.loops, func(a, b *Loop) int {
-		return cmp.Or(cmp.Compare(a.stuckFor(now), b.stuckFor(now)),
-			cmp.Compare(a.arriving.Load()/s.slots, b.arriving.Load()/s.slots), // 0: there is room
-			cmp.Compare(a.load.Load(), b.load.Load()))
-	})
-}
-
-// expect takes a place for a connection that is on its way to l, if there is one.
-func (l *Loop) expect() bool {
-	if l.arriving.Add(1) > l.server.slots { // another listener was faster
-		l.arriving.Add(-1)
-		return false
-	}
-	l.load.Add(1)
-	return true
-}
-
-// stuckFor returns for how long l has been in one turn, if that is long.
-func (l *Loop) stuckFor(now time.Duration) time.Duration {
-	if d := l.meter.Running(now); d > stuckAfter {
-		return d
-	}
-	return 0
-}
-
-// logRefusal writes a line about a connection that is not taken.
-func (s *Server) logRefusal(reason error, remote net.Addr) {
-	if more, ok := s.refusals.Pass(time.Now()); ok {
-		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
-	}
-}
-
-// enter counts a connection, or a session of UDP, unless there are too many: of the server, or of
-// this listener. Each one that is counted leaves once.
-func (ln *listener) enter() error {
-	total, most := ln.total()
-	switch own := ln.open.Add(1); {
-	case total.Add(1) > int64(most):
-		ln.leave()
-		return ErrTooManyConns
-	case ln.maxConns > 0 && own > int64(ln.maxConns):
-		ln.leave()
-		return fmt.Errorf("%w at one address", ErrTooManyConns)
-	}
-	return nil
-}
-
-func (ln *listener) leave() {
-	total, _ := ln.total()
-	total.Add(-1)
-	ln.open.Add(-1)
-}
-
-// total returns what counts all of the server that are like those of ln, and how many there may be.
-func (ln *listener) total() (open *atomic.Int64, most int) {
-	s := ln.server
-	if ln.isUDP() {
-		return &s.sessions, s.Limits.MaxSessions
-	}
-	return &s.open, s.Limits.MaxConns
-}
-
-// left counts a connection, or a session of UDP, that is no more.
-func (s *Server) left(c *Conn) {
-	a := arrival{loop: c.loop, ln: c.addrs.shared.ln, remote: c.addrs.remote(), counted: !c.isDialed()}
-	a.uncount()
 }

@@ -63,10 +63,10 @@ type Loop struct {
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
-	lastAddrs   *sharedAddrs // of the last connection of TCP
-	touched     line[*Conn]  // with something to do when this turn ends
-	lingering   map[*lingering]struct{}
-	arrivals    map[*arrival]struct{} // which are no connections yet
+	lastAddrs   *sharedAddrs          // of the last connection of TCP
+	touched     line[*Conn]           // with something to do when this turn ends
+	lingering   map[*Conn]*lingering  // which are no connections any more
+	arrivals    map[*Conn]*arrival    // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
@@ -91,11 +91,11 @@ type Loop struct {
 	drainState
 
 	// Other goroutines see these.
-	count    counters
-	checks   bool         // more is to be done at the end of each turn: see check
-	load     atomic.Int64 // connections, those on their way here included
-	arriving atomic.Int64 // of these, those on their way here that have a place
-	meter    meter.Meter
+	count     counters
+	checks    bool         // more is to be done at the end of each turn: see publishCounters
+	load      atomic.Int64 // connections, those in transit included
+	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
+	meter     meter.Meter
 
 	inspection inspection // nothing, but in tests
 }
@@ -108,8 +108,8 @@ func newLoop(s *Server, index int) *Loop {
 		wall:        time.Now,
 		turnSlice:   turnSlice,
 		published:   never,
-		lingering:   make(map[*lingering]struct{}),
-		arrivals:    make(map[*arrival]struct{}),
+		lingering:   make(map[*Conn]*lingering),
+		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
 		poisons:     s.Debug.Poison || owner.Always,

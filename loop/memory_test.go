@@ -14,7 +14,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A connection that has nothing to send and nothing that is less than a frame holds no buffer,
@@ -167,7 +166,7 @@ func TestRoom(t *testing.T) {
 	}{
 		{"short lines", codec.Lines{}, short, nil, 48<<10 - len(short)},
 		{"short frames", codec.Length{}, frames(100), nil, 48<<10 - len(long)},
-		{"long frames", codec.Length{}, long, nil, 256<<10 - len(long)},
+		{"long frames", codec.Length{}, long, nil, 32*(8<<10+4) - len(long)},
 		{"one frame of 1 MiB", codec.Length{Max: 1 << 20}, frames(1 << 20), nil, 4 + 1<<20 - len(long)},
 		{"paused", codec.Length{}, long, (*Conn).PauseRead, 0},
 		{"a budget half used", codec.Length{}, long, func(c *Conn) { c.loop.level = levelHalf }, 0},
@@ -179,7 +178,7 @@ func TestRoom(t *testing.T) {
 			if tt.set != nil {
 				tt.set(c)
 			}
-			testkit.Want(t, "room", s.(engine.Roomy).Room(tt.piece), tt.want)
+			testkit.Want(t, "room", s.Room(tt.piece), tt.want)
 		})
 	}
 }

@@ -56,8 +56,8 @@ func (s *Server) retire() {
 		}
 	}
 	s.stopAccepting()
-	isOnItsWay := func(l *Loop) bool { return l.arriving.Load() > 0 }
-	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isOnItsWay) {
+	isExpecting := func(l *Loop) bool { return l.inTransit.Load() > 0 }
+	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isExpecting) {
 		if time.Sleep(time.Millisecond); time.Since(began) > stuckTimeout {
 			return // a loop does not answer
 		}
@@ -110,7 +110,7 @@ func (s *Server) moveIn(c *inside.Moved) error {
 	}
 	for _, ln := range s.listeners {
 		if ln.addrKey() == c.Addr {
-			return s.adopt(&arrival{ln: ln, local: c.Local, remote: c.Remote, read: c.Input, moved: c}, c.Net)
+			return s.adopt(&arrival{slot: slot{ln: ln, remote: c.Remote}, local: c.Local, read: c.Input, moved: c}, c.Net)
 		}
 	}
 	return fmt.Errorf("loop: this Server has no address %s, where a connection that moves came from", c.Addr)
@@ -121,7 +121,7 @@ func (c *Conn) moveOut() *inside.Moved {
 	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owes() || c.awaits() {
 		return nil
 	}
-	if x := c.extras; x != nil && (x.stays || x.guard != nil) {
+	if x := c.extras; x != nil && (x.stays || x.first != nil) {
 		return nil
 	}
 	saver, ok := HandlerAs[Saver](c)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file makes a connection of a loop a net.Conn for a goroutine. The socket gets a new Conn,
@@ -92,34 +91,25 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 }
 
 // passOn closes c with reason, and begins a Conn that goes on with its socket. a says which, and
-// gets the input that was not delivered.
+// gets the input that was not delivered. The link stays the same.
 func (c *Conn) passOn(a *arrival, reason error) *Conn {
-	l, ln := c.loop, c.addrs.shared.ln
-	a.loop, a.ln, a.sock, a.local, a.remote, a.from = l, ln, c.sock, c.LocalAddr(), c.RemoteAddr(), c
+	l, k := c.loop, c.link()
+	to := &Conn{loop: l, sock: c.sock, stage: c.stage}
+	a.conn, a.slot, a.local, a.from = to, c.takeSlot(), c.LocalAddr(), c
 	a.notes, a.read = c.notes(), c.undelivered()
-	opening := c.at() == stateOpening
+	if to.stage == awaitsFirstBytes && len(c.heldFirstBytes()) > 0 {
+		to.stage = plainInput
+	}
+	to.more().link = k
+	c.more().next, (*Conn)(k).more().next = to, to
+	c.stage, k.stage = passedOn, passedOn
 	c.loseSocket()
-	to, sink := l.begin(*a)
-	c.more().next = to
-	if t, ok := a.sock.(*tlsconn.Conn); ok {
-		t.Host().(*tlsLayer).conn = to
-	}
-	if sink != nil && !opening { // otherwise begin returns it
-		a.sock.Divert(sink)
-	}
+	to.begin(a)
 	c.beginClose(reason)
 	if l.draining && to.isOpen() {
 		to.AfterFunc(0, to.drain)
 	}
 	return to
-}
-
-// successor returns the Conn that goes on with c's socket, or nil.
-func (c *Conn) successor() *Conn {
-	if c.extras == nil {
-		return nil
-	}
-	return c.extras.next
 }
 
 // inherit gives a new Conn what c has of the socket that it goes on with.
@@ -477,6 +467,6 @@ func (n *netConn) giveBack(c *Conn, read []byte) {
 	to := c.passOn(&a, ErrNetConn)
 	a.read = append(read, a.read...)
 	if to.isOpen() {
-		a.deliver(to.rawSink())
+		a.deliver()
 	}
 }

@@ -193,30 +193,3 @@ func (c *Conn) stopJobs() {
 		c.extras.jobs.queue.End()
 	}
 }
-
-// drain closes c, or has it closed when it is not busy any more, its jobs are done, and no answer
-// is due. A busy connection is still read, and so is one that waits for its peer's answer.
-func (c *Conn) drain() {
-	if !c.isOpen() || !c.awaits() && !c.owes() {
-		c.beginClose(ErrServerClosed)
-		return
-	}
-	switch {
-	case !c.awaits():
-		c.pause(heldByJobs)
-	case !c.hasJobs():
-		c.resume(heldByJobs)
-	}
-	if c.at() == stateOpen {
-		c.setState(stateFinishing)
-		c.touch() // SetBusy of a net.Conn may have come just before
-	}
-}
-
-// stopJobs is the last step of the server's end.
-func (s *Server) stopJobs() {
-	if n := s.jobs.Stop(jobsTimeout); n > 0 {
-		s.Logger.Warn().Int("jobs", n).
-			Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
-	}
-}

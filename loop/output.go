@@ -163,7 +163,7 @@ func (c *Conn) needRoom() error {
 	}
 	c.writeOut()
 	switch {
-	case c.isClosing() && (!speaking || c.extras.ending.discard):
+	case c.isClosing() && (!speaking || c.extras.ending.dropOutput):
 		return ErrClosed
 	case c.pending() < limit:
 		return nil
@@ -209,7 +209,11 @@ func (c *Conn) writeOut() {
 		return
 	}
 	b := c.out.box
-	if c.sock == nil || b == nil {
+	if b == nil {
+		return
+	}
+	if c.sock == nil { // it has gone
+		c.releaseOutput()
 		return
 	}
 	n, err := c.sock.Write(b.Bytes())
@@ -265,7 +269,7 @@ func (c *Conn) tryAgain(progress bool) {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.after(x.retryIn), (*sink)(c).Writable)
+		x.retry = l.wheel.At(l.after(x.retryIn), c.writable)
 	}
 }
 
@@ -277,7 +281,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if c.out.box == nil && !c.sendsFile() {
+	if c.out.box == nil && c.sock != nil && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
 }

@@ -186,7 +186,7 @@ func (s *pipeSide) closed(err error) {
 	}
 	err = end.err // without what from's peer has lost
 	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.isCutShort(s.to.loop.clock())) {
-		s.to.extras.ending.resets = true
+		s.to.extras.ending.endWithReset = true
 	}
 	s.to.beginClose(err)
 }

@@ -146,7 +146,7 @@ func TestConnState(t *testing.T) {
 		p = srv.Open()
 		p.Reset()
 		wait(time.Second)
-		j.expect(t, "1 open", "1 one", "1 closing", "1 OnClosing", "1 OnClose", "1 closed", "2 open", "4 open", "4 closing", "4 OnClose", "4 closed")
+		j.expect(t, "1 open", "1 one", "1 closing", "1 OnClosing", "1 OnClose", "1 closed", "2 open", "2 closing", "2 OnClosing", "2 OnClose", "2 closed", "4 open", "4 closing", "4 OnClose", "4 closed")
 	})
 }
 

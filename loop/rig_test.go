@@ -41,10 +41,15 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 // connect opens a connection.
 func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
 	sock := &rigSocket{room: -1}
-	r.load.Add(1)
-	a := &arrival{loop: r.Loop, ln: r.server.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}
-	s := a.land(sock)
-	return (*Conn)(s.(*sink)), s, sock
+	s := arriveAt(r.Loop).land(sock)
+	return s.(*link).owner(), s, sock
+}
+
+// arriveAt returns a connection on its way to l.
+func arriveAt(l *Loop) *arrival {
+	a := &arrival{slot: slot{ln: l.server.listeners[0], remote: &net.TCPAddr{}}, local: &net.TCPAddr{}}
+	a.acquireLoad(l)
+	return a
 }
 
 // pass makes it later by d.
@@ -117,7 +122,6 @@ func (*rigSocket) Unsent() int          { return -1 }
 func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
-func (*rigSocket) Divert(engine.Sink)   {}
 func (*rigSocket) Linger() bool         { return true }
 func (s *rigSocket) Close(bool)         { s.closed = true }
 

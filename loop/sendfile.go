@@ -37,7 +37,7 @@ func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 		return 0, err
 	}
 	written := 0
-	if total >= minWritev && !c.isTLS() && !c.isBroken() && !c.sendsFile() {
+	if total >= minWritev && !c.isTLS() && !c.sendsFile() {
 		if c.out.box != nil {
 			c.writeOut()
 		}
@@ -229,6 +229,9 @@ func (s *fileOutput) writeOut() {
 		b.Blocked = true
 	}
 	s.blocked = false
+	if c.sock == nil { // it has gone
+		c.releaseOutput()
+	}
 	for c.sock != nil && !s.over {
 		var n, want int
 		var err error

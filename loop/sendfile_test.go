@@ -80,15 +80,16 @@ func files(t *testing.T, room, size int, f func(srv *looptest.Server, p *looptes
 
 // take reads what p's server has for it, n bytes at a time.
 func take(srv *looptest.Server, p *looptest.Peer, n int) (got string) {
-	for range 10_000 {
-		p.Take(n)
+	got = p.Received()
+	for {
+		p.Block(n)
 		srv.Sleep(time.Millisecond)
 		part := p.Received()
 		if got += part; part == "" {
+			p.Unblock()
 			return got
 		}
 	}
-	return got
 }
 
 func TestSendFile(t *testing.T) {

@@ -129,7 +129,7 @@ type Server struct {
 	panics                    gate.Logs
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	budget                    budget
-	slots                     int64 // how many connections may be on their way to one loop
+	maxInTransit              int64 // how many connections may be in transit to one loop
 
 	cancel         func() // ends the server
 	hurry          context.Context

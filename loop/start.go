@@ -25,7 +25,7 @@ func (s *Server) limitConns() {
 		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.Limits.MaxConns")
 	}
-	s.slots = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
+	s.maxInTransit = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
 	s.gate = gate.New(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
 }

@@ -161,7 +161,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // A counter is a number of a loop's that others may see.
 type counter int
 
-// The counters. The last ones are not counted, but looked at by show.
+// The counters. The last ones are not counted, but looked at by publishCounters.
 const (
 	numMessages counter = iota
 	numBytesIn
@@ -198,8 +198,8 @@ func (c *counters) load() (n [numCounters]uint64) {
 	return n
 }
 
-// show publishes, at the end of a turn, what is not counted one by one.
-func (l *Loop) show() {
+// publishCounters publishes, at the end of a turn, what is not counted one by one.
+func (l *Loop) publishCounters() {
 	l.count[numMessages].Store(l.messages)
 	if timers := uint64(l.wheel.Len()); timers != l.count[numTimers].Load() {
 		l.count[numTimers].Store(timers)
@@ -213,18 +213,10 @@ func (l *Loop) show() {
 		l.count[numHandshakesFailed].Store(counts.Failed)
 		l.count[numHandshakesPending].Store(counts.Pending)
 	}
-	if l.checks {
-		l.check()
+	if l.checks { // in a drain, or a test
+		l.noteDrained()
+		l.mustBeSound()
 	}
-}
-
-// check is for turns of which more is to be known than their numbers: those of a drain, and of
-// tests.
-func (l *Loop) check() {
-	if l.draining && len(l.conns)+len(l.lingering) == 0 {
-		l.drainedOnce.Do(func() { close(l.drained) })
-	}
-	l.mustBeSound()
 }
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.

@@ -9,88 +9,34 @@ import (
 	"strings"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// This file is TLS: the layer between a socket and its connection, on a listener, after Dial, and
-// by StartTLS.
+// This file is TLS: the layer between a socket and its connection, and StartTLS.
 
-// A tlsLayer is what is between a raw socket and a connection of TLS, or one that is about to be:
-// the Sink of the raw socket, which makes turns of what the engine has to say, and the Host of the
-// handshake.
-type tlsLayer struct {
-	*tlsconn.Conn
-	loop   *Loop
-	conn   *Conn // nil before there is one
-	opened func(*tlsconn.Conn) (*Conn, engine.Sink)
-	failed func(error)
-}
-
-// newTLS puts TLS on a raw socket. The handshake begins with Start. When it is done, opened returns
-// the connection and what takes its plaintext.
-func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsconn.Conn) (*Conn, engine.Sink),
-	failed func(error)) *tlsLayer {
+// addTLS puts a layer of TLS between c and its socket. The handshake begins with Start.
+func (c *Conn) addTLS(cfg tlsconn.Config) {
+	l := c.loop
 	if l.tls == nil {
 		l.tls = l.newTLSLoop()
 	}
-	t := &tlsLayer{loop: l, opened: opened, failed: failed}
-	t.Conn = tlsconn.New(l.tls, cfg, sock, t)
-	return t
+	c.sock = tlsconn.New(l.tls, cfg, c.sock, c.link())
+	c.stage = tlsInput
 }
 
-// Opened implements tlsconn.Host.
-func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
-	t.conn, sink = t.opened(tc)
-	t.opened, t.failed = nil, nil // with all that they hold
-	return sink
-}
-
-// Failed implements tlsconn.Host.
-func (t *tlsLayer) Failed(err error) {
-	t.failed(err)
-}
-
-// Later implements tlsconn.Host.
-func (t *tlsLayer) Later() { t.loop.goOnSoon(t) }
-
-// GoOn implements waiting.
-func (t *tlsLayer) GoOn() {
-	t.Conn.GoOn()
-	t.conn.watchRecord()
-}
-
-// Readable implements engine.Sink. Records that are not whole are signs of life, too.
-func (t *tlsLayer) Readable(p []byte) {
-	t.loop.enter()
-	if c := t.conn; c != nil {
-		c.idle.lastRead = t.loop.now
+// receivedRecords passes on what the socket has read. Records that are not whole are signs of life,
+// too.
+func (c *Conn) receivedRecords(p []byte) {
+	c.idle.lastRead = c.loop.now
+	if t := c.layer(); t != nil {
+		t.Readable(p)
+		c.link().owner().watchRecord()
 	}
-	t.Conn.Readable(p)
-	t.conn.watchRecord()
-	t.loop.leave()
-}
-
-// Writable implements engine.Sink.
-func (t *tlsLayer) Writable() {
-	t.loop.enter()
-	t.Conn.Writable()
-	t.loop.leave()
-}
-
-// Closed implements engine.Sink.
-func (t *tlsLayer) Closed(err error) {
-	t.loop.enter()
-	t.Conn.Closed(err)
-	t.loop.leave()
 }
 
 // isTLS reports whether c speaks TLS, or is about to.
-func (c *Conn) isTLS() bool {
-	_, ok := c.sock.(*tlsconn.Conn)
-	return ok
-}
+func (c *Conn) isTLS() bool { return c.layer() != nil }
 
 // newTLSLoop returns what the TLS connections of l share.
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
@@ -98,7 +44,6 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	return tlsconn.NewLoop(tlsconn.LoopConfig{
 		Post:       func(f func()) bool { return l.Post(f) == nil },
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
-		Linger:     func(sock engine.Socket, paused bool) { l.linger(sock, paused, nil) },
 		Pool:       &l.store.Pool,
 		Workers:    s.handshakers,
 		MaxWaiting: max(1, s.Limits.MaxHandshakes/s.NumLoops),
@@ -212,11 +157,10 @@ func (c *Conn) noHandshake() error {
 	return fmt.Errorf("TLS handshake: %w", io.ErrUnexpectedEOF)
 }
 
-// A tlsStart is a connection's way from plain text to TLS. From StartTLS on the layer of TLS is
+// A tlsStart is a connection's way from plain text to TLS. From StartTLS on a layer of TLS is
 // between the connection and its socket. It sends what waited then as it is, and is full until the
 // handshake is done.
 type tlsStart struct {
-	*tlsLayer
 	done  func()       // the user's
 	timer timing.Timer // ends the handshake
 }
@@ -232,51 +176,49 @@ func (c *Conn) tlsStart() *tlsStart {
 // beginTLS puts a layer of TLS between c and its socket. The handshake itself begins when c's turn
 // ends.
 func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
-	l, raw := c.loop, c.sock
-	cfg.Plain, cfg.Sink = c.pending(), (*sink)(c)
-	s := &tlsStart{done: done}
-	s.tlsLayer = l.newTLS(cfg, raw, s.opened, s.failed)
-	s.conn = c
-	c.more().start, c.sock = s, s.Conn
-	if c.at() != stateOpening { // otherwise begin returns it
-		raw.Divert(s.tlsLayer)
-	}
+	l, limit := c.loop, c.loop.server.Timeouts.Handshake
+	cfg.Plain = c.pending()
+	c.addTLS(cfg)
 	c.pause(startingTLS)
 	c.forgetFrame()
-	s.timer = l.wheel.At(l.after(l.server.Timeouts.Handshake), func() {
-		s.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, l.server.Timeouts.Handshake), false)
-	})
+	t := c.layer()
+	c.more().start = &tlsStart{done: done, timer: l.wheel.At(l.after(limit), func() {
+		t.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit), false)
+	})}
 	c.touch()
 }
 
 // dropInput drops what is left over, or gives it to the handshake, whose beginning it is.
 func (c *Conn) dropInput() {
-	if s := c.tlsStart(); s != nil && c.in.decoder.Buffered() > 0 {
-		s.Conn.Readable(c.in.decoder.LeftOver())
+	if c.tlsStart() != nil && c.layer() != nil {
+		if rest := c.undelivered(); len(rest) > 0 {
+			c.layer().Readable(rest)
+		}
+		c.extras.first = nil
 	}
 	c.in.decoder.Release()
 }
 
-// goOn begins the handshake, as soon as all is out that goes before it. It is called when no
+// goOnTLS begins the handshake, as soon as all is out that goes before it. It is called when no
 // message is in hand any more, so that what is left of the input belongs to the handshake.
-func (s *tlsStart) goOn() {
-	c := s.conn
+func (c *Conn) goOnTLS() {
 	if c.isClosed() {
 		return
 	}
+	t := c.layer()
 	c.dropInput()
 	if c.in.unread {
 		c.in.unread = false
-		s.Raw().Resume()
+		t.Raw().Resume()
 	}
-	if !c.isClosing() || c.out.box != nil && !c.extras.ending.discard { // otherwise nothing waits for it
-		s.Start()
+	if !c.isClosing() || c.out.box != nil && !c.extras.ending.dropOutput { // otherwise nothing waits for it
+		t.Start()
 	}
 }
 
-// opened is told that the handshake is done.
-func (s *tlsStart) opened(*tlsconn.Conn) (*Conn, engine.Sink) {
-	c := s.conn
+// startedTLS goes on when the handshake is done.
+func (c *Conn) startedTLS() {
+	s := c.extras.start
 	c.loop.wheel.Stop(s.timer)
 	c.extras.start = nil
 	c.setPauses(c.in.pauses &^ startingTLS)
@@ -287,13 +229,12 @@ func (s *tlsStart) opened(*tlsconn.Conn) (*Conn, engine.Sink) {
 	if c.isOpen() {
 		c.callHook(s.done)
 	}
-	return c, (*sink)(c)
 }
 
-// failed is told that there will be no TLS. Output that waits for the handshake is not worth
-// flushing. The layer of TLS sees to the raw socket.
-func (s *tlsStart) failed(err error) {
-	if c := s.conn; !c.isClosed() {
+// failedTLS ends c, as there will be no TLS. Output that waits for the handshake is not worth
+// flushing.
+func (c *Conn) failedTLS(err error) {
+	if !c.isClosed() {
 		c.abort(err)
 		c.touch() // it may have been flushing
 	}

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -11,10 +10,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// nullSocket takes everything and does nothing, so that what is measured is the loop's own.
-type nullSocket struct{ engine.Socket }
+// benchSocket takes everything and does nothing, so that what is measured is the loop's own.
+type benchSocket struct{ engine.Socket }
 
-func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
+func (benchSocket) Write(p []byte) (int, error) { return len(p), nil }
 
 // BenchmarkEchoTurn is one message and its echo: what package loop adds to what gnet and the kernel
 // do. It must not allocate.
@@ -51,14 +50,12 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	l.claim()
-	l.load.Add(1) // as the acceptor does
-	a := &arrival{loop: l, ln: s.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}
-	return a.land(nullSocket{})
+	return arriveAt(l).land(benchSocket{})
 }
 
 // BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.
 func BenchmarkOffload(b *testing.B) {
-	c := (*Conn)(benchSink(b, 0).(*sink))
+	c := benchSink(b, 0).(*link).owner()
 	c.loop.server.jobs.Init(1, 1)
 	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
 	job := func(context.Context) int { return 1 }

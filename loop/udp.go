@@ -45,16 +45,16 @@ type packetPort struct {
 	admission admission // of new peers
 }
 
-// A udpSession is a UDP peer's connection. It is the Conn's engine.Socket. A peer that asks two
+// A udpSession is what the Conn of a UDP peer has in place of a socket. A peer that asks two
 // addresses of this machine has two sessions.
 type udpSession struct {
 	sessionKey
 	c        *Conn
 	port     *packetPort
-	in       uint64 // bytes received, and
-	out      uint64 // sent, if they are limited
-	factor   uint64 // by so many times
-	unproven bool   // it was opened in a crowd, and has not proved its address
+	unproven bool // it was opened in a crowd, and has not proved its address
+
+	// LimitReplies: bytesOut may be replyFactor times bytesIn, and they are counted. 0: no limit.
+	bytesIn, bytesOut, replyFactor uint64
 
 	offSince time.Duration // when the end of its silence was first put off
 }
@@ -127,7 +127,7 @@ func (p *packetPort) deliver(batch []engine.Datagram, s slice) {
 			s.look(p.loop)
 		}
 	}
-	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.goesOn {
+	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.scheduled {
 		p.GoOn()
 	}
 }
@@ -160,8 +160,8 @@ func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(d.Data))
-	if s.factor > 0 {
-		s.in += uint64(len(d.Data))
+	if s.replyFactor > 0 {
+		s.bytesIn += uint64(len(d.Data))
 	}
 	if !c.isOpen() || c.in.pauses&^queued != 0 {
 		l.count.add(numLost, 1)
@@ -181,27 +181,27 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 		return nil
 	}
 	l.count.add(numSessions, 1)
-	if err := p.ln.enter(); err != nil {
+	a := arrival{slot: slot{ln: p.ln}, local: p.localAddr(d.Local)}
+	if err := a.acquire(); err != nil {
 		p.refused(err, newPeer)
 		return nil
 	}
-	remote := net.UDPAddrFromAddrPort(d.Peer)
-	if !s.gate.Enter(remote) {
-		p.ln.leave()
-		p.refused(fmt.Errorf("%w from one address", ErrTooManyConns), remote)
+	a.remote = net.UDPAddrFromAddrPort(d.Peer)
+	if err := a.acquireAddress(); err != nil {
+		p.refused(err, a.remote)
 		return nil
 	}
-	l.load.Add(1)
-	key := sessionKey{d.Peer, d.Local}
-	ss := &udpSession{sessionKey: key, port: p, unproven: p.admission.crowded}
+	a.acquireLoad(l)
+	a.session = &udpSession{sessionKey: sessionKey{d.Peer, d.Local}, port: p, unproven: p.admission.crowded}
 	caller := l.current
-	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, local: p.localAddr(d.Local), remote: remote})
+	c := &Conn{loop: l, stage: datagrams}
+	c.begin(&a)
 	l.current = caller
 	if c.isClosed() {
 		return nil
 	}
-	p.sessions[key] = ss
-	return ss
+	p.sessions[a.session.sessionKey] = a.session
+	return a.session
 }
 
 // localAddr returns the address of a new session on this side.
@@ -230,25 +230,25 @@ func (p *packetPort) flush() {
 
 // flushPort sends what c and its neighbours have sent in this turn.
 func (c *Conn) flushPort() {
-	if s, ok := c.sock.(*udpSession); ok {
+	if s := c.session(); s != nil {
 		s.port.flush()
 	}
 }
 
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
-	s, there := c.sock.(*udpSession)
-	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
-		return ErrClosed
+	if err := c.mute(); err != nil {
+		return err
 	}
-	if s.factor > 0 && s.tooMuch(len(msg)) {
+	s := c.addrs.shared.session
+	if s.replyFactor > 0 && s.tooMuch(len(msg)) {
 		return ErrAmplification
 	}
 	if err := s.port.to.Send(msg, s.peer, s.local); err != nil {
 		return c.notSent(err)
 	}
-	if s.factor > 0 {
-		s.out += uint64(len(msg))
+	if s.replyFactor > 0 {
+		s.bytesOut += uint64(len(msg))
 	}
 	c.wrote(len(msg))
 	c.touch()
@@ -257,8 +257,8 @@ func (c *Conn) sendDatagram(msg []byte) error {
 
 // tooMuch reports whether n bytes more are beyond what may be sent.
 func (s *udpSession) tooMuch(n int) bool {
-	beyond, most := bits.Mul64(s.in, s.factor)
-	return beyond == 0 && s.out+uint64(n) > most
+	beyond, most := bits.Mul64(s.bytesIn, s.replyFactor)
+	return beyond == 0 && s.bytesOut+uint64(n) > most
 }
 
 // notSent says why a datagram was not sent. An error of the system's about an earlier one, such as
@@ -287,28 +287,22 @@ func (c *Conn) LimitReplies(factor int) {
 	if factor < 0 {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
-	if s, ok := c.sock.(*udpSession); ok {
-		if factor == 0 && s.factor > 0 && s.unproven {
+	if s := c.session(); s != nil {
+		if factor == 0 && s.replyFactor > 0 && s.unproven {
 			s.unproven = false
 			s.port.admission.giveBack()
 		}
-		s.factor = uint64(factor)
+		s.replyFactor = uint64(factor)
 	}
 }
 
-// These methods make a session an engine.Socket. Its Conn never has output that waits.
-
-func (s *udpSession) Write([]byte) (int, error) { return 0, nil }
-func (s *udpSession) NotifyWritable() bool      { return false }
-func (s *udpSession) Unsent() int               { return -1 }
-func (s *udpSession) Pause() error              { return nil }
-func (s *udpSession) Resume()                   {}
-func (s *udpSession) CloseWrite()               {}
-func (s *udpSession) Divert(engine.Sink)        {}
-func (s *udpSession) Linger() bool              { return false }
-
-// Pending is about this session alone, of which nobody can tell: see putsOff.
-func (s *udpSession) Pending() bool { return false }
+// session returns what c has in place of a socket if it is a session of UDP that has not ended.
+func (c *Conn) session() *udpSession {
+	if c.stage != datagrams || c.isClosed() {
+		return nil
+	}
+	return c.addrs.shared.session
+}
 
 // putsOff reports whether a datagram may wait that ends the session's silence: the loop has not
 // looked for a while, and what waits may be anybody's.
@@ -323,7 +317,7 @@ func (s *udpSession) putsOff(now time.Duration) bool {
 	return now-s.offSince < silentMost
 }
 
-func (s *udpSession) Close(bool) {
+func (s *udpSession) close() {
 	s.port.flush()
 	if s.port.only == s {
 		s.port.close()
@@ -397,7 +391,11 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p.to, p.only = to, &udpSession{port: p}
-	if c, _ := a.bringUp(p.only, p.local, remote); c == nil {
+	if !a.isWanted() {
 		p.close()
+		return
 	}
+	a.way.conn, a.way.session = &Conn{loop: l, stage: datagrams}, p.only
+	a.way.local, a.way.remote = p.local, remote
+	a.way.open()
 }

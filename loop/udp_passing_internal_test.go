@@ -33,10 +33,12 @@ func TestUDPSendErrorsThatPass(t *testing.T) {
 			p := &packetPort{loop: r.Loop, to: &failingPackets{err: err}}
 			p.only = &udpSession{port: p}
 			ln := &listener{server: r.server, dials: true, address: "x", accept: func(*Conn) Handler { return HandlerFunc(echoAll) }}
-			_ = ln.enter()
-			r.load.Add(1)
+			a := &arrival{slot: slot{ln: ln, remote: newPeer}, local: newPeer, session: p.only}
+			_ = a.acquire()
+			a.acquireLoad(r.Loop)
+			c := &Conn{loop: r.Loop, stage: datagrams}
 			r.enter()
-			c, _ := r.begin(arrival{loop: r.Loop, ln: ln, sock: p.only, remote: newPeer, local: newPeer})
+			c.begin(a)
 			r.leave()
 			r.enter()
 			if received {

@@ -32,7 +32,6 @@ func testSockets(t *testing.T, c engineConfig, network string) {
 		{"half close", testHalfClose},
 		{"linger", testLinger},
 		{"refuse", testRefuse},
-		{"divert", testDivert},
 		{"close", testClose},
 		{"close hard", testCloseHard},
 		{"nothing after close", testNothingAfterClose},
@@ -344,39 +343,15 @@ func testLinger(t *testing.T, r *engineRig, network string) {
 	ear.silent(t)
 }
 
-// A nil Sink refuses a connection.
+// A socket that is closed while it opens does not call its Sink.
 func testRefuse(t *testing.T, r *engineRig, network string) {
-	peer := r.openTo(network, newEar(), func(engine.Socket) engine.Sink { return nil })
-	ends(t, peer)
-}
-
-// Divert takes the place of the Sink that open returns, and of a Sink that is called.
-func testDivert(t *testing.T, r *engineRig, network string) {
-	first, second, third := newEar(), newEar(), newEar()
-	peer := r.openTo(network, first, func(s engine.Socket) engine.Sink {
-		s.Divert(diverter{second, s, third})
-		return first
+	ear := newEar()
+	peer := r.openTo(network, ear, func(s engine.Socket) engine.Sink {
+		s.Close(false)
+		return ear
 	})
-	send(t, peer, "two")
-	second.hears(t, "two")
-	send(t, peer, "three")
-	third.hears(t, "three")
-	_ = peer.Close()
-	third.ends(t, io.EOF)
-	first.silent(t)
-	second.silent(t)
-}
-
-// A diverter diverts what comes after the first piece.
-type diverter struct {
-	*ear
-	sock engine.Socket
-	to   engine.Sink
-}
-
-func (d diverter) Readable(p []byte) {
-	d.ear.Readable(p)
-	d.sock.Divert(d.to)
+	ends(t, peer)
+	ear.silent(t)
 }
 
 // What was written before a socket is closed goes out.

@@ -189,6 +189,7 @@ func newEar() *ear {
 }
 
 func (e *ear) Readable(p []byte) { e.heard <- string(p) }
+func (e *ear) Room([]byte) int   { return 0 }
 func (e *ear) Writable()         { e.writable <- struct{}{} }
 func (e *ear) Closed(err error)  { e.closed <- err }
 

@@ -24,7 +24,7 @@ const (
 type socket struct {
 	memory *memory
 	loop   *taskloop.Loop
-	sink   engine.Sink // used on the loop only; nil if refused
+	sink   engine.Sink // used on the loop only
 
 	mu       sync.Mutex
 	in       []byte
@@ -193,9 +193,6 @@ func (s *socket) Gone() bool {
 	return s.end != nil && !s.half
 }
 
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
-
 func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,18 +236,13 @@ func (s *socket) read(p []byte) (int, error) {
 
 // open begins to deliver. It runs on the loop.
 func (s *socket) open(sink engine.Sink) {
-	if s.sink == nil { // otherwise Divert was called
-		s.sink = sink
-	}
-	if s.sink == nil {
-		s.refused()
-		return
-	}
 	s.mu.Lock()
-	s.opened = true
-	s.memory.open.Store(s, nil)
-	s.signal()
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.sink = sink; !s.closed {
+		s.opened = true
+		s.memory.open.Store(s, nil)
+		s.signal()
+	}
 }
 
 func (s *socket) refused() {

@@ -60,13 +60,12 @@ func (s *socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *socket) NotifyWritable() bool  { return true }
-func (s *socket) Pending() bool         { return false }
-func (s *socket) Unsent() int           { return 0 }
-func (s *socket) Pause() error          { return nil }
-func (s *socket) Resume()               {}
-func (s *socket) Divert(to engine.Sink) { (*client)(s).sink = to }
-func (s *socket) Linger() bool          { return false }
+func (s *socket) NotifyWritable() bool { return true }
+func (s *socket) Pending() bool        { return false }
+func (s *socket) Unsent() int          { return 0 }
+func (s *socket) Pause() error         { return nil }
+func (s *socket) Resume()              {}
+func (s *socket) Linger() bool         { return false }
 
 // CloseWrite is what a client that lives answers by closing.
 func (s *socket) CloseWrite() {

@@ -249,12 +249,9 @@ func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink,
 	c := nc.(*client)
 	w.calls <- func() {
 		c.heard = w.now()
-		c.sink = nil
-		if sink := open((*socket)(c)); c.sink == nil { // otherwise Divert was called
+		c.life = talking
+		if sink := open((*socket)(c)); c.life == talking {
 			c.sink = sink
-		}
-		if c.sink != nil {
-			c.life = talking
 		}
 	}
 }

@@ -45,17 +45,17 @@ type Engine interface {
 	Again(loop int)
 
 	// Enroll hands a connection to a loop, from any goroutine, and does not wait. open is called on
-	// the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in its
-	// place, on any goroutine, and never inline. In each case nc belongs to the engine and must not
-	// be used any more.
+	// the loop and returns the Sink of the socket, which it may have closed. If the loop cannot
+	// take the connection, lost is called in its place, on any goroutine, and never inline. In each
+	// case nc belongs to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
 	// is for Enroll, or for ServePacket.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
-	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the system
-	// cannot share a port. It may be called before Start.
+	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the
+	// system cannot share a port. It may be called before Start.
 	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error)
 
 	// ServePacket gives a loop, on which it is called, a socket that ListenPacket or Dial has made.
@@ -87,10 +87,15 @@ type Host interface {
 	Ended(loop int, err error)
 }
 
-// A Sink takes what happens to one socket. All its methods are called on the loop.
+// A Sink takes what happens to one socket, for as long as that exists. All its methods are called
+// on the loop.
 type Sink interface {
 	// Readable hands over bytes that came in. They are valid until it returns.
 	Readable(p []byte)
+
+	// Room is called with the bytes that were read, if they filled the engine's buffer. It returns
+	// how many more Readable may bring with them: because a frame in them is long, say.
+	Room(p []byte) int
 
 	// Writable is called once after each Socket.NotifyWritable that returned true.
 	Writable()
@@ -98,14 +103,6 @@ type Sink interface {
 	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
 	// the socket is gone, unless Socket.Linger was called in it.
 	Closed(err error)
-}
-
-// A Roomy is a Sink that may take more at once than the engine reads at first. The loop calls Room
-// with the bytes that were read, which filled the buffer, and returns how many more bytes of input
-// Readable may bring with them: as a frame in them is long, say. p is nil if what was read is not
-// what the sink gets.
-type Roomy interface {
-	Room(p []byte) int
 }
 
 // A Socket is one connection's non-blocking socket. All its methods are called on the loop, none
@@ -122,8 +119,9 @@ type Socket interface {
 	Pending() bool
 
 	// Unsent returns how many bytes were written that the peer has not acknowledged, or -1 if the
-	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a kernel
-	// counts its own buffers of a unix socket, but is 0 if and only if all were acknowledged.
+	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a
+	// kernel counts its own buffers of a unix socket, but is 0 if and only if all were
+	// acknowledged.
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
@@ -142,10 +140,6 @@ type Socket interface {
 	// until Close. False: not possible.
 	Linger() bool
 
-	// Divert has what happens from now on told to another Sink. A method of the present one may call
-	// it. Within the function that returns the first Sink it takes the place of that.
-	Divert(to Sink)
-
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.
 	Close(hard bool)
@@ -161,9 +155,9 @@ type Ender interface {
 // A Detachable is a Socket that a loop can give away.
 type Detachable interface {
 	// Detach takes the socket off its loop and returns it as a connection of package net, with what
-	// the engine has read and not handed over. No method of the Sink is called any more, and none of
-	// the Socket may be. ErrUnflushed: output that was written is not with the system yet. With an
-	// error nothing has happened.
+	// the engine has read and not handed over. No method of the Sink is called any more, and none
+	// of the Socket may be. ErrUnflushed: output that was written is not with the system yet. With
+	// an error nothing has happened.
 	Detach() (nc net.Conn, read []byte, err error)
 }
 

@@ -21,6 +21,7 @@ type paused struct {
 }
 
 func (p *paused) Readable(b []byte) { p.heard += string(b) }
+func (*paused) Room([]byte) int     { return 0 }
 func (p *paused) Writable()         {}
 func (p *paused) Closed(error)      { p.ended = true }
 

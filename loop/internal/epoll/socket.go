@@ -36,12 +36,7 @@ func (l *eventLoop) open(fd int, open func(engine.Socket) engine.Sink) (err erro
 		_ = unix.Close(fd)
 		return err
 	}
-	if sink := open(s); s.sink == nil { // otherwise Divert was called
-		s.sink = sink
-	}
-	if s.sink == nil {
-		s.Close(false)
-	}
+	s.sink = open(s)
 	return nil
 }
 
@@ -157,9 +152,6 @@ func (s *socket) Resume() {
 	s.paused = false
 	_ = s.watch()
 }
-
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 // Linger implements engine.Socket.
 func (s *socket) Linger() bool {

@@ -32,18 +32,8 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 	l.enroll(&ticket{conn: nc, lost: lost, open: func(c gnet.Conn) {
 		s := &socket{loop: l, conn: c, Descriptor: sockets.Descriptor(c.Fd())}
 		c.SetContext(s)
-		s.begin(open)
+		s.sink = open(s)
 	}})
-}
-
-// begin gives the socket its sink.
-func (s *socket) begin(open func(engine.Socket) engine.Sink) {
-	if sink := open(s); s.sink == nil { // otherwise Divert was called
-		s.sink = sink
-	}
-	if s.sink == nil {
-		s.Close(false)
-	}
 }
 
 // enrollEnded is Enroll for a connection that was reset, or has ended in both directions, while
@@ -65,9 +55,8 @@ func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sin
 			return
 		}
 		s := &socket{loop: l, Descriptor: sockets.Descriptor(fd)}
-		if s.begin(open); s.sink != nil {
-			s.readRest()
-		}
+		s.sink = open(s)
+		s.readRest()
 	})
 }
 

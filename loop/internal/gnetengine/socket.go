@@ -49,9 +49,6 @@ func (s *socket) ready() {
 	}
 }
 
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
-
 // Linger implements engine.Socket.
 func (s *socket) Linger() bool {
 	s.lingers = s.conn == nil || s.leaveGnet() == nil

@@ -79,13 +79,7 @@ func newSocket(e *Engine, l *taskloop.Loop, nc net.Conn) *socket {
 // begin is the first thing on the loop.
 func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 	s.engine.open.Store(s, nil)
-	if sink := open(s); s.sink == nil { // otherwise Divert was called
-		s.sink = sink
-	}
-	if s.sink == nil {
-		s.Close(false)
-	}
-	if !s.closed {
+	if s.sink = open(s); !s.closed {
 		s.engine.reading.Go(s.read)
 	}
 }
@@ -330,9 +324,6 @@ func (s *socket) Linger() bool {
 	s.lingers = s.end == io.EOF
 	return s.lingers
 }
-
-// Divert implements engine.Socket.
-func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 // Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.
 func (s *socket) Close(hard bool) {

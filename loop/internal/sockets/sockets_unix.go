@@ -35,11 +35,11 @@ func (Network) Capacity(loops int) int {
 	return max(1, n-n/16-32-10*loops)
 }
 
-// ReadBuffer is how much a read takes at first: a message of 16 KiB and its header. If that is full,
-// More reads on, up to MaxRead: frames that are long are to come whole, as parts of one are copied.
+// ReadBuffer is how much a read takes at first: a power of two, as gnet rounds it up to one. If that
+// is full, More reads on, up to MaxRead: long frames are to come whole, as parts of one are copied.
 // Each loop has one buffer of MaxRead, of which only the pages are resident that reads have filled.
 const (
-	ReadBuffer = 16<<10 + 64
+	ReadBuffer = 32 << 10
 	MaxRead    = 512 << 10
 )
 
@@ -48,11 +48,7 @@ const (
 // wrong with the socket, are left to the next read.
 func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	n := ReadBuffer
-	r, ok := sink.(engine.Roomy)
-	if !ok {
-		return n
-	}
-	room := min(r.Room(buf[:n]), MaxRead-n)
+	room := min(sink.Room(buf[:n]), MaxRead-n)
 	if room <= 0 {
 		return n
 	}

@@ -180,11 +180,7 @@ func (c *Conn) finished() {
 	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
 	c.enter(open)
 	c.loop.Done++
-	if sink := c.host.Opened(c); c.sink == nil { // otherwise Divert was called
-		c.sink = sink
-	}
-	if c.sink == nil {
-		c.Close(false)
+	if c.host.HandshakeDone(); c.state != open {
 		return
 	}
 	if c.finQueued {
@@ -236,5 +232,5 @@ func (c *Conn) abandon(err error, hard bool) {
 		c.hs.cancel()
 	}
 	c.closeAfterAlert(hard)
-	c.host.Failed(fmt.Errorf("TLS handshake: %w", err))
+	c.host.HandshakeFailed(fmt.Errorf("TLS handshake: %w", err))
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A Loop is what the connections of one event loop share. It belongs to that loop.
@@ -29,11 +28,6 @@ type LoopConfig struct {
 
 	// After has f run on the loop after d. It is called on the loop.
 	After func(d time.Duration, f func())
-
-	// Linger takes over a raw socket on which an alert was the last word: it reads on for a while,
-	// and then closes it. Input that nobody reads would make the kernel reset the connection, and
-	// the peer might lose the alert. paused: the socket is not read at present.
-	Linger func(sock engine.Socket, paused bool)
 
 	// Pool belongs to the loop.
 	Pool *framing.Pool

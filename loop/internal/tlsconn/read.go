@@ -40,7 +40,7 @@ func (c *Conn) receive(p []byte) {
 	c.tellEnd()
 }
 
-// process decrypts the whole records in c.in and hands over what was in them, until the sink
+// process decrypts the whole records in c.in and hands over what was in them, until the Host
 // pauses, or the connection has had its share.
 func (c *Conn) process() {
 	if c.state == open && !c.paused && !c.queued {
@@ -53,7 +53,7 @@ func (c *Conn) process() {
 	c.tellEnd()
 }
 
-// tellEnd tells the sink of the end, if all that came before it is dealt with.
+// tellEnd tells the Host of the end, if all that came before it is dealt with.
 func (c *Conn) tellEnd() {
 	switch {
 	case c.state != open || c.queued || c.paused && !c.lost:
@@ -93,7 +93,7 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 		n, err := c.decrypt(&left)
 		c.err = err
 		if n > 0 {
-			c.sink.Readable(c.loop.plain[:n])
+			c.host.Plaintext(c.loop.plain[:n])
 		}
 		if left == 0 && len(c.cur) > 0 && c.state == open && !c.paused {
 			if left = share; c.stop() { // or descriptors have run out
@@ -160,13 +160,13 @@ func (c *Conn) open(dst []byte) (n int, err error) {
 func (c *Conn) inputEnded() {
 	c.enter(ended)
 	if errors.Is(c.err, io.EOF) {
-		c.sink.Closed(io.EOF)
+		c.host.PlaintextEnded(io.EOF)
 		if !c.lingers {
 			c.Close(false)
 		}
 		return
 	}
-	c.sink.Closed(c.err)
+	c.host.PlaintextEnded(c.err)
 	c.shut = true // an alert was the last word
 	if c.state != closed {
 		c.closeAfterAlert(false)

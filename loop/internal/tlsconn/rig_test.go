@@ -38,13 +38,6 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 		MaxWaiting: 100,
 		Panicked:   func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}
-	cfg.Linger = func(sock engine.Socket, paused bool) {
-		sock.Divert(lingering{sock})
-		sock.CloseWrite()
-		if paused {
-			sock.Resume()
-		}
-	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -74,18 +67,18 @@ func (r *rig) do(f func()) {
 	<-done
 }
 
-// A server is a Conn with its raw socket, and the sink on top of it: both of them memory.
+// A server is a Conn with its raw socket, and the Host on top of it: both of them memory.
 type server struct {
 	rig    *rig
 	conn   *Conn
 	sock   *memSocket
-	answer func(s *server, p []byte) // what the sink does with input
+	answer func(s *server, p []byte) // what the Host does with input
 	linger bool                      // after the peer's end
 	later  func()                    // in place of a turn soon
 
 	got     []byte     // plaintext
 	reads   int        // pieces in which it came
-	events  chan error // Failed, or Closed
+	events  chan error // HandshakeFailed, or PlaintextEnded
 	opened  chan struct{}
 	pending []byte // plaintext that waits
 	failed  error  // of writing it
@@ -109,10 +102,19 @@ func (r *rig) start(cfg Config) *server {
 	return s
 }
 
-func (s *server) Opened(*Conn) engine.Sink { close(s.opened); return s }
-func (s *server) Failed(err error)         { s.events <- err }
+func (s *server) HandshakeDone()            { close(s.opened) }
+func (s *server) HandshakeFailed(err error) { s.events <- err }
+func (s *server) PlaintextRoom() int        { return 0 }
 
-func (s *server) Later() {
+func (s *server) Linger(raw engine.Socket, paused bool) {
+	s.sock.sink = lingering{raw}
+	raw.CloseWrite()
+	if paused {
+		raw.Resume()
+	}
+}
+
+func (s *server) RunLater() {
 	if s.later != nil {
 		s.later()
 		return
@@ -120,7 +122,7 @@ func (s *server) Later() {
 	s.rig.tasks <- s.conn.GoOn
 }
 
-func (s *server) Readable(p []byte) {
+func (s *server) Plaintext(p []byte) {
 	s.got = append(s.got, p...)
 	s.reads++
 	if s.answer != nil {
@@ -128,7 +130,7 @@ func (s *server) Readable(p []byte) {
 	}
 }
 
-func (s *server) Closed(err error) {
+func (s *server) PlaintextEnded(err error) {
 	s.ends = true
 	if s.linger && err == io.EOF {
 		s.conn.Linger()
@@ -157,7 +159,7 @@ func (s *server) push() {
 	}
 }
 
-func (s *server) Writable() { s.push() }
+func (s *server) PlaintextWritable() { s.push() }
 
 // end waits for why the connection ended.
 func (s *server) end() error {
@@ -181,6 +183,7 @@ func (s *server) plain() (got string) {
 type lingering struct{ sock engine.Socket }
 
 func (lingering) Readable([]byte) {}
+func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
 func (l lingering) Closed(error)  { l.sock.Close(false) }
 
@@ -259,8 +262,6 @@ func (m *memSocket) Detach() (net.Conn, []byte, error) {
 	nc, _ := net.Pipe()
 	return nc, m.ahead, nil
 }
-
-func (m *memSocket) Divert(to engine.Sink) { m.sink = to }
 
 func (m *memSocket) CloseWrite() {
 	m.mu.Lock()

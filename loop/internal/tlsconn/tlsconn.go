@@ -1,5 +1,5 @@
-// Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and who reads and
-// writes plaintext through an engine.Socket as well. It knows nothing of package loop.
+// Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and a Host, which
+// gets plaintext and writes it through an engine.Socket as well. It knows nothing of package loop.
 //
 // The handshake is crypto/tls, as it is, and so is all of TLS 1.2. After a handshake of TLS 1.3
 // package tlsrecord goes on: see takeover.go. The Conn of crypto/tls wants a connection that
@@ -44,16 +44,33 @@ var (
 
 // A Host has a Conn. Its methods are called on the loop.
 type Host interface {
-	// Opened says that the handshake is done. The Sink takes the plaintext from now on; nil closes
-	// the connection, unless that was done already. The Conn is its Socket.
-	Opened(c *Conn) engine.Sink
+	// HandshakeDone is called once the connection is open. The Host may close it.
+	HandshakeDone()
 
-	// Failed says that there will be no connection, and why. It is called in place of Opened.
-	// Nothing of the Conn may be used any more.
-	Failed(err error)
+	// HandshakeFailed says that there will be no connection, and why. It is called in place of
+	// HandshakeDone. Nothing of the Conn may be used any more.
+	HandshakeFailed(err error)
 
-	// Later has Conn.GoOn called in a turn that is to come, after a look at the sockets.
-	Later()
+	// Plaintext hands over plaintext. It is valid until the method returns.
+	Plaintext(p []byte)
+
+	// PlaintextRoom is engine.Sink.Room for plaintext.
+	PlaintextRoom() int
+
+	// PlaintextWritable is called once after each NotifyWritable that returned true.
+	PlaintextWritable()
+
+	// PlaintextEnded says that the peer has ended the plaintext (io.EOF), or why there is no more.
+	// When it returns the connection is closed, unless Linger was called in it.
+	PlaintextEnded(err error)
+
+	// RunLater makes the loop call Conn.GoOn in a later turn, after it has polled its sockets.
+	RunLater()
+
+	// Linger takes over the raw socket, on which an alert was the last output: it reads on for a
+	// while, and then closes it. Unread input would make the kernel reset the connection, and the
+	// peer might lose the alert. paused: the socket is not being read.
+	Linger(raw engine.Socket, paused bool)
 }
 
 // A state is a step in the life of a Conn. They come in this order; some are left out.
@@ -65,26 +82,26 @@ const (
 	computing              // the goroutine of the handshake computes, and what it has is its own
 	waiting                // it waits for the peer, and the loop may touch what it has
 	open                   // the handshake is done
-	ended                  // the peer's plaintext has ended; writing goes on if the sink asked for that
+	ended                  // the peer's plaintext has ended; writing goes on if the Host asked for that
 	closed
 )
 
-// A Conn is the server's or the client's end of a TLS connection. To the raw socket it is the Sink,
-// to who uses it the Socket. All methods are called on the loop.
+// A Conn is the server's or the client's end of a TLS connection. The Host calls Readable, Room,
+// Writable and Closed with what the raw socket reports, and uses the Conn as its Socket. All
+// methods are called on the loop.
 type Conn struct {
 	loop     *Loop
 	sock     engine.Socket
-	sink     engine.Sink // may be nil until the handshake is done
 	host     Host
 	hs       *handshake // nil after the handshake
 	protocol            // empty until then
 
 	state     state
-	paused    bool // by the sink
+	paused    bool // by the Host
 	queued    bool // GoOn is about to be called
 	stopped   bool // the raw socket is not read
-	lingers   bool // the sink goes on writing after the peer's end
-	sinkWaits bool // for Writable
+	lingers   bool // the Host goes on writing after the peer's end
+	hostWaits bool // for PlaintextWritable
 	armed     bool // the raw socket has promised a call of Writable
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended after out
@@ -92,7 +109,7 @@ type Conn struct {
 	left      int  // what its Unsent said then
 
 	owed   int   // bytes of data that would make up for the records without any
-	err    error // what ends the plaintext: the sink gets it once it does not pause
+	err    error // what ends the plaintext: the Host gets it once it does not pause
 	rawEnd error // what ended the raw input, before all of it was dealt with
 
 	in     []byte // ciphertext that waits: for the rest of its record, for GoOn, or for the handshake
@@ -109,17 +126,15 @@ type Conn struct {
 // Config says what a Conn is.
 type Config struct {
 	TLS           *tls.Config
-	Client        bool        // the client's end
-	Local, Remote net.Addr    // for the hooks in TLS
-	Plain         int         // bytes of plain text that Write sends as they are before Start is called
-	Sink          engine.Sink // what is told that the socket takes more of those
+	Client        bool     // the client's end
+	Local, Remote net.Addr // for the hooks in TLS
+	Plain         int      // bytes of plain text that Write sends as they are before Start is called
 }
 
-// New makes the Conn of a raw socket. The socket's events go to its methods Readable, Writable and
-// Closed from now on. The handshake begins with Start.
+// New makes the Conn of a raw socket. The handshake begins with Start.
 func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 	l.Pending++
-	return &Conn{loop: l, sock: sock, sink: cfg.Sink, host: host, local: cfg.Local, remote: cfg.Remote,
+	return &Conn{loop: l, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote,
 		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
 
@@ -178,17 +193,17 @@ func (c *Conn) Readable(p []byte) {
 // Writable implements engine.Sink.
 func (c *Conn) Writable() {
 	c.armed = false
-	if c.sinkWaits && c.state != closed {
-		c.sinkWaits = false
-		c.sink.Writable() // writes, which sends what is in out first
+	if c.hostWaits && c.state != closed {
+		c.hostWaits = false
+		c.host.PlaintextWritable() // writes, which sends what is in out first
 	}
 	c.flush()
 }
 
-// Room implements engine.Roomy: as much ciphertext as the sink may get plaintext.
+// Room implements engine.Sink: as much ciphertext as the Host would take plaintext.
 func (c *Conn) Room([]byte) int {
-	if s, ok := c.sink.(engine.Roomy); ok && c.state == open && !c.paused && !c.queued && len(c.in) < maxRecord {
-		return s.Room(nil)
+	if c.state == open && !c.paused && !c.queued && len(c.in) < maxRecord {
+		return c.host.PlaintextRoom()
 	}
 	return 0
 }
@@ -206,15 +221,15 @@ func (c *Conn) Closed(err error) {
 	case c.state == ended && c.lingers && err == io.EOF && c.sock.Linger():
 	case c.state == ended:
 		c.lose()
-		if c.sinkWaits { // nothing else tells it; writing fails
-			c.sinkWaits = false
-			c.sink.Writable()
+		if c.hostWaits { // nothing else tells it; writing fails
+			c.hostWaits = false
+			c.host.PlaintextWritable()
 		}
 	}
 }
 
 // openCut is told that the raw input of an open connection has ended. Input that waits comes before
-// that: at once, or after Resume if the sink has paused and the socket lingers.
+// that: at once, or after Resume if the Host has paused and the socket lingers.
 func (c *Conn) openCut(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
@@ -238,7 +253,7 @@ func (c *Conn) cut() {
 	left := c.Unsent()
 	c.close(false) // what was sent still arrives
 	c.lost, c.left = true, left
-	c.sink.Closed(unexpected(c.rawEnd))
+	c.host.PlaintextEnded(unexpected(c.rawEnd))
 }
 
 func unexpected(err error) error {
@@ -291,11 +306,11 @@ func (c *Conn) Resume() {
 	}
 }
 
-// later has GoOn called.
+// later makes the loop call GoOn.
 func (c *Conn) later() {
 	if !c.queued {
 		c.queued = true
-		c.host.Later()
+		c.host.RunLater()
 	}
 }
 
@@ -321,9 +336,6 @@ func (c *Conn) goOnReading() {
 		c.sock.Resume()
 	}
 }
-
-// Host returns what New was given.
-func (c *Conn) Host() Host { return c.host }
 
 // Raw returns the socket below.
 func (c *Conn) Raw() engine.Socket { return c.sock }
@@ -363,9 +375,6 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	c.close(true)
 	return detached, nil, nil
 }
-
-// Divert implements engine.Socket.
-func (c *Conn) Divert(to engine.Sink) { c.sink = to }
 
 // Linger implements engine.Socket. After close_notify the raw socket is still there.
 func (c *Conn) Linger() bool {
@@ -428,7 +437,7 @@ func (c *Conn) closeAfterAlert(hard bool) {
 		return
 	}
 	c.enter(closed)
-	c.loop.cfg.Linger(c.sock, c.stopped)
+	c.host.Linger(c.sock, c.stopped)
 }
 
 // hold keeps input.

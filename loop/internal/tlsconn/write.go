@@ -69,7 +69,7 @@ func (c *Conn) pushOut() (plain int, err error) {
 }
 
 // flush writes what is the layer's own: handshakes, alerts. Plaintext that waits in out is counted
-// by Write only, so the sink, which waits for it, is given the turn.
+// by Write only, so the Host, which waits for it, is given the turn.
 func (c *Conn) flush() {
 	if c.lost || c.state == closed {
 		return
@@ -91,7 +91,7 @@ func (c *Conn) flush() {
 	}
 }
 
-// NotifyWritable implements engine.Socket. In a handshake it is Host.Opened that tells.
+// NotifyWritable implements engine.Socket. In a handshake it is HandshakeDone that tells.
 func (c *Conn) NotifyWritable() bool {
 	if c.state == hello || c.state == computing || c.state == waiting || c.state == starting && c.hs.before == 0 {
 		return true
@@ -99,6 +99,6 @@ func (c *Conn) NotifyWritable() bool {
 	if c.lost || !c.sock.NotifyWritable() {
 		return false
 	}
-	c.sinkWaits, c.armed = true, true
+	c.hostWaits, c.armed = true, true
 	return true
 }

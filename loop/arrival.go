@@ -1,0 +1,449 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// This file is the way of a connection to its loop, from whatever has made its socket to
+// Conn.begin:
+//
+//	listener.admit ──▶ hand ──▶ enroll ──▶ land ──▶ PROXY header ──▶ TLS handshake ──▶ open
+//	Server.Adopt, Mover.In ──┘              │             │                 │
+//	                                        └───── lost, on any goroutine ──┘
+
+// An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and
+// comes to life at the end of the way, when the arrival is dropped.
+type arrival struct {
+	slot
+	conn    *Conn // nil until the loop has the socket
+	local   net.Addr
+	read    []byte        // what the previous owner of the socket has read
+	notes   []inside.TLV  // of the PROXY header
+	head    []byte        // the beginning of that, which is not whole
+	trusted bool          // the peer has to send a header
+	guarded bool          // the peer must not send a header
+	moved   *inside.Moved // it comes from another Server
+	from    *Conn         // it goes on with the socket of this one
+	net     *netConn      // for a goroutine: no Accept is asked
+	session *udpSession   // of UDP: there is no socket
+	dialing *dialing      // this side has dialled
+	timer   timing.Timer  // ends the wait
+}
+
+// count acquires what a connection occupies of the server, and for its address: a balancer's client
+// is counted in place of the balancer, when it is known. With an error it occupies nothing.
+func (a *arrival) count() error {
+	err := a.acquire()
+	if err == nil && !a.trusted {
+		err = a.acquireAddress()
+	}
+	return err
+}
+
+// lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
+// without a byte is a health check, or a port scan: neither a fault of ours nor a client that was
+// refused.
+func (a *arrival) lost(reason error) {
+	a.release()
+	s := a.ln.server
+	if errors.Is(reason, tlsconn.ErrNoInput) {
+		s.probes.Add(1)
+		s.Logger.Debug().Stringer("remote", a.remote).Msg("connection closed before its first byte")
+		return
+	}
+	s.refused.Add(1)
+	s.logRefusal(reason, a.remote)
+}
+
+// hand gives an accepted connection to l, where open is called soon, or else lost.
+func (ln *listener) hand(nc net.Conn, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
+	if err := ln.fit(nc); err != nil {
+		lost(err)
+		return
+	}
+	l.enroll(nc, open, lost)
+}
+
+// fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
+// error.
+func (ln *listener) fit(nc net.Conn) error {
+	if ln.foreign {
+		c, ok := nc.(syscall.Conn)
+		if !ok {
+			_ = nc.Close()
+			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+		}
+		if err := sockets.UnblockConn(c); err != nil {
+			return errors.Join(err, nc.Close())
+		}
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+		ln.tcp.setConn(tcp)
+	}
+	return nil
+}
+
+// enroll makes the engine hand nc to l, where open is called, or else lost. The server waits for
+// one of the two before it ends.
+func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := l.server
+	s.newcomers.Add(1)
+	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		defer s.newcomers.Done()
+		return open(sock)
+	}, func(err error) {
+		defer s.newcomers.Done()
+		lost(err)
+	})
+}
+
+// land is called on the loop with the socket, and is a turn. An arrival that does not land, as
+// Accept has ended the goroutine of the loop, is lost.
+func (a *arrival) land(sock engine.Socket) engine.Sink {
+	l := a.loop
+	c := &Conn{loop: l, sock: sock}
+	a.conn = c
+	a.arrived()
+	landed := false
+	defer func() {
+		if !landed && a.dialing == nil {
+			c.releaseSlot()
+			a.lost(errGoexited)
+		}
+	}()
+	l.enter()
+	switch {
+	case a.dialing != nil:
+		a.dialing.landed()
+	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
+		a.open() // the PROXY header of one that has moved has been read
+	case l.draining:
+		a.lost(ErrServerClosed)
+		sock.Close(false)
+	default:
+		l.arrivals[c] = a
+		limit := l.server.Timeouts.Handshake
+		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
+		if c.stage = awaitsHeader; !a.trusted {
+			a.guarded = len(a.ln.proxies) > 0
+			a.proceed()
+		}
+	}
+	landed = true
+	if len(a.read) > 0 {
+		a.deliver()
+	}
+	l.leave()
+	return (*link)(c)
+}
+
+// proceed goes on after the PROXY header, or without one.
+func (a *arrival) proceed() {
+	if a.ln.tls == nil {
+		a.open()
+		return
+	}
+	a.guarded = false // a header would be no TLS
+	a.handshake(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote})
+}
+
+// handshake begins that of TLS. The link goes on when it has ended.
+func (a *arrival) handshake(cfg tlsconn.Config) {
+	a.conn.addTLS(cfg)
+	a.conn.layer().Start()
+}
+
+// open brings the connection to life.
+func (a *arrival) open() {
+	a.done()
+	if a.dialing != nil {
+		a.dialing.stop = nil
+	}
+	if c := a.conn; a.guarded {
+		c.stage = awaitsFirstBytes
+	} else if c.stage == awaitsHeader {
+		c.stage = plainInput
+	}
+	a.conn.begin(a)
+}
+
+// done ends the wait, in each case.
+func (a *arrival) done() {
+	a.loop.wheel.Stop(a.timer)
+	delete(a.loop.arrivals, a.conn)
+}
+
+// failed is the end of the wait without a connection. The socket is closed, or about to be.
+func (a *arrival) failed(err error) {
+	a.done()
+	if a.dialing != nil {
+		a.dialing.fail(a.dialing.wrap(err, a.remote))
+	} else {
+		a.lost(err)
+	}
+}
+
+// abort ends the arrival, whatever it waits for.
+func (a *arrival) abort(reason error) {
+	if a.dialing != nil {
+		a.dialing.abort(reason)
+	} else if t := a.conn.layer(); t != nil {
+		t.Abort(reason, false) // which calls failed
+	} else {
+		a.failed(reason)
+		a.conn.sock.Close(errors.Is(reason, ErrTooManyConns))
+	}
+}
+
+// deliver passes on what the previous owner of the socket has read. Messages are delivered in a
+// turn of their own.
+func (a *arrival) deliver() {
+	c := (*link)(a.conn).owner()
+	switch {
+	case c.stage == tlsInput: // a TLS handshake, at once or because Accept has called StartTLS
+		if a.from == nil {
+			a.loop.count.add(numBytesIn, len(a.read))
+		}
+		(*link)(c).Readable(a.read)
+	case c.stage == plainInput:
+		if a.moved == nil && a.from == nil {
+			c.idle.lastRead = a.loop.now
+			a.loop.count.add(numBytesIn, len(a.read))
+		}
+		if !c.isOpen() {
+			return
+		}
+		c.callHook(func() { c.in.decoder.Keep(a.read) })
+		if c.isOpen() && c.in.pauses == 0 {
+			c.decodeSoon()
+		}
+	}
+}
+
+// keepAddr makes an address of package net fit to be kept for as long as a connection. It copies
+// what the engine may change. The bytes of an IP address are a piece of all that the system told,
+// and many connections have the same: they are kept once.
+func keepAddr(a net.Addr, last *net.IP) net.Addr {
+	switch a := a.(type) {
+	case *net.UnixAddr:
+		c := *a
+		return &c
+	case *net.TCPAddr:
+		if !a.IP.Equal(*last) || len(a.IP) != len(*last) {
+			*last = slices.Clone(a.IP)
+		}
+		a.IP = *last
+	}
+	return a
+}
+
+// chooseLoop acquires a place in transit to a loop that has room. It waits until there is one;
+// false: the server drains.
+func (a *arrival) chooseLoop() bool {
+	for !a.acquireTransit(a.ln.server.leastLoaded()) {
+		if !a.ln.server.pause(transitAgain) {
+			return false
+		}
+	}
+	return true
+}
+
+// leastLoaded returns the loop with the fewest connections, of those that are not stuck and have
+// room; or if all are stuck, the one that has been so for the shortest time. It may have no room: a
+// stuck loop is not chosen only because the others are full for an instant.
+func (s *Server) leastLoaded() *Loop {
+	now := time.Since(s.base)
+	return slices.MinFunc(s.loops, func(a, b *Loop) int {
+		return cmp.Or(cmp.Compare(a.stuckFor(now), b.stuckFor(now)),
+			cmp.Compare(a.inTransit.Load()/s.maxInTransit, b.inTransit.Load()/s.maxInTransit), // 0: there is room
+			cmp.Compare(a.load.Load(), b.load.Load()))
+	})
+}
+
+// stuckFor returns for how long l has been in one turn, if that is long.
+func (l *Loop) stuckFor(now time.Duration) time.Duration {
+	if d := l.meter.Running(now); d > stuckAfter {
+		return d
+	}
+	return 0
+}
+
+// refuse makes a connection that is above a limit linger after Server.Limits.Refusal, or resets it.
+// A client that waits for TLS could not read a farewell.
+func (ln *listener) refuse(nc net.Conn, reason error) {
+	s := ln.server
+	s.refused.Add(1)
+	s.logRefusal(reason, nc.RemoteAddr())
+	l := s.leastLoaded()
+	place := slot{ln: ln, loop: l}
+	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !place.acquireLinger() {
+		reset(nc)
+		return
+	}
+	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
+		c := &Conn{loop: l}
+		l.enter()
+		c.linger(sock, place, s.Limits.Refusal)
+		l.leave()
+		return (*link)(c)
+	}, func(error) { place.release() })
+}
+
+// reset ends it at once.
+func reset(nc net.Conn) {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = nc.Close()
+}
+
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+	}
+}
+
+// A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
+// bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
+// Conn keeps only what it holds, as it has the rest: see Conn.slot. Any goroutine may use one, but
+// only one at a time.
+type slot struct {
+	ln     *listener
+	loop   *Loop
+	remote net.Addr // whose address counts
+	holds  holds
+}
+
+// holds is what a slot has acquired and not released.
+type holds uint8
+
+const (
+	holdsConn    holds = 1 << iota // one of the server's connections or sessions, and one of its listener's
+	holdsAddress                   // one of the connections from its address
+	holdsLoad                      // a share of its loop's load
+	holdsTransit                   // a place among those in transit to the loop
+	holdsLinger                    // one of the server's lingerers
+)
+
+var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
+
+// acquire counts one more of the server, and of its listener, unless there are too many.
+func (s *slot) acquire() error {
+	total, most := s.ln.total()
+	s.holds |= holdsConn
+	switch own := s.ln.open.Add(1); {
+	case total.Add(1) > int64(most):
+		s.release()
+		return ErrTooManyConns
+	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
+		s.release()
+		return fmt.Errorf("%w at one address", ErrTooManyConns)
+	}
+	return nil
+}
+
+// acquireAddress counts one more from the remote address. With an error all of the slot is
+// released.
+func (s *slot) acquireAddress() error {
+	if !s.ln.server.gate.Enter(s.remote) {
+		s.release()
+		return errManyFromAddress
+	}
+	s.holds |= holdsAddress
+	return nil
+}
+
+// acquireLoad counts one more on a loop.
+func (s *slot) acquireLoad(l *Loop) {
+	s.loop = l
+	l.load.Add(1)
+	s.holds |= holdsLoad
+}
+
+// acquireTransit is acquireLoad for a connection that comes from another goroutine. It reports
+// false if too many are in transit to the loop.
+func (s *slot) acquireTransit(l *Loop) bool {
+	if l.inTransit.Add(1) > l.server.maxInTransit { // another listener was faster
+		l.inTransit.Add(-1)
+		return false
+	}
+	s.holds |= holdsTransit
+	s.acquireLoad(l)
+	return true
+}
+
+// acquireLinger takes a place for a socket that never was a connection, or is none any more: a
+// flood of them costs descriptors. It reports false if there is none.
+func (s *slot) acquireLinger() bool {
+	select {
+	case s.loop.server.lingerers <- struct{}{}:
+		s.holds |= holdsLinger
+		return true
+	default:
+		return false
+	}
+}
+
+// arrived releases what a connection in transit occupies.
+func (s *slot) arrived() {
+	if s.holds&holdsTransit != 0 {
+		s.holds &^= holdsTransit
+		s.loop.inTransit.Add(-1)
+	}
+}
+
+// release releases all that the slot holds. It may be called again.
+func (s *slot) release() {
+	s.arrived()
+	if s.holds&holdsConn != 0 {
+		total, _ := s.ln.total()
+		total.Add(-1)
+		s.ln.open.Add(-1)
+	}
+	if s.holds&holdsAddress != 0 {
+		s.ln.server.gate.Leave(s.remote)
+	}
+	if s.holds&holdsLoad != 0 {
+		s.loop.load.Add(-1)
+	}
+	if s.holds&holdsLinger != 0 {
+		<-s.loop.server.lingerers
+	}
+	s.holds = 0
+}
+
+// total returns what counts all of the server that are like those of ln, and how many there may be.
+func (ln *listener) total() (open *atomic.Int64, most int) {
+	s := ln.server
+	if ln.isUDP() {
+		return &s.sessions, s.Limits.MaxSessions
+	}
+	return &s.open, s.Limits.MaxConns
+}
+
+// slot takes c's slot from it.
+func (c *Conn) takeSlot() slot {
+	s := slot{ln: c.addrs.shared.ln, loop: c.loop, remote: c.addrs.remote(), holds: c.holds}
+	c.holds = 0
+	return s
+}
+
+// releaseSlot releases c's slot.
+func (c *Conn) releaseSlot() {
+	s := c.takeSlot()
+	s.release()
+}

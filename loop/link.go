@@ -1,0 +1,285 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// This file is where the engine calls package loop: a link, which has a stage, and what it does in
+// the last one, when the socket has no connection any more.
+
+// A link is a Conn as its socket sees it: the one engine.Sink of this package. It gets all that the
+// engine reports of the socket, from the turn in which that reaches the loop until it is closed,
+// and makes a turn of each report. The stage says who gets it.
+//
+// It is the Host of a layer of TLS as well, which then is c.sock, and gets the reports of the raw
+// socket from the link.
+type link Conn
+
+// A stage is what the reports of a socket mean at present.
+type stage uint8
+
+const (
+	plainInput       stage = iota // input of the connection
+	tlsInput                      // input of c.sock, which is a layer of TLS, or was one
+	awaitsHeader                  // the beginning of a PROXY header
+	awaitsFirstBytes              // input of the connection, unless a PROXY header begins with it
+	lingers                       // nothing, until the peer ends: see lingering
+	passedOn                      // as the stage of the Conn that has the socket now: see Conn.passOn
+	datagrams                     // there are none: c is a session of UDP
+)
+
+// owner returns the Conn that has the socket.
+func (k *link) owner() *Conn {
+	c := (*Conn)(k)
+	if c.stage == passedOn {
+		c = c.extras.next
+	}
+	return c
+}
+
+// link returns the link of c's socket.
+func (c *Conn) link() *link {
+	if c.extras != nil && c.extras.link != nil {
+		return c.extras.link
+	}
+	return (*link)(c)
+}
+
+// layer returns the layer of TLS between c and the socket, or nil.
+func (c *Conn) layer() *tlsconn.Conn {
+	sock := c.sock
+	if c.stage == lingers {
+		if g := c.loop.lingering[c]; g != nil {
+			sock = g.sock
+		}
+	}
+	t, _ := sock.(*tlsconn.Conn)
+	return t
+}
+
+// Readable implements engine.Sink. Plain input, which is what most sockets have, comes first.
+func (k *link) Readable(p []byte) {
+	if c := (*Conn)(k); c.stage == plainInput {
+		c.received(p)
+	} else {
+		k.readable(p)
+	}
+}
+
+// readable is Readable for the other stages.
+func (k *link) readable(p []byte) {
+	c := k.owner()
+	c.loop.enter()
+	switch c.stage {
+	case plainInput:
+		c.received(p)
+	case tlsInput:
+		c.receivedRecords(p)
+	case awaitsHeader:
+		c.receivedHeader(p)
+	case awaitsFirstBytes:
+		c.receivedFirstBytes(p)
+	case lingers:
+		if t := c.layer(); t != nil {
+			t.Readable(p)
+		} else {
+			c.discard(p)
+		}
+	}
+	c.loop.leave()
+}
+
+// Room implements engine.Sink.
+func (k *link) Room(p []byte) int {
+	c := k.owner()
+	if t := c.layer(); t != nil {
+		return t.Room(p)
+	} else if c.stage == plainInput {
+		return c.room(p)
+	}
+	return 0
+}
+
+// Writable implements engine.Sink.
+func (k *link) Writable() {
+	c := k.owner()
+	c.loop.enter()
+	if t := c.layer(); t != nil {
+		t.Writable()
+	} else {
+		k.PlaintextWritable()
+	}
+	c.loop.leave()
+}
+
+// Closed implements engine.Sink.
+func (k *link) Closed(err error) {
+	c := k.owner()
+	c.loop.enter()
+	switch {
+	case c.stage == awaitsHeader:
+		c.headerCut(err)
+	case c.layer() != nil:
+		c.layer().Closed(err)
+	default:
+		if held := c.heldFirstBytes(); len(held) > 0 {
+			c.receiveAsFirst(held)
+		}
+		if t := c.layer(); t != nil { // as that has called StartTLS
+			t.Closed(err)
+		} else {
+			k.PlaintextEnded(err)
+		}
+	}
+	c.loop.leave()
+}
+
+// HandshakeDone implements tlsconn.Host.
+func (k *link) HandshakeDone() {
+	c := k.owner()
+	if c.tlsStart() != nil {
+		c.startedTLS()
+	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.isWanted() {
+		a.open()
+	} else {
+		c.sock.Close(false)
+	}
+}
+
+// HandshakeFailed implements tlsconn.Host. The layer has closed the raw socket, or makes it linger.
+func (k *link) HandshakeFailed(err error) {
+	c := k.owner()
+	if c.tlsStart() != nil {
+		c.failedTLS(err)
+	} else if a := c.loop.arrivals[c]; a != nil { // otherwise it was aborted
+		a.failed(err)
+	}
+}
+
+// Plaintext implements tlsconn.Host.
+func (k *link) Plaintext(p []byte) {
+	if c := k.owner(); c.stage == lingers {
+		c.discard(p)
+	} else {
+		c.received(p)
+	}
+}
+
+// PlaintextRoom implements tlsconn.Host.
+func (k *link) PlaintextRoom() int { return k.owner().room(nil) }
+
+// PlaintextWritable implements tlsconn.Host, and is what Writable does where there is no TLS.
+func (k *link) PlaintextWritable() {
+	switch c := k.owner(); c.stage {
+	case lingers:
+		c.loop.lingering[c].write()
+	case awaitsHeader:
+	default:
+		c.writable()
+	}
+}
+
+// PlaintextEnded implements tlsconn.Host, and is what Closed does where there is no TLS.
+func (k *link) PlaintextEnded(err error) {
+	if c := k.owner(); c.stage == lingers {
+		c.endLinger(true)
+	} else {
+		c.peerClosed(err)
+	}
+}
+
+// RunLater implements tlsconn.Host.
+func (k *link) RunLater() { k.loop.goOnSoon(waitingRecords{k}) }
+
+// waitingRecords is a waiting: a layer of TLS with records that wait to be decrypted.
+type waitingRecords struct{ *link }
+
+func (w waitingRecords) GoOn() {
+	c := w.owner()
+	if t := c.layer(); t != nil {
+		t.GoOn()
+		c.watchRecord()
+	}
+}
+
+// Linger implements tlsconn.Host.
+func (k *link) Linger(raw engine.Socket, paused bool) {
+	c := k.owner()
+	place := slot{loop: c.loop}
+	if !place.acquireLinger() {
+		raw.Close(false)
+		return
+	}
+	c.linger(raw, place, nil)
+	if paused {
+		raw.Resume()
+	}
+}
+
+const (
+	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
+	// of its input is discarded meanwhile.
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
+
+// lingering is the last stage of a socket that has outlived its connection, or was refused before
+// it had one. If input came after a close, the kernel would reset the connection, and the peer
+// might lose output that it has not read yet. So the output is ended first, and what the peer still
+// sends is discarded until it ends, too.
+type lingering struct {
+	sock  engine.Socket
+	slot  slot   // what the socket occupies
+	rest  []byte // of the farewell, before the output is ended
+	timer timing.Timer
+	bytes int // that came
+}
+
+// linger makes sock, which c has no more, read on until its peer ends, for a while.
+func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte) {
+	l := c.loop
+	c.stage = lingers
+	g := &lingering{sock: sock, slot: occupied, rest: farewell}
+	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
+	l.lingering[c] = g
+	g.write()
+}
+
+// write ends the output when the socket has taken the rest of it.
+func (g *lingering) write() {
+	if len(g.rest) > 0 {
+		n, err := g.sock.Write(g.rest)
+		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
+			return
+		}
+	}
+	g.sock.CloseWrite()
+}
+
+// discard drops input. A peer that goes on sending may lose what it has not read yet.
+func (c *Conn) discard(p []byte) {
+	g := c.loop.lingering[c]
+	c.loop.count.add(numBytesIn, len(p))
+	if g.bytes += len(p); g.bytes > lingerBytes {
+		c.endLinger(false)
+	}
+}
+
+// endLinger closes the socket, unless it has gone.
+func (c *Conn) endLinger(gone bool) {
+	l := c.loop
+	g := l.lingering[c]
+	if g == nil {
+		return
+	}
+	delete(l.lingering, c)
+	l.wheel.Stop(g.timer)
+	if !gone {
+		g.sock.Close(false)
+	}
+	g.slot.release()
+}
