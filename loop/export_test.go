@@ -6,6 +6,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -51,3 +52,14 @@ func (l *Loop) NumConns() int                            { return len(l.conns) }
 func (l *Loop) WheelStats() timing.Stats                 { return l.wheel.Stats() }
 func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
+
+func (h *Histogram) Total() uint64        { return h.total() }
+func (h *Histogram) Add(other *Histogram) { h.add(other) }
+
+// Bounds returns the bounds of the buckets but the last, which has none.
+func (*Histogram) Bounds() (bounds []time.Duration) {
+	for i := range meter.Buckets - 1 {
+		bounds = append(bounds, meter.Bound(i))
+	}
+	return bounds
+}

@@ -265,10 +265,10 @@ func (c *Conn) refuseMessage(err error) {
 		return
 	}
 	switch c.reasonFor(err) {
-	case ClosedByOverload:
+	case closedByOverload:
 		c.beginClose(err)
 		c.logInput(err, "a message was refused, as the server is overloaded")
-	case ClosedByDrain:
+	case closedByDrain:
 		c.beginClose(err)
 	default:
 		c.refuseInput(err, "a message was refused")
@@ -280,7 +280,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() {
 		return
 	}
-	c.more().ending.reason = ClosedByInput
+	c.more().ending.reason = closedByInput
 	c.beginClose(err)
 	c.logInput(err, text)
 }

@@ -163,7 +163,7 @@ func (c *Conn) peerClosed(err error) {
 	stays := hasMore || c.hasJobs()
 	waits := c.out.box != nil || c.unacked() > 0
 	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != ClosedByPeer {
+	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != closedByPeer {
 		c.lose(err)
 	}
 	switch {
@@ -254,7 +254,7 @@ type ending struct {
 	err          error         // the first cause
 	lost         error         // that output was lost, and why, if so
 	both         *lossError    // of err and lost, once somebody was given it
-	reason       CloseReason   // what err is for counting
+	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
@@ -315,7 +315,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != ClosedByInput { // which the error does not show
+	if end.reason != closedByInput { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
@@ -339,7 +339,7 @@ func (c *Conn) beginClose(err error) {
 // its peer does not take it.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
-	if c.isClosing() && !end.dropOutput && end.reason != ClosedByPeer {
+	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.lose(err)
 	}
 	end.dropOutput = true
@@ -383,7 +383,7 @@ func (c *Conn) flush() {
 		c.release(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
-		if end.reason != ClosedByPeer && c.unflushed() > 0 {
+		if end.reason != closedByPeer && c.unflushed() > 0 {
 			c.lose(nil)
 		}
 		c.release(true)
@@ -402,7 +402,7 @@ func (c *Conn) unflushed() (left int) {
 	switch {
 	case end.endWithReset:
 		left = c.sock.Unsent()
-	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
+	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
 	if (left > 0 || c.out.box != nil) && c.in.unread && c.tlsStart() == nil {
@@ -505,7 +505,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
+	peerClosed := c.in.ended && end.reason == closedByPeer // one that has only ended its output still hears
 	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.ended {
 		return
 	}
@@ -575,7 +575,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == ClosedByIdle:
+	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
 		sock.Close(hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil)

@@ -111,7 +111,7 @@ func (k *looker) snapshot() snapshot {
 	defer k.mu.Unlock()
 	st := k.server.Stats()
 	s := snapshot{
-		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.Evicted,
+		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.ClosedBy["idle"],
 		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
 		Buffered: 100 * float64(st.Buffered) / float64(max(1, st.MaxBuffered)),
 		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
