@@ -326,7 +326,7 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
-	if s := c.extras.file; s != nil && !s.over && !end.dropOutput { // an end would pass for the file's
+	if s := c.extras.file; s != nil && !s.over && c.sock != nil && !end.dropOutput { // an end would pass for the file's
 		c.lose(nil)
 		end.dropOutput = true
 	}

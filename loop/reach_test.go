@@ -27,8 +27,7 @@ func TestServerClose(t *testing.T) {
 			j := newJournal()
 			srv := &loop.Server{NumLoops: 2, Drain: loop.Drain{Delay: time.Minute, KeepAccepting: true, Timeout: time.Hour}, Timeouts: loop.Timeouts{Close: time.Hour},
 				Accept: func(c *loop.Conn) loop.Handler {
-					_ = c.Send(make([]byte, 100_000))
-					return script{Close: func(_ *loop.Conn, err error) {
+					return script{Message: echo, Close: func(_ *loop.Conn, err error) {
 						j.add(fmt.Sprintf("drained %v, lost %v", errors.Is(err, loop.ErrServerClosed), errors.Is(err, loop.ErrOutputLost)))
 					}}
 				}}
@@ -39,6 +38,7 @@ func TestServerClose(t *testing.T) {
 				s := looptest.Start(t, srv)
 				p := s.Open()
 				p.Block(10)
+				p.Send("more than ten bytes")
 				before(s)
 				began := time.Now()
 				s.Do(0, func(*loop.Loop) { testkit.WantErr(t, "Close on a loop", srv.Close(), nil) })

@@ -150,7 +150,7 @@ func TestSendFileEnds(t *testing.T) {
 			want: []string{"done <nil>", "closed, io.EOF true, lost false, drained false"}},
 		"the drain": {end: func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown() }, all: true,
 			want: []string{"done <nil>", "closed, io.EOF false, lost false, drained true"}},
-		"the drain, whose time is over": {end: func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown(); srv.Sleep(time.Minute) },
+		"the drain, whose time is over": {end: func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown(); srv.Sleep(time.Minute); _ = srv.Stop() },
 			want: []string{"done loop: connection closed", "closed, io.EOF false, lost true, drained true"}},
 		"CloseWrite": {end: func(srv *looptest.Server, p *looptest.Peer) { tell(srv, p, (*loop.Conn).CloseWrite) }, all: true,
 			want: []string{"done <nil>"}},
@@ -217,6 +217,7 @@ func TestSendFileMarks(t *testing.T) {
 			testkit.WantErr(t, "the first push", c.Send(make([]byte, 1001)), nil)
 		})
 		take(srv, p, 10_000)
+		p.Block(10)
 		tell(srv, p, func(c *loop.Conn) { j.add(fmt.Sprint("SendFile ", c.SendFile(file, 0, 100_000, nil))) })
 		tell(srv, p, func(c *loop.Conn) {
 			_ = c.Send(make([]byte, 1001))
