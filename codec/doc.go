@@ -1,29 +1,28 @@
 // Package codec turns a stream of bytes into frames and frames into bytes.
 //
-// A protocol on TCP has to say where its messages begin and end, because the network does not: what
-// one side sends in one piece may arrive in three, or together with the next. A Codec is that part
-// of a protocol:
+// A protocol on TCP has to mark where its messages begin and end, because the network does not:
+// what one side sends in one piece may arrive in three, or together with the next. A Codec is that
+// part of a protocol:
 //
-//	Raw         no framing: whatever has arrived
+//	Raw         no framing: the bytes as they arrive
 //	Lines       text lines that end in "\n" or "\r\n"
 //	Delimiter   frames that end in any fixed bytes
 //	Fixed       frames of one size
-//	Length      frames with a length field, anywhere in a header of any shape
+//	Length      frames with a length field, anywhere in a header of any layout
 //	Varint      frames after their length as a varint, as Protocol Buffers delimit them
 //	Stack       a codec on a codec: frames inside the frames of another protocol
 //
-// They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
-// goroutine. Those that wait for the end of a frame, all but Raw and Fixed, have a limit on its
-// length, Max, which is DefaultMax if it is zero; there is no way to have none. Max counts the
-// bytes of the frame as it is delivered and as it is given to AppendFrame, not what the codec puts
-// around it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which
-// for a length field is when the field is there.
+// They are plain values: Length{Size: 2} is ready to use, for any number of connections and on any
+// goroutine. Those that wait for the end of a frame, all except Raw and Fixed, limit its length by
+// Max; zero means DefaultMax, and there is no unlimited. Max counts the bytes of the frame as
+// delivered and as passed to AppendFrame, without what the codec puts around it. A longer frame is
+// refused with ErrTooLong as early as possible: with a length field, when that has arrived.
 //
 // # Write a codec
 //
-// Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and
-// AppendFrame. The table at Codec says what Decode answers when there is less than a frame, exactly
-// one, and more. Most codecs need no more. A protocol may ask for more:
+// A Codec has two methods: Decode, which finds the first frame in the available bytes, and
+// AppendFrame. The table at Codec shows what Decode returns for less than a frame, exactly one, and
+// more. Most codecs need no more. Optional interfaces support more protocols:
 //
 //	the protocol, or the codec                            implement
 //	remembers something of each connection                Stateful
@@ -33,18 +32,17 @@
 //	sends a message in several frames                     Assembler
 //	finds several frames in bytes it consumes at once     Unpacker
 //	begins with a handshake, or our side speaks first     Opener
-//	has a last word                                       Farewell
+//	sends something before closing                        Farewell
 //	has settings that can be wrong                        Validator
 //
-// A codec that stands on another keeps it in a field. Do not embed it: its optional methods would
-// be the new codec's as well, and a server calls an embedded DecodeFrom in place of the new
-// Decode, so that what Decode checks is not checked.
+// A codec that builds on another keeps it in a field. Do not embed it: its optional methods would
+// be promoted, and a server would call an embedded DecodeFrom instead of the new Decode, and skip
+// what Decode checks.
 //
-// Package codectest checks any codec against all of this, and finds that, too.
+// Package codectest tests any codec against all of this, including that mistake.
 //
-// # Who keeps the bytes
+// # Ownership of bytes
 //
-// Frames are borrowed: a frame is a piece of the buffer that the bytes were read into. It may be
-// read and overwritten until the callback that got it returns, and whoever wants it for longer
-// copies it.
+// Frames are borrowed: a frame is a slice of the input buffer. It may be read and overwritten until
+// the callback that got it returns; copy it to keep it longer.
 package codec

@@ -40,8 +40,8 @@ const StripNone = length.StripNone
 //
 // AppendFrame takes what Decode delivers: the frame without its first Strip bytes. It computes the
 // field and writes it over whatever the frame has in its place, and it writes zeros for all other
-// bytes that Decode strips. So a sender who has something to say in the prefix, or after the field,
-// must not have it stripped.
+// bytes that Decode strips. To send a value in the prefix, or in the bytes after the field, do not
+// strip them.
 type Length struct {
 	// Offset is the number of bytes before the length field.
 	Offset int

@@ -18,16 +18,16 @@ import (
 //	Outer    | a frame          | another one  |
 //	Inner    | one | two | thr    ee | four    |
 //
-// Inner's frames need not begin or end where Outer's do. Each frame that is sent is one frame of
-// Inner in one of Outer. Handshakes, replies, farewells, saved states and limits of both codecs
-// work as they do alone: Inner's first words and its replies are sent as frames of Outer.
+// Inner's frames need not begin or end where Outer's do. Each frame sent is one frame of Inner in
+// one of Outer. Handshakes, replies, farewells, saved states and limits of both codecs work as they
+// do alone: Inner's first output and its replies are sent as frames of Outer.
 //
 // It is a Stateful: the codec of each connection is a *Stacked. It may be copied and shared.
 type Stack struct {
 	Outer, Inner Codec
 
 	// Max is how many bytes may wait for the end of a frame of Inner, unless Inner is a Sizer with
-	// a bound of its own. 0 means DefaultMax.
+	// a bound. 0 means DefaultMax.
 	Max int
 }
 
@@ -77,16 +77,16 @@ func ofConnection(c Codec) (own Codec, isOwn bool) {
 	return c, false
 }
 
-// errStack is what a Stack returns that is used as the codec of a connection.
+// errStack is returned by a Stack that is used as the codec of a connection.
 var errStack = fmt.Errorf("%w: a codec.Stack is a configuration; the codec of a connection is what its New returns", ErrConfig)
 
-// Decode returns an error: only what New returns is the codec of a connection.
+// Decode returns an error: New returns the codec of a connection.
 func (s Stack) Decode([]byte) (int, []byte, error) { return 0, nil, errStack }
 
-// AppendFrame returns an error: only what New returns is the codec of a connection.
+// AppendFrame returns an error: New returns the codec of a connection.
 func (s Stack) AppendFrame(dst, _ []byte) ([]byte, error) { return dst, errStack }
 
-// Stacked is the codec of one connection whose Server or Dialer has a Stack. Its methods, but for
+// Stacked is the codec of one connection whose Server or Dialer has a Stack. Its methods, except
 // Outer and Inner, are for callers that run codecs.
 type Stacked struct {
 	outer, inner       Codec

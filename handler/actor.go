@@ -11,20 +11,19 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// ErrStopped: the actor has been stopped, or its ActorRef is the zero one.
+// ErrStopped: the actor has been stopped, or its ActorRef is zero.
 var ErrStopped = errors.New("handler: actor stopped")
 
-// An Actor is something that lives on a loop and is not a connection: a room, a device, a match.
-// Its state needs no lock, because its loop calls it one message, timer or hook at a time. Its
-// methods must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown.
-// Everybody else holds the ActorRef that Spawn returns. It lives until it is stopped, by Stop, by a
-// panic in its code, or by the end of the loop.
+// An Actor lives on a loop and is not a connection: a room, a device, a match. Its state needs no
+// lock, because its loop calls it for one message, timer or hook at a time. Its methods must be
+// called on its loop, except Loop, Ref, Stop, StopWithError and Shutdown; all other code holds the
+// ActorRef that Spawn returns. It lives until Stop, a panic in its code, or the end of the loop.
 type Actor[M any] struct {
 	actor
 	receive func(m M)
 }
 
-// actor is what does not depend on the type of the messages.
+// actor is the part that does not depend on the type of the messages.
 type actor struct {
 	loop      *loop.Loop
 	reason    atomic.Pointer[stopReason] // not nil: it is stopped
@@ -40,8 +39,7 @@ type actor struct {
 type stopReason struct{ err error }
 
 // Spawn makes an actor on l. start is called there, with the actor, before its first message: it
-// makes the state, sets timers if there are any, and returns the function that receives the
-// messages.
+// makes the state, sets timers, if any, and returns the function that receives the messages.
 //
 //	room, err := handler.Spawn(l, func(a *handler.Actor[string]) func(string) {
 //		r := &room{history: newHistory()}
@@ -51,7 +49,7 @@ type stopReason struct{ err error }
 //	})
 //
 // Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages
-// wait for start. A panic in start, or a nil that it returns, stops the actor. The error is
+// wait for start. A panic in start, or a nil result, stops the actor. The error is
 // loop.ErrServerClosed; then there is no actor. A nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
 	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
@@ -74,14 +72,14 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 func (a *Actor[M]) Ref() ActorRef[M] { return ActorRef[M]{a} }
 
 // An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; the zero one
-// means none. That of a stopped actor keeps little memory alive.
+// is no actor's. That of a stopped actor retains little memory.
 type ActorRef[M any] struct{ a *Actor[M] }
 
-// Tell has the actor receive m on its loop, after what was told to it and posted to that loop
-// before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
-// actor, with what it refers to: the bytes of a message must be copied. nil means queued; if the
-// actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or
-// r is the zero ActorRef. loop.ErrServerClosed is Loop.Post's.
+// Tell sends m to the actor, which receives it on its loop, after earlier Tells and posts to that
+// loop, and never inline. Any goroutine may call it, the actor itself too. m, with all that it
+// refers to, then belongs to the actor: bytes of a message must be copied. nil means queued; if the
+// actor stops first, m is dropped, which only Ask reports. ErrStopped: the actor is stopped, or r
+// is zero. loop.ErrServerClosed is Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {
@@ -90,7 +88,7 @@ func (r ActorRef[M]) Tell(m M) error {
 	return a.loop.Post(func() { a.do(func() { a.receive(m) }) })
 }
 
-// Stop is Actor.Stop, and so on: on the zero ActorRef they do nothing.
+// Stop is Actor.Stop. On the zero ActorRef it does nothing, as do the other methods.
 func (r ActorRef[M]) Stop() { r.StopWithError(nil) }
 
 // StopWithError is Actor.StopWithError.
@@ -111,10 +109,10 @@ func (r ActorRef[M]) Shutdown(ctx context.Context) error {
 // Loop returns the loop that the actor lives on. Any goroutine may call it.
 func (a *actor) Loop() *loop.Loop { return a.loop }
 
-// OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause:
-// nil for Stop, what StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because
-// the loop ends. Functions run in the order they were added; a panic in one is logged and counted.
-// If all that is over, f runs at once. A nil f panics here.
+// OnStop calls f on the loop when the actor has stopped, as its last callback, with the first
+// cause: nil for Stop, the error of StopWithError, a *loop.PanicError, or loop.ErrServerClosed
+// because the loop ends. Functions run in the order in which they were added; a panic in one is
+// logged and counted. If they have run already, f runs at once. A nil f panics here.
 func (a *actor) OnStop(f func(err error)) {
 	in.Check(a.loop, "handler.Actor.OnStop")
 	require(f != nil, "Actor.OnStop with a nil func")
@@ -125,9 +123,9 @@ func (a *actor) OnStop(f func(err error)) {
 	a.onStop = append(a.onStop, f)
 }
 
-// Stop ends the actor. From now on it receives no message and no timer of it fires, those that are
-// queued or due included; a callback that is running runs to its end. Then, on the loop, the OnStop
-// functions run. Any goroutine may call Stop. Stopping again does nothing.
+// Stop ends the actor. From now on it receives no messages, queued ones included, and none of its
+// timers fires; a running callback completes. Then the OnStop functions run on the loop. Any
+// goroutine may call Stop. A second Stop does nothing.
 func (a *actor) Stop() { a.StopWithError(nil) }
 
 // StopWithError is Stop with a reason for the OnStop functions.
@@ -137,8 +135,8 @@ func (a *actor) StopWithError(err error) {
 	}
 }
 
-// Shutdown is Stop for any goroutine but a loop's, and waits until the OnStop functions have run:
-// then no code of the actor runs any more. When ctx is done it returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's. It waits until the OnStop functions have
+// run, after which no code of the actor runs; when ctx is done it returns ctx's error.
 func (a *actor) Shutdown(ctx context.Context) error {
 	a.Stop()
 	return await(ctx, a.ended)
@@ -191,13 +189,13 @@ func (a *actor) loopEnds() {
 	a.finish()
 }
 
-// AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless that stops first, and a panic in f
-// stops it. After Stop AfterFunc does nothing and returns the zero Timer.
+// AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless the actor stops first, and a panic
+// in f stops the actor. After Stop it does nothing and returns the zero Timer.
 func (a *actor) AfterFunc(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.AfterFunc(d, f) })
 }
 
-// Every is loop.Conn.Every for the actor, in the same way.
+// Every is loop.Conn.Every for the actor, likewise.
 func (a *actor) Every(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.Every(d, f) })
 }

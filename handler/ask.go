@@ -12,35 +12,35 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Asker is who waits for the answer to one question. It is part of the message that asks. Any
-// goroutine may use it, at any time, once: what comes later is dropped.
-type Asker[A any] struct{ question *question[A] }
+// A Question is the handle by which the callee of Ask, AskWait or AskConnWait answers, once. It is
+// part of the message to an actor. Any goroutine may use it, at any time.
+type Question[A any] struct{ question *question[A] }
 
-// Answer answers, and reports whether the asker gets that: false if it has got an answer already,
-// has given up, or was told that nobody answers any more.
-func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
+// Answer answers the question, and reports whether the asker gets the answer: false if the question
+// has ended already, by an answer, a timeout or the stop of the actor.
+func (q Question[A]) Answer(answer A) bool { return q.question.end(answer, nil) }
 
 // Fail answers with an error. A nil error panics.
-func (r Asker[A]) Fail(err error) bool {
-	require(err != nil, "Asker.Fail with a nil error")
-	return r.question.fail(err)
+func (q Question[A]) Fail(err error) bool {
+	require(err != nil, "Question.Fail with a nil error")
+	return q.question.fail(err)
 }
 
-// Ask sends an actor a question, from a callback of loop l, and has done called on l, never inline,
-// when it ends: with the answer, or with an error and the zero A.
+// Ask sends an actor a question from a callback of loop l, without blocking, and calls done on l,
+// never inline, when the question ends: with the answer, or with an error and the zero A.
 //
 //	handler.Ask(c.Loop(), room, time.Second,
-//		func(asker handler.Asker[int]) roomMsg { return count{asker} },
+//		func(question handler.Question[int]) roomMsg { return count{question} },
 //		func(n int, err error) { ... })
 //
-// message makes the message from the Asker; it is called at once. The errors are ErrCallTimeout;
+// message makes the message from the Question; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
-// loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
-// given. done is called exactly once, unless cancel, which is for l, is called before. The question
-// does not die with a connection of l, and done may use one that has closed: a Conn does nothing
-// then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
+// loop.ErrServerClosed, also if l itself ends; and that of Question.Fail. done is called exactly
+// once, unless cancel, which must be called on l, is called before. The question outlives the
+// connections of l; if done uses one that has closed, that does nothing. A timeout of 0 or less
+// means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
-	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
+	message func(Question[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
 	in.Check(l, "handler.Ask")
 	var none A
@@ -69,28 +69,28 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	return func() { in.Check(l, "handler.Ask's cancel"); forget(); q.close() }
 }
 
-// AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
-// done, whose error it returns then. It must not be called on a loop, which would block.
-func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A]) M) (A, error) {
+// AskWait is Ask for goroutines other than a loop's: it blocks until the question ends, or until
+// ctx is done and then returns ctx's error. On a loop it would block the loop.
+func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Question[A]) M) (A, error) {
 	require(message != nil, "AskWait with a nil func")
 	return wait(ctx, func(q *question[A]) { askActor(q, to, message) })
 }
 
-// AskConn has f run on the loop of a connection, as loop.Ref.Tell does, and waits until the Asker
-// that f gets is answered: by f, or by what f has begun. It is for goroutines that are no loop's,
-// such as that of an HTTP handler which waits for a device, and must not be called on a loop.
+// AskConnWait runs f on the loop of a connection, as loop.Ref.Tell does, and blocks until the
+// Question is answered, by f or later. It is for goroutines other than a loop's, such as that of an
+// HTTP handler that waits for a device. On a loop it would block the loop.
 //
-//	state, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, a handler.Asker[int]) {...})
+//	state, err := handler.AskConnWait(ctx, devices.Get(id), func(c *loop.Conn, q handler.Question[int]) {...})
 //
-// When the connection begins to close, AskConn returns: with loop.ErrClosed, and the reason, if there
-// is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f closes
-// the connection. A nil f panics. Until the answer is there, a drain waits for it, with the connection
-// being read, and it does not move in a handover.
-func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker Asker[A])) (A, error) {
-	require(f != nil, "AskConn with a nil func")
+// When the connection begins to close, AskConnWait returns loop.ErrClosed, with the reason, if
+// there is one. Other errors are those of Tell, of ctx, and of Question.Fail. A panic in f closes
+// the connection. A nil f panics. Until the question ends, a drain goes on reading the connection
+// and waits for the answer, and a handover does not move it.
+func AskConnWait[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, q Question[A])) (A, error) {
+	require(f != nil, "AskConnWait with a nil func")
 	return wait(ctx, func(q *question[A]) {
 		err := in.TellOr(to, func(c *loop.Conn) {
-			stateOf(c).ask(c, q, func() { f(c, Asker[A]{q}) })
+			stateOf(c).ask(c, q, func() { f(c, Question[A]{q}) })
 		}, func() { q.fail(loop.ErrClosed) })
 		if err != nil {
 			q.fail(err)
@@ -118,7 +118,8 @@ type question[A any] struct {
 	among   atomic.Pointer[questions] // of who has it
 }
 
-// close ends the question in silence, and reports whether it was the first to end it.
+// close ends the question without delivering an answer, and reports whether it was the first to end
+// it.
 func (q *question[A]) close() bool {
 	if q == nil || !q.ended.CompareAndSwap(false, true) {
 		return false
@@ -145,18 +146,18 @@ func (q *question[A]) fail(err error) bool {
 
 func (q *question[A]) loopEnds() { q.atEnd() }
 
-// isAmong notes who has the question, and reports whether it still waits.
+// isAmong records who has to answer, and reports whether the question is still open.
 func (q *question[A]) isAmong(qs *questions) (waits bool) {
 	q.among.Store(qs)
 	return !q.ended.Load()
 }
 
-// askActor asks.
-func askActor[M, A any](q *question[A], to ActorRef[M], message func(Asker[A]) M) {
+// askActor sends the question to an actor.
+func askActor[M, A any](q *question[A], to ActorRef[M], message func(Question[A]) M) {
 	if to.a == nil {
 		q.fail(ErrStopped)
 	} else if to.a.questions.add(q) {
-		err := to.Tell(message(Asker[A]{q}))
+		err := to.Tell(message(Question[A]{q}))
 		if errors.Is(err, ErrStopped) {
 			err = withReason(ErrStopped, to.a.reason.Load().err)
 		}
@@ -174,30 +175,30 @@ func withReason(err, reason error) error {
 	return fmt.Errorf("%w: %w", err, reason)
 }
 
-// questions are those that an actor or a connection was asked and has not answered.
+// questions are those that an actor or a connection has not answered.
 type questions struct {
 	mu       sync.Mutex
-	open     map[asked]struct{}
+	waiting  map[asked]struct{}
 	ended    error  // not nil: it answers no more, for this reason
 	held     bool   // answered will be called when there is none
 	answered func() // on any goroutine
 }
 
-// hold reports whether there are questions and were none when it was called last, or answered has
-// been called since.
+// hold reports whether there are questions, and either there were none at the last call, or
+// answered has been called since.
 func (qs *questions) hold() bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	begins := len(qs.open) > 0 && !qs.held
+	begins := len(qs.waiting) > 0 && !qs.held
 	qs.held = qs.held || begins
 	return begins
 }
 
-// forget takes out one that has ended.
+// forget removes a question that has ended.
 func (qs *questions) forget(q asked) {
 	qs.mu.Lock()
-	delete(qs.open, q)
-	last := qs.held && len(qs.open) == 0 && qs.ended == nil
+	delete(qs.waiting, q)
+	last := qs.held && len(qs.waiting) == 0 && qs.ended == nil
 	qs.held = qs.held && !last
 	qs.mu.Unlock()
 	if last {
@@ -211,16 +212,16 @@ type asked interface {
 	isAmong(qs *questions) (waits bool)
 }
 
-// add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends
-// now as nobody answers any more.
+// add records that q waits for an answer, and reports whether it does: not if it has ended, or ends
+// now because no answer will come.
 func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended
 	if waits = err == nil && q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
-		if qs.open == nil {
-			qs.open = make(map[asked]struct{})
+		if qs.waiting == nil {
+			qs.waiting = make(map[asked]struct{})
 		}
-		qs.open[q] = struct{}{}
+		qs.waiting[q] = struct{}{}
 	}
 	qs.mu.Unlock()
 	if err != nil {
@@ -229,11 +230,11 @@ func (qs *questions) add(q asked) (waits bool) {
 	return waits
 }
 
-// end fails all questions, and those that come, with err.
+// end fails all questions, and later ones, with err.
 func (qs *questions) end(err error) {
 	qs.mu.Lock()
-	left := qs.open
-	qs.open, qs.ended = nil, err
+	left := qs.waiting
+	qs.waiting, qs.ended = nil, err
 	qs.mu.Unlock()
 	for q := range left {
 		q.fail(err)

@@ -13,13 +13,13 @@ import (
 )
 
 // collector keeps the replies that it is asked for, so that a test can give them.
-func collector(replies *[]handler.Asker[int]) func(*handler.Actor[addition]) func(addition) {
+func collector(replies *[]handler.Question[int]) func(*handler.Actor[addition]) func(addition) {
 	return func(*handler.Actor[addition]) func(addition) {
-		return func(m addition) { *replies = append(*replies, m.asker) }
+		return func(m addition) { *replies = append(*replies, m.question) }
 	}
 }
 
-// Who answers is told whether the asker gets that, and nothing is kept of a question that has
+// Who answers is told whether the question gets that, and nothing is kept of a question that has
 // ended, however it has.
 func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -31,13 +31,13 @@ func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 		"given up":   {func(srv *looptest.Server, cancel func()) { srv.Do(0, func(*loop.Loop) { cancel() }) }, false},
 		"it is over": {func(srv *looptest.Server, _ func()) { _ = srv.Stop() }, false},
 	} {
-		for way, answer := range map[string]func(handler.Asker[int]) bool{
-			"Send": func(r handler.Asker[int]) bool { return r.Answer(5) },
-			"Fail": func(r handler.Asker[int]) bool { return r.Fail(errors.New("no")) },
+		for way, answer := range map[string]func(handler.Question[int]) bool{
+			"Send": func(r handler.Question[int]) bool { return r.Answer(5) },
+			"Fail": func(r handler.Question[int]) bool { return r.Fail(errors.New("no")) },
 		} {
 			bubble(t, func(t *testing.T) {
 				asking, answering := startLines(t, 1, echoes), startLines(t, 1, echoes)
-				var replies []handler.Asker[int]
+				var replies []handler.Question[int]
 				a := spawn(t, answering.Loops()[0], collector(&replies))
 				done := 0
 				var cancel func()
@@ -56,7 +56,7 @@ func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 				if name != "it is over" {
 					asking.Do(0, func(l *loop.Loop) {
 						if of, on := handler.Asked(l, a); of+on != 0 {
-							t.Errorf("%s, %s: %d questions are kept with the actor, %d with the asker", way, name, of, on)
+							t.Errorf("%s, %s: %d questions are kept with the actor, %d with the question", way, name, of, on)
 						}
 					})
 				}
@@ -72,7 +72,7 @@ func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 func TestAnswerToAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, echoes)
-		var replies []handler.Asker[int]
+		var replies []handler.Question[int]
 		a := spawn(t, srv.Loops()[0], collector(&replies))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -95,7 +95,7 @@ func TestAnswerToAWaiter(t *testing.T) {
 func TestAskLaterCopies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 				return a.StartOn(c.Loop(), func(done func([]byte)) {
 					p := []byte("right\n")

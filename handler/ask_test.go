@@ -14,8 +14,8 @@ import (
 
 // addition is a question to a sum: its reply goes unanswered if n is negative.
 type addition struct {
-	n     int
-	asker handler.Asker[int]
+	n        int
+	question handler.Question[int]
 }
 
 // adder answers with the sum of what it was told.
@@ -27,14 +27,14 @@ func adder(a *handler.Actor[addition]) func(addition) {
 			panic("thirteen")
 		case m.n >= 0:
 			total += m.n
-			m.asker.Answer(total)
-			m.asker.Answer(-1)
+			m.question.Answer(total)
+			m.question.Answer(-1)
 		}
 	}
 }
 
-func add(n int) func(handler.Asker[int]) addition {
-	return func(r handler.Asker[int]) addition { return addition{n, r} }
+func add(n int) func(handler.Question[int]) addition {
+	return func(r handler.Question[int]) addition { return addition{n, r} }
 }
 
 type asked struct {
@@ -119,24 +119,24 @@ func TestAskerFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, echoes)
 		want := errors.New("no")
-		var replies []handler.Asker[int]
+		var replies []handler.Question[int]
 		a := spawn(t, srv.Loops()[0], func(*handler.Actor[addition]) func(addition) {
 			return func(m addition) {
-				replies = append(replies, m.asker)
-				m.asker.Fail(want)
+				replies = append(replies, m.question)
+				m.question.Fail(want)
 			}
 		})
 		if _, err := handler.AskWait(t.Context(), a, add(1)); !errors.Is(err, want) {
 			t.Errorf("got %v", err)
 		}
-		if replies[0].Answer(1) || (handler.Asker[int]{}).Answer(1) {
+		if replies[0].Answer(1) || (handler.Question[int]{}).Answer(1) {
 			t.Error("a second answer counted")
 		}
 		wantPanic(t, "Fail(nil)", func() { replies[0].Fail(nil) })
 	})
 }
 
-// The loop of the asker ends, while that of the actor is busy.
+// The loop of the question ends, while that of the actor is busy.
 func TestAskWhenTheAskersLoopEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asking, answering := startLines(t, 1, echoes), startLines(t, 1, echoes)
@@ -175,7 +175,7 @@ func TestAskWhenLoopsEnd(t *testing.T) {
 	})
 }
 
-// A full mailbox, of the asker or of the actor, delays the answer.
+// A full mailbox, of the question or of the actor, delays the answer.
 func TestAskFullMailboxes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 2, echoes)

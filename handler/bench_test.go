@@ -58,7 +58,7 @@ var benchLine = []byte("a line of chat of a usual length, which is sixty-four by
 // BenchmarkBroadcast measures a broadcast to one of its members, with the writing to its socket.
 func BenchmarkBroadcast(b *testing.B) {
 	const members = 500
-	var g handler.Group
+	g := handler.NewGroup(handler.GroupConfig{})
 	l := benchServer(b, members, func(c *loop.Conn) loop.Handler {
 		g.Join(c)
 		return loop.HandlerFunc(echo)
@@ -75,7 +75,7 @@ func BenchmarkBroadcast(b *testing.B) {
 func BenchmarkCalls(b *testing.B) {
 	made := make(chan *handler.Calls[int], 1)
 	l := benchServer(b, 1, func(c *loop.Conn) loop.Handler {
-		made <- handler.NewCalls[int](c, handler.CallLimits{})
+		made <- handler.NewCalls[int](c, handler.CallConfig{})
 		return silent(c)
 	})
 	calls := <-made

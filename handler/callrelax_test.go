@@ -13,7 +13,7 @@ import (
 func TestCallsGiveBackMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const many, few = 100_000, 256 << 10
-		k := newCaller(t, handler.CallLimits{Max: many + 100})
+		k := newCaller(t, handler.CallConfig{Max: many + 100})
 		var long [3]uint64
 		nobody := func(string, error) {}
 		burst := func() {

@@ -14,7 +14,7 @@ import (
 func TestCallsManyEndInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const turns, each = 5, 2000
-		k := newCaller(t, handler.CallLimits{Timeout: time.Second, Max: turns * each})
+		k := newCaller(t, handler.CallConfig{Timeout: time.Second, Max: turns * each})
 		ended := 0
 		for range turns {
 			k.do(func() {
@@ -50,7 +50,7 @@ func TestCallsEndInStretches(t *testing.T) {
 		ended, heard := 0, -1
 		var calls *handler.Calls[string]
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			calls = handler.NewCalls[string](c, handler.CallLimits{Timeout: time.Second, Max: n})
+			calls = handler.NewCalls[string](c, handler.CallConfig{Timeout: time.Second, Max: n})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error { heard = ended; return nil })
 		})
 		peer := srv.Open()
@@ -78,7 +78,7 @@ func TestCallsEndInStretches(t *testing.T) {
 // oldest of them was begun.
 func TestCallsForgetDeadlines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{})
+		k := newCaller(t, handler.CallConfig{})
 		before := k.srv.Stats().Timers
 		oldest, odd := uint64(0), uint64(0)
 		k.do(func() { oldest = k.begin(t, time.Hour) })

@@ -122,7 +122,7 @@ func (m *callsModel) act() {
 		}
 	case op == 13:
 		m.remove(k)
-		m.stats.Canceled++
+		m.stats.Cancelled++
 		if !m.calls.Cancel(id) {
 			m.t.Fatalf("%d not canceled", id)
 		}
@@ -170,7 +170,7 @@ func TestCallsModel(t *testing.T) {
 
 func (m *callsModel) run(t *testing.T) {
 	m.t, m.rng = t, rand.New(rand.NewPCG(testkit.Seed(t, 16), 1))
-	m.caller = newCaller(t, handler.CallLimits{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
+	m.caller = newCaller(t, handler.CallConfig{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
 	for range 800 {
 		var d int64
 		m.do(func() {
@@ -199,7 +199,7 @@ func (m *callsModel) run(t *testing.T) {
 		m.stats.Failed = uint64(len(left))
 		m.check()
 	})
-	if m.stats.TimedOut < 300 && !m.calm || m.stats.Answered < 300 || m.stats.Canceled < 50 || m.stats.Failed == 0 && !m.calm {
+	if m.stats.TimedOut < 300 && !m.calm || m.stats.Answered < 300 || m.stats.Cancelled < 50 || m.stats.Failed == 0 && !m.calm {
 		t.Errorf("not enough happened: %+v", m.stats)
 	}
 }

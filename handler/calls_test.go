@@ -33,7 +33,7 @@ type caller struct {
 }
 
 // newCaller opens a connection whose calls are bounded by limits.
-func newCaller(t *testing.T, limits handler.CallLimits) *caller {
+func newCaller(t *testing.T, limits handler.CallConfig) *caller {
 	k := &caller{ended: make(map[uint64][]outcome), start: time.Now()}
 	k.srv = startLines(t, 1, func(c *loop.Conn) loop.Handler {
 		k.conn = c
@@ -76,7 +76,7 @@ func (k *caller) want(t *testing.T, id uint64, answer string, err error, at time
 
 func TestCallsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{Timeout: time.Second})
+		k := newCaller(t, handler.CallConfig{Timeout: time.Second})
 		var a, b, c, d uint64
 		k.do(func() {
 			a, b, c = k.begin(t, 0), k.begin(t, 3*time.Second), k.begin(t, 0)
@@ -102,7 +102,7 @@ func TestCallsEnd(t *testing.T) {
 		if len(k.ended[c]) > 0 {
 			t.Errorf("a canceled call ended with %v", k.ended[c])
 		}
-		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Canceled: 1, Failed: 1, Unmatched: 5}
+		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Cancelled: 1, Failed: 1, Unmatched: 5}
 		k.do(func() {
 			testkit.Want(t, "Stats", k.calls.Stats(), want)
 			if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != io.EOF {
@@ -114,7 +114,7 @@ func TestCallsEnd(t *testing.T) {
 
 func TestCallsAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{})
+		k := newCaller(t, handler.CallConfig{})
 		var a uint64
 		k.do(func() {
 			a = k.begin(t, 0)
@@ -134,7 +134,7 @@ func TestCallsAfterClose(t *testing.T) {
 // A late answer must not end the call that has the slot now, until the ids come round.
 func TestCallsSlotsUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{IDBits: 16, Max: 4, Timeout: time.Second})
+		k := newCaller(t, handler.CallConfig{IDBits: 16, Max: 4, Timeout: time.Second})
 		k.do(func() {
 			seen := make(map[uint64]bool)
 			for i := range 16000 {
@@ -154,7 +154,7 @@ func TestCallsSlotsUsedAgain(t *testing.T) {
 
 func TestPipelineOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{Timeout: time.Second, Max: 20})
+		k := newCaller(t, handler.CallConfig{Timeout: time.Second, Max: 20})
 		ids := make([]uint64, 20)
 		begin := func(i int, timeout time.Duration) {
 			id, err := k.pipe.Begin(timeout, func(answer string, err error) { k.note(&ids[i])(answer, err) })
@@ -185,7 +185,7 @@ func TestPipelineOrder(t *testing.T) {
 			if n := k.pipe.Unanswered(); n != 0 {
 				t.Errorf("%d are unanswered", n)
 			}
-			want := handler.CallStats{Begun: 20, Answered: 9, TimedOut: 10, Canceled: 1, Unmatched: 12}
+			want := handler.CallStats{Begun: 20, Answered: 9, TimedOut: 10, Cancelled: 1, Unmatched: 12}
 			if got := k.pipe.Stats(); got != want {
 				t.Errorf("%+v, want %+v", got, want)
 			}
@@ -205,7 +205,7 @@ func TestPipelineOrder(t *testing.T) {
 // whose function panics.
 func TestCallsBreak(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{Max: 100_000})
+		k := newCaller(t, handler.CallConfig{Max: 100_000})
 		failed := 0
 		k.do(func() {
 			for i := range 100_000 {
@@ -233,7 +233,7 @@ func TestCallsBreak(t *testing.T) {
 
 func TestCallsPanicCloses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{Timeout: time.Second})
+		k := newCaller(t, handler.CallConfig{Timeout: time.Second})
 		k.do(func() {
 			_, _ = k.calls.Begin(0, func(string, error) { panic("done") })
 		})
@@ -247,9 +247,9 @@ func TestCallsPanicCloses(t *testing.T) {
 
 func TestCallsMisuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{})
+		k := newCaller(t, handler.CallConfig{})
 		k.do(func() {
-			for what, limits := range map[string]handler.CallLimits{
+			for what, limits := range map[string]handler.CallConfig{
 				"negative timeout": {Timeout: -1},
 				"negative max":     {Max: -1},
 				"short ids":        {IDBits: 4},
@@ -268,7 +268,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 		t.Skip("the race detector allocates; run it without -race, as README's go test does")
 	}
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{})
+		k := newCaller(t, handler.CallConfig{})
 		done := func(string, error) {}
 		round := func() {
 			for range 10 {
@@ -291,7 +291,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 // Beside calls that may take an hour each ends when it must.
 func TestCallsBesideLongOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{Timeout: 10 * time.Second})
+		k := newCaller(t, handler.CallConfig{Timeout: 10 * time.Second})
 		var long, short []uint64
 		for i := range 100 {
 			k.do(func() {

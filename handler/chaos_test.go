@@ -23,13 +23,13 @@ import (
 )
 
 // A chaos has connections whose hooks do at random what users do with Groups, Registries, Calls,
-// Replies, Pools and Redials, close and stop them, and panic. It knows what must hold all the same:
+// Replies, Pools and Links, close and stop them, and panic. It knows what must hold all the same:
 // each call ends once, replies come in order, and nothing is left when all has ended.
 type chaos struct {
 	t        *testing.T
 	srv      *looptest.Server
-	group    handler.Group
-	registry handler.Registry[int]
+	group    *handler.Group
+	registry *handler.Registry[int]
 	at       [2]chaosLoop
 	begun    atomic.Int64 // calls
 	ended    atomic.Int64
@@ -64,7 +64,7 @@ func (x *chaos) Write(line []byte) (int, error) {
 }
 
 func (x *chaos) accept(c *loop.Conn) loop.Handler {
-	s := &chaosConn{chaos: x, c: c, replies: handler.NewReplies(c, 8), calls: handler.NewCalls[string](c, handler.CallLimits{IDBits: 8})}
+	s := &chaosConn{chaos: x, c: c, replies: handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: 8}), calls: handler.NewCalls[string](c, handler.CallConfig{IDBits: 8})}
 	c.AfterClose(func(error) { s.hook() })
 	c.OnHighWater(1000, s.hook)
 	c.OnFlushed(s.hook)
@@ -168,7 +168,7 @@ func (s *chaosConn) act(on *chaosLoop) {
 		}
 	case 15:
 		s.asking.Go(func() {
-			_, _ = handler.AskConn(s.t.Context(), c.Ref(), func(c *loop.Conn, a handler.Asker[int]) {
+			_, _ = handler.AskConnWait(s.t.Context(), c.Ref(), func(c *loop.Conn, a handler.Question[int]) {
 				c.Loop().AfterFunc(soon, func() { a.Answer(1) })
 				s.hook()
 			})
@@ -205,7 +205,7 @@ func (p *chaosPeer) check(t *testing.T) {
 func (x *chaos) run(t *testing.T, seed uint64) {
 	x.t = t
 	rng := rand.New(rand.NewPCG(seed, 9))
-	x.group.Keep = rng.IntN(2) * 3
+	x.group, x.registry = handler.NewGroup(handler.GroupConfig{Backlog: rng.IntN(2) * 3}), handler.NewRegistry[int]()
 	x.srv = looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: x.accept, Limits: loop.Limits{MaxOutbound: 16 << 10},
 		Timeouts: loop.Timeouts{Close: time.Second}, Logger: zerolog.New(x)})
 	backend := x.srv.Backend("tcp", "backend:1")
@@ -213,22 +213,22 @@ func (x *chaos) run(t *testing.T, seed uint64) {
 		x.srv.Do(i, func(l *loop.Loop) {
 			on := &x.at[i]
 			on.rng = rand.New(rand.NewPCG(seed, uint64(i)))
-			redial := handler.Redial{Addr: "tcp://backend:1", Dialer: loop.Dialer{Codec: codec.Lines{}}, Keep: 3, Drop: i == 0}
-			on.pool = handler.NewPool(l, handler.PoolConfig[string]{Redial: redial, Open: func(_ *loop.Conn, calls *handler.Calls[string]) loop.Handler {
+			redial := handler.LinkConfig{Addr: "tcp://backend:1", Dialer: loop.Dialer{Codec: codec.Lines{}}, Backlog: 3, DropOldest: i == 0}
+			on.pool = handler.NewPool(l, handler.PoolConfig[string]{Link: redial, Accept: func(_ *loop.Conn, calls *handler.Calls[string]) loop.Handler {
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 					id, err := strconv.ParseUint(string(msg), 10, 64)
 					calls.Answer(id, "")
 					return err
 				})
 			}})
-			redial.Open = x.accept
+			redial.Accept = x.accept
 			redial.State = func(*loop.Conn, error) {
 				if on.link != nil && on.rng.IntN(8) == 0 {
 					on.link.Stop()
 					panic(injected)
 				}
 			}
-			on.link = redial.Start(l)
+			on.link = handler.NewLink(l, redial)
 		})
 	}
 	var peers []*chaosPeer
@@ -274,7 +274,7 @@ func (x *chaos) run(t *testing.T, seed uint64) {
 	}
 	testkit.Pass(time.Minute)
 	x.asking.Wait()
-	for what, got := range map[string]int{"members": x.group.Len(), "keys": x.registry.Len(), "connections with keys": handler.Registered(&x.registry),
+	for what, got := range map[string]int{"members": x.group.Len(), "keys": x.registry.Len(), "connections with keys": handler.Registered(x.registry),
 		"calls": int(x.begun.Load() - x.ended.Load()), "open connections": x.srv.Stats().Conns} {
 		testkit.Want(t, what+" at the end", got, 0)
 	}

@@ -32,7 +32,7 @@ func TestCallsReadTheSocketFirst(t *testing.T) {
 			results := make(chan error, 2)
 			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Engine: e, NumLoops: 1, Codec: codec.Lines{}}
 			srv.Accept = func(c *loop.Conn) loop.Handler {
-				calls := handler.NewCalls[string](c, handler.CallLimits{})
+				calls := handler.NewCalls[string](c, handler.CallConfig{})
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 					if string(msg) != "begin" {
 						calls.Answer(1+uint64(msg[0]-'0'), "")
@@ -76,7 +76,7 @@ func TestCallsReadTheSocketFirst(t *testing.T) {
 // A peer that never stops sending does not keep a call from timing out.
 func TestCallsTimeOutInAStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallLimits{})
+		k := newCaller(t, handler.CallConfig{})
 		var took time.Duration
 		k.do(func() {
 			began := time.Now()
@@ -93,7 +93,7 @@ func TestCallsTimeOutInAStream(t *testing.T) {
 }
 
 // The drain waits for what is due, and as long as it is due: replies of another loop, without
-// reading; calls and AskConn, which need the input. What is not due does not hold it.
+// reading; calls and AskConnWait, which need the input. What is not due does not hold it.
 func TestDrainWaitsForAnswers(t *testing.T) {
 	answers := make(chan error, 1)
 	for _, test := range []struct {
@@ -101,7 +101,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 		begin  func(t *testing.T, c *loop.Conn, reply *handler.Replies, calls *handler.Calls[string])
 		says   string // 5 s later
 		gets   string
-		answer error // of AskConn
+		answer error // of AskConnWait
 		takes  time.Duration
 		reason error
 	}{
@@ -126,10 +126,10 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 		{"call that times out", func(_ *testing.T, _ *loop.Conn, _ *handler.Replies, calls *handler.Calls[string]) {
 			_, _ = calls.Begin(10*time.Second, func(string, error) {})
 		}, "", "", nil, 10 * time.Second, loop.ErrServerClosed},
-		{"AskConn", func(t *testing.T, c *loop.Conn, _ *handler.Replies, _ *handler.Calls[string]) {
+		{"AskConnWait", func(t *testing.T, c *loop.Conn, _ *handler.Replies, _ *handler.Calls[string]) {
 			ref := c.Ref()
 			go func() {
-				_, err := handler.AskConn(t.Context(), ref, func(c *loop.Conn, a handler.Asker[int]) {
+				_, err := handler.AskConnWait(t.Context(), ref, func(c *loop.Conn, a handler.Question[int]) {
 					c.Loop().AfterFunc(10*time.Second, func() { go a.Answer(1) })
 				})
 				answers <- err
@@ -144,7 +144,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 				var began time.Time
 				var took time.Duration
 				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Drain: loop.Drain{Timeout: time.Minute}, Accept: func(c *loop.Conn) loop.Handler {
-					reply, calls := handler.NewReplies(c, 0), handler.NewCalls[string](c, handler.CallLimits{})
+					reply, calls := handler.NewReplies(c, handler.RepliesConfig{}), handler.NewCalls[string](c, handler.CallConfig{})
 					c.AfterClose(func(error) { took = time.Since(began) })
 					return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 						switch string(msg) {
@@ -172,9 +172,9 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 				}
 				wantReceived(t, p, test.gets)
 				wantReason(t, p, test.reason)
-				if strings.HasPrefix(test.name, "AskConn") {
+				if strings.HasPrefix(test.name, "AskConnWait") {
 					if err := <-answers; !errors.Is(err, test.answer) {
-						t.Errorf("AskConn: %v, want %v", err, test.answer)
+						t.Errorf("AskConnWait: %v, want %v", err, test.answer)
 					}
 				}
 			})
@@ -182,7 +182,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 	}
 }
 
-// AskConn returns when the close begins, though output waits for the peer for longer.
+// AskConnWait returns when the close begins, though output waits for the peer for longer.
 func TestAskConnReturnsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var conn *loop.Conn
@@ -194,7 +194,7 @@ func TestAskConnReturnsAtOnce(t *testing.T) {
 		done := make(chan error)
 		for range 2 {
 			go func() {
-				_, err := handler.AskConn(t.Context(), conn.Ref(), func(*loop.Conn, handler.Asker[int]) {})
+				_, err := handler.AskConnWait(t.Context(), conn.Ref(), func(*loop.Conn, handler.Question[int]) {})
 				done <- err
 			}()
 		}
@@ -202,11 +202,11 @@ func TestAskConnReturnsAtOnce(t *testing.T) {
 		srv.Do(0, func(*loop.Loop) { conn.CloseWithError(io.ErrNoProgress) })
 		for range 2 {
 			if err := <-done; !errors.Is(err, loop.ErrClosed) || !errors.Is(err, io.ErrNoProgress) {
-				t.Errorf("AskConn: %v, want ErrClosed and the reason", err)
+				t.Errorf("AskConnWait: %v, want ErrClosed and the reason", err)
 			}
 		}
 		if took := time.Since(began); took > 0 {
-			t.Errorf("AskConn returned after %v, want 0", took)
+			t.Errorf("AskConnWait returned after %v, want 0", took)
 		}
 		if p.Ended() {
 			t.Error("the connection does not wait for its peer")
@@ -218,27 +218,27 @@ func TestAskConnReturnsAtOnce(t *testing.T) {
 // With Server.Debug.Strict what must be called on the loop panics elsewhere, as in package loop.
 func TestStrict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var registry handler.Registry[int]
-		var group handler.Group
+		registry := handler.NewRegistry[int]()
+		group := handler.NewGroup(handler.GroupConfig{})
 		calls := make(map[string]func())
 		srv := &loop.Server{NumLoops: 1, Debug: loop.Debug{Strict: true}, Codec: codec.Lines{}}
 		srv.Accept = func(c *loop.Conn) loop.Handler {
 			l := c.Loop()
-			replies, cs := handler.NewReplies(c, 0), handler.NewCalls[int](c, handler.CallLimits{})
+			replies, cs := handler.NewReplies(c, handler.RepliesConfig{}), handler.NewCalls[int](c, handler.CallConfig{})
 			reply := replies.Later()
-			pipe := handler.NewPipeline[int](c, handler.CallLimits{})
-			redial := handler.Redial{Addr: "tcp://127.0.0.1:1", Open: echoes}
-			link := redial.Start(l)
-			pool := handler.NewPool(l, handler.PoolConfig[int]{Redial: handler.Redial{Addr: "tcp://127.0.0.1:1"},
-				Open: func(c *loop.Conn, _ *handler.Calls[int]) loop.Handler { return echoes(c) }})
+			pipe := handler.NewPipeline[int](c, handler.CallConfig{})
+			redial := handler.LinkConfig{Addr: "tcp://127.0.0.1:1", Accept: echoes}
+			link := handler.NewLink(l, redial)
+			pool := handler.NewPool(l, handler.PoolConfig[int]{Link: handler.LinkConfig{Addr: "tcp://127.0.0.1:1"},
+				Accept: func(c *loop.Conn, _ *handler.Calls[int]) loop.Handler { return echoes(c) }})
 			done := func(int, error) {}
 			nothing := func() {}
 			var actor *handler.Actor[int]
 			ref, _ := handler.Spawn(l, func(a *handler.Actor[int]) func(int) { actor = a; return func(int) {} })
-			message := func(handler.Asker[int]) int { return 0 }
+			message := func(handler.Question[int]) int { return 0 }
 			cancel := handler.Ask(l, ref, 0, message, done)
 			for name, f := range map[string]func(){
-				"NewCalls":            func() { handler.NewCalls[int](c, handler.CallLimits{}) },
+				"NewCalls":            func() { handler.NewCalls[int](c, handler.CallConfig{}) },
 				"Replies.Waiting":     func() { replies.Waiting() },
 				"Replies.Write":       func() { _ = replies.Write(nil) },
 				"Replies.Later":       func() { replies.Later() },
@@ -256,7 +256,7 @@ func TestStrict(t *testing.T) {
 				"Pipeline.Cancel":     func() { pipe.Cancel(0) },
 				"Pipeline.Unanswered": func() { pipe.Unanswered() },
 				"Pipeline.Stats":      func() { pipe.Stats() },
-				"Redial.Start":        func() { redial.Start(l) },
+				"NewLink":             func() { handler.NewLink(l, redial) },
 				"Link.Conn":           func() { link.Conn() },
 				"Link.Send":           func() { _ = link.Send(nil) },
 				"Link.Stats":          func() { link.Stats() },

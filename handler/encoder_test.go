@@ -82,45 +82,53 @@ func TestGroupEncodesOnce(t *testing.T) {
 		{"stateful", func(n *atomic.Int64) codec.Codec { return &numbered{counting: counting{encoded: n}} }, perCodec},
 		{"keyed, open and not yet open", func(n *atomic.Int64) codec.Codec { return &keyed{counting: counting{encoded: n}} }, loops + perCodec/2},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var encoded atomic.Int64
-				var g handler.Group
-				srv := looptest.Start(t, &loop.Server{NumLoops: loops, Codec: test.codec(&encoded), Accept: joining(&g)})
-				peers := open(srv, perCodec)
-				for _, p := range peers[perCodec/2:] {
-					p.Send("-\n") // opens the keyed ones
-				}
-				for _, p := range peers {
-					p.Received()
-				}
-				encoded.Store(0)
-				g.Broadcast([]byte("hello"))
-				testkit.Pass(0)
-				for _, p := range peers {
-					if got := p.Received(); !bytes.HasSuffix([]byte(got), []byte("hello\n")) {
-						t.Errorf("received %q", got)
+		for _, by := range []string{"listener", "SetCodec"} {
+			t.Run(test.name+" by "+by, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					var encoded atomic.Int64
+					g := handler.NewGroup(handler.GroupConfig{})
+					s := &loop.Server{NumLoops: loops, Codec: test.codec(&encoded), Accept: joining(g)}
+					if by == "SetCodec" {
+						accept, cd := s.Accept, s.Codec
+						s.Codec = codec.Lines{}
+						s.Accept = func(c *loop.Conn) loop.Handler { h := accept(c); c.SetCodec(cd); return h }
 					}
-				}
-				if n := encoded.Load(); n != test.want {
-					t.Errorf("encoded %d times for %d members on %d loops, want %d", n, perCodec, loops, test.want)
-				}
+					srv := looptest.Start(t, s)
+					peers := open(srv, perCodec)
+					for _, p := range peers[perCodec/2:] {
+						p.Send("-\n") // opens the keyed ones
+					}
+					for _, p := range peers {
+						p.Received()
+					}
+					encoded.Store(0)
+					g.Broadcast([]byte("hello"))
+					testkit.Pass(0)
+					for _, p := range peers {
+						if got := p.Received(); !bytes.HasSuffix([]byte(got), []byte("hello\n")) {
+							t.Errorf("received %q", got)
+						}
+					}
+					if n := encoded.Load(); n != test.want {
+						t.Errorf("encoded %d times for %d members on %d loops, want %d", n, perCodec, loops, test.want)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
 // Members of one group may have different codecs, and many of them.
 func TestGroupMixedCodecs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		codecs := []codec.Codec{codec.Length{Size: 1}, codec.Raw{}, &numbered{counting: counting{encoded: new(atomic.Int64)}}}
 		want := []string{"\x02hi", "hi", "1 hi\n"}
 		for i := range 20 { // more than are kept
 			codecs = append(codecs, codec.Lines{Max: 10 + i})
 			want = append(want, "hi\n")
 		}
-		srv := &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(&g)}
+		srv := &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(g)}
 		for _, c := range codecs {
 			srv.Listeners = append(srv.Listeners, loop.Listener{Addr: "tcp://127.0.0.1:0", Codec: c})
 		}
@@ -145,8 +153,8 @@ func TestGroupBroadcastAllocs(t *testing.T) {
 	}
 	measure := func(members int) (allocs float64) {
 		bubble(t, func(t *testing.T) {
-			var g handler.Group
-			srv := startLines(t, 1, joining(&g))
+			g := handler.NewGroup(handler.GroupConfig{})
+			srv := startLines(t, 1, joining(g))
 			open(srv, members)
 			l, done := srv.Loops()[0], make(chan struct{})
 			round := func() {

@@ -43,7 +43,7 @@ func ExampleCalls() {
 			if err != nil {
 				panic(err)
 			}
-			calls := handler.NewCalls[string](c, handler.CallLimits{})
+			calls := handler.NewCalls[string](c, handler.CallConfig{})
 			ask := func(word string, timeout time.Duration) {
 				id, err := calls.Begin(timeout, func(answer string, err error) {
 					ended <- fmt.Sprintf("%s: %q, timeout %v", word, answer, errors.Is(err, handler.ErrCallTimeout))
@@ -73,7 +73,7 @@ func ExampleCalls() {
 // waits.
 func ExampleAskWait() {
 	type said struct{}
-	type howMuch struct{ asker handler.Asker[int] }
+	type howMuch struct{ question handler.Question[int] }
 	var counter handler.ActorRef[any]
 	srv := &loop.Server{
 		OnStart: func(l *loop.Loop) {
@@ -87,7 +87,7 @@ func ExampleAskWait() {
 					case said:
 						n++
 					case howMuch:
-						m.asker.Answer(n)
+						m.question.Answer(n)
 					}
 				}
 			})
@@ -100,7 +100,7 @@ func ExampleAskWait() {
 		})),
 	}
 	page := func(w http.ResponseWriter, r *http.Request) {
-		n, err := handler.AskWait(r.Context(), counter, func(asker handler.Asker[int]) any { return howMuch{asker} })
+		n, err := handler.AskWait(r.Context(), counter, func(question handler.Question[int]) any { return howMuch{question} })
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

@@ -10,7 +10,7 @@ import (
 
 // A chat with one room, on all loops.
 func ExampleGroup() {
-	var room handler.Group
+	room := handler.NewGroup(handler.GroupConfig{})
 	srv := &loop.Server{
 		Accept: func(c *loop.Conn) loop.Handler {
 			room.Join(c) // and leaves when it closes
@@ -36,7 +36,7 @@ func ExampleGroup() {
 
 // Each runs a function for each member, on the loop of that.
 func ExampleGroup_Each() {
-	var guests handler.Group
+	guests := handler.NewGroup(handler.GroupConfig{})
 	srv := &loop.Server{
 		Accept: func(c *loop.Conn) loop.Handler {
 			guests.Join(c)
@@ -60,7 +60,7 @@ func ExampleGroup_Each() {
 
 // A broadcast misses a loop that is overloaded; the error tells which, and how many members it has.
 func ExampleUnreachedError() {
-	var room handler.Group
+	room := handler.NewGroup(handler.GroupConfig{})
 	srv := &loop.Server{
 		NumLoops: 1,
 		Limits:   loop.Limits{MaxMailbox: 1},

@@ -14,7 +14,7 @@ import (
 // order of the questions.
 func ExamplePipeline() {
 	accept := func(c *loop.Conn) loop.Handler {
-		questions := handler.NewPipeline[string](c, handler.CallLimits{})
+		questions := handler.NewPipeline[string](c, handler.CallConfig{})
 		ask := func(question string) {
 			_, err := questions.Begin(10*time.Second, func(answer string, err error) {
 				if err != nil {
@@ -43,22 +43,22 @@ func ExamplePipeline() {
 	// Your name? Ada, I see.
 }
 
-// A connection to another server that is made again whenever it ends. What is sent before it stands
-// is kept.
-func ExampleRedial() {
+// A connection to another server that is dialled again whenever it closes. Messages sent while there
+// is no connection are kept.
+func ExampleLink() {
 	heard := make(chan string, 1)
 	collect := loop.HandlerFunc(func(_ *loop.Conn, line []byte) error { heard <- string(line); return nil })
 	collector := &loop.Server{Accept: handler.Shared(collect)}
 	serve(collector, func(func() *client) {
-		reports := handler.Redial{
-			Dialer: loop.Dialer{Codec: codec.Lines{}},
-			Addr:   "tcp://" + collector.LocalAddr().String(),
-			Open:   handler.Shared(collect),
-			Keep:   100,
+		reports := handler.LinkConfig{
+			Dialer:  loop.Dialer{Codec: codec.Lines{}},
+			Addr:    "tcp://" + collector.LocalAddr().String(),
+			Accept:  handler.Shared(collect),
+			Backlog: 100,
 		}
 		srv := &loop.Server{NumLoops: 1, Accept: handler.Shared(collect)}
 		srv.OnStart = func(l *loop.Loop) {
-			link := reports.Start(l)
+			link := handler.NewLink(l, reports)
 			if err := link.Send([]byte("started")); err != nil {
 				log.Print(err)
 			}
@@ -72,8 +72,8 @@ func ExampleRedial() {
 // own.
 func ExampleAsk() {
 	type question struct {
-		name  string
-		asker handler.Asker[int]
+		name     string
+		question handler.Question[int]
 	}
 	var visits handler.ActorRef[question]
 	srv := &loop.Server{
@@ -83,7 +83,7 @@ func ExampleAsk() {
 					seen := make(map[string]int)
 					return func(q question) {
 						seen[q.name]++
-						q.asker.Answer(seen[q.name])
+						q.question.Answer(seen[q.name])
 					}
 				})
 			}
@@ -91,7 +91,7 @@ func ExampleAsk() {
 		Accept: handler.Shared(loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 			name, client := string(line), c.Ref() // c may be gone when the answer comes
 			handler.Ask(c.Loop(), visits, 10*time.Second,
-				func(r handler.Asker[int]) question { return question{name, r} },
+				func(r handler.Question[int]) question { return question{name, r} },
 				func(n int, err error) {
 					_ = client.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)) })
 				})

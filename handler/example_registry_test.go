@@ -11,7 +11,7 @@ import (
 // Devices say their number first. A device that comes back is found where it is now, and its old
 // connection is closed.
 func ExampleRegistry() {
-	var devices handler.Registry[string]
+	devices := handler.NewRegistry[string]()
 	srv := &loop.Server{
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, id []byte) error {

@@ -15,7 +15,7 @@ func ExampleReplies() {
 	counters := loop.NewLocal(func(*loop.Loop) map[string]int { return make(map[string]int) })
 	srv := &loop.Server{NumLoops: 4}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
-		replies := handler.NewReplies(c, 0)
+		replies := handler.NewReplies(c, handler.RepliesConfig{})
 		return loop.HandlerFunc(func(_ *loop.Conn, line []byte) error {
 			word := string(line) // line is valid only until this returns
 			hash := fnv.New32()

@@ -13,8 +13,8 @@ import (
 // What a room is told. A visitor is known by the Ref, so one who is told of twice counts once.
 type (
 	enters struct {
-		who   loop.Ref
-		asker handler.Asker[int]
+		who      loop.Ref
+		question handler.Question[int]
 	}
 	leaves struct{ who loop.Ref }
 )
@@ -39,7 +39,7 @@ func (h *hall) room(l *loop.Loop, name string) (handler.ActorRef[any], error) {
 			switch m := m.(type) {
 			case enters:
 				here[m.who] = true
-				m.asker.Answer(len(here))
+				m.question.Answer(len(here))
 			case leaves:
 				if delete(here, m.who); len(here) == 0 {
 					a.Stop()
@@ -70,7 +70,7 @@ func (h *hall) enter(c *loop.Conn, name string) error {
 	}
 	who := c.Ref()
 	handler.Ask(c.Loop(), r, time.Second,
-		func(asker handler.Asker[int]) any { return enters{who, asker} },
+		func(question handler.Question[int]) any { return enters{who, question} },
 		func(n int, err error) {
 			if errors.Is(err, handler.ErrStopped) {
 				h.forget(name, r) // it may not have come to that yet

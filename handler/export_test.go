@@ -45,14 +45,14 @@ func Registered[K comparable](r *Registry[K]) int {
 func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 	r.a.questions.mu.Lock()
 	defer r.a.questions.mu.Unlock()
-	return len(r.a.questions.open), asking(l)
+	return len(r.a.questions.waiting), asking(l)
 }
 
-// AskedConns returns how many questions of AskConn connections of l have not answered. It must be
+// AskedConns returns how many questions of AskConnWait connections of l have not answered. It must be
 // called on l.
 func AskedConns(l *loop.Loop) (n int) {
 	for _, state := range locals.Get(l).conns {
-		n += len(state.questions.open)
+		n += len(state.questions.waiting)
 	}
 	return n
 }
@@ -66,3 +66,6 @@ func asking(l *loop.Loop) (n int) {
 	}
 	return n
 }
+
+// SetPoolTurn makes the next call of p its (n+1)th.
+func SetPoolTurn[A any](p *Pool[A], n uint) { p.turn = n }

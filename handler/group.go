@@ -13,50 +13,58 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// GroupConfig holds the settings of a Group. The zero value is ready to use.
+type GroupConfig struct {
+	// Backlog is how many messages wait for a slow member, one with more than 64 KiB of output
+	// pending, or half of Server.Limits.MaxOutbound if that is less. A full backlog drops its
+	// oldest message for a new one. Messages sent to the member directly overtake the backlog. 0
+	// means no backlog: Server.Limits.MaxOutbound closes slow members.
+	Backlog int
+}
+
 // A Group is a set of connections, on any number of loops, that get the same messages: a room, a
-// topic, all subscribers of a price. The zero Group is empty and ready to use; it must not be
-// copied.
+// topic, all subscribers of a price.
 //
-// A broadcast copies the message once, crosses to each loop that has members once, and is encoded
-// once per codec there, however many members there are. Members leave by themselves when they
-// close. One that is slow disturbs no other: the limit of its own output closes it, or see Keep. A
-// crowd is served in pieces of 256, between which the loop has time for its other connections; what
-// is posted and told to it waits for the last.
+// A broadcast copies the message once, posts to each loop that has members once, and encodes it
+// there once per codec, however many members there are. Members leave when they close. A slow
+// member does not affect others: the limit of its own output closes it, or it gets a Backlog. A
+// large group is served 256 members at a time, and in between the loop serves its other
+// connections; later posts and Tells to that loop wait until all members are served.
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If
-// one call returned before the other was made, it is that one. A member gets the broadcasts that
-// are made after its Join, and none after its Leave. So a room with a history, which holds one lock
-// while it extends that and broadcasts, and while it copies it and joins a member, shows each
-// member everything once.
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. A
+// call that returned before another began comes first. A member gets the broadcasts made after its
+// Join, and none after its Leave. So a room with a history that holds one lock while it appends to
+// the history and broadcasts, and while it copies the history and joins a member, shows each member
+// every message once.
 //
-// A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
-// among all that is posted and told to a loop. A callback's messages to its own connection come
-// before its broadcasts, even if it broadcast first.
+// A broadcast never runs inline, not even for members of the caller's own loop: it takes its place
+// in the loop's mailbox. A callback's messages to its own connection therefore precede its
+// broadcasts, even if it broadcast first.
 type Group struct {
-	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
-	// pending, or half of Server.Limits.MaxOutbound if that is less. One more has the oldest
-	// dropped. What is sent to the member directly overtakes what waits. 0: none waits, and
-	// Server.Limits.MaxOutbound closes who is slow. It must be set before the first Join, where a
-	// negative Keep panics.
-	Keep int
-
-	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
+	keep    int        // GroupConfig.Backlog
+	mu      sync.Mutex // held while posting, which makes the order the same on all loops
 	seq     uint64     // of the last Broadcast, Each or Join
 	shards  []*shard   // of the loops that have members
 	len     int
 	dropped atomic.Uint64
 }
 
-// An UnreachedError says that a broadcast did not reach the members on one loop.
+// NewGroup returns an empty Group. A negative Backlog panics.
+func NewGroup(cfg GroupConfig) *Group {
+	require(cfg.Backlog >= 0, "GroupConfig.Backlog is negative")
+	return &Group{keep: cfg.Backlog}
+}
+
+// An UnreachedError reports that a broadcast did not reach the members on one loop.
 type UnreachedError struct {
 	Loop    *loop.Loop
 	Members int   // how many were not reached
-	Err     error // why: loop.ErrMailboxFull or loop.ErrServerClosed
+	Err     error // loop.ErrMailboxFull or loop.ErrServerClosed
 }
 
-// Error says which loop was not reached, and why.
+// Error names the loop and the reason.
 func (e *UnreachedError) Error() string {
 	return fmt.Sprintf("handler: %d members on loop %d not reached: %v", e.Members, e.Loop.Index(), e.Err)
 }
@@ -64,11 +72,10 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether
-// it was none before. It must be called on c's loop; Accept may call it, too.
+// Join makes c a member until it leaves or closes, and reports whether it was not one before. It
+// must be called on c's loop, in Accept or later. It does nothing if c has closed.
 func (g *Group) Join(c *loop.Conn) bool {
 	onLoop(c, "handler.Group.Join")
-	require(g.Keep >= 0, "Group.Keep is negative")
 	state := stateOf(c)
 	if state.closed {
 		return true
@@ -91,8 +98,9 @@ func (g *Group) Join(c *loop.Conn) bool {
 	return true
 }
 
-// Leave ends c's membership and reports whether there was one: c gets nothing more from g, nor what
-// was broadcast before but has not reached it. It must be called on c's loop, in Each's f, too.
+// Leave ends c's membership and reports whether there was one: c gets nothing more from g, not even
+// earlier broadcasts that have not reached it yet. It must be called on c's loop, where Each's f
+// may call it, too.
 func (g *Group) Leave(c *loop.Conn) bool {
 	onLoop(c, "handler.Group.Leave")
 	if !g.leave(c) {
@@ -136,33 +144,33 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped counts the messages that have given way by Keep. Any goroutine may call it.
+// Dropped returns how many messages full backlogs have dropped. Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
-// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out:
+// nil means that msg is on its way. A loop whose mailbox is full, or that has ended, is left out:
 // the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
-// loop.ErrServerClosed to errors.Is. The other members do get the message, so who broadcasts again
-// sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
+// loop.ErrServerClosed to errors.Is. The other members do get msg, and a second Broadcast would
+// send it to them twice. If a member's codec refuses msg, it does not get it, and this is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, who said it, say. The zero Ref excepts none.
+// BroadcastExcept is Broadcast to all members but one, its sender, say. The zero Ref excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
 
-// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where
-// a message with the same key still waits for a member, by Keep, msg takes its place. An empty key
-// is Broadcast.
+// BroadcastKey is Broadcast of the newest value of something, such as a price or a position: msg
+// replaces a message with the same key in the backlog of a member. With an empty key it is
+// Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each calls f for each member, on its loop, so on several at once. Any goroutine may call Each; it
-// does not wait. f may do what a callback of the connection may, also Leave. A panic in f closes
-// that connection. The error is Broadcast's. A nil f panics here.
+// Each calls f for each member, on its loop, so on several loops at once. Any goroutine may call
+// Each; it does not wait. f may do whatever a callback of the connection may, including Leave. A
+// panic in f closes that connection. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
@@ -180,7 +188,7 @@ func (g *Group) post(b broadcast) (err error) {
 			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
 			continue
 		}
-		b.number = number
+		b.taskNo = number
 		s.posted = append(s.posted, b)
 	}
 	return err
@@ -197,9 +205,9 @@ func (g *Group) shard(l *loop.Loop) *shard {
 const (
 	unsent = "a broadcast cannot be encoded"
 
-	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
-	maxBatch     = 32  // broadcasts that wait one after the other go to a member in one write
-	maxForms     = 8   // of one message: members whose codec needs another get it by Send
+	pieceMembers = 256 // members served in one task: with a write to each about a millisecond
+	maxBatch     = 32  // consecutive broadcasts that go to a member in one write
+	maxForms     = 8   // of one message: members whose codec needs yet another get it by Send
 )
 
 // A shard is the members on one loop, which alone changes them, under the lock.
@@ -209,22 +217,22 @@ type shard struct {
 	members []member
 	place   map[*loop.Conn]int // in members
 	task    func() bool        // the method run, made once
-	posted  []broadcast        // and not begun, with the group's lock
-	batch   []broadcast        // is being sent
-	from    int                // members from this one on have been visited
-	along   int                // tasks that have nothing to do: their broadcasts went along with one before
+	posted  []broadcast        // broadcasts not begun, with the group's lock
+	batch   []broadcast        // broadcasts being sent
+	visited int                // the members from this index on have got the batch
+	merged  int                // tasks without work: their broadcasts are in the batch of an earlier one
 }
 
 type member struct {
 	c       *loop.Conn
-	seen    uint64   // up to here it got everything, or was not concerned
+	seen    uint64   // the last broadcast that it got, or that was made before it joined
 	backlog *backlog // nil: nothing has ever waited for it
 }
 
 // A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.
 type broadcast struct {
 	seq    uint64
-	number uint64 // of that task
+	taskNo uint64 // the number of that task
 	msg    []byte
 	key    string
 	except loop.Ref
@@ -251,32 +259,32 @@ func (s *shard) remove(c *loop.Conn) bool {
 	return true
 }
 
-// run is the task of each broadcast. A large crowd is served in pieces: see inside.Handler.PostPieces.
+// run is the task of each broadcast. It serves a large group in pieces: see inside.Handler.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
 	}
-	end := s.from
-	s.from = max(0, end-pieceMembers)
+	end := s.visited
+	s.visited = max(0, end-pieceMembers)
 	for i := range s.batch {
-		s.visit(&s.batch[i], s.from, end)
+		s.visit(&s.batch[i], s.visited, end)
 	}
-	if s.from > 0 {
+	if s.visited > 0 {
 		return true
 	}
 	s.batch = nil
 	return false
 }
 
-// begin takes the next broadcast, and those directly behind it, which leave in one write.
+// begin takes the next broadcast, and those directly behind it, which go out in one write.
 func (s *shard) begin() bool {
-	if s.along > 0 {
-		s.along--
+	if s.merged > 0 {
+		s.merged--
 		return false
 	}
 	n := 0
 	s.group.mu.Lock()
-	for n < len(s.posted) && n < maxBatch && s.posted[n].number == s.posted[0].number+uint64(n) {
+	for n < len(s.posted) && n < maxBatch && s.posted[n].taskNo == s.posted[0].taskNo+uint64(n) {
 		n++
 	}
 	s.batch = append(s.batch, s.posted[:n]...)
@@ -288,65 +296,58 @@ func (s *shard) begin() bool {
 	if n == 0 { // a Goexit has taken a task away: the loop ends
 		return false
 	}
-	s.from, s.along = len(s.members), n-1
+	s.visited, s.merged = len(s.members), n-1
 	return true
 }
 
-// visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for. Members may join and leave meanwhile, so it goes from the last to the
-// first: what remove moves to an earlier place was visited, or joined later, and seen tells that.
+// visit serves the members from one index up to another that had joined before the broadcast. A
+// panic closes the member's connection. Members may join and leave meanwhile, so it goes from the
+// last to the first: a member that remove moves down has been visited, or joined later, and seen
+// shows that.
 func (s *shard) visit(b *broadcast, from, end int) {
-	i := end
-	var current *loop.Conn
-	rest := func() {
-		for i > from {
-			i--
-			if i >= len(s.members) || s.members[i].seen >= b.seq {
-				continue
-			}
-			m := &s.members[i]
-			m.seen, current = b.seq, m.c
-			switch {
-			case b.each != nil:
-				b.each(m.c)
-			case m.c.Ref() != b.except:
-				s.send(m, b)
+	for i := end - 1; i >= from; i-- {
+		if i >= len(s.members) || s.members[i].seen >= b.seq {
+			continue
+		}
+		m := &s.members[i]
+		m.seen = b.seq
+		if c := m.c; c.Ref() != b.except {
+			if err := in.Try(s.loop, func() { s.serve(m, b) }); err != nil {
+				c.CloseWithError(err)
 			}
 		}
-	}
-	for {
-		err := in.Try(s.loop, rest)
-		if err == nil {
-			return
-		}
-		current.CloseWithError(err)
 	}
 }
 
-// send sends a message to a member, or has it wait. User code may make members move, and m invalid.
-func (s *shard) send(m *member, b *broadcast) {
-	c, behind := m.c, m.backlog
-	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && in.WhenPending(c, slowMark(c), nil) {
+// serve calls Each's f for a member, or sends it the message. User code may move members, and then
+// m is invalid.
+func (s *shard) serve(m *member, b *broadcast) {
+	if b.each != nil {
+		b.each(m.c)
+		return
+	}
+	c, waits := m.c, m.backlog
+	if s.group.keep == 0 || (waits == nil || len(waits.queue) == 0) && in.WhenPending(c, slowMark(c), nil) {
 		b.form(c).send(c, b.msg)
 		return
 	}
-	if behind == nil {
-		behind = &backlog{c: c, group: s.group}
-		m.backlog = behind
+	if waits == nil {
+		waits = &backlog{c: c, group: s.group}
+		m.backlog = waits
 	}
-	behind.add(waiting{b.key, b.form(c), b.msg})
+	waits.add(waiting{b.key, b.form(c), b.msg})
 }
 
-// slowMark is how many bytes may be pending before messages wait, with Keep.
+// slowMark is how many bytes may be pending before messages wait in the backlog.
 func slowMark(c *loop.Conn) int { return min(64<<10, in.MaxOutbound(c)/2) }
 
-// A backlog is what waits for a member that is slow. It is its loop's.
+// A backlog is the messages that wait for a slow member. It belongs to the member's loop.
 type backlog struct {
 	c       *loop.Conn
 	group   *Group
 	queue   []waiting
-	first   uint64            // the number of the first in the queue
-	keys    map[string]uint64 // numbers by key
+	first   uint64            // the number of the first message in the queue
+	keys    map[string]uint64 // numbers of messages by key
 	flushes bool              // flush will be called
 }
 
@@ -362,7 +363,7 @@ func (b *backlog) add(w waiting) {
 		b.group.dropped.Add(1)
 		return
 	}
-	if len(b.queue) == b.group.Keep {
+	if len(b.queue) == b.group.keep {
 		b.take()
 		b.group.dropped.Add(1)
 	}
@@ -377,7 +378,7 @@ func (b *backlog) add(w waiting) {
 	}
 }
 
-// take takes out the oldest.
+// take removes the oldest message.
 func (b *backlog) take() (w waiting) {
 	w, b.queue[0] = b.queue[0], w
 	b.queue = b.queue[1:]
@@ -386,7 +387,7 @@ func (b *backlog) take() (w waiting) {
 	return w
 }
 
-// flush sends what waits, as far as the member takes it.
+// flush sends the backlog, as far as the member takes it.
 func (b *backlog) flush() {
 	b.flushes = false
 	for len(b.queue) > 0 {
@@ -403,11 +404,11 @@ func (b *backlog) flush() {
 	b.clear()
 }
 
-// clear forgets what waits, and gives the memory back.
+// clear empties the backlog and releases its memory.
 func (b *backlog) clear() { b.queue, b.keys = nil, nil }
 
-// A form is the wire form of a message, made once for all members with equal codecs. It is never
-// changed. nil: the codec needs one of its own, which Send makes.
+// A form is the wire form of a message, made once for all members with equal codecs. It is
+// immutable. nil: the codec needs a separate one, which Send makes.
 type form struct {
 	codec any // the codec, or its FrameKey
 	wire  []byte
@@ -442,12 +443,12 @@ func (f *form) send(c *loop.Conn, msg []byte) {
 }
 
 // A FrameKeyer is a codec.Stateful whose AppendFrame gives the same bytes for many connections, so
-// that a broadcast is encoded once for all of them. WebSocket without compression is an example. A
-// codec that is not Stateful is its own key if it is comparable.
+// that a broadcast is encoded once for all of them, such as WebSocket without compression. A codec
+// that is not Stateful is its own key if it is comparable.
 type FrameKeyer interface {
-	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means
-	// that this one has to encode for itself. It is called for each broadcast, on the goroutine of
-	// the connection's loop.
+	// FrameKey returns a comparable value: two codecs with equal keys encode alike at present. nil
+	// means that this codec shares with no other. It is called for each broadcast, on the
+	// connection's loop.
 	FrameKey() any
 }
 

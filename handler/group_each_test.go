@@ -12,8 +12,8 @@ import (
 
 func TestGroupEach(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 2, joining(&g))
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 2, joining(g))
 		peers := open(srv, 5)
 		// One panics, and each third leaves, while they are being visited.
 		err := g.Each(func(c *loop.Conn) {
@@ -55,7 +55,7 @@ func TestGroupEachLeaving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 12
 		for victims := range 1 << 6 {
-			var g handler.Group
+			g := handler.NewGroup(handler.GroupConfig{})
 			visits := make(map[uint64]int)
 			var conns []*loop.Conn
 			srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {

@@ -39,9 +39,9 @@ var big = strings.Repeat("x", 1<<10)
 func TestGroupKeepDropsTheOldest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const says, keep = 5000, 20
-		g := handler.Group{Keep: keep}
+		g := handler.NewGroup(handler.GroupConfig{Backlog: keep})
 		encoded := 0
-		_, slow, fast := startKeeping(t, &g, &encoded)
+		_, slow, fast := startKeeping(t, g, &encoded)
 		for i := range says {
 			if err := g.Broadcast(fmt.Appendf(nil, "%d %s", i, big)); err != nil {
 				t.Fatal(err)
@@ -80,9 +80,9 @@ func TestGroupKeepDropsTheOldest(t *testing.T) {
 // Of the messages with one key only the newest waits, in the place of the first.
 func TestGroupKeepTheNewestOfAKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		g := handler.Group{Keep: 5}
+		g := handler.NewGroup(handler.GroupConfig{Backlog: 5})
 		encoded := 0
-		srv, slow, _ := startKeeping(t, &g, &encoded)
+		srv, slow, _ := startKeeping(t, g, &encoded)
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {
 				_, _ = c.Write([]byte(strings.Repeat(big, 600) + "\n"))
@@ -114,9 +114,9 @@ func TestGroupKeepTheNewestOfAKey(t *testing.T) {
 // With more keys than Keep the oldest go. Who leaves gets nothing of what waits.
 func TestGroupKeepManyKeysAndLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		g := handler.Group{Keep: 3}
+		g := handler.NewGroup(handler.GroupConfig{Backlog: 3})
 		encoded := 0
-		srv, slow, fast := startKeeping(t, &g, &encoded)
+		srv, slow, fast := startKeeping(t, g, &encoded)
 		fast.Block(0)
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {

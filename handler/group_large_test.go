@@ -30,8 +30,8 @@ func startCrowd(t *testing.T, g *handler.Group, members int, silent func(c *loop
 func TestLargeGroupLeavesTheLoopToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const members, each = 2000, time.Millisecond
-		var g handler.Group
-		srv, _ := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv, _ := startCrowd(t, g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		stranger := srv.Open()
 		if err := g.Each(func(*loop.Conn) { testkit.Block(each) }); err != nil {
 			t.Fatal(err)
@@ -52,8 +52,8 @@ func TestLargeGroupLeavesTheLoopToOthers(t *testing.T) {
 func TestLargeGroupThatShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const members, stay = 800, 5
-		var g handler.Group
-		srv, peers := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv, peers := startCrowd(t, g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		visited := 0
 		_ = g.Each(func(*loop.Conn) { testkit.Block(time.Millisecond); visited++ })
 		_ = g.Broadcast([]byte("hello"))
@@ -77,8 +77,8 @@ func TestLargeGroupThatShrinks(t *testing.T) {
 func TestLargeGroupSendsTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const members, says = 600, 50
-		var g handler.Group
-		srv, peers := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv, peers := startCrowd(t, g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		resume := srv.Stall(0)
 		want := ""
 		for i := range says {
@@ -107,10 +107,10 @@ func TestLargeGroupAtRandom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const members, steps = 600, 300
 		random := rand.New(rand.NewPCG(testkit.Seed(t, 1), 1))
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		said := 0
 		guests := make(map[uint64]*guest)
-		srv, peers := startCrowd(t, &g, members, func(c *loop.Conn) loop.Handler {
+		srv, peers := startCrowd(t, g, members, func(c *loop.Conn) loop.Handler {
 			me := &guest{}
 			guests[c.ID()] = me
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {

@@ -18,9 +18,9 @@ import (
 // What a codec refuses may come from a peer: it fills no log, however often it comes.
 func TestGroupLogsOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		var log bytes.Buffer
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(&g), Logger: zerolog.New(&log)})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: joining(g), Logger: zerolog.New(&log)})
 		open(srv, 20)
 		for _, want := range []string{`"more":0`, `"more":4`} {
 			for range 5 {

@@ -17,7 +17,7 @@ import (
 // its loop before.
 func TestGroupJoinInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		srv := startLines(t, 1, silent)
 		p, q := srv.Open(), srv.Open()
 		srv.Do(0, func(l *loop.Loop) {
@@ -45,7 +45,7 @@ func TestGroupJoinInOrder(t *testing.T) {
 func TestGroupJoinWithHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const last = 2000
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		var mu sync.Mutex
 		said := 0
 		refs := make(chan loop.Ref, 30)
@@ -98,8 +98,8 @@ func TestGroupJoinWithHistory(t *testing.T) {
 func TestGroupTotalOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const senders, each = 8, 50
-		var g handler.Group
-		srv := startLines(t, 4, joining(&g))
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 4, joining(g))
 		peers := open(srv, 8)
 		var wg sync.WaitGroup
 		for i := range senders {
@@ -139,8 +139,8 @@ func TestGroupTotalOrder(t *testing.T) {
 // A broadcast keeps its place among what is posted and told, and does not run inline.
 func TestGroupOrderWithTell(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 1, joining(&g))
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 1, joining(g))
 		p := srv.Open()
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {

@@ -43,8 +43,8 @@ func open(srv *looptest.Server, n int) (peers []*looptest.Peer) {
 
 func TestGroupBroadcast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 3, joining(&g))
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 3, joining(g))
 		peers := open(srv, 7)
 		if g.Len() != 7 {
 			t.Errorf("Len %d, want 7", g.Len())
@@ -68,8 +68,8 @@ func TestGroupBroadcast(t *testing.T) {
 
 func TestGroupLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 2, joining(&g))
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 2, joining(g))
 		p, q, r := srv.Open(), srv.Open(), srv.Open()
 		p.Send("leave\n")
 		p.Send("leave\n") // again: nothing
@@ -94,7 +94,7 @@ func TestGroupLeave(t *testing.T) {
 // A connection that is refused after it has joined is no member.
 func TestGroupRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
 			g.Join(c)
 			return nil
@@ -143,8 +143,8 @@ func TestGroupMembership(t *testing.T) {
 
 func TestGroupMailboxFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 5}, Codec: codec.Lines{}, Accept: joining(&g)})
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 5}, Codec: codec.Lines{}, Accept: joining(g)})
 		peers := open(srv, 4) // two on each loop
 		resume := srv.Stall(1)
 		for i := range 5 {
@@ -180,8 +180,8 @@ func TestGroupMailboxFull(t *testing.T) {
 // A loop without members, or without any more, is left alone.
 func TestGroupOnlyLoopsWithMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1}, Codec: codec.Lines{}, Accept: joining(&g)})
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 1}, Codec: codec.Lines{}, Accept: joining(g)})
 		stays, leaves := srv.Open(), srv.Open()
 		leaves.Send("leave\n")
 		resume := srv.Stall(1)
@@ -198,7 +198,7 @@ func TestGroupOnlyLoopsWithMembers(t *testing.T) {
 
 func TestGroupServerClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		var late error
 		srv := looptest.Start(t, &loop.Server{
 			NumLoops: 1,
@@ -226,12 +226,12 @@ func TestGroupServerClosed(t *testing.T) {
 // others get it.
 func TestGroupBadMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var g handler.Group
+		g := handler.NewGroup(handler.GroupConfig{})
 		srv := looptest.Start(t, &loop.Server{
 			NumLoops: 1,
 			Limits:   loop.Limits{MaxOutbound: 1000},
 			Codec:    codec.Lines{},
-			Accept:   joining(&g),
+			Accept:   joining(g),
 			Listeners: []loop.Listener{
 				{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: 10}},
 				{Addr: "tcp://127.0.0.1:0", Codec: panicking{}},
@@ -270,7 +270,10 @@ func (panicking) AppendFrame(_, _ []byte) ([]byte, error) { panic("codec") }
 // Random joins, leaves, closes and broadcasts on several loops at once: Len is exact in the end.
 func TestGroupStress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var groups [5]handler.Group
+		groups := make([]*handler.Group, 5)
+		for i := range groups {
+			groups[i] = handler.NewGroup(handler.GroupConfig{})
+		}
 		refs := make(chan loop.Ref, 40)
 		srv := startLines(t, 4, func(c *loop.Conn) loop.Handler {
 			refs <- c.Ref()
@@ -284,7 +287,7 @@ func TestGroupStress(t *testing.T) {
 			wg.Go(func() {
 				random := rand.New(rand.NewPCG(first, ref.ID())) // its loop's
 				for range 50 {
-					ref.Tell(func(c *loop.Conn) { shuffle(c, groups[:], random) })
+					ref.Tell(func(c *loop.Conn) { shuffle(c, groups, random) })
 				}
 				if ref.ID()%2 == 0 {
 					ref.Tell((*loop.Conn).Close)
@@ -318,9 +321,9 @@ func TestGroupStress(t *testing.T) {
 }
 
 // shuffle does something to each group.
-func shuffle(c *loop.Conn, groups []handler.Group, random *rand.Rand) {
-	for i := range groups {
-		switch g := &groups[i]; random.IntN(3) {
+func shuffle(c *loop.Conn, groups []*handler.Group, random *rand.Rand) {
+	for _, g := range groups {
+		switch random.IntN(3) {
 		case 0:
 			g.Join(c)
 		case 1:

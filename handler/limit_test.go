@@ -189,7 +189,7 @@ func TestLimitExcusesWhatIsNotRead(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var at pauses
 					srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
-						at = pauses{c, handler.NewReplies(c, 1)}
+						at = pauses{c, handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: 1})}
 						if name == "a pause that has begun before" {
 							c.PauseRead()
 						}

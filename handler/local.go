@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// maxBuffer is how large a loop's buffer may be and still be kept.
+// maxBuffer is the capacity up to which a loop keeps its buffer.
 const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
@@ -22,7 +22,7 @@ type local struct {
 	stops    stops               // for Limit
 }
 
-// An ending is what ends with its loop, and then is not among those that live any more.
+// An ending is notified when its loop ends, and then removes itself from local.living.
 type ending interface{ loopEnds() }
 
 var locals = loop.NewLocal(func(l *loop.Loop) local {
@@ -41,7 +41,7 @@ var locals = loop.NewLocal(func(l *loop.Loop) local {
 type connState struct {
 	groups    []*Group // where it is a member
 	atClose   []func()
-	questions questions // of AskConn
+	questions questions // of AskConnWait
 	asked     bool      // there has been one
 	closed    bool
 }
@@ -100,8 +100,8 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	return err
 }
 
-// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second,
-// and says how many have not since the last one. Of a connection that closes, OnClose tells.
+// warnSeldom logs a warning that a peer may be able to cause, at most once a second per loop, with
+// the number of suppressed ones. It ignores errors of a closing connection, which OnClose reports.
 func warnSeldom(c *loop.Conn, err error, msg string) {
 	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
 		return

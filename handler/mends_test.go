@@ -27,7 +27,7 @@ import (
 func TestRegistryOfManyKeys(t *testing.T) {
 	const n = 200_000 // by a search among them this would take minutes
 	bubble(t, func(t *testing.T) {
-		var r handler.Registry[int]
+		r := handler.NewRegistry[int]()
 		srv := startLines(t, 1, handler.Shared(loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			for i := range n {
 				r.Enter(i, c)
@@ -66,8 +66,8 @@ func (h entersInOnClose) OnClose(c *loop.Conn, err error) { h.r.Enter("key", c) 
 
 func TestRegistryEnterInOnClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var r handler.Registry[string]
-		srv := startLines(t, 1, handler.Shared(entersInOnClose{&r}))
+		r := handler.NewRegistry[string]()
+		srv := startLines(t, 1, handler.Shared(entersInOnClose{r}))
 		p, q := srv.Open(), srv.Open()
 		p.Send("x\n")
 		q.Send("x\n")
@@ -83,7 +83,7 @@ func TestRegistryEnterInOnClose(t *testing.T) {
 func TestLinkStoppedWhileItSends(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var k *linked
-		k = newLinked(t, handler.Redial{Keep: 10, Open: func(c *loop.Conn) loop.Handler {
+		k = newLinked(t, handler.LinkConfig{Backlog: 10, Accept: func(c *loop.Conn) loop.Handler {
 			c.OnHighWater(1, func() { k.link.Stop() })
 			return echoes(c)
 		}})
@@ -93,7 +93,7 @@ func TestLinkStoppedWhileItSends(t *testing.T) {
 			k.send(fmt.Sprint("kept ", i), nil)
 		}
 		k.srv.Sleep(time.Minute)
-		k.do(func() { testkit.Want(t, "messages kept after Stop", k.link.Stats().Kept, 0) })
+		k.do(func() { testkit.Want(t, "messages kept after Stop", k.link.Stats().Backlog, 0) })
 		if got := k.srv.Stats().Panics; got != 0 {
 			t.Errorf("%d panics, want 0", got)
 		}
@@ -103,7 +103,7 @@ func TestLinkStoppedWhileItSends(t *testing.T) {
 // What is sent while the connection closes goes out on the next one.
 func TestLinkKeepsWhileTheConnectionCloses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{Keep: 10})
+		k := newLinked(t, handler.LinkConfig{Backlog: 10})
 		k.srv.Sleep(time.Second)
 		p := k.backend.Accept()
 		p.Block(0)
@@ -127,7 +127,7 @@ func TestLinkKeepsOverAClosingHandshake(t *testing.T) {
 		backend := srv.Backend("tcp", "backend:1")
 		var link *handler.Link
 		srv.Do(0, func(l *loop.Loop) {
-			link = handler.Redial{Addr: "tcp://backend:1", Dialer: loop.Dialer{Codec: wire}, Open: echoes, Keep: 20}.Start(l)
+			link = handler.NewLink(l, handler.LinkConfig{Addr: "tcp://backend:1", Dialer: loop.Dialer{Codec: wire}, Accept: echoes, Backlog: 20})
 		})
 		answer := func() *looptest.Peer {
 			srv.Sleep(time.Second)
@@ -209,7 +209,7 @@ func TestTypedKeepsNoForeignBytes(t *testing.T) {
 // Messages that wait for a slow member are encoded when they are sent.
 func TestGroupKeepOverAChangeOfCodec(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		g := handler.Group{Keep: 10}
+		g := handler.NewGroup(handler.GroupConfig{Backlog: 10})
 		var conn *loop.Conn
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
 			conn = c

@@ -21,13 +21,13 @@ const (
 	DefaultMissed    = 2
 )
 
-// A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
-// log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
-// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One
-// that only needs hooks returns the handler of next as it is, and then costs nothing per message.
+// A Middleware adds something around the handlers of connections: a limit, a heartbeat, a log. It
+// wraps the Accept function rather than a handler, so that it sees the Conn when that opens (to set
+// timers and hooks, or to refuse it), and makes new state for each connection. One that only needs
+// hooks returns the handler of next unchanged, and costs nothing per message.
 type Middleware interface {
-	// Wrap is called once, when the server is put together; what it returns is called on the loop
-	// of each connection, several loops at once. It must pass on a nil handler of next as nil.
+	// Wrap is called once, when the server is assembled; its result is called on the loop of each
+	// connection, on several loops at once. It must return a nil handler of next as nil.
 	Wrap(next loop.Accept) loop.Accept
 }
 
@@ -50,15 +50,15 @@ func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A
-// nil h panics.
+// all loops concurrently, so its state, if any, must be safe for that: loop.Locals, atomics,
+// Groups. A nil h panics.
 func Shared(h loop.Handler) loop.Accept {
 	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
 }
 
-// messageFilter is a handler before whose OnMessage something is done with the message. False: the
-// message is not passed on, and err is what OnMessage returns.
+// messageFilter is a handler with a filter before OnMessage. If that returns false, the message is
+// not passed on, and OnMessage returns err.
 type messageFilter struct {
 	loop.Handler
 	filter func(c *loop.Conn, msg []byte) (pass bool, err error)
@@ -71,18 +71,18 @@ func (h *messageFilter) OnMessage(c *loop.Conn, msg []byte) error {
 	return h.Handler.OnMessage(c, msg)
 }
 
-// Unwrap lets loop.HandlerAs look through.
+// Unwrap is for loop.HandlerAs.
 func (h *messageFilter) Unwrap() any { return h.Handler }
 
 // Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
-// and one with its age and the reason when it has closed; on request one for each message received.
-// The reason "close" stands for our own Close without an error. A panic is logged as an error; the
-// stack is in the line that the loop has written. The zero Log costs nothing per message.
+// and one with its age and the reason when it has closed; optionally one for each message received.
+// The reason "close" means our own Close without an error. A panic is logged as an error; its stack
+// is in the line that the loop writes. The zero Log costs nothing per message.
 type Log struct {
 	Level        zerolog.Level // of opens and closes; the zero value is zerolog.DebugLevel
 	Messages     bool          // a line per message, before the handler gets it
 	MessageLevel zerolog.Level // of these; the zero value is zerolog.DebugLevel
-	// MaxLogged is how many bytes of a message its line shows. 0 means 128. A negative one: none.
+	// MaxLogged is how many bytes of a message its line shows. 0 means 128, a negative one none.
 	MaxLogged int
 }
 
@@ -129,32 +129,32 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 	return true, nil
 }
 
-// ErrRateLimit is the reason of a connection whose peer sent messages faster than Limit allows.
+// ErrRateLimit closes a connection whose peer sends messages faster than Limit allows.
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
-// Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. A peer that keeps to the rate is never hit, though messages
-// of many seconds may come at once, as the connection was not read: the loop was blocked, the process
-// stopped, or reading paused (by PauseRead, Replies, jobs of loop.Offload and so on). Shorter delays,
-// by the network or by a loop that is away for less than 25 ms, are for Burst: let it be what comes in
-// 50 ms at least, and two. What the codec answers by itself, such as pings of WebSocket, counts as
-// messages do, but for its handshake.
+// Limit is a Middleware that bounds the rate of each connection's messages: a token bucket of Burst
+// messages that fills at PerSecond. A peer that keeps to the rate is never limited, even if
+// messages of many seconds arrive at once because the connection was not read: the loop was
+// blocked, the process stopped, or reading paused (by PauseRead, Replies, jobs of loop.Offload and
+// so on). Burst has to absorb shorter delays, of the network or of a loop that stalls for less than
+// 25 ms: make it at least two, and as many messages as come in 50 ms. Frames that the codec answers
+// by itself, such as pings of WebSocket, count as messages, except its handshake.
 //
-// A loop cannot wait, so a message that is too many is not delayed: the connection closes with
-// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and
-// heartbeats all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit
-// costs one reading of the clock per message. A loop whose connections have sent something in the
-// last minute has a timer of 25 ms, by which it notices that the process was stopped.
+// A loop cannot wait, so an excess message is not delayed: the connection closes with ErrRateLimit,
+// or with Drop the message is dropped; it still counts as activity for idle timeouts and
+// heartbeats. To limit bytes, see the limits of loop.Server and of the codec. Limit costs one
+// reading of the clock per message. A loop whose connections have sent something in the last minute
+// has a timer of 25 ms, by which it notices that the process was stopped.
 type Limit struct {
 	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
 	// positive.
 	PerSecond float64
-	// Burst is how many messages may come at once after a silence. 0 means PerSecond rounded up.
+	// Burst is how many messages may arrive at once after a pause. 0 means PerSecond rounded up.
 	Burst int
-	Drop  bool // the messages that are too many, instead of closing the connection
-	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
-	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns. It
-	// is nil for what the codec would answer.
+	Drop  bool // drop excess messages instead of closing the connection
+	// Exceeded, if not nil, is called on the loop for each excess message, before the connection
+	// closes, if it does: to count it, or to notify the peer. msg is valid until it returns, and
+	// nil for a frame that the codec would answer.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 
@@ -240,16 +240,16 @@ type bucket struct {
 	tokens      float64
 	at          time.Duration // when tokens was right
 
-	// Messages that the peer sent while it was not read come all at once: they are let through, up to
-	// what the rate allowed in that time, if they are handled soon after.
+	// Messages that the peer sent while it was not read come all at once: they are let through, up
+	// to what the rate allowed in that time, if they are handled soon after.
 	unread  time.Duration // for how long it was not read in all, when last looked at
 	grew    time.Duration // when that was last seen to grow
 	excused float64       // tokens for that time
 	until   time.Duration // when they are forfeited
 }
 
-// take takes one token at now, if there is one. unread is for how long the peer was not read in all,
-// in which times may be counted twice.
+// take takes one token at now, if there is one. unread is for how long the peer was not read in
+// all, in which times may be counted twice.
 func (b *bucket) take(now, unread time.Duration) bool {
 	const whole = 1 - 1e-6 // of a peer that keeps to the rate exactly, as fractions add up
 	b.tokens = min(b.burst, b.tokens+float64(now-b.at)*b.rate)
@@ -269,42 +269,41 @@ func (b *bucket) take(now, unread time.Duration) bool {
 	return true
 }
 
-// ErrHeartbeat is the reason, wrapped with how long that was, of a connection whose peer was silent
-// for too long. It is a kind of loop.ErrIdle: errors.Is reports true for both.
+// ErrHeartbeat, wrapped with the duration, closes a connection whose peer was silent for too long.
+// It is also loop.ErrIdle to errors.Is.
 var ErrHeartbeat = fmt.Errorf("handler: heartbeat missed (%w)", loop.ErrIdle)
 
-// Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
-// of protocol need three settings:
+// Heartbeat is a Middleware that keeps connections alive and finds dead ones. It has settings for
+// three kinds of protocols:
 //
 //   - Ping and pong (WebSocket, IRC, a game): Interval and a Ping. A peer that was silent for an
-//     Interval gets a ping, and another after each further one; once Missed pings were left without
-//     an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
-//   - The peer sends by itself (MQTT, a device that reports): Interval and no Ping. It is closed
-//     after Missed Intervals of silence.
-//   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
+//     Interval gets a ping, and another after each further Interval; after Missed unanswered pings
+//     it is closed. A peer that sends anyway is never pinged.
+//   - The peer sends by itself (MQTT, a reporting device): Interval and no Ping. It is closed after
+//     Missed Intervals of silence.
+//   - One way (a proxy or a NAT that forgets silent connections; events pushed to a browser):
 //     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
 //
 // For protocols in which both sides send (AMQP, STOMP) chain the second and the third.
 //
-// Each byte that comes in counts as life. Nothing is early: a loop that was late itself looks into
-// the socket first, as loop.Conn.OnIdle does. It costs nothing per message (SendOnly: a reading of
-// the clock per write) and shares one timer with the idle hooks and the idle timeout.
+// Any received byte counts as activity. No connection closes early: a loop that was late checks the
+// socket first, as loop.Conn.OnIdle does. A Heartbeat costs nothing per message (SendOnly: a
+// reading of the clock per write) and shares one timer with the idle hooks and the idle timeout.
 type Heartbeat struct {
-	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
+	// Interval is the silence before a ping, and between two pings. It must be positive.
 	Interval time.Duration
 	// Message is the ping: one message, framed by the connection's codec.
 	Message []byte
-	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of
-	// the codec. It is called on the loop. An error closes c with it.
+	// Ping, instead of Message, sends a ping that differs each time or is not a message of the
+	// codec. It is called on the loop. An error closes c.
 	Ping func(c *loop.Conn) error
 	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
-	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
-	// s. Without one, Missed times Interval does.
+	// of (Missed+1) times Interval closes the connection: 30 s and 2 mean pings at 30 and 60 s, and
+	// the close at 90 s. Without one, Missed times Interval does.
 	Missed int
-	// SendOnly: never close a peer for its silence, and ping when nothing was written for an
-	// Interval.
+	// SendOnly: never close a silent peer, and ping when nothing was written for an Interval.
 	SendOnly bool
-	// Jitter adds to each connection's Interval a random time below this, so that clients that
+	// Jitter adds a random time below it to each connection's Interval, so that clients that
 	// connected together are not pinged together. 0 means none.
 	Jitter time.Duration
 }
@@ -363,8 +362,8 @@ func (h *Heartbeat) start(c *loop.Conn) {
 	})
 }
 
-// converses reports whether c's protocol is between its opening and its closing handshake, as far as
-// the codec tells.
+// converses reports whether c's protocol is between its opening and its closing handshake, if the
+// codec can say.
 func converses(c *loop.Conn) bool {
 	cd := c.Codec()
 	if s, ok := cd.(*codec.Stacked); ok {
@@ -374,7 +373,7 @@ func converses(c *loop.Conn) bool {
 	return !ok || o.IsOpen()
 }
 
-// ping reports false if the conversation has not begun, or ends, so that no ping can be sent.
+// ping reports false if the conversation has not begun, or is ending, so that no ping can be sent.
 func (h *Heartbeat) ping(c *loop.Conn) bool {
 	err := h.Ping(c)
 	if err != nil && !ends(err) {

@@ -9,74 +9,75 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// DefaultPoolSize is how many connections a Pool has if PoolConfig.Size is zero.
+// DefaultPoolSize is the default of PoolConfig.Size.
 const DefaultPoolSize = 3
 
-// PoolConfig is what a Pool is made with: Redial, with its Addr, and Open must be set.
+// PoolConfig holds the settings of a Pool: Link, with its Addr, and Accept must be set.
 type PoolConfig[A any] struct {
-	Redial Redial     // how each connection is made; Open must be nil, Keep and Drop do not matter
-	Size   int        // how many connections there are; 0 means DefaultPoolSize, 3
-	Limits CallLimits // of each connection
-	// Open is the Accept of each new connection. The OnMessage of its Handler gives answers to calls.
-	// Calls may be begun in Open already, to say who we are: others come when it has returned.
-	Open func(c *loop.Conn, calls *Calls[A]) loop.Handler
-	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a dead peer.
+	Link  LinkConfig // of each connection; its Accept must be nil, and its Backlog is not used
+	Size  int        // the number of connections; 0 means DefaultPoolSize, 3
+	Calls CallConfig // of each connection
+	// Accept is called for each new connection. The OnMessage of its Handler passes answers to
+	// calls. Accept may begin calls, to authenticate, say: Pool.Call uses the connection after
+	// that.
+	Accept func(c *loop.Conn, calls *Calls[A]) loop.Handler
+	// Middlewares wrap that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware
 }
 
-// A Pool is some connections of one loop to one address, kept by a Redial each, over which calls
-// are spread: each goes out on the one with the fewest under way. A holds an answer.
+// A Pool is a number of connections of one loop to one address, each kept open by a Link. A call
+// goes out on the connection with the fewest calls under way. A is the type of an answer.
 //
 //	users := handler.NewPool(l, handler.PoolConfig[reply]{
-//		Redial: handler.Redial{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
-//		Open:   func(_ *loop.Conn, calls *handler.Calls[reply]) loop.Handler { return &backend{calls} },
+//		Link:   handler.LinkConfig{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
+//		Accept: func(_ *loop.Conn, calls *handler.Calls[reply]) loop.Handler { return &backend{calls} },
 //	})
 //	...
 //	err := users.Call(0, request, func(r reply, err error) { ... })
 //
-// A connection that ends fails the calls that are under way on it: whether to ask once more is for
-// who knows what it does. The methods must be called on the loop, but for Shutdown. It lives until
-// Stop, or the end of the loop.
+// When a connection closes, its calls fail; whether to retry one is up to the caller. The methods
+// must be called on the loop, except Shutdown. The Pool lives until Stop, or the end of the loop.
 type Pool[A any] struct {
 	loop  *loop.Loop
 	links []*Link
 	lines []line[A]
 	turn  uint      // may overflow
-	past  CallStats // of connections that have gone
+	past  CallStats // of connections that have closed
 }
 
-// A line is one connection of a Pool.
+// A line is one place for a connection in a Pool.
 type line[A any] struct {
 	conn  *loop.Conn // nil: there is none
 	calls *Calls[A]
-	ends  bool // it takes no calls any more
+	ends  bool // it takes no more calls
 }
 
 // PoolStats are the numbers of a Pool.
 type PoolStats struct {
-	Size, Open int       // connections, and how many of them stand
-	Calls      CallStats // of all that there have been
+	Size      int       // PoolConfig.Size
+	Connected int       // connections that take calls
+	Calls     CallStats // of all connections, past ones included
 }
 
-// NewPool begins to dial on l, and must be called there: most often in Server.OnStart, or by a
-// loop.Local, so that each loop has a pool of its own. A configuration that makes no sense panics.
+// NewPool returns a Pool that dials on l. It must be called there, usually in Server.OnStart or by
+// a loop.Local, so that each loop has its own pool. It panics if the configuration is invalid.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
-	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
-	require(cfg.Size >= 0, "NewPool with a negative Size")
-	cfg.Limits.filled() // or each connection would panic
+	require(cfg.Accept != nil && cfg.Link.Accept == nil, "PoolConfig.Accept must be set, and that of its Link not")
+	require(cfg.Size >= 0, "PoolConfig.Size is negative")
+	cfg.Calls.filled() // or each connection would panic
 	p := &Pool[A]{loop: l, lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
 	for i := range p.lines {
-		r := cfg.Redial
-		r.Open = Chain(func(c *loop.Conn) loop.Handler { return p.open(i, c, &cfg) }, cfg.Middlewares...)
-		p.links = append(p.links, r.Start(l))
+		link := cfg.Link
+		link.Accept = Chain(func(c *loop.Conn) loop.Handler { return p.accept(i, c, &cfg) }, cfg.Middlewares...)
+		p.links = append(p.links, NewLink(l, link))
 	}
 	return p
 }
 
-// open is called for the new connection of a line.
-func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
-	calls := NewCalls[A](c, cfg.Limits)
-	h := cfg.Open(c, calls)
+// accept is called for the new connection of a line.
+func (p *Pool[A]) accept(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
+	calls := NewCalls[A](c, cfg.Calls)
+	h := cfg.Accept(c, calls)
 	if h != nil {
 		p.lines[i] = line[A]{conn: c, calls: calls}
 	}
@@ -89,11 +90,11 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 	return h
 }
 
-// Call asks: request appends the message that asks, with the id that its answer must have, to dst,
-// and returns that. done is called when the call ends, as for Calls, and a timeout of 0 or less
-// means CallLimits.Timeout. With an error there is no call, and done is not called. ErrAway: no
-// connection stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others
-// are the codec's, which does not take the message.
+// Call sends a request: request appends the message, with the id that its answer must have, to dst
+// and returns the result. done is called when the call ends, as for Calls.Begin; a timeout of 0 or
+// less means CallConfig.Timeout. After an error there is no call, and done is not called. ErrAway:
+// not connected. ErrTooManyCalls: each connection has CallConfig.Max calls under way. Other errors
+// are the codec's, which refuses the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	in.Check(p.loop, "handler.Pool.Call")
 	for ln := p.pick(); ln != nil; ln = p.pick() {
@@ -115,7 +116,7 @@ func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64
 	return ErrAway
 }
 
-// pick returns the line with the fewest calls under way, of several by turns, or nil.
+// pick returns the line with the fewest calls under way, or nil; several such take turns.
 func (p *Pool[A]) pick() (best *line[A]) {
 	p.turn++
 	for i := range p.lines {
@@ -127,7 +128,7 @@ func (p *Pool[A]) pick() (best *line[A]) {
 	return best
 }
 
-// Stats returns the numbers up to now.
+// Stats returns the Pool's numbers.
 func (p *Pool[A]) Stats() PoolStats {
 	in.Check(p.loop, "handler.Pool.Stats")
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
@@ -135,15 +136,15 @@ func (p *Pool[A]) Stats() PoolStats {
 		if ln.conn != nil {
 			s.Calls.add(ln.calls.Stats())
 			if !ln.ends {
-				s.Open++
+				s.Connected++
 			}
 		}
 	}
 	return s
 }
 
-// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and
-// all calls have ended. When ctx is done it returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's. It waits until the connections have closed
+// and all calls have ended; when ctx is done it returns ctx's error.
 func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	for _, k := range p.links {
 		err = cmp.Or(err, k.Shutdown(ctx))
@@ -151,7 +152,7 @@ func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// Stop closes the connections, and dials no more. Calls under way fail, with loop.ErrClosed.
+// Stop closes the connections and stops dialing. Calls under way fail with loop.ErrClosed.
 func (p *Pool[A]) Stop() {
 	for _, k := range p.links {
 		k.Stop()

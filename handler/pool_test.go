@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -29,9 +30,9 @@ type pooled struct {
 func newPooled(t *testing.T, cfg handler.PoolConfig[string]) *pooled {
 	k := &pooled{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 1 << 10}, Accept: echoes})}
 	k.backend = k.srv.Backend("tcp", "backend:1")
-	cfg.Redial.Addr, cfg.Redial.Dialer.Codec = "tcp://backend:1", codec.Lines{Max: 2 << 10}
-	if cfg.Open == nil {
-		cfg.Open = answering
+	cfg.Link.Addr, cfg.Link.Dialer.Codec = "tcp://backend:1", codec.Lines{Max: 2 << 10}
+	if cfg.Accept == nil {
+		cfg.Accept = answering
 	}
 	k.do(func(l *loop.Loop) { k.pool = handler.NewPool(l, cfg) })
 	k.accept()
@@ -97,7 +98,7 @@ func answer(p *looptest.Peer) (n int) {
 func (k *pooled) wantStats(open int, calls handler.CallStats) {
 	k.t.Helper()
 	k.do(func(*loop.Loop) {
-		if got := k.pool.Stats(); got.Open != open || got.Calls != calls {
+		if got := k.pool.Stats(); got.Connected != open || got.Calls != calls {
 			k.t.Errorf("%+v, want %d open, %+v", got, open, calls)
 		}
 	})
@@ -110,6 +111,7 @@ func TestPoolSpreads(t *testing.T) {
 		if len(k.peers) != handler.DefaultPoolSize {
 			t.Fatalf("%d connections", len(k.peers))
 		}
+		k.do(func(*loop.Loop) { handler.SetPoolTurn(k.pool, math.MaxUint-4) }) // the number of a call may overflow
 		var all []*poolCall
 		for i := range 9 {
 			all = append(all, k.call(fmt.Sprint(i)))
@@ -184,11 +186,11 @@ func TestPoolLosesConnections(t *testing.T) {
 // the codec refuses the message nobody is.
 func TestPoolRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newPooled(t, handler.PoolConfig[string]{Size: 3, Limits: handler.CallLimits{Max: 4}})
+		k := newPooled(t, handler.PoolConfig[string]{Size: 3, Calls: handler.CallConfig{Max: 4}})
 		if o := k.call("two\nlines"); o.begun == nil || errors.Is(o.begun, handler.ErrAway) {
 			t.Errorf("%+v", *o)
 		}
-		k.wantStats(3, handler.CallStats{Begun: 1, Canceled: 1})
+		k.wantStats(3, handler.CallStats{Begun: 1, Cancelled: 1})
 		var all []*poolCall
 		for range 12 {
 			all = append(all, k.call("x"))
@@ -248,10 +250,10 @@ func TestPoolOpen(t *testing.T) {
 		refuse := 2
 		var states []error
 		k := newPooled(t, handler.PoolConfig[string]{
-			Redial:      handler.Redial{State: func(_ *loop.Conn, err error) { states = append(states, err) }},
+			Link:        handler.LinkConfig{State: func(_ *loop.Conn, err error) { states = append(states, err) }},
 			Size:        1,
 			Middlewares: []handler.Middleware{handler.Heartbeat{Interval: time.Second, Message: []byte("0 ping")}},
-			Open: func(c *loop.Conn, calls *handler.Calls[string]) loop.Handler {
+			Accept: func(c *loop.Conn, calls *handler.Calls[string]) loop.Handler {
 				if refuse--; refuse >= 0 {
 					return nil
 				}
@@ -279,7 +281,7 @@ func TestPoolOpen(t *testing.T) {
 func TestPoolEndsEachCallOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(testkit.Seed(t, 1), 1))
-		k := newPooled(t, handler.PoolConfig[string]{Size: 4, Limits: handler.CallLimits{Max: 20}})
+		k := newPooled(t, handler.PoolConfig[string]{Size: 4, Calls: handler.CallConfig{Max: 20}})
 		var all []*poolCall
 		for range 3000 {
 			k.accept()
@@ -317,7 +319,7 @@ func TestPoolEndsEachCallOnce(t *testing.T) {
 		}
 		k.do(func(*loop.Loop) {
 			s := k.pool.Stats().Calls
-			if s.Pending != 0 || s.Answered+s.TimedOut+s.Failed != begun || s.Begun != begun+s.Canceled || begun < 300 {
+			if s.Pending != 0 || s.Answered+s.TimedOut+s.Failed != begun || s.Begun != begun+s.Cancelled || begun < 300 {
 				t.Errorf("%d begun, %+v", begun, s)
 			}
 		})
@@ -333,7 +335,7 @@ func TestPoolDoesNotAllocate(t *testing.T) {
 		var lines []*handler.Calls[string]
 		k := newPooled(t, handler.PoolConfig[string]{
 			Size: 2,
-			Open: func(c *loop.Conn, calls *handler.Calls[string]) loop.Handler {
+			Accept: func(c *loop.Conn, calls *handler.Calls[string]) loop.Handler {
 				lines = append(lines, calls)
 				return answering(c, calls)
 			},
@@ -363,13 +365,13 @@ func TestPoolDoesNotAllocate(t *testing.T) {
 func TestPoolMisuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: echoes})
-		dial := handler.Redial{Addr: "tcp://backend:1"}
+		dial := handler.LinkConfig{Addr: "tcp://backend:1"}
 		for what, cfg := range map[string]handler.PoolConfig[string]{
-			"no Open":       {Redial: dial},
-			"two Opens":     {Redial: handler.Redial{Addr: dial.Addr, Open: echoes}, Open: answering},
-			"negative Size": {Redial: dial, Open: answering, Size: -1},
-			"bad limits":    {Redial: dial, Open: answering, Limits: handler.CallLimits{Max: -1}},
-			"no address":    {Open: answering},
+			"no Accept":     {Link: dial},
+			"two Accepts":   {Link: handler.LinkConfig{Addr: dial.Addr, Accept: echoes}, Accept: answering},
+			"negative Size": {Link: dial, Accept: answering, Size: -1},
+			"bad limits":    {Link: dial, Accept: answering, Calls: handler.CallConfig{Max: -1}},
+			"no address":    {Accept: answering},
 		} {
 			srv.Do(0, func(l *loop.Loop) {
 				defer func() {

@@ -10,31 +10,35 @@ import (
 )
 
 // A Registry finds connections by a key: a device by its number, a user by the login. A key belongs
-// to one connection at most, which may have several. The zero Registry is empty and ready to use;
-// it must not be copied.
+// to at most one connection, which may have several keys.
 //
-//	// On c's loop, when it has said who it is. Its connection of before goes.
+//	// On c's loop, after its login. Close its previous connection.
 //	devices.Enter(id, c).Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
 //	...
-//	// Anywhere. loop.ErrClosed: nobody has that id.
+//	// Anywhere. loop.ErrClosed: no connection has that id.
 //	err := devices.Get(id).Tell(func(c *loop.Conn) { _ = c.Send(order) })
 //
-// A connection that was replaced and closes takes nothing away from the one that has its key now.
+// The close of a replaced connection does not affect the one that has its key now.
 type Registry[K comparable] struct {
 	mu   sync.Mutex
 	by   map[K]entered
 	keys map[loop.Ref][]K // of each connection that was ever entered and has not closed
 }
 
-// entered says whose a key is.
+// NewRegistry returns an empty Registry.
+func NewRegistry[K comparable]() *Registry[K] {
+	return &Registry[K]{by: make(map[K]entered), keys: make(map[loop.Ref][]K)}
+}
+
+// entered is the connection of a key.
 type entered struct {
 	ref loop.Ref
 	at  int // in Registry.keys[ref]
 }
 
-// Enter gives key to c until it leaves or has closed, and returns the connection that had it: the
-// zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it,
-// too. Nothing happens once c closes: no Tell would reach it.
+// Enter gives key to c until c leaves or closes, and returns the connection that had it: the zero
+// Ref if there was none, or if it was c. It must be called on c's loop, in Accept or later. It does
+// nothing if c is closing, as no Tell would reach it.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	onLoop(c, "handler.Registry.Enter")
 	state, ref := stateOf(c), c.Ref()
@@ -43,9 +47,6 @@ func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.by == nil {
-		r.by, r.keys = make(map[K]entered), make(map[loop.Ref][]K)
-	}
 	old, taken := r.by[key]
 	switch {
 	case taken && old.ref == ref:
@@ -74,7 +75,7 @@ func (r *Registry[K]) takeAway(e entered) {
 	r.keys[e.ref] = slices.Delete(keys, last, last+1) // it stays without keys, until leaveAll
 }
 
-// Leave takes key away from c and reports whether c had it. It must be called on c's loop.
+// Leave takes key from c and reports whether c had it. It must be called on c's loop.
 func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 	onLoop(c, "handler.Registry.Leave")
 	ref := c.Ref()
@@ -113,7 +114,7 @@ func (r *Registry[K]) Len() int {
 	return len(r.by)
 }
 
-// All yields the keys and their connections in no order, from a copy. Any goroutine may call it.
+// All yields a snapshot of the keys and their connections, in no order. Any goroutine may call it.
 func (r *Registry[K]) All() iter.Seq2[K, loop.Ref] {
 	return func(yield func(K, loop.Ref) bool) {
 		r.mu.Lock()

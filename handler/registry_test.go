@@ -39,9 +39,9 @@ func wantKeys(t *testing.T, r *handler.Registry[string], want ...string) {
 
 func TestRegistry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var r handler.Registry[string]
-		srv := startLines(t, 2, entering(&r))
-		wantKeys(t, &r)
+		r := handler.NewRegistry[string]()
+		srv := startLines(t, 2, entering(r))
+		wantKeys(t, r)
 		if err := r.Get("lamp").Tell(func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) {
 			t.Errorf("who is not there is told: %v", err)
 		}
@@ -50,7 +50,7 @@ func TestRegistry(t *testing.T) {
 		wantReceived(t, p, "false\n") // and it did not close itself
 		q.Send("door\n", "lamp\n", "-lamp\n", "lamp\n")
 		wantReason(t, p, errElsewhere) // its end takes nothing from q
-		wantKeys(t, &r, "door", "lamp")
+		wantKeys(t, r, "door", "lamp")
 		wantReceived(t, q, "true\n")
 		if err := r.Get("lamp").Tell(func(c *loop.Conn) { _ = c.Send([]byte("on")) }); err != nil {
 			t.Error(err)
@@ -58,16 +58,16 @@ func TestRegistry(t *testing.T) {
 		testkit.Pass(0)
 		wantReceived(t, q, "on\n")
 		q.Send("-door\n")
-		wantKeys(t, &r, "lamp")
+		wantKeys(t, r, "lamp")
 		q.Reset()
-		wantKeys(t, &r)
+		wantKeys(t, r)
 	})
 }
 
 // A connection that has closed, or is refused, displaces nobody and does not stay.
 func TestRegistryOfTheClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var r handler.Registry[string]
+		r := handler.NewRegistry[string]()
 		refuse := false
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
 			if refuse {
@@ -92,10 +92,10 @@ func TestRegistryOfTheClosed(t *testing.T) {
 		})
 		refuse = true
 		srv.Open()
-		wantKeys(t, &r, "lamp")
+		wantKeys(t, r, "lamp")
 		p.Close()
-		wantKeys(t, &r)
-		if n := handler.Registered(&r); n != 0 {
+		wantKeys(t, r)
+		if n := handler.Registered(r); n != 0 {
 			t.Errorf("%d connections are kept account of", n)
 		}
 	})
@@ -113,8 +113,8 @@ func connsOf(srv *looptest.Server) (conns []*loop.Conn) {
 func TestRegistryUnderContention(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const keys, rounds = 5, 40
-		var r handler.Registry[string]
-		srv := startLines(t, 4, entering(&r))
+		r := handler.NewRegistry[string]()
+		srv := startLines(t, 4, entering(r))
 		var all sync.WaitGroup
 		for i := range keys * 4 {
 			all.Go(func() {
@@ -130,8 +130,8 @@ func TestRegistryUnderContention(t *testing.T) {
 		}
 		all.Wait()
 		testkit.Pass(0)
-		if n := r.Len(); n > keys || n != srv.Stats().Conns || handler.Registered(&r) != n {
-			t.Errorf("%d keys have connections, %d are open, %d kept account of", n, srv.Stats().Conns, handler.Registered(&r))
+		if n := r.Len(); n > keys || n != srv.Stats().Conns || handler.Registered(r) != n {
+			t.Errorf("%d keys have connections, %d are open, %d kept account of", n, srv.Stats().Conns, handler.Registered(r))
 		}
 	})
 }

@@ -9,51 +9,57 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// DefaultMaxWaiting is how many replies may wait if NewReplies is given 0.
+// DefaultMaxWaiting is the default of RepliesConfig.MaxWaiting.
 const DefaultMaxWaiting = 1024
 
-const zeroReplies = "the zero Replies has no connection: use NewReplies"
+const zeroReplies = "zero Replies; use NewReplies"
 
-// errLost is the reason of a connection that closes because one of its replies will never come.
+// errLost closes a connection one of whose replies will never be ready.
 var errLost = errors.New("handler: a reply was lost, as the code that was to make it panicked")
 
-// Replies sends the replies of one connection in the order of its requests, whatever the order is
-// in which they are ready: for protocols that are pipelined and have no ids, as those of Redis,
-// HTTP/1.1 and SMTP.
+// RepliesConfig holds the settings of a Replies. The zero value is ready to use.
+type RepliesConfig struct {
+	// MaxWaiting is how many replies may wait before the connection is paused. 0 means
+	// DefaultMaxWaiting, 1,024.
+	MaxWaiting int
+}
+
+// Replies sends the replies of one connection in the order of its requests, in whatever order they
+// become ready: for pipelined protocols without ids, such as Redis, HTTP/1.1 and SMTP.
 //
 //	requests  A B C D        A is replied to at once; B and C by other loops, and D at once
 //	ready     A D C          D and C wait for B
 //	sent      A
 //	ready     B              now B C D are sent, in one piece
 //
-// Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
-// after what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
-// many replies wait, or those that are ready have more bytes than half of
-// Server.Limits.MaxOutbound, the connection is not read until half of them are sent. Those that are
-// ready wait, too, while the peer does not take what was sent before.
+// Later reserves the place of a reply, RunOn has it made on another loop, and Write sends a reply
+// after those that wait; if none waits, Write costs no more than loop.Conn.Write. When MaxWaiting
+// replies wait, or the ready ones exceed half of Server.Limits.MaxOutbound in bytes, the connection
+// is not read until half of them are sent. Ready replies also wait while the peer does not take
+// earlier output.
 //
-// A peer that ends its output after its requests (nc -N, a pipeline from a file) counts as closed,
-// so that replies which wait then are lost, unless they are waited for:
+// A peer that shuts down its output after its requests (nc -N, a pipeline from a file) counts as
+// closed, and waiting replies are lost, unless the connection is closed after them:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
-// While a reply waits, a drain of the server waits for it as for a job of loop.Offload, and does
-// not read the connection; and it does not move in a handover.
+// While a reply waits, a drain of the server waits for it, as for a job of loop.Offload, and does
+// not read the connection; a handover does not move it.
 //
-// The methods must be called on the connection's loop. Those of the zero Replies panic, but for
-// Waiting, which is 0.
+// The methods must be called on the connection's loop. Those of the zero Replies panic, except
+// Waiting, which returns 0.
 type Replies struct {
-	c        *loop.Conn
-	max      int
-	half     int      // of MaxOutbound
-	together int      // bytes of what is written that go as one
-	waiting  []*Reply // the first is not ready, or the peer does not take it yet
-	bytes    int      // that those have which are ready
-	written  int      // of these, by Write
-	held     bool     // it is not read
-	stuck    bool     // so much of what was sent waits for the peer that what is ready does, too
-	over     bool     // CloseAfter was called
-	reason   error    // what it was given
+	c          *loop.Conn
+	maxWaiting int
+	highWater  int      // bytes of output, or of ready replies, above which replies wait
+	mergeMax   int      // bytes up to which replies by Write are merged into one
+	waiting    []*Reply // the first is not ready, or the peer does not take it yet
+	bytes      int      // of the ready ones
+	written    int      // of these, by Write
+	paused     bool     // the connection is not read
+	blocked    bool     // the peer does not take earlier output, so that ready replies wait
+	closes     bool     // CloseAfter was called
+	reason     error    // with this
 }
 
 // A Reply is the place of one reply among the others: see Replies.Later.
@@ -61,21 +67,20 @@ type Reply struct {
 	replies *Replies
 	data    []byte
 	ready   bool
-	open    bool // more may be put after it: it was never waited for
+	byWrite bool // more written data may be merged into it
 }
 
-// NewReplies returns the replies of c. max is how many may wait before c is not read for a while, 0
-// means DefaultMaxWaiting. A negative max panics.
-func NewReplies(c *loop.Conn, max int) *Replies {
-	require(max >= 0, "NewReplies with a negative max")
-	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: in.MaxOutbound(c) / 2, together: 64 << 10}
+// NewReplies returns the Replies of c. A negative MaxWaiting panics.
+func NewReplies(c *loop.Conn, cfg RepliesConfig) *Replies {
+	require(cfg.MaxWaiting >= 0, "RepliesConfig.MaxWaiting is negative")
+	r := &Replies{c: c, maxWaiting: cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting), highWater: in.MaxOutbound(c) / 2, mergeMax: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
-		r.together = 0 // each is a datagram
+		r.mergeMax = 0 // each is a datagram
 	}
 	return r
 }
 
-// Waiting returns how many replies are kept: not ready, not taken by the peer yet, or after such.
+// Waiting returns how many replies wait: not ready, not taken by the peer yet, or behind such.
 func (r *Replies) Waiting() int {
 	if r.c != nil {
 		onLoop(r.c, "handler.Replies.Waiting")
@@ -89,17 +94,16 @@ func (r *Replies) check(method string) {
 	onLoop(r.c, method)
 }
 
-// Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, after the replies
-// that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
-// Server.Limits.MaxOutbound bytes of Write wait after them already: what nobody has asked for is
-// not held back, and the reply before it may never come. Replies by Done or RunOn do not count.
-// Behind one reply of half of MaxOutbound or more, what is written waits, too, while the peer takes
-// that.
+// Write sends p after the replies that wait, as it is, by the rules of loop.Conn.Write. p is
+// copied. The connection closes with loop.ErrSlowConsumer if Server.Limits.MaxOutbound bytes of
+// Write already wait: unrequested output is not held back for a reply that may never be ready.
+// Replies by Done or RunOn do not count. Behind a reply of half of MaxOutbound or more, p also
+// waits until the peer has taken that.
 func (r *Replies) Write(p []byte) error {
 	r.check("handler.Replies.Write")
-	if len(r.waiting) == 0 && !r.stuck {
+	if len(r.waiting) == 0 && !r.blocked {
 		_, err := r.c.Write(p)
-		if len(p) >= r.half {
+		if len(p) >= r.highWater {
 			r.hasRoom() // or what is written next would find the limit passed by this alone
 		}
 		return err
@@ -109,17 +113,17 @@ func (r *Replies) Write(p []byte) error {
 	}
 	r.bytes += len(p)
 	r.written += len(p)
-	if n := len(r.waiting); n > 0 && r.waiting[n-1].open && len(r.waiting[n-1].data)+len(p) <= r.together {
+	if n := len(r.waiting); n > 0 && r.waiting[n-1].byWrite && len(r.waiting[n-1].data)+len(p) <= r.mergeMax {
 		r.waiting[n-1].data = append(r.waiting[n-1].data, p...)
-		r.hold()
+		r.pause()
 	} else {
-		r.add(&Reply{replies: r, data: slices.Clone(p), ready: true, open: true})
+		r.add(&Reply{replies: r, data: slices.Clone(p), ready: true, byWrite: true})
 	}
 	return nil
 }
 
-// checkWrite returns why nothing more is taken after what waits, if so. It leaves what waits as it
-// is: no hook of the connection, which may give replies, runs within it.
+// checkWrite returns why no more may be written, or nil. It runs no hook of the connection, which
+// might add replies.
 func (r *Replies) checkWrite() error {
 	switch {
 	case !in.TakesOutput(r.c):
@@ -127,25 +131,25 @@ func (r *Replies) checkWrite() error {
 	case r.written >= in.MaxOutbound(r.c):
 		r.c.CloseWithError(loop.ErrSlowConsumer)
 		return loop.ErrSlowConsumer
-	case r.stuck:
+	case r.blocked:
 		return nil
 	default:
 		return in.CheckWrite(r.c)
 	}
 }
 
-// CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
-// once if none does. err nil is Close. A reply that is never Done keeps the connection open until
+// CloseAfter closes the connection, as its CloseWithError does (as Close, if err is nil), once no
+// reply waits, at once if none does. A reply that is never Done keeps the connection open until
 // the idle timeout; for good, if more requests wait than may be under way, as those count as
-// received. Requests after this one are still delivered, and their replies waited for. Where it is
-// the last, as after a QUIT, call PauseRead of the connection, too.
+// received. Later requests are still delivered, and their replies sent. If this request is
+// the last, as after a QUIT, also call the connection's PauseRead.
 func (r *Replies) CloseAfter(err error) {
 	r.check("handler.Replies.CloseAfter")
-	r.over, r.reason = true, err
+	r.closes, r.reason = true, err
 	r.flush()
 }
 
-// Later keeps the place of a reply that is not ready yet. All after it wait until it is Done.
+// Later reserves the place of a reply that is not ready yet. Those after it wait until it is Done.
 func (r *Replies) Later() *Reply {
 	r.check("handler.Replies.Later")
 	return r.add(&Reply{replies: r})
@@ -155,21 +159,21 @@ func (r *Replies) add(reply *Reply) *Reply {
 	if r.waiting = append(r.waiting, reply); len(r.waiting) == 1 {
 		in.OwesReplies(r.c, true)
 	}
-	r.hold()
+	r.pause()
 	return reply
 }
 
-// hold stops reading if too much waits. Reading goes on when half of that has gone, see flush.
-func (r *Replies) hold() {
-	if !r.held && (len(r.waiting) >= r.max || r.bytes > r.half) {
-		r.held = true
+// pause stops reading if too much waits. Reading resumes when half of that is sent, see flush.
+func (r *Replies) pause() {
+	if !r.paused && (len(r.waiting) >= r.maxWaiting || r.bytes > r.highWater) {
+		r.paused = true
 		in.HoldRead(r.c, true)
 	}
 }
 
-// Done replies with data, which is copied, and sends it if all before it are. It must be called on
-// the connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
-// neither does one after the connection has closed.
+// Done makes the reply ready with data, which is copied, and sends it if all before it are sent. It
+// must be called on the connection's loop; from elsewhere, use Tell of the connection's Ref. A
+// second Done does nothing, nor does one after the connection has closed.
 func (p *Reply) Done(data []byte) {
 	onLoop(p.replies.c, "handler.Reply.Done")
 	if p.ready {
@@ -182,24 +186,24 @@ func (p *Reply) Done(data []byte) {
 	} else {
 		p.data = slices.Clone(data)
 		r.bytes += len(data)
-		r.hold()
+		r.pause()
 	}
 	r.flush()
 }
 
-// hasRoom reports whether more may be sent within the limit. If not, flush is called later.
+// hasRoom reports whether the output is below highWater. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
-	if !r.stuck {
-		r.stuck = !in.WhenPending(r.c, r.half, func() { r.stuck = false; r.flush() })
+	if !r.blocked {
+		r.blocked = !in.WhenPending(r.c, r.highWater, func() { r.blocked = false; r.flush() })
 	}
-	return !r.stuck
+	return !r.blocked
 }
 
-// send sends the first reply, which waits no more when OnHighWater's hook gives others in turn.
+// send sends the first reply. It is removed before OnHighWater's hook may add others.
 func (r *Replies) send(data []byte) {
 	first := r.waiting[0]
 	r.bytes -= len(first.data)
-	if first.open {
+	if first.byWrite {
 		r.written -= len(first.data)
 	}
 	r.waiting[0] = nil
@@ -207,37 +211,37 @@ func (r *Replies) send(data []byte) {
 		in.OwesReplies(r.c, false)
 	}
 	_, _ = r.c.Write(data)
-	if len(data) >= r.half {
+	if len(data) >= r.highWater {
 		r.hasRoom() // as in Write
 	}
 }
 
-// flush sends what is ready up to the first that is not, as far as the peer takes it.
+// flush sends the replies before the first that is not ready, as far as the peer takes them.
 func (r *Replies) flush() {
 	for len(r.waiting) > 0 && r.waiting[0].ready && r.hasRoom() {
 		r.send(r.waiting[0].data)
 	}
-	if r.over && len(r.waiting) == 0 {
+	if r.closes && len(r.waiting) == 0 {
 		r.c.CloseWithError(r.reason)
 		return
 	}
-	if r.held && len(r.waiting) <= r.max/2 && r.bytes <= r.half/2 {
-		r.held = false
+	if r.paused && len(r.waiting) <= r.maxWaiting/2 && r.bytes <= r.highWater/2 {
+		r.paused = false
 		in.HoldRead(r.c, false)
 	}
 }
 
-// RunOn has work run on l, which may be another loop or the connection's own, and replies with what
-// it appends to dst. It keeps the place of the reply, and returns at once; the order of what one
-// connection has run on one loop is kept there, too. Nothing that work uses may belong to the
-// connection's loop; bytes of the request must be copied. The errors are loop.Loop.Post's: then no
-// place is kept, and the caller may reply with Write. A panic in work closes the connection.
+// RunOn runs work on l, which may be another loop or the connection's own, and replies with what
+// work appends to dst. It reserves the place of the reply and returns at once; calls by one
+// connection to one loop run in order. work must not use anything of the connection's loop, and
+// bytes of the request must be copied. The errors are loop.Loop.Post's: then no place is reserved,
+// and the caller may reply with Write. A panic in work closes the connection.
 func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 	return r.StartOn(l, func(done func(p []byte)) { done(work(nil)) })
 }
 
-// StartOn is RunOn for a reply that is not ready when work returns: work, or what it has started
-// on whatever goroutine, calls done once. done copies p.
+// StartOn is RunOn for a reply that is not ready when work returns: work, or a goroutine it has
+// started, calls done once. done copies p.
 func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
 	r.check("handler.Replies.StartOn")
 	reply, ref := &Reply{replies: r}, r.c.Ref()

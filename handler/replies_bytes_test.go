@@ -22,7 +22,7 @@ func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 				var first *handler.Reply
 				answered := 0
 				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
-					a := handler.NewReplies(c, 0)
+					a := handler.NewReplies(c, handler.RepliesConfig{})
 					return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 						if first == nil {
 							first = a.Later()

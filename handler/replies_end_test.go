@@ -15,7 +15,7 @@ import (
 func startPatient(t *testing.T) *looptest.Server {
 	var srv *looptest.Server
 	accept := func(c *loop.Conn) loop.Handler {
-		a := handler.NewReplies(c, 0)
+		a := handler.NewReplies(c, handler.RepliesConfig{})
 		c.OnEOF(func() { a.CloseAfter(io.EOF) })
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			switch string(msg) {

@@ -14,7 +14,7 @@ import (
 func TestRepliesGivenWithinAWrite(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first, second, third, fourth := a.Later(), a.Later(), a.Later(), a.Later()
 				c.OnHighWater(1, func() {
@@ -46,7 +46,7 @@ func TestRepliesPushedWithoutEnd(t *testing.T) {
 		var got error
 		pushed := 0
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				a.Later()
 				if string(msg) == "close" {

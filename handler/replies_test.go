@@ -18,7 +18,7 @@ import (
 // N X" on loop N, "panic N" not at all.
 func asking(srv **looptest.Server, max int) loop.Accept {
 	return func(c *loop.Conn) loop.Handler {
-		a := handler.NewReplies(c, max)
+		a := handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: max})
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			line := string(msg) + "\n"
 			switch how, _, _ := strings.Cut(line, " "); how {
@@ -92,7 +92,7 @@ func TestRepliesThatWaitAreBounded(t *testing.T) {
 		var answers *handler.Replies
 		var first *handler.Reply
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			answers = handler.NewReplies(c, max)
+			answers = handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: max})
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				if a := answers.Later(); first == nil {
 					first = a
@@ -135,7 +135,7 @@ func TestRepliesOfAClosedConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var answer *handler.Reply
 		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				answer = a.Later()
 				return nil
@@ -156,7 +156,7 @@ func TestRepliesRefuse(t *testing.T) {
 			t.Error("no panic")
 		}
 	}()
-	handler.NewReplies(nil, -1)
+	handler.NewReplies(nil, handler.RepliesConfig{MaxWaiting: -1})
 }
 
 // A client that pipelines, and reads, gets all its answers, however much they are together and
@@ -168,7 +168,7 @@ func TestRepliesThatAreMuch(t *testing.T) {
 		for name, later := range map[string]bool{"each by itself": false, "all after the first": true} {
 			var srv *looptest.Server
 			srv = startLines(t, 2, func(c *loop.Conn) loop.Handler {
-				answers := handler.NewReplies(c, 0)
+				answers := handler.NewReplies(c, handler.RepliesConfig{})
 				if later {
 					first := answers.Later()
 					c.AfterFunc(time.Second, func() { first.Done([]byte(answer)) })

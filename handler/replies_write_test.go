@@ -37,7 +37,7 @@ func pushBehind(t *testing.T, size, n int) {
 		}
 	}
 	srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
-		a = handler.NewReplies(c, 0)
+		a = handler.NewReplies(c, handler.RepliesConfig{})
 		return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 			first = a.Later()
 			for range n {
@@ -92,7 +92,7 @@ func TestRepliesPushedBehindALargeOne(t *testing.T) {
 func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handler.Replies, l *loop.Loop) error) {
 	var a *handler.Replies
 	srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: limit}, Accept: func(c *loop.Conn) loop.Handler {
-		a = handler.NewReplies(c, 0)
+		a = handler.NewReplies(c, handler.RepliesConfig{})
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return answer(a, c.Loop()) })
 	}})
 	push := func(p []byte) (err error) {
@@ -133,7 +133,7 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 func TestRepliesPushedAgainAndAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxOutbound: 1 << 20}, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first := a.Later()
 				err := a.Write(make([]byte, 400<<10))
@@ -157,7 +157,7 @@ func TestRepliesWriteRunsNoHook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var first *handler.Reply
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewReplies(c, 0)
+			a := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first = a.Later()
 				_ = c.Send(bytes.Repeat([]byte{'-'}, 100))
@@ -181,7 +181,7 @@ func TestRepliesOverUDP(t *testing.T) {
 		var first, third *handler.Reply
 		var conn *loop.Conn
 		accept := func(c *loop.Conn) loop.Handler {
-			conn, a = c, handler.NewReplies(c, 0)
+			conn, a = c, handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first = a.Later()
 				err := a.Write([]byte("2"))

@@ -37,11 +37,11 @@ func rests(t *testing.T, srv *looptest.Server, p *looptest.Peer, want string) {
 	}
 }
 
-func TestRedialRestsWhileThePeerTakesNothing(t *testing.T) {
+func TestLinkRestsWhileThePeerTakesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var k *linked
 		var peer *looptest.Peer
-		k = newLinked(t, handler.Redial{Keep: 3000, Open: func(*loop.Conn) loop.Handler {
+		k = newLinked(t, handler.LinkConfig{Backlog: 3000, Accept: func(*loop.Conn) loop.Handler {
 			if k != nil {
 				peer = k.backend.Accept()
 				peer.Block(0)
@@ -59,7 +59,7 @@ func TestRepliesRestWhileThePeerTakesNothing(t *testing.T) {
 	answer := strings.Repeat("x", 10<<10) + "\n"
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			answers := handler.NewReplies(c, 0)
+			answers := handler.NewReplies(c, handler.RepliesConfig{})
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				return answers.RunOn(c.Loop(), func(dst []byte) []byte { return append(dst, answer...) })
 			})
@@ -80,7 +80,7 @@ func TestRepliesAndPauses(t *testing.T) {
 		var conn *loop.Conn
 		var a *handler.Replies
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			conn, a = c, handler.NewReplies(c, max)
+			conn, a = c, handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: max})
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				answers = append(answers, a.Later())
 				return nil

@@ -52,7 +52,7 @@ func TestPoolShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		states, failed := 0, 0
 		k := newPooled(t, handler.PoolConfig[string]{
-			Redial: handler.Redial{State: func(*loop.Conn, error) { states++ }},
+			Link: handler.LinkConfig{State: func(*loop.Conn, error) { states++ }},
 		})
 		k.do(func(*loop.Loop) {
 			for range 3 {
@@ -76,7 +76,7 @@ func TestLinkShutdownWithoutAConnection(t *testing.T) {
 		srv := startLines(t, 1, echoes)
 		var k *handler.Link
 		srv.Do(0, func(l *loop.Loop) {
-			k = handler.Redial{Addr: "tcp://192.0.2.1:1", Open: echoes}.Start(l)
+			k = handler.NewLink(l, handler.LinkConfig{Addr: "tcp://192.0.2.1:1", Accept: echoes})
 		})
 		if err := k.Shutdown(within(t, time.Minute)); err != nil {
 			t.Error(err)
@@ -87,7 +87,7 @@ func TestLinkShutdownWithoutAConnection(t *testing.T) {
 
 // Who asks a connection hears its answer, or at once that it has gone: before the question came to
 // it, or while it was dealt with.
-func TestAskConn(t *testing.T) {
+func TestAskConnWait(t *testing.T) {
 	type result struct {
 		answer string
 		err    error
@@ -95,20 +95,20 @@ func TestAskConn(t *testing.T) {
 	}
 	gone := errors.New("gone")
 	for name, tt := range map[string]struct {
-		f      func(c *loop.Conn, asker handler.Asker[string])
+		f      func(c *loop.Conn, question handler.Question[string])
 		answer string
 		err    error
 		after  time.Duration
 	}{
-		"answered": {func(_ *loop.Conn, a handler.Asker[string]) { a.Answer("yes") }, "yes", nil, 0},
-		"later": {func(c *loop.Conn, a handler.Asker[string]) {
+		"answered": {func(_ *loop.Conn, a handler.Question[string]) { a.Answer("yes") }, "yes", nil, 0},
+		"later": {func(c *loop.Conn, a handler.Question[string]) {
 			c.AfterFunc(time.Second, func() { a.Answer("yes") })
 		}, "yes", nil, time.Second},
-		"refused":       {func(_ *loop.Conn, a handler.Asker[string]) { a.Fail(gone) }, "", gone, 0},
-		"never":         {func(*loop.Conn, handler.Asker[string]) {}, "", context.DeadlineExceeded, time.Minute},
-		"closes":        {func(c *loop.Conn, _ handler.Asker[string]) { c.AfterFunc(time.Second, c.Close) }, "", loop.ErrClosed, time.Second},
-		"closes, why":   {func(c *loop.Conn, _ handler.Asker[string]) { c.CloseWithError(gone) }, "", gone, 0},
-		"panics":        {func(*loop.Conn, handler.Asker[string]) { panic("f") }, "", loop.ErrClosed, 0},
+		"refused":       {func(_ *loop.Conn, a handler.Question[string]) { a.Fail(gone) }, "", gone, 0},
+		"never":         {func(*loop.Conn, handler.Question[string]) {}, "", context.DeadlineExceeded, time.Minute},
+		"closes":        {func(c *loop.Conn, _ handler.Question[string]) { c.AfterFunc(time.Second, c.Close) }, "", loop.ErrClosed, time.Second},
+		"closes, why":   {func(c *loop.Conn, _ handler.Question[string]) { c.CloseWithError(gone) }, "", gone, 0},
+		"panics":        {func(*loop.Conn, handler.Question[string]) { panic("f") }, "", loop.ErrClosed, 0},
 		"closed before": {nil, "", loop.ErrClosed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,12 +119,12 @@ func TestAskConn(t *testing.T) {
 				resume := srv.Stall(0)
 				if tt.f == nil { // its mailbox has a close before the question
 					_ = conn.Ref().Tell(func(c *loop.Conn) { c.Close() })
-					tt.f = func(*loop.Conn, handler.Asker[string]) { t.Error("a closed connection was asked") }
+					tt.f = func(*loop.Conn, handler.Question[string]) { t.Error("a closed connection was asked") }
 				}
 				results := make(chan result, 1)
 				ref, ctx, start := conn.Ref(), within(t, time.Minute), time.Now()
 				go func() {
-					answer, err := handler.AskConn(ctx, ref, tt.f)
+					answer, err := handler.AskConnWait(ctx, ref, tt.f)
 					results <- result{answer, err, time.Since(start)}
 				}()
 				testkit.Pass(0)
@@ -141,7 +141,7 @@ func TestAskConn(t *testing.T) {
 			})
 		})
 	}
-	if _, err := handler.AskConn(t.Context(), loop.Ref{}, func(*loop.Conn, handler.Asker[int]) {}); !errors.Is(err, loop.ErrClosed) {
+	if _, err := handler.AskConnWait(t.Context(), loop.Ref{}, func(*loop.Conn, handler.Question[int]) {}); !errors.Is(err, loop.ErrClosed) {
 		t.Errorf("asked nobody: %v", err)
 	}
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Typed turns frames into values of a user's type T, and values into frames. It is a plain value
-// that serves all connections on any loop: make one for each type, usually as package variables.
+// Typed turns frames into values of a type T, and values into frames. It is a plain value that
+// serves all connections on any loop: make one for each type, usually as a package variable.
 //
 //	var (
 //		requests = handler.JSON[Request]()
 //		replies  = handler.JSON[Reply]()
 //	)
 //
-// One direction suffices: Decode is needed by Handler and Func, Append by Send.
+// One direction suffices: Handler and Func need Decode, Send needs Append.
 type Typed[T any] struct {
-	// Decode makes a value of a frame. A value that refers to msg is valid only as long as msg is:
-	// until OnMessage returns. An error closes the connection, unless there is Invalid.
+	// Decode makes a value from a frame. A value that refers to msg is valid only as long as msg
+	// is: until OnMessage returns. An error closes the connection, unless Invalid is set.
 	Decode func(msg []byte) (T, error)
-	// Append appends the frame of v to dst and returns the longer slice, which it does not keep.
-	// Bytes returned with an error are not used.
+	// Append appends the frame of v to dst and returns the extended slice, which it does not keep.
+	// Bytes returned with an error are ignored.
 	Append func(dst []byte, v T) ([]byte, error)
-	// Invalid, if not nil, is called for a message that Decode refused, with its error. OnMessage
-	// returns its error: nil goes on, another closes the connection.
+	// Invalid, if not nil, is called with a message that Decode refused, and its error. OnMessage
+	// returns Invalid's error: nil continues, any other closes the connection.
 	Invalid func(c *loop.Conn, msg []byte, err error) error
 }
 
@@ -43,13 +43,13 @@ func JSON[T any]() Typed[T] {
 	}
 }
 
-// A TypedHandler is a loop.Handler that gets values in place of frames.
+// A TypedHandler is a loop.Handler that gets values instead of frames.
 type TypedHandler[T any] interface {
-	OnMessage(c *loop.Conn, v T) error // for each message, with the value it was decoded to
-	OnClose(c *loop.Conn, err error)   // once, as the last thing for c
+	OnMessage(c *loop.Conn, v T) error // for each message, with its decoded value
+	OnClose(c *loop.Conn, err error)   // once, as the last callback for c
 }
 
-// Handler returns the handler that decodes messages for h, which loop.HandlerAs finds in it. It
+// Handler returns a handler that decodes messages for h, and in which loop.HandlerAs finds h. It
 // belongs to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	require(t.Decode != nil, "Typed.Handler needs Typed.Decode")
@@ -57,8 +57,8 @@ func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	return &typed[T]{t, h}
 }
 
-// Func returns the Accept of a server without state: f is called for each message, on all loops at
-// once. A nil f or Decode panics.
+// Func returns the Accept of a server without state: f is called for each message, on all loops
+// concurrently. A nil f or Decode panics.
 func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	require(t.Decode != nil, "Typed.Func needs Typed.Decode")
 	require(f != nil, "Typed.Func with a nil func")
@@ -103,5 +103,5 @@ func (h *typed[T]) OnMessage(c *loop.Conn, msg []byte) error {
 
 func (h *typed[T]) OnClose(c *loop.Conn, err error) { h.inner.OnClose(c, err) }
 
-// Unwrap lets loop.HandlerAs look through.
+// Unwrap is for loop.HandlerAs.
 func (h *typed[T]) Unwrap() any { return h.inner }

@@ -41,7 +41,7 @@ const (
 type admission struct {
 	queue     []engine.Datagram // copies
 	bytes     int               // of those that wait
-	scheduled bool              // GoOn is about to be called
+	scheduled bool              // Run is about to be called
 
 	tokens     time.Duration // in the bucket; negative after opening took longer than it had tokens
 	refilledAt time.Duration // when the bucket was last refilled
@@ -98,9 +98,9 @@ func (p *packetPort) refill() (now time.Duration) {
 	return now
 }
 
-// GoOn opens sessions for those who wait, as long as the bucket allows. For those who are left it
+// Run opens sessions for those who wait, as long as the bucket allows. For those who are left it
 // comes again after a look at the sockets, or when the bucket holds enough.
-func (p *packetPort) GoOn() {
+func (p *packetPort) Run() {
 	l, a := p.loop, &p.admission
 	a.scheduled = false
 	p.flush() // what those with a session have been sent
@@ -121,10 +121,10 @@ func (p *packetPort) GoOn() {
 		return
 	}
 	if a.tokens >= admitLeast {
-		l.goOnSoon(p)
+		l.runSoon(p)
 		return
 	}
-	l.wheel.At(now+(admitLeast-a.tokens)*crowdPart, func() { l.goOnSoon(p) })
+	l.wheel.At(now+(admitLeast-a.tokens)*crowdPart, func() { l.runSoon(p) })
 }
 
 // admit opens sessions until the time is over, nobody waits, or one panics.

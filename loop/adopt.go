@@ -177,8 +177,8 @@ func (c *Conn) mayDetach() error {
 // undelivered returns a copy of the input that came and has not been delivered.
 func (c *Conn) undelivered() (read []byte) {
 	read = append(read, c.in.decoder.LeftOver()...)
-	if c.loop.decoding == c.id {
-		read = append(read, c.loop.rest...)
+	if c.loop.running.decoding == c.id {
+		read = append(read, c.loop.running.rest...)
 	}
 	return append(read, c.heldFirstBytes()...)
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the way of a connection to its loop, from whatever has made its socket to
@@ -40,7 +40,7 @@ type arrival struct {
 	net     *netConn      // for a goroutine: no Accept is asked
 	session *udpSession   // of UDP: there is no socket
 	dialing *dialing      // this side has dialled
-	timer   timing.Timer  // ends the wait
+	timer   wheel.Timer   // ends the wait
 }
 
 // count acquires what a connection occupies of the server, and for its address: a balancer's client

@@ -112,7 +112,7 @@ func (l *Loop) account(buffered int) {
 	}
 	if l.level == levelOver && !l.shed.waits {
 		l.shed.waits = true
-		l.goOnSoon((*shedding)(l))
+		l.runSoon((*shedding)(l))
 	}
 }
 
@@ -140,11 +140,11 @@ type shed struct {
 	least int // what holds as much is closed; 0: the first pass
 }
 
-// shedding makes a Loop a waiting that goes on with its shed.
+// shedding makes a Loop a runnable that goes on with its shed.
 type shedding Loop
 
-// GoOn closes the connections that hold most, as far as this piece of the list has them.
-func (w *shedding) GoOn() {
+// Run closes the connections that hold most, as far as this piece of the list has them.
+func (w *shedding) Run() {
 	l := (*Loop)(w)
 	s := &l.shed
 	for range shedWalk {
@@ -160,7 +160,7 @@ func (w *shedding) GoOn() {
 			c.closeForMemory()
 		}
 	}
-	l.goOnSoon(w)
+	l.runSoon(w)
 }
 
 // nextPass prepares the next pass. False: no connection holds anything.

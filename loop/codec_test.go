@@ -168,6 +168,9 @@ func TestSetCodecInOnMessage(t *testing.T) {
 			switch string(msg) {
 			case "binary":
 				c.SetCodec(codec.Length{Size: 1})
+				if got, want := c.Codec(), codec.Codec(codec.Length{Size: 1}); got != want {
+					t.Errorf("Codec is %#v after SetCodec, want %#v", got, want) // Group compares them
+				}
 				return c.Send([]byte("ok"))
 			case "raw":
 				c.SetCodec(nil)

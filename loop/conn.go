@@ -14,11 +14,11 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
@@ -46,22 +46,22 @@ import (
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
 // or we (CloseWrite).
 type Conn struct {
-	loop    *Loop
-	id      uint64
-	addrs   addrs
-	handler Handler
-	sock    engine.Socket // the link's, or a layer of TLS on it; nil: it is gone, or c is a session of UDP
-	state   atomic.Uint32 // a state; other goroutines may load it
-	place   int32         // in loop.conns
-	in      input
-	out     output
-	idle    idle
-	timers  uint32 // the first in loop.timers, 0 if there is none
-	asks    asks
-	pace    uint8   // messages before the first look at the clock, or 0: more, if they are short
-	stage   stage   // of its link
-	holds   holds   // its slot
-	extras  *extras // nil until something of it is needed
+	loop      *Loop
+	id        uint64
+	addrs     addrs
+	handler   Handler
+	sock      engine.Socket // the link's, or a layer of TLS on it; nil: it is gone, or c is a session of UDP
+	state     atomic.Uint32 // a state; other goroutines may load it
+	place     int32         // in loop.conns
+	in        input
+	out       output
+	idle      idle
+	timers    uint32 // the first in loop.timers, 0 if there is none
+	codecMode codecMode
+	pace      uint8   // messages before the first look at the clock, or 0: more, if they are short
+	stage     stage   // of its link
+	holds     holds   // its slot
+	extras    *extras // nil until something of it is needed
 }
 
 // isDialed reports whether this side began c.
@@ -72,28 +72,28 @@ func (c *Conn) isUDP() bool { return c.stage == datagrams }
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
-	dialed  string    // by a Dialer: the address
-	pipe    *pipeSide // where the input goes
-	start   *tlsStart // from StartTLS on, until the handshake is done
-	ending  ending
-	log     *zerolog.Logger
-	after   []func(err error)
-	water   water
-	halves  halves
-	retry   timing.Timer  // of a full socket whose engine cannot tell when it takes more
-	retryIn time.Duration // the pause before that
-	jobs    *offloaded
-	file    *fileOutput   // SendFile
-	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
-	busy    bool          // SetBusy
-	broken  error         // why the socket has gone before all input was delivered
-	notes   []inside.TLV  // of the PROXY protocol's header
-	first   *firstBytes   // which may be a PROXY header
-	moved   *inside.Moved // where c comes from, in Accept
-	stays   bool          // c does not move any more
-	next    *Conn         // goes on with c's socket
-	link    *link         // of the socket, if that is another Conn's
-	closing func(error)   // inside.Handler.OnClosing
+	dialed     string    // by a Dialer: the address
+	pipe       *pipeSide // where the input goes
+	start      *tlsStart // from StartTLS on, until the handshake is done
+	ending     ending
+	log        *zerolog.Logger
+	after      []func(err error)
+	watermarks watermarks
+	halves     halves
+	retry      wheel.Timer   // of a full socket whose engine cannot tell when it takes more
+	retryIn    time.Duration // the pause before that
+	jobs       *offloaded
+	file       *fileOutput   // SendFile
+	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
+	busy       bool          // SetBusy
+	broken     error         // why the socket has gone before all input was delivered
+	notes      []inside.TLV  // of the PROXY protocol's header
+	first      *firstBytes   // which may be a PROXY header
+	moved      *inside.Moved // where c comes from, in Accept
+	stays      bool          // c does not move any more
+	next       *Conn         // goes on with c's socket
+	link       *link         // of the socket, if that is another Conn's
+	closing    func(error)   // inside.Handler.OnClosing
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -224,7 +224,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.lookAtCodec()
 	c.openCodec()
 	c.forgetFrame()
-	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
+	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
 }
@@ -244,24 +244,24 @@ func (c *Conn) AfterClose(f func(err error)) {
 	x.after = append(x.after, f)
 }
 
-// asks says what c's codec is asked for.
-type asks uint8
+// codecMode says what c's codec is asked for.
+type codecMode uint8
 
 const (
-	asksForFrames asks = iota // frames only
-	asksForMore               // it is a codec.Responder, a codec.Assembler, or both
-	asksForDialer             // the same, and a Dialer waits for its handshake
+	framesOnly  codecMode = iota // frames only
+	withReplies                  // it is a codec.Responder, a codec.Assembler, or both
+	handshaking                  // the same, and a Dialer waits for its handshake
 )
 
 // lookAtCodec notes whether frames can be found and made without the codec, and what it is asked
 // for besides.
 func (c *Conn) lookAtCodec() {
-	c.in.prefixed = int32(c.in.decoder.Plain())
+	c.in.fastLimit = int32(c.in.decoder.Plain())
 	switch c.in.decoder.Codec().(type) {
 	case codec.Responder, codec.Assembler:
-		c.in.prefixed, c.asks = 0, asksForMore
+		c.in.fastLimit, c.codecMode = 0, withReplies
 	default:
-		c.asks = asksForFrames
+		c.codecMode = framesOnly
 	}
 }
 
@@ -323,7 +323,7 @@ func (c *Conn) openCodec() {
 			return
 		}
 		if len(words) > 0 && !c.isClosing() {
-			c.appended(append(c.space(len(words)), words...))
+			c.endAppend(append(c.beginAppend(len(words)), words...))
 		}
 		if timeout > 0 {
 			c.AfterFunc(timeout, func() {
@@ -349,8 +349,9 @@ func (c *Conn) peer() codec.Peer {
 // SyscallConn returns the system's socket of c, for options that have no method here. The Control
 // of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
 // must not block, close the socket, read it or write to it. Read and Write fail with
-// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The sessions of a UDP address share a socket. An
-// error, errors.ErrUnsupported: there is no socket, as in tests in memory.
+// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The
+// sessions of a UDP address share a socket. An error, errors.ErrUnsupported: there is no socket, as
+// in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
 	if _, err := c.systemSocket(); err != nil {

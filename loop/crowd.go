@@ -13,8 +13,8 @@ import (
 )
 
 // This file is what happens while more than Server.Limits.MaxMailbox functions wait for a loop.
-// Connections whose callbacks add to them are not read until half has run; TellWait waits; and the
-// log says who adds most.
+// Connections whose callbacks add to them, or that are answered by them, are not read until half
+// has run; TellWait waits; and the log says who adds most.
 
 const (
 	// crowdLogAfter is how long a mailbox is above its limit before the log says so, and
@@ -30,7 +30,8 @@ const (
 
 // A crowd is what a loop knows while its mailbox is above its limit.
 type crowd struct {
-	on atomic.Bool // since more than MaxMailbox wait, until half of that does
+	on    atomic.Bool   // since more than MaxMailbox wait, until half of that does
+	began time.Duration // since, as the loop saw it last
 
 	mu        sync.Mutex     // of all below; the loop's mailbox may be locked within
 	held      []Ref          // connections that are not read
@@ -61,9 +62,9 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	if l.watch() != nil { // the loop has ended
 		return
 	}
-	if p := runningLoop(); p != nil && p.current != nil && p.current.isOpen() && p.current.in.pauses&heldByMailbox == 0 {
-		p.current.pause(heldByMailbox)
-		x.held = append(x.held, p.current.Ref())
+	if p := runningLoop(); p != nil && p.running.conn != nil && p.running.conn.isOpen() && p.running.conn.in.pauses&heldByMailbox == 0 {
+		p.running.conn.pause(heldByMailbox)
+		x.held = append(x.held, p.running.conn.Ref())
 	}
 	if place := producer(); x.producers[place] > 0 || len(x.producers) < maxProducers {
 		x.producers[place]++
@@ -74,6 +75,28 @@ func (l *Loop) crowded(number uint64, waiting int) {
 		l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.Limits.MaxMailbox).Dur("for", lasts).Str("producer", x.main()).
 			Msg("the mailbox of a loop stays above MaxMailbox")
 	}
+}
+
+// answered is called on the loop after c was told something while the mailbox is above its limit. A
+// c that sends input all the time may be asking for that by way of other loops, so it is not read
+// either.
+func (x *crowd) answered(c *Conn) {
+	if c.in.pauses&heldByMailbox != 0 || !c.isOpen() || c.idle.lastRead < x.began && !c.hasInput() {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.on.Load() {
+		c.pause(heldByMailbox)
+		x.held = append(x.held, c.Ref())
+	}
+}
+
+// noteBegin is called on the loop before it runs tasks.
+func (x *crowd) noteBegin() {
+	x.mu.Lock()
+	x.began = x.since
+	x.mu.Unlock()
 }
 
 // watchCrowd is watch for who does not hold x.mu.

@@ -16,13 +16,13 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
@@ -119,7 +119,7 @@ type dialing struct {
 	address  string
 	codec    codec.Codec
 	deadline time.Duration
-	timer    timing.Timer
+	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
 	way      arrival           // counts against MaxConns
 	over     bool
@@ -388,7 +388,7 @@ func (l *Loop) endDials(err error) {
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
-		c.in.prefixed, c.asks = 0, asksForDialer
+		c.in.fastLimit, c.codecMode = 0, handshaking
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
@@ -427,10 +427,10 @@ func (o *dialOpening) handOver(c *Conn) {
 		return
 	}
 	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
-	if welcome = c.handler != nil; !welcome || c.asks != asksForDialer { // or the user has set another codec
+	if welcome = c.handler != nil; !welcome || c.codecMode != handshaking { // or the user has set another codec
 		return
 	}
-	c.asks = asksForMore
+	c.codecMode = withReplies
 	c.tellState(StateOpen)
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {

@@ -377,7 +377,7 @@ func (l *Loop) stopGuarded() {
 		l.runMail()
 	}
 	l.settle(never)
-	l.current = nil
+	l.running.conn = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
 		_ = l.guard(func() { l.server.OnStop(l) })

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is time without activity: the idle timeout, OnIdle, and the time that a frame may take.
@@ -30,7 +30,7 @@ type idle struct {
 	lastRead  time.Duration // or notYet
 	lastWrite time.Duration // or notYet
 	timeout   time.Duration // jitter included; 0: never
-	timer     timing.Timer
+	timer     wheel.Timer
 	check     func() // the method checkIdle, made once
 	watch     *watch // nil until there is a hook, or an unfinished frame
 }
@@ -180,7 +180,7 @@ func (c *Conn) checkIdle() {
 	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
 		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
-			l.current = nil
+			l.running.conn = nil
 			return
 		}
 		c.lookAtSocket(now)
@@ -205,7 +205,7 @@ func (c *Conn) checkIdle() {
 	if !c.isClosing() {
 		c.refileIdle()
 	}
-	l.current = nil
+	l.running.conn = nil
 }
 
 // lookAtSocket stamps signs of life that the loop has not seen yet: bytes that came while it was
@@ -491,7 +491,7 @@ func (c *Conn) hasUnfinished() bool {
 
 // unfinished returns what the codec holds of messages that are not whole.
 func (c *Conn) unfinished() (size int, ok bool) {
-	if c.asks == asksForFrames {
+	if c.codecMode == framesOnly {
 		return 0, false
 	}
 	if a, is := c.in.decoder.Codec().(codec.Assembler); is {

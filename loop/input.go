@@ -16,17 +16,17 @@ import (
 //
 //	received ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
-//	   │ paused   │  │ GoOn, a turn of its own: after the last pause, or for the next share
+//	   │ paused   │  │ Run, a turn of its own: after the last pause, or for the next share
 //	   ▼          ▼  │
 //	     what is kept       (the socket is not read if that is much)
 
 // input is what a connection receives, and how far that has got.
 type input struct {
-	decoder  framing.Decoder
-	prefixed int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
-	pauses   pauses // why nothing is decoded, if so
-	unread   bool   // the socket is paused
-	ended    bool   // the peer has ended its output: nothing more comes
+	decoder      framing.Decoder
+	fastLimit    int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
+	pauses       pauses // why nothing is decoded, if so
+	socketPaused bool   // Socket.Pause was called
+	ended        bool   // the peer has ended its output: nothing more comes
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -41,7 +41,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	queued                           // it has its turn soon: it is in loop.ready
+	queued                           // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
@@ -54,7 +54,7 @@ func (c *Conn) received(p []byte) {
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
 	if c.isOpen() {
-		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
+		c.out.endOfTurn |= inTouched // its turn ends here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
@@ -97,7 +97,7 @@ func (c *Conn) writable() {
 	c.writeOut()
 	c.resumeHeldBack()
 	if c.extras != nil {
-		c.checkWater()
+		c.afterWrite()
 	}
 	if c.isClosing() {
 		c.touch()
@@ -136,7 +136,7 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 // undecoded closes c because of a panic, if it is one.
 func (c *Conn) undecoded(err error) {
 	if err != nil {
-		c.loop.decoding, c.loop.rest = 0, nil
+		c.loop.running.decoding, c.loop.running.rest = 0, nil
 		c.beginClose(err)
 		c.dropInput()
 	}
@@ -148,7 +148,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	look := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
 	s := slice{end: end, seen: now, next: look}
 	l.runs(c, meter.Message)
-	l.decoding = c.id
+	l.running.decoding = c.id
 	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
@@ -168,7 +168,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 		}
 		if msg != nil {
 			l.messages++
-			l.rest = data
+			l.running.rest = data
 			if err := c.deliver(msg); err != nil {
 				c.refuseMessage(err)
 			}
@@ -193,7 +193,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
-	if l.decoding, l.rest = 0, nil; !c.isOpen() {
+	if l.running.decoding, l.running.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
 }
@@ -208,7 +208,7 @@ func (c *Conn) prefixedFrame(data []byte) int {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
-	if int64(n) >= int64(c.in.prefixed) || int(n) > len(data)-prefix {
+	if int64(n) >= int64(c.in.fastLimit) || int(n) > len(data)-prefix {
 		return 0
 	}
 	return int(n) + prefix
@@ -217,9 +217,9 @@ func (c *Conn) prefixedFrame(data []byte) int {
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.asks != asksForFrames {
-		c.loop.rest = rest // a Dialer's open function may call Detach or NetConn
-		if c.sendReply(err == nil && msg == nil); c.asks == asksForDialer && err == nil {
+	if c.codecMode != framesOnly {
+		c.loop.running.rest = rest // a Dialer's open function may call Detach or NetConn
+		if c.sendReply(err == nil && msg == nil); c.codecMode == handshaking && err == nil {
 			c.lookAtHandshake()
 		}
 	}
@@ -296,16 +296,16 @@ func (c *Conn) logInput(err error, text string) {
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&queued == 0 {
 		c.in.pauses |= queued
-		c.loop.goOnSoon((*waitingInput)(c))
+		c.loop.runSoon((*waitingInput)(c))
 	}
 }
 
-// waitingInput makes a Conn a waiting.
+// waitingInput makes a Conn a runnable.
 type waitingInput Conn
 
-// GoOn decodes what is kept, if there is no reason any more not to. The socket is read again when
+// Run decodes what is kept, if there is no reason any more not to. The socket is read again when
 // all of that is done.
-func (w *waitingInput) GoOn() {
+func (w *waitingInput) Run() {
 	c := (*Conn)(w)
 	c.in.pauses &^= queued
 	if !c.isOpen() || c.in.pauses != 0 {
@@ -313,8 +313,8 @@ func (w *waitingInput) GoOn() {
 	}
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
-	if c.in.unread && c.in.pauses == 0 && c.isOpen() {
-		if c.in.unread = false; !c.in.ended {
+	if c.in.socketPaused && c.in.pauses == 0 && c.isOpen() {
+		if c.in.socketPaused = false; !c.in.ended {
 			c.sock.Resume()
 		}
 	}
@@ -338,11 +338,11 @@ func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
-	if c.in.unread || c.sock == nil {
+	if c.in.socketPaused || c.sock == nil {
 		return
 	}
 	if err := c.sock.Pause(); err == nil {
-		c.in.unread = true
+		c.in.socketPaused = true
 	} else if c.in.decoder.Buffered() > maxHeld {
 		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
@@ -350,8 +350,8 @@ func (c *Conn) stopReading() {
 
 // halves are what a connection does with half-closes.
 type halves struct {
-	onEOF func()
-	ran   bool // onEOF has run: c stays open
+	onEOF     func()
+	delivered bool // onEOF has been called: c stays open
 }
 
 // OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N),
@@ -456,7 +456,7 @@ func (c *Conn) resume(why pauses) {
 	if c.in.pauses&why == 0 || c.isClosing() {
 		return
 	}
-	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.decoding != c.id {
+	if c.setPauses(c.in.pauses &^ why); c.in.pauses == 0 && c.loop.running.decoding != c.id {
 		c.decodeSoon()
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is what packages of this module know of package loop that others do not: see package
@@ -29,8 +29,8 @@ func init() {
 		HoldRead:      (*Conn).holdRead,
 		MaxOutbound:   func(c *Conn) int { return c.loop.maxOutbound },
 		WhenPending:   (*Conn).whenPending,
-		TakesOutput:   func(c *Conn) bool { return c.mute() == nil },
-		CheckWrite:    (*Conn).needRoom,
+		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
+		CheckWrite:    (*Conn).reserve,
 	})
 	inside.Give(&inside.Handover[*Server]{
 		Bound:   (*Server).bound,
@@ -43,7 +43,7 @@ func init() {
 		PostPieces: (*Loop).postPieces,
 		ConnsFrom:  func(l *Loop, place, n int) (func(func(*Conn) bool), int) { return l.connsFrom(place, n) },
 		Info:       (*Conn).info,
-		Wheel:      func(l *Loop) ([]timing.Ring, timing.Stats) { return l.wheel.Rings(), l.wheel.Stats() },
+		Wheel:      func(l *Loop) ([]wheel.Ring, wheel.Stats) { return l.wheel.Rings(), l.wheel.Stats() },
 		SlowTurns:  (*Loop).slowTurns,
 	})
 }

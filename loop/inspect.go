@@ -34,8 +34,8 @@ func (i *inspection) enters(c *Conn, s state, allowed []state) {
 func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(l.touched.len() == 0 || l.state.Load() != loopParked, "a connection that was touched waits for a turn, and none comes")
-	l.require(l.ready.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
-	l.require(l.decoding == 0, "a callback has not come to its end")
+	l.require(l.runQueue.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
+	l.require(l.running.decoding == 0, "a callback has not come to its end")
 	counted := len(l.conns)
 	for _, g := range l.lingering {
 		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.slot.holds&holdsLoad != 0 {
@@ -53,7 +53,7 @@ func (l *Loop) mustBeSound() {
 
 // mustBeSound is about a connection in the loop's list.
 func (c *Conn) mustBeSound() {
-	if c.out.atEnd&listed != 0 { // its end of the turn is still to come
+	if c.out.endOfTurn&inTouched != 0 { // its end of the turn is still to come
 		c.require(c.loop.touched.len() > 0, "it counts as touched")
 		return
 	}
@@ -65,7 +65,7 @@ func (c *Conn) mustBeSound() {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}
-	c.require(!c.in.unread || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
+	c.require(!c.in.socketPaused || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
 	c.require(c.idle.watch == nil || c.idle.watch.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
 	c.require((c.tlsStart() != nil) == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")

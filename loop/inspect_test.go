@@ -54,7 +54,7 @@ func TestInspectionFindsFaults(t *testing.T) {
 		{"output that nobody waits for", "nothing is waited for", func(p *planted) { p.blocked.out.box.Blocked = false }},
 		{"an idle timer lost", "no timer", func(p *planted) { p.wheel.Stop(p.blocked.idle.timer) }},
 		{"a step that must not be", "from state", func(p *planted) { p.halfClosed.setState(stateOpening) }},
-		{"a socket paused for nothing", "for no reason", func(p *planted) { p.blocked.in.unread = true }},
+		{"a socket paused for nothing", "for no reason", func(p *planted) { p.blocked.in.socketPaused = true }},
 		{"a connection that is not counted", "not counted", func(p *planted) { p.load.Add(-1) }},
 		{"one that lingers for ever", "without an end", func(p *planted) {
 			for _, g := range p.lingering {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the life of a connection, from top to bottom: its states, how it opens, what its
@@ -200,13 +200,13 @@ func (c *Conn) inputEnded() {
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF
-		h.onEOF, h.ran = nil, true
+		h.onEOF, h.delivered = nil, true
 		c.callHook(f)
 		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
 			c.callHook(s.end)
 		}
 	case c.hasJobs(): // which answer first
-	case c.extras == nil || !c.extras.halves.ran:
+	case c.extras == nil || !c.extras.halves.delivered:
 		c.beginClose(io.EOF)
 	}
 }
@@ -259,7 +259,7 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
-	timer        timing.Timer  // of the next look at the time
+	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some
@@ -322,7 +322,7 @@ func (c *Conn) beginClose(err error) {
 	c.stopTimers()
 	c.stopIdle()
 	c.stopJobs()
-	if c.loop.decoding != c.id {
+	if c.loop.running.decoding != c.id {
 		c.dropInput()
 	}
 	c.touch()
@@ -405,8 +405,8 @@ func (c *Conn) unflushed() (left int) {
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.unread && c.tlsStart() == nil {
-		c.in.unread = false // a peer that sends must be able to, or it may never read
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
+		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
 	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
@@ -510,11 +510,11 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.Hooks.OnClosing; f != nil && c.asks != asksForDialer && !c.isNet() { // the user does not know c
+	if f := c.loop.server.Hooks.OnClosing; f != nil && c.codecMode != handshaking && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
-		c.callHook(func() { c.appended(f.AppendFarewell(c.space(0), end.err)) })
+		c.callHook(func() { c.endAppend(f.AppendFarewell(c.beginAppend(0), end.err)) })
 	}
 }
 
@@ -579,7 +579,7 @@ func (c *Conn) releaseSocket(hard bool) {
 		sock.Close(hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil)
-		if c.in.unread {
+		if c.in.socketPaused {
 			sock.Resume()
 		}
 	}

@@ -3,9 +3,9 @@ package loop
 import (
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is where the engine calls package loop: a link, which has a stage, and what it does in
@@ -193,12 +193,12 @@ func (k *link) PlaintextEnded(err error) {
 }
 
 // RunLater implements tlsconn.Host.
-func (k *link) RunLater() { k.loop.goOnSoon(waitingRecords{k}) }
+func (k *link) RunLater() { k.loop.runSoon(waitingRecords{k}) }
 
-// waitingRecords is a waiting: a layer of TLS with records that wait to be decrypted.
+// waitingRecords is a runnable: a layer of TLS with records that wait to be decrypted.
 type waitingRecords struct{ *link }
 
-func (w waitingRecords) GoOn() {
+func (w waitingRecords) Run() {
 	c := w.owner()
 	if t := c.layer(); t != nil {
 		t.GoOn()
@@ -235,7 +235,7 @@ type lingering struct {
 	sock  engine.Socket
 	slot  slot   // what the socket occupies
 	rest  []byte // of the farewell, before the output is ended
-	timer timing.Timer
+	timer wheel.Timer
 	bytes int // that came
 }
 

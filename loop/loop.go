@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // States of a loop as the outside sees it.
@@ -39,7 +39,7 @@ type Loop struct {
 
 	// Time.
 	wall      func() time.Time // time.Now; tests set it
-	wheel     *timing.Wheel
+	wheel     *wheel.Wheel
 	now       time.Duration // the clock when this turn began
 	nesting   int           // enters that have had no leave
 	advanced  time.Duration // the clock at the last advance
@@ -50,8 +50,8 @@ type Loop struct {
 	published time.Duration // what the engine was told last, or unknown
 	known     uint64        // Wheel.Changes then
 	state     atomic.Int32
-	timers    connTimers            // which timers of the wheel are a connection's
-	take      func(timing.Due) bool // the method fire, made once
+	timers    connTimers           // which timers of the wheel are a connection's
+	take      func(wheel.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd   // while that is too full
@@ -70,19 +70,17 @@ type Loop struct {
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
-	current     *Conn  // whose code is running, nil for the loop's own
-	decoding    uint64 // the ID of the one whose input is being decoded, or 0
-	poisons     bool   // Server.Debug.Poison, or a build with the race detector
-	rest        []byte // what came together with the message in hand, after it
+	running     running
+	poisons     bool // Server.Debug.Poison, or a build with the race detector
 	store       outbox.Store
-	trim        timing.Timer  // of the store
-	ready       line[waiting] // what goes on in a turn of the loop
-	maxOutbound int           // the server's
-	holdBackAt  int           // the server's, or less: see account
-	inputSlice  time.Duration // the constant, or less
-	mailed      int           // Mailbox.Bytes, at the last look
-	buffered    int           // bytes that its buffers had when account saw them last
-	level       int32         // of the server's budget, as it was then
+	trim        wheel.Timer    // of the store
+	runQueue    line[runnable] // what goes on in a turn of the loop
+	maxOutbound int            // the server's
+	holdBackAt  int            // the server's, or less: see account
+	inputSlice  time.Duration  // the constant, or less
+	mailed      int            // Mailbox.Bytes, at the last look
+	buffered    int            // bytes that its buffers had when account saw them last
+	level       int32          // of the server's budget, as it was then
 	shed        shed
 
 	// Its life.
@@ -100,11 +98,18 @@ type Loop struct {
 	inspection inspection // nothing, but in tests
 }
 
+// running is whose code a loop runs.
+type running struct {
+	conn     *Conn  // nil for the loop's own
+	decoding uint64 // the ID of the connection whose input is being decoded, or 0
+	rest     []byte // what came together with the message in hand, after it
+}
+
 func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       timing.New(timing.Config{Tick: wheelTick}),
+		wheel:       wheel.New(wheel.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnSlice:   turnSlice,
 		published:   never,
@@ -173,7 +178,7 @@ func (l *Loop) connsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.asks != asksForDialer && !c.isNet() }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
 // atStop is inside.Handler.AfterStop.
 func (l *Loop) atStop(f func()) {

@@ -185,7 +185,7 @@ func (c *Conn) restore(m *inside.Moved) {
 	x := c.more()
 	x.notes, x.moved, x.stays = m.TLVs, m, m.Back
 	if len(m.Output) > 0 {
-		c.appended(append(c.space(len(m.Output)), m.Output...))
+		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
 	}
 	if m.OutputEnded {
 		c.CloseWrite()

@@ -79,7 +79,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	n.in = a.read
 	n.c.more().halves.onEOF = n.ended
 	switch {
-	case n.c.in.unread:
+	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
 	case n.c.in.ended:
 		n.c.inputEnded()
@@ -116,7 +116,7 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 func (c *Conn) inherit(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
 	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
-	c.in.ended, c.in.unread = from.in.ended, from.in.unread
+	c.in.ended, c.in.socketPaused = from.in.ended, from.in.socketPaused
 	c.out.ended = from.out.ended
 	if from.isBroken() {
 		c.more().broken = from.extras.broken
@@ -145,13 +145,13 @@ func (c *Conn) netConnSoon(reason error, serve func(codec.NetConn)) error {
 	err := c.mayBecomeNet()
 	if err == nil {
 		c.pause(heldByCodec)
-		c.loop.goOnSoon(&netRequest{c, reason, serve})
+		c.loop.runSoon(&netRequest{c, reason, serve})
 	}
 	return err
 }
 
-// GoOn implements waiting.
-func (r *netRequest) GoOn() {
+// Run implements runnable.
+func (r *netRequest) Run() {
 	n, err := r.c.becomeNet(r.reason)
 	if err != nil {
 		r.c.beginClose(err) // unless it closes already

@@ -129,7 +129,7 @@ func (c *Conn) runThens() {
 	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&heldBack == 0 {
 		if s.ended {
 			j.goesOn = true
-			l.goOnSoon((*waitingThens)(c))
+			l.runSoon((*waitingThens)(c))
 			return
 		}
 		then := j.thens[0]
@@ -158,10 +158,10 @@ func (c *Conn) runThens() {
 	}
 }
 
-// waitingThens makes a Conn a waiting that goes on with runThens.
+// waitingThens makes a Conn a runnable that goes on with runThens.
 type waitingThens Conn
 
-func (w *waitingThens) GoOn() {
+func (w *waitingThens) Run() {
 	if c := (*Conn)(w); c.isOpen() {
 		c.extras.jobs.goesOn = false
 		c.runThens()

@@ -17,20 +17,20 @@ const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
 type output struct {
-	box   *outbox.Box // nil: nothing waits
-	atEnd atEnd       // of a turn
-	ended bool        // CloseWrite: nothing more is sent
+	box       *outbox.Box // nil: nothing waits
+	endOfTurn endOfTurn   // of a turn
+	ended     bool        // CloseWrite: nothing more is sent
 
 	// How many of those who answer the peer owe it something, and of those who ask it wait.
 	owed, awaited uint16
 }
 
-// atEnd says what the end of a turn does.
-type atEnd uint8
+// endOfTurn are bits of what the end of a turn does.
+type endOfTurn uint8
 
 const (
-	listed    atEnd = 1 << iota // it comes for this connection, which is in loop.touched
-	waitedFor                   // somebody waits for the output to go: checkWater looks who
+	inTouched  endOfTurn = 1 << iota // the connection is in loop.touched, or its own turn runs
+	hasWaiters                       // functions wait for the output to go: see afterWrite
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
@@ -48,7 +48,7 @@ func (c *Conn) Send(msg []byte) error {
 		return c.sendDatagram(msg)
 	}
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
-		if err := c.needRoom(); err != nil {
+		if err := c.reserve(); err != nil {
 			return err
 		}
 		b = c.out.box
@@ -57,10 +57,10 @@ func (c *Conn) Send(msg []byte) error {
 		b = l.store.Get()
 		c.out.box = b
 	}
-	if c.out.atEnd&listed == 0 {
+	if c.out.endOfTurn&inTouched == 0 {
 		c.touch() // before user code, which may panic
 	}
-	if len(msg) >= int(c.in.prefixed) || !b.AppendPrefixed(msg) {
+	if len(msg) >= int(c.in.fastLimit) || !b.AppendPrefixed(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
@@ -75,7 +75,7 @@ func (c *Conn) frame(msg []byte) error {
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
-	c.appended(tail)
+	c.endAppend(tail)
 	return err
 }
 
@@ -89,10 +89,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 		return len(p), nil
 	}
-	if err := c.needRoom(); err != nil {
+	if err := c.reserve(); err != nil {
 		return 0, err
 	}
-	c.appended(append(c.space(len(p)), p...))
+	c.endAppend(append(c.beginAppend(len(p)), p...))
 	return len(p), nil
 }
 
@@ -101,8 +101,8 @@ func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
 	if n > 0 {
-		c.more().water.waited = true // who has seen it may wait for OnFlushed
-		c.out.atEnd |= waitedFor
+		c.more().watermarks.waited = true // who has seen it may wait for OnFlushed
+		c.out.endOfTurn |= hasWaiters
 	}
 	return n
 }
@@ -122,7 +122,7 @@ func (c *Conn) sendReply(counted bool) {
 	if !ok {
 		return
 	}
-	before, space := c.pending(), c.space(0)
+	before, space := c.pending(), c.beginAppend(0)
 	tail := r.AppendReply(space)
 	var err error
 	if counted && len(tail) > len(space) {
@@ -136,25 +136,25 @@ func (c *Conn) sendReply(counted bool) {
 	if c.out.ended {
 		tail = nil
 	}
-	if c.appended(tail); err != nil {
+	if c.endAppend(tail); err != nil {
 		c.refuseMessage(err)
 	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
-		_ = c.needRoom()
+		_ = c.reserve()
 	}
 }
 
-// mute returns ErrClosed if no output will be taken ever again.
-func (c *Conn) mute() error {
+// mayWrite returns ErrClosed if no output will be taken ever again.
+func (c *Conn) mayWrite() error {
 	if c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
 	return nil
 }
 
-// needRoom returns why no more output is taken, if so. A slow consumer is cut here.
-func (c *Conn) needRoom() error {
-	if err := c.mute(); err != nil {
+// reserve returns why no more output is taken, if so. A slow consumer is cut here.
+func (c *Conn) reserve() error {
+	if err := c.mayWrite(); err != nil {
 		return err
 	}
 	speaking, limit := c.at() == stateSpeaking, c.loop.maxOutbound
@@ -174,9 +174,9 @@ func (c *Conn) needRoom() error {
 	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if
-// user code panics before that, the end of the turn sees to it.
-func (c *Conn) space(n int) []byte {
+// beginAppend returns the slice to append a frame of about n bytes to. It is to be given to
+// endAppend; if user code panics before that, the end of the turn sees to it.
+func (c *Conn) beginAppend(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
 		c.out.box = c.loop.store.Get()
@@ -184,8 +184,8 @@ func (c *Conn) space(n int) []byte {
 	return c.out.box.Space(n, &c.loop.store)
 }
 
-// appended takes back what space returned, with more in it, or not.
-func (c *Conn) appended(tail []byte) {
+// endAppend takes back what beginAppend returned, with more in it, or not.
+func (c *Conn) endAppend(tail []byte) {
 	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
@@ -196,8 +196,8 @@ func (c *Conn) appended(tail []byte) {
 
 // touch has endTurn called when this turn ends.
 func (c *Conn) touch() {
-	if c.out.atEnd&listed == 0 {
-		c.out.atEnd |= listed
+	if c.out.endOfTurn&inTouched == 0 {
+		c.out.endOfTurn |= inTouched
 		c.loop.touched.add(c)
 	}
 }
@@ -286,27 +286,27 @@ func (c *Conn) CloseWrite() {
 	}
 }
 
-// water is what a connection's user wants to know about its pending output.
-type water struct {
+// watermarks are what a connection's user wants to know about its pending output.
+type watermarks struct {
 	limit     int
 	onHigh    func()
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	forRoom   []roomWaiter // of whenPending
+	waiters   []roomWaiter // of whenPending
 	told      bool         // flushed has its turn soon
 }
 
-// flushed makes a Conn a waiting that calls OnFlushed's function. That may send as much as the
+// flushed makes a Conn a runnable that calls OnFlushed's function. That may send as much as the
 // socket takes, each time: so it is called once in a turn, and the loop polls its sockets before.
 type flushed Conn
 
-func (w *flushed) GoOn() {
+func (w *flushed) Run() {
 	c := (*Conn)(w)
 	if !c.isOpen() {
 		return
 	}
-	water := &c.extras.water
+	water := &c.extras.watermarks
 	water.told = false
 	if c.isBlocked() { // again, so it will be flushed again
 		return
@@ -333,7 +333,7 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	if c.isClosed() {
 		return
 	}
-	w := &c.more().water
+	w := &c.more().watermarks
 	w.limit, w.onHigh = n, f
 }
 
@@ -345,42 +345,42 @@ func (c *Conn) OnHighWater(n int, f func()) {
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	if !c.isClosed() {
-		c.more().water.onFlushed = f
+		c.more().watermarks.onFlushed = f
 	}
 }
 
 // checkHighWater is called after output was appended.
 func (c *Conn) checkHighWater() {
-	w := &c.extras.water
+	w := &c.extras.watermarks
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.limit {
 		w.high = true
-		c.out.atEnd |= waitedFor
+		c.out.endOfTurn |= hasWaiters
 		c.callHook(w.onHigh)
 	}
 }
 
-// checkWater is called after output was written.
-func (c *Conn) checkWater() {
-	w, pipe := &c.extras.water, c.extras.pipe
-	if len(w.forRoom) > 0 {
-		c.giveRoom()
+// afterWrite is called after output was written.
+func (c *Conn) afterWrite() {
+	w, pipe := &c.extras.watermarks, c.extras.pipe
+	if len(w.waiters) > 0 {
+		c.notifyWaiters()
 	}
 	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil && pipe == nil {
 		return
 	}
 	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
-		c.out.atEnd |= waitedFor
+		c.out.endOfTurn |= hasWaiters
 		return
 	}
-	if len(w.forRoom) == 0 {
-		c.out.atEnd &^= waitedFor
+	if len(w.waiters) == 0 {
+		c.out.endOfTurn &^= hasWaiters
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
 		if w.onFlushed != nil && !w.told {
 			w.told = true
-			c.loop.goOnSoon((*flushed)(c))
+			c.loop.runSoon((*flushed)(c))
 		}
 	}
 	if pipe != nil {
@@ -388,12 +388,12 @@ func (c *Conn) checkWater() {
 	}
 }
 
-// giveRoom tells those who wait for room, if there is. They have turns of their own, as they may
-// send much.
-func (c *Conn) giveRoom() {
-	w := &c.extras.water
+// notifyWaiters tells those who wait for room, if there is. They have turns of their own, as they
+// may send much.
+func (c *Conn) notifyWaiters() {
+	w := &c.extras.watermarks
 	pending := c.pending()
-	w.forRoom = slices.DeleteFunc(w.forRoom, func(r roomWaiter) bool {
+	w.waiters = slices.DeleteFunc(w.waiters, func(r roomWaiter) bool {
 		if pending <= r.max {
 			c.AfterFunc(0, r.f)
 			return true
@@ -410,8 +410,8 @@ func (c *Conn) whenPending(max int, f func()) bool {
 	if f == nil {
 		return false
 	}
-	w := &c.more().water
-	w.forRoom = append(w.forRoom, roomWaiter{max, f})
-	c.out.atEnd |= waitedFor
+	w := &c.more().watermarks
+	w.waiters = append(w.waiters, roomWaiter{max, f})
+	c.out.endOfTurn |= hasWaiters
 	return false
 }

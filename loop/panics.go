@@ -13,10 +13,10 @@ import (
 // newPanicError is called in the function that recovered v.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// caught is called in a deferred function that guards user code, or what is around it, when that has
-// not come to its end, with what recover returned there: nil means that a callback called
-// runtime.Goexit. It returns a panic, logged and counted, as a *PanicError. What is guarded may return
-// wherever it likes: only the guard's own next step says that it has.
+// caught is called in a deferred function that guards user code, or what is around it, when that
+// has not come to its end, with what recover returned there: nil means that a callback called
+// runtime.Goexit. It returns a panic, logged and counted, as a *PanicError. What is guarded may
+// return wherever it likes: only the guard's own next step says that it has.
 func (l *Loop) caught(v any) error {
 	if v == nil {
 		l.exited()
@@ -28,7 +28,7 @@ func (l *Loop) caught(v any) error {
 // runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
 func (l *Loop) runs(c *Conn, w meter.Work) {
 	var id uint64
-	if l.current = c; c != nil {
+	if l.running.conn = c; c != nil {
 		id = c.id
 	}
 	l.meter.Works(w, id)
@@ -47,10 +47,10 @@ func (l *Loop) guard(f func()) (err error) {
 	return nil
 }
 
-// guardCurrent is guard for the code of l.current, which a panic closes.
+// guardCurrent is guard for the code of l.running.conn, which a panic closes.
 func (l *Loop) guardCurrent(f func()) {
-	if err := l.guard(f); err != nil && l.current != nil {
-		l.current.beginClose(err)
+	if err := l.guard(f); err != nil && l.running.conn != nil {
+		l.running.conn.beginClose(err)
 	}
 }
 
@@ -63,11 +63,11 @@ func (c *Conn) callHookAs(w meter.Work, f func()) {
 		return
 	}
 	l := c.loop
-	caller := l.current // what runs next may be another's, or the loop's own
+	caller := l.running.conn // what runs next may be another's, or the loop's own
 	work, conn := l.meter.Doing()
 	l.runs(c, w)
 	defer func() {
-		l.current = caller
+		l.running.conn = caller
 		l.meter.Works(work, conn)
 	}()
 	l.guardCurrent(f)
@@ -81,10 +81,10 @@ func (l *Loop) exited() {
 		return
 	default:
 	}
-	if c := l.current; c != nil && c.id == l.decoding {
-		c.out.atEnd &^= listed // its turn does not end in sink.Readable
+	if c := l.running.conn; c != nil && c.id == l.running.decoding {
+		c.out.endOfTurn &^= inTouched // its turn does not end in Conn.received
 	}
-	l.decoding, l.nesting = 0, 0
+	l.running.decoding, l.nesting = 0, 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
 	l.server.engine.Lost(l.index)
 	(*host)(l.server).Ended(l.index, errGoexited)
@@ -94,7 +94,7 @@ func (l *Loop) exited() {
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.add(numPanics, 1)
 	err := newPanicError(v)
-	l.logPanic(err, l.current)
+	l.logPanic(err, l.running.conn)
 	return err
 }
 

@@ -71,7 +71,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 // goOn passes on what came before the pipe, and the end, if that came as well.
 func (s *pipeSide) goOn() {
 	c := s.from
-	if !c.isOpen() || c.loop.decoding == c.id {
+	if !c.isOpen() || c.loop.running.decoding == c.id {
 		return
 	}
 	if c.in.decoder.Buffered() > 0 {
@@ -114,7 +114,7 @@ func (s *pipeSide) begin() {
 		c.idle.timeout = s.pipe.cfg.IdleTimeout
 		c.refileIdle()
 	}
-	c.extras.water = water{forRoom: c.extras.water.forRoom}
+	c.extras.watermarks = watermarks{waiters: c.extras.watermarks.waiters}
 	c.extras.halves.onEOF = nil
 	c.AfterClose(s.closed)
 }
@@ -148,14 +148,14 @@ func (s *pipeSide) pass(p []byte) {
 	if to.isClosing() || to.out.ended {
 		return // it breaks, or will be closed at the end of this turn
 	}
-	to.appended(append(to.space(len(p)), p...))
+	to.endAppend(append(to.beginAppend(len(p)), p...))
 	if to.pending() > pipeMark && !to.out.box.Blocked {
 		to.writeOut()
 	}
 	if to.pending() > pipeMark && s.from.isOpen() {
 		s.from.pause(heldByPipe)
 		s.from.stopReading()
-		to.out.atEnd |= waitedFor
+		to.out.endOfTurn |= hasWaiters
 	}
 }
 

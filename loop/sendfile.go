@@ -33,7 +33,7 @@ func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	if c.isUDP() {
 		return c.Write(slices.Concat(bufs...))
 	}
-	if err := c.needRoom(); err != nil {
+	if err := c.reserve(); err != nil {
 		return 0, err
 	}
 	written := 0
@@ -53,12 +53,12 @@ func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 		return 0, ErrClosed
 	}
 	if written < total {
-		tail := c.space(total - written)
+		tail := c.beginAppend(total - written)
 		for skip := written; len(bufs) > 0; bufs = bufs[1:] {
 			tail = append(tail, bufs[0][min(skip, len(bufs[0])):]...)
 			skip = max(0, skip-len(bufs[0]))
 		}
-		c.appended(tail)
+		c.endAppend(tail)
 	}
 	return total, nil
 }
@@ -115,7 +115,7 @@ func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error
 	case c.sendsFile():
 		return errors.New("loop: Conn.SendFile: another file is being sent: send this one when done is called")
 	}
-	if err := c.needRoom(); err != nil {
+	if err := c.reserve(); err != nil {
 		return err
 	}
 	s := &fileOutput{c: c, f: f, at: offset, left: n, done: done, before: c.out.box}
@@ -253,7 +253,7 @@ func (s *fileOutput) writeOut() {
 			return
 		case s.err != nil || s.left == 0:
 			s.over = true
-			c.loop.goOnSoon(s)
+			c.loop.runSoon(s)
 			return
 		default:
 			s.drop()
@@ -297,8 +297,8 @@ func (s *fileOutput) wrote(n int) {
 	}
 }
 
-// GoOn implements waiting: it calls done.
-func (s *fileOutput) GoOn() {
+// Run calls done, in a turn of its own.
+func (s *fileOutput) Run() {
 	c := s.c
 	if !c.isOpen() || c.extras.file != s {
 		return // release calls it, or has
@@ -307,7 +307,7 @@ func (s *fileOutput) GoOn() {
 	if c.out.box == nil && c.out.ended && c.isOpen() && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
-	c.out.atEnd |= waitedFor
+	c.out.endOfTurn |= hasWaiters
 	if c.touch(); c.in.ended && c.isOpen() {
 		c.inputEnded()
 	}

@@ -74,7 +74,7 @@ func testShareOfTheLoop(t *testing.T) {
 	if n != perInput || !r.yielded() || r.woken() != 0 {
 		t.Fatalf("%d messages in the first turn; a further turn must come after the sockets", n)
 	}
-	if !c.in.unread {
+	if !c.in.socketPaused {
 		t.Error("its socket is still read")
 	}
 	for turns := 0; len(r.got) < 5000; turns++ {
@@ -86,7 +86,7 @@ func testShareOfTheLoop(t *testing.T) {
 	}
 	r.turn()
 	r.expect(t, 5000)
-	if c.in.pauses != 0 || r.ready.len() != 0 {
+	if c.in.pauses != 0 || r.runQueue.len() != 0 {
 		t.Errorf("pauses %b", c.in.pauses)
 	}
 }
@@ -170,7 +170,7 @@ func testInputBeforeTheEnd(t *testing.T) {
 				r.turn()
 			}
 			s.Closed(end)
-			for r.err == nil && r.ready.len() > 0 {
+			for r.err == nil && r.runQueue.len() > 0 {
 				r.turn()
 			}
 			r.expect(t, 100)
@@ -242,7 +242,7 @@ func testShareAndPauses(t *testing.T) {
 		t.Error("messages came while paused")
 	}
 	c.ResumeRead()
-	for r.ready.len() > 0 {
+	for r.runQueue.len() > 0 {
 		r.turn()
 	}
 	r.expect(t, 200)

@@ -261,7 +261,7 @@ func (l *Loop) measure(weight int) {
 
 // whose returns the ID of the connection whose code ran last, and the type of its handler.
 func (l *Loop) whose() (id uint64, handler string) {
-	if c := l.current; c != nil {
+	if c := l.running.conn; c != nil {
 		return c.id, c.handlerName()
 	}
 	return 0, ""

@@ -176,6 +176,60 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// While a connection of loop 0 fills the mailbox of loop 1, and is answered from there, clients
+// that their own loop answers wait for a slice of input, one of the mailbox, and a callback behind
+// each. Requests that cross loops wait for what is in both mailboxes besides.
+func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
+	const (
+		room   = 100                   // functions
+		cost   = 20 * time.Microsecond // of each function, and of each message
+		look   = 100 * time.Microsecond
+		slices = 1500*time.Microsecond + 2*cost + look
+		flood  = 200_000 // requests: more than the test lasts for
+	)
+	synctest.Test(t, func(t *testing.T) {
+		var loops []*loop.Loop
+		ran := 0 // of the flood
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: room}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				testkit.Block(cost)
+				if string(msg) == "here" {
+					return c.Send(msg)
+				}
+				answer := bytes.Clone(msg)
+				return loops[1-c.Loop().Index()].Post(func() {
+					testkit.Block(cost)
+					_ = c.Ref().Tell(func(c *loop.Conn) { testkit.Block(cost); ran++; _ = c.Send(answer) })
+				})
+			})
+		}})
+		loops = srv.Loops()
+		flooder := srv.Open()
+		clients := []*looptest.Peer{srv.Open(), srv.Open()} // of loop 1 and loop 0
+		flooder.Send(strings.Repeat("x\n", flood))
+		for _, c := range []struct {
+			request string
+			longest time.Duration
+		}{{"here\n", slices}, {"across\n", 2*slices + 3*2*room*cost}} {
+			for i, p := range clients {
+				for range 100 {
+					asked := time.Now()
+					p.Send(c.request)
+					for p.Received() == "" && time.Since(asked) < time.Second {
+						srv.Sleep(look)
+					}
+					if took := time.Since(asked); took > c.longest {
+						t.Errorf("client %d waited %v for the answer to %q, want %v at most", i, took, c.request, c.longest)
+					}
+					srv.Sleep(777 * time.Microsecond)
+				}
+			}
+		}
+		srv.Do(0, func(*loop.Loop) { t.Logf("%d of the flood were answered", ran) })
+		flooder.Reset()
+	})
+}
+
 // A mailbox that stays above its limit is logged once a minute, with the code that adds most.
 func TestCrowdIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -14,8 +15,8 @@ import (
 // has fired or whose connection has closed, whenever that was.
 type Timer struct {
 	l    *Loop
-	t    timing.Timer // in the loop's wheel
-	hook *idleHook    // of OnIdle, which has no timer of its own
+	t    wheel.Timer // in the loop's wheel
+	hook *idleHook   // of OnIdle, which has no timer of its own
 }
 
 // Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
@@ -84,7 +85,7 @@ type connTimer struct {
 	prev, next uint32 // of c's; 0 at the ends
 }
 
-func (l *connTimers) tie(c *Conn, t timing.Timer) {
+func (l *connTimers) tie(c *Conn, t wheel.Timer) {
 	i := t.Index()
 	for i >= len(*l) {
 		*l = append(*l, connTimer{})
@@ -205,7 +206,7 @@ func (l *Loop) after(d time.Duration) time.Duration {
 // and so is the expire function. Make one with [NewKeyed], one for each loop with [NewLocal].
 type Keyed[K comparable, V any] struct {
 	l *Loop
-	k *timing.KeyedWheel[K, V]
+	k *wheel.Keyed[K, V]
 }
 
 // NewKeyed returns an empty Keyed on a loop. It must be called there.
@@ -216,7 +217,7 @@ type Keyed[K comparable, V any] struct {
 // go.
 func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K, V])) *Keyed[K, V] {
 	l.owner.Check("NewKeyed")
-	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel, expire)}
+	return &Keyed[K, V]{l, wheel.NewKeyed(l.wheel, nil, expire)}
 }
 
 // Set gives a key a value, which expires d from now. If the key has one, both its value and its

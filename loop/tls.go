@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is TLS: the layer between a socket and its connection, and StartTLS.
@@ -161,8 +161,8 @@ func (c *Conn) noHandshake() error {
 // between the connection and its socket. It sends what waited then as it is, and is full until the
 // handshake is done.
 type tlsStart struct {
-	done  func()       // the user's
-	timer timing.Timer // ends the handshake
+	done  func()      // the user's
+	timer wheel.Timer // ends the handshake
 }
 
 // tlsStart returns how c goes from plain text to TLS, or nil.
@@ -207,8 +207,8 @@ func (c *Conn) goOnTLS() {
 	}
 	t := c.layer()
 	c.dropInput()
-	if c.in.unread {
-		c.in.unread = false
+	if c.in.socketPaused {
+		c.in.socketPaused = false
 		t.Raw().Resume()
 	}
 	if !c.isClosing() || c.out.box != nil && !c.extras.ending.dropOutput { // otherwise nothing waits for it

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
@@ -57,7 +57,7 @@ func (l *Loop) turn() {
 		l.cutOverdue()
 	}
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
-	ready := l.ready.len() // what is added from here on comes after the next poll
+	ready := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {
 		switch l.kind {
 		case kindMail:
@@ -95,7 +95,7 @@ func (l *Loop) turn() {
 // hasWork reports whether something is left to do now.
 func (l *Loop) hasWork() bool {
 	due, ok := l.wheel.Next()
-	return l.mail.Left() > 0 || l.ready.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
+	return l.mail.Left() > 0 || l.runQueue.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
 }
 
 // enter begins a turn, unless it is called within one, as by a layer of TLS or a timer that tries a
@@ -121,7 +121,7 @@ func (l *Loop) leave() {
 		l.crossBatches()
 	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
-		l.again() // timers are due, and the tick is late
+		l.requestTurn() // timers are due, and the tick is late
 	}
 	if l.store.Large() {
 		l.trimSoon()
@@ -181,6 +181,9 @@ func (l *Loop) runMail() {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
+	if l.crowd.on.Load() {
+		l.crowd.noteBegin()
+	}
 	for l.mail.Left() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
@@ -208,6 +211,9 @@ func (l *Loop) runTasks() {
 		case t.c.isOpen():
 			l.runs(t.c, meter.Tell)
 			t.told(t.c)
+			if l.crowd.on.Load() {
+				l.crowd.answered(t.c)
+			}
 		}
 		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
@@ -234,7 +240,7 @@ func (l *Loop) runTimers() {
 // fire runs a timer that is due, and reports whether the batch goes on: not after a panic, as the
 // clock has not been read then. A timer that does not repeat is untied before: it has left the
 // wheel.
-func (l *Loop) fire(d timing.Due) (more bool) {
+func (l *Loop) fire(d wheel.Due) (more bool) {
 	if !l.lateNoted {
 		l.lateNoted = true
 		l.noteLate(d.When)
@@ -251,19 +257,19 @@ func (l *Loop) fire(d timing.Due) (more bool) {
 	return more
 }
 
-// A waiting is what goes on in a turn of the loop, after it has polled its sockets, because it has
-// had its slice of the loop, or begins something that may be long. It goes on until Loop.slice is
+// A runnable goes on in a later turn of the loop, after that has polled its sockets, because it has
+// had its slice of the loop, or begins something that may be long. It runs until Loop.slice is
 // over, or for one callback at least.
-type waiting interface{ GoOn() }
+type runnable interface{ Run() }
 
-// goOnSoon has w go on, in turn with others.
-func (l *Loop) goOnSoon(w waiting) {
-	l.ready.add(w)
-	l.again()
+// runSoon makes w run in a later turn, after the runnables that are queued already.
+func (l *Loop) runSoon(w runnable) {
+	l.runQueue.add(w)
+	l.requestTurn()
 }
 
-// again makes sure that a turn comes after a poll of the sockets. It is for the loop.
-func (l *Loop) again() {
+// requestTurn makes sure that a turn comes after a poll of the sockets. It is for the loop.
+func (l *Loop) requestTurn() {
 	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.server.engine.Again(l.index)
 	}
@@ -273,7 +279,7 @@ func (l *Loop) again() {
 // comes again after the others.
 func (l *Loop) runReady(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
-		l.ready.next().GoOn()
+		l.runQueue.next().Run()
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
@@ -286,7 +292,7 @@ func (l *Loop) settle(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
 		l.touched.next().endTurn()
 		if s.over(l) && l.touched.len() > 0 {
-			l.again()
+			l.requestTurn()
 			return
 		}
 	}
@@ -295,7 +301,7 @@ func (l *Loop) settle(end time.Duration) {
 // endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
 // the socket is known to be full, and goes on with a close.
 func (c *Conn) endTurn() {
-	c.out.atEnd &^= listed
+	c.out.endOfTurn &^= inTouched
 	if b := c.out.box; b != nil && !b.Blocked {
 		if b.Len() == 0 {
 			c.releaseOutput() // a codec that panicked left it so
@@ -305,8 +311,8 @@ func (c *Conn) endTurn() {
 	if c.isUDP() {
 		c.flushPort()
 	}
-	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
-		c.checkWater()
+	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+		c.afterWrite()
 	}
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.resumeHeldBack()

@@ -53,6 +53,27 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	return arriveAt(l).land(benchSocket{})
 }
 
+// BenchmarkTell is a function that is told to a connection and runs, 64 in a turn. It must not
+// allocate.
+func BenchmarkTell(b *testing.B) {
+	const together = 64
+	c := benchSink(b, 0).(*link).owner()
+	ran, told := 0, 0
+	f := func(*Conn) { ran++ }
+	b.ReportAllocs()
+	for b.Loop() {
+		for range together {
+			_ = c.Ref().Tell(f) // it does not fail, as ran shows
+		}
+		told += together
+		c.loop.turn()
+	}
+	if ran != told {
+		b.Errorf("%d functions ran, want %d", ran, told)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(told), "ns/tell")
+}
+
 // BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.
 func BenchmarkOffload(b *testing.B) {
 	c := benchSink(b, 0).(*link).owner()

@@ -78,22 +78,22 @@ func (p *packetPort) Received(batch []engine.Datagram) (done bool) {
 	p.looked = l.now
 	p.deliver(batch, sliceOf(l.now, l.now+inputSlice))
 	if len(p.rest) > 0 {
-		l.goOnSoon((*waitingBatch)(p))
+		l.runSoon((*waitingBatch)(p))
 	}
 	done = len(p.rest) == 0
 	l.leave()
 	return done
 }
 
-// waitingBatch makes a packetPort a waiting that goes on with the rest of a batch.
+// waitingBatch makes a packetPort a runnable that goes on with the rest of a batch.
 type waitingBatch packetPort
 
-func (w *waitingBatch) GoOn() {
+func (w *waitingBatch) Run() {
 	p, l := (*packetPort)(w), w.loop
 	p.deliver(p.rest, sliceOf(l.slice.seen, l.slice.end))
 	switch {
 	case len(p.rest) > 0:
-		l.goOnSoon(w)
+		l.runSoon(w)
 	case !p.closed:
 		p.to.Resume()
 	}
@@ -128,7 +128,7 @@ func (p *packetPort) deliver(batch []engine.Datagram, s slice) {
 		}
 	}
 	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.scheduled {
-		p.GoOn()
+		p.Run()
 	}
 }
 
@@ -193,10 +193,10 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	}
 	a.acquireLoad(l)
 	a.session = &udpSession{sessionKey: sessionKey{d.Peer, d.Local}, port: p, unproven: p.admission.crowded}
-	caller := l.current
+	caller := l.running.conn
 	c := &Conn{loop: l, stage: datagrams}
 	c.begin(&a)
-	l.current = caller
+	l.running.conn = caller
 	if c.isClosed() {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (c *Conn) flushPort() {
 
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
-	if err := c.mute(); err != nil {
+	if err := c.mayWrite(); err != nil {
 		return err
 	}
 	s := c.addrs.shared.session

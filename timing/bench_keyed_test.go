@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 func benchKeys(n int) []string {
@@ -34,7 +36,7 @@ func BenchmarkKeyed(b *testing.B) {
 	k := NewKeyed[string, int](KeyedConfig{}, nil)
 	defer k.Stop()
 	bench("Keyed", func(key string, d time.Duration) { _ = k.Set(key, 1, d) }, func(key string) { k.Remove(key) })
-	w := NewKeyedWheel[string, int](New(Config{}), nil)
+	w := wheel.NewKeyed[string, int](wheel.New(wheel.Config{}), nil, nil)
 	bench("KeyedWheel", func(key string, d time.Duration) { w.Set(key, 1, d) }, func(key string) { w.Remove(key) })
 	s := NewScheduler(SchedulerConfig{})
 	defer s.Stop()
@@ -45,9 +47,9 @@ func BenchmarkKeyed(b *testing.B) {
 func BenchmarkKeyedExpire(b *testing.B) {
 	const n = 1_000_000
 	keys := benchKeys(n)
-	w := New(Config{})
+	w := wheel.New(wheel.Config{})
 	gone := 0
-	k := NewKeyedWheel(w, func(expired []Entry[string, int]) { gone += len(expired) })
+	k := wheel.NewKeyed(w, nil, func(expired []Entry[string, int]) { gone += len(expired) })
 	now := time.Duration(0)
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -21,19 +21,19 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 		start := time.Now()
 		var ran []time.Duration
 		note := func() { ran = append(ran, time.Since(start)) }
-		must(s.AfterFunc(at(1), func() {
+		s.AfterFunc(at(1), func() {
 			testkit.Block(at(10))
 			s.run() // the alarm's
 			if len(ran) != 0 {
 				t.Errorf("ran at %v beside the callback", ran)
 			}
 			note()
-		}))
-		must(s.AfterFunc(at(1), note))
-		must(s.AfterFunc(at(7), note))
+		})
+		s.AfterFunc(at(1), note)
+		s.AfterFunc(at(7), note)
 		testkit.Pass(at(5))
-		must(s.AfterFunc(0, note))
-		must(s.AfterFunc(at(1), note))
+		s.AfterFunc(0, note)
+		s.AfterFunc(at(1), note)
 		testkit.Pass(time.Second)
 		if want := slices.Repeat([]time.Duration{at(11)}, 5); !slices.Equal(ran, want) {
 			t.Errorf("ran at %v, want %v", ran, want)
@@ -49,8 +49,8 @@ func TestLateness(t *testing.T) {
 	for workers, want := range map[int]time.Duration{1: at(79), 2: 0} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
 			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
-				must(s.AfterFunc(at(5), func() { testkit.Block(at(80)) }))
-				must(s.AfterFunc(at(6), func() {}))
+				s.AfterFunc(at(5), func() { testkit.Block(at(80)) })
+				s.AfterFunc(at(6), func() {})
 				testkit.Pass(time.Second)
 				st := s.Stats()
 				testkit.Want(t, "LatenessMax", st.LatenessMax, want)
@@ -67,17 +67,17 @@ func TestLatenessP99(t *testing.T) {
 			inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 				hold(s)
 				for range late {
-					must(s.AfterFunc(at(1), func() {}))
+					s.AfterFunc(at(1), func() {})
 				}
 				testkit.Pass(at(6))
 				s.endRun()
 				testkit.Pass(0)
 				for range 200 - late {
-					must(s.AfterFunc(at(1), func() {}))
+					s.AfterFunc(at(1), func() {})
 				}
 				testkit.Pass(at(1))
 				hold(s)
-				must(s.AfterFunc(at(1), func() {}))
+				s.AfterFunc(at(1), func() {})
 				testkit.Pass(at(101))
 				s.endRun()
 				testkit.Pass(0)
@@ -108,7 +108,7 @@ func TestPanicsArePrinted(t *testing.T) {
 		out := logged(func() {
 			s := NewScheduler(SchedulerConfig{})
 			defer s.Stop()
-			must(s.AfterFunc(at(1), func() { panic(errors.New("the callback's")) }))
+			s.AfterFunc(at(1), func() { panic(errors.New("the callback's")) })
 			k := NewKeyed(KeyedConfig{}, func([]Entry[int, int]) { panic("of expire") })
 			defer k.Stop()
 			must(0, k.Set(1, 1, at(1)))
@@ -127,9 +127,9 @@ func TestPanicsArePrinted(t *testing.T) {
 				}
 			}})
 			defer s.Stop()
-			must(s.AfterFunc(at(1), func() { panic("once") }))
+			s.AfterFunc(at(1), func() { panic("once") })
 			testkit.Pass(at(1))
-			must(s.AfterFunc(at(1), func() { panic("twice") }))
+			s.AfterFunc(at(1), func() { panic("twice") })
 			testkit.Pass(at(1))
 		})
 		if !strings.HasSuffix(out, "timing: OnPanic panicked: its own\n") || strings.Count(out, "\n") != 1 || panics != "twice" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 // A store that had many entries gives their memory back when the last one has gone, however it
@@ -37,8 +38,8 @@ func TestEmptiedReturnsMemory(t *testing.T) {
 			return k
 		}},
 		{"KeyedWheel, expired", func() any {
-			w := New(Config{})
-			k := NewKeyedWheel[int, int](w, nil)
+			w := wheel.New(wheel.Config{})
+			k := wheel.NewKeyed[int, int](w, nil, nil)
 			for i := range n {
 				k.Set(i, i, time.Duration(i%1000)*time.Millisecond)
 			}
@@ -51,7 +52,7 @@ func TestEmptiedReturnsMemory(t *testing.T) {
 			s := NewScheduler(SchedulerConfig{})
 			jobs := make([]Job, n)
 			for i := range jobs {
-				jobs[i] = must(s.AfterFunc(time.Hour, func() {}))
+				jobs[i] = s.AfterFunc(time.Hour, func() {})
 			}
 			for _, j := range jobs {
 				j.Stop()
@@ -61,7 +62,7 @@ func TestEmptiedReturnsMemory(t *testing.T) {
 		{"Scheduler, called", func() any {
 			s := NewScheduler(SchedulerConfig{})
 			for i := range n {
-				must(s.AfterFunc(time.Duration(i%1000)*time.Millisecond, func() {}))
+				s.AfterFunc(time.Duration(i%1000)*time.Millisecond, func() {})
 			}
 			passes(2 * time.Second)
 			return s
@@ -94,10 +95,10 @@ func TestEmptiedReturnsMemory(t *testing.T) {
 func TestEmptiedKeepsHandlesStale(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	defer s.Stop()
-	jobs := make([]Job, 2*keptNodes)
+	jobs := make([]Job, 8<<10)
 	fill := func() {
 		for i := range jobs {
-			jobs[i] = must(s.AfterFunc(time.Hour, func() {}))
+			jobs[i] = s.AfterFunc(time.Hour, func() {})
 		}
 	}
 	fill()

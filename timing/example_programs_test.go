@@ -19,10 +19,7 @@ func ExampleJob_Reset() {
 	defer s.Stop()
 	serve := func(c net.Conn) {
 		defer c.Close()
-		silence, err := s.AfterFunc(timeout, func() { c.Close() })
-		if err != nil {
-			return
-		}
+		silence := s.AfterFunc(timeout, func() { c.Close() })
 		defer silence.Stop()
 		for lines := bufio.NewScanner(c); lines.Scan(); {
 			silence.Reset(timeout)

@@ -28,13 +28,13 @@ func ExampleScheduler() {
 func ExampleScheduler_AfterFunc() {
 	s := timing.NewScheduler(timing.SchedulerConfig{})
 	done := make(chan bool)
-	never, _ := s.AfterFunc(time.Hour, func() {})
+	never := s.AfterFunc(time.Hour, func() {})
 	s.AfterFunc(time.Millisecond, func() { close(done) })
 	<-done
 	fmt.Println(never.Stop(), never.Stop())
 
 	s.Stop()
-	_, err := s.AfterFunc(0, func() {})
+	err := s.Set("key", 0, func() {})
 	fmt.Println(errors.Is(err, timing.ErrStopped))
 	// Output:
 	// true false

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 // Faults that users of other timing wheels reported, each as a test of the Wheel or the Scheduler.
@@ -18,18 +19,18 @@ import (
 func TestFaultMissedTicksAreNeverMadeUp(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var r record
-		must(s.AfterFunc(at(1), func() { testkit.Block(time.Minute) })) // the scheduler's goroutine stands still
+		s.AfterFunc(at(1), func() { testkit.Block(time.Minute) }) // the scheduler's goroutine stands still
 		for i := range 5 {
-			must(s.AfterFunc(at(2+i*5000), r.add(strconv.Itoa(i))))
+			s.AfterFunc(at(2+i*5000), r.add(strconv.Itoa(i)))
 		}
 		testkit.Pass(time.Minute + at(1))
 		r.want(t, "0", "1", "2", "3", "4")
 		start := time.Now()
-		must(s.AfterFunc(at(3), func() {
+		s.AfterFunc(at(3), func() {
 			if d := time.Since(start); d != at(3) {
 				t.Errorf("after the stall, 3 ms took %v", d)
 			}
-		}))
+		})
 		testkit.Pass(time.Second)
 	})
 }
@@ -40,14 +41,14 @@ func TestFaultZeroDelayLoopStarvesTheRest(t *testing.T) {
 		var again func()
 		again = func() {
 			if n++; n < 100_000 {
-				must(s.AfterFunc(0, again))
+				s.AfterFunc(0, again)
 			}
 		}
 		neighbour := 0
-		must(s.AfterFunc(at(1), func() { // where nothing runs before both are there
-			must(s.AfterFunc(0, again))
-			must(s.AfterFunc(0, func() { neighbour = n }))
-		}))
+		s.AfterFunc(at(1), func() { // where nothing runs before both are there
+			s.AfterFunc(0, again)
+			s.AfterFunc(0, func() { neighbour = n })
+		})
 		testkit.Pass(at(2))
 		testkit.Want(t, "n", n, 100_000)
 		testkit.Want(t, "neighbour", neighbour, 1)
@@ -117,13 +118,12 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 		t.Errorf("%d fired, %d removed", fired.Load(), removed.Load())
 	}
 	t.Logf("%d fired, %d removed, %+v", fired.Load(), removed.Load(), s.Stats())
-	s.validate(t)
 }
 
 // A zero Wheel, Scheduler, Keyed or KeyedWheel panics and says why. Without the check an index out
 // of range would end the process, or a method would never return.
 func TestWhatWasNotMadePanics(t *testing.T) {
-	const want = "timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function"
+	const want = "timing: the zero Wheel, Scheduler or Keyed: make one with its New function"
 	f := func() {}
 	timer := New(Config{}).At(1, f)
 	for name, use := range map[string]func(){
@@ -137,7 +137,7 @@ func TestWhatWasNotMadePanics(t *testing.T) {
 		"Wheel.Reset of nothing":   func() { new(Wheel).Reset(Timer{}, 1) },
 		"Wheel.Pending":            func() { new(Wheel).Pending(timer) },
 		"Wheel.When":               func() { new(Wheel).When(timer) },
-		"NewKeyedWheel":            func() { NewKeyedWheel[int, int](new(Wheel), nil) },
+		"wheel.NewKeyed":           func() { wheel.NewKeyed[int, int](new(wheel.Wheel), nil, nil) },
 		"Keyed.Set":                func() { _ = new(Keyed[int, int]).Set(1, 1, 1) },
 		"Keyed.Move":               func() { new(Keyed[int, int]).Move(1, 1) },
 		"Keyed.Get":                func() { new(Keyed[int, int]).Get(1) },
@@ -145,17 +145,17 @@ func TestWhatWasNotMadePanics(t *testing.T) {
 		"Keyed.Len":                func() { new(Keyed[int, int]).Len() },
 		"Keyed.Drain":              func() { new(Keyed[int, int]).Drain(nil) },
 		"Keyed.Stop":               func() { new(Keyed[int, int]).Stop() },
-		"KeyedWheel.Set":           func() { new(KeyedWheel[int, int]).Set(1, 1, 1) },
-		"KeyedWheel.Move":          func() { new(KeyedWheel[int, int]).Move(1, 1) },
-		"KeyedWheel.Get":           func() { new(KeyedWheel[int, int]).Get(1) },
-		"KeyedWheel.Remove":        func() { new(KeyedWheel[int, int]).Remove(1) },
-		"KeyedWheel.Len":           func() { new(KeyedWheel[int, int]).Len() },
-		"KeyedWheel.Drain":         func() { new(KeyedWheel[int, int]).Drain(nil) },
-		"Scheduler.AfterFunc":      func() { _, _ = new(Scheduler).AfterFunc(1, f) },
-		"Scheduler.AfterFunc of 0": func() { _, _ = new(Scheduler).AfterFunc(0, f) },
+		"KeyedWheel.Set":           func() { new(wheel.Keyed[int, int]).Set(1, 1, 1) },
+		"KeyedWheel.Move":          func() { new(wheel.Keyed[int, int]).Move(1, 1) },
+		"KeyedWheel.Get":           func() { new(wheel.Keyed[int, int]).Get(1) },
+		"KeyedWheel.Remove":        func() { new(wheel.Keyed[int, int]).Remove(1) },
+		"KeyedWheel.Len":           func() { new(wheel.Keyed[int, int]).Len() },
+		"KeyedWheel.Drain":         func() { new(wheel.Keyed[int, int]).Drain(nil) },
+		"Scheduler.AfterFunc":      func() { new(Scheduler).AfterFunc(1, f) },
+		"Scheduler.AfterFunc of 0": func() { new(Scheduler).AfterFunc(0, f) },
 		"Scheduler.Set":            func() { _ = new(Scheduler).Set("key", 1, f) },
 		"Scheduler.Move":           func() { _ = new(Scheduler).Move("key", 1) },
-		"Scheduler.Every":          func() { _, _ = new(Scheduler).Every(1, f) },
+		"Scheduler.Every":          func() { new(Scheduler).Every(1, f) },
 		"Scheduler.Remove":         func() { new(Scheduler).Remove("key") },
 		"Scheduler.Has":            func() { new(Scheduler).Has("key") },
 		"Scheduler.Len":            func() { new(Scheduler).Len() },
@@ -172,8 +172,5 @@ func TestTheZeroWheelIsEmpty(t *testing.T) {
 	var w Wheel
 	if _, ok := w.Next(); ok || w.Now() != 0 || w.Len() != 0 || w.Stats() != (Stats{}) {
 		t.Errorf("%v, %d, %+v", w.Now(), w.Len(), w.Stats())
-	}
-	for _, r := range w.Rings() {
-		testkit.Want(t, "r.Occupied", r.Occupied, 0)
 	}
 }

@@ -81,6 +81,32 @@ func TestKeyedAll(t *testing.T) {
 	}
 }
 
+// Shutdown of a Keyed waits for expire, and Stats count each Set in one place.
+func TestKeyedShutdownAndStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeyed(KeyedConfig{}, func([]Entry[string, int]) { testkit.Block(time.Minute) })
+		for _, key := range []string{"expires", "replaced", "replaced", "removed", "stays"} {
+			must(0, k.Set(key, 1, time.Hour))
+		}
+		must(0, k.Move("expires", at(1)))
+		k.Remove("removed")
+		testkit.Pass(at(1))
+		st := k.Stats()
+		testkit.Want(t, "Stats", SchedulerStats{Scheduled: st.Scheduled, Pending: st.Pending, Fired: st.Fired, Stopped: st.Stopped},
+			SchedulerStats{Scheduled: 5, Pending: 2, Fired: 1, Stopped: 2})
+		begin := time.Now()
+		left, err := k.Shutdown(t.Context())
+		testkit.WantErr(t, "Shutdown", err, nil)
+		testkit.Want(t, "entries left", len(left), 2)
+		testkit.Want(t, "Shutdown waited", time.Since(begin), time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := NewKeyed(KeyedConfig{}, func([]Entry[int, int]) {}).Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown of an idle Keyed: %v", err)
+		}
+	})
+}
+
 func TestSchedulerShutdownWaits(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
@@ -91,7 +117,7 @@ func TestSchedulerShutdownWaits(t *testing.T) {
 			})
 			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
 				var ended atomic.Int32
-				must(s.AfterFunc(at(1), func() { testkit.Block(time.Second); ended.Add(1) }))
+				s.AfterFunc(at(1), func() { testkit.Block(time.Second); ended.Add(1) })
 				must(0, s.Set("k", time.Hour, func() { t.Error("ran after Shutdown") }))
 				testkit.Pass(at(1))
 				ctx, cancel := context.WithTimeout(context.Background(), at(10))

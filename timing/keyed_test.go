@@ -15,27 +15,8 @@ import (
 	"weak"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
-
-// validate checks that the keys are those of the wheel's timers. A key that is not equal to itself
-// is in no map.
-func (k *core[K, V]) validate(t testing.TB) {
-	t.Helper()
-	k.wheel.validate(t)
-	strange := 0
-	for at := range k.wheel.slots {
-		for i := k.wheel.slots[at].first; i != 0; i = k.wheel.node(i).next {
-			if key := k.entries[i].Key; key != key {
-				strange++
-			} else if k.nodes[key] != i {
-				t.Fatalf("node %d has the key %v, which is at node %d", i, key, k.nodes[key])
-			}
-		}
-	}
-	if len(k.nodes)+strange != k.wheel.Len() {
-		t.Fatalf("%d keys for %d timers", len(k.nodes), k.wheel.Len())
-	}
-}
 
 // Many goroutines with keys of their own: an entry expires at most once for each Set, and never
 // after a Remove that said true.
@@ -134,7 +115,7 @@ func TestKeyedExpireMayDoAnything(t *testing.T) {
 			t.Errorf("%d calls, Stop returned %v", calls, left)
 		}
 		testkit.WantErr(t, "Set", k.Set("k", 0, 0), ErrStopped)
-		testkit.Want(t, `k.Move("k", 0)`, k.Move("k", 0), false)
+		testkit.WantErr(t, "Move", k.Move("k", 0), ErrStopped)
 		testkit.Want(t, "k.Len()", k.Len(), 0)
 	})
 }
@@ -142,7 +123,7 @@ func TestKeyedExpireMayDoAnything(t *testing.T) {
 // Batches: everything expires once, in order, and a panic costs its batch only.
 func TestKeyedBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 5*keyedBatch + 7
+		const n = 5*wheel.Batch + 7
 		var got []int
 		var sizes []int
 		panics := 0
@@ -160,19 +141,18 @@ func TestKeyedBatches(t *testing.T) {
 			must(0, k.Set(i, i, at(1)))
 		}
 		testkit.Pass(at(1))
-		testkit.Want(t, "len(got)", len(got), n-keyedBatch)
+		testkit.Want(t, "len(got)", len(got), n-wheel.Batch)
 		testkit.Want(t, "slices.IsSorted(got)", slices.IsSorted(got), true)
 		testkit.Want(t, "panics", panics, 1)
-		testkit.Want(t, "slices.Max(sizes)", slices.Max(sizes), keyedBatch)
-		k.core.validate(t)
+		testkit.Want(t, "slices.Max(sizes)", slices.Max(sizes), wheel.Batch)
 	})
 }
 
 func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
-	w := New(Config{})
-	var k *KeyedWheel[string, int]
+	w := wheel.New(wheel.Config{})
+	var k *wheel.Keyed[string, int]
 	calls := 0
-	k = NewKeyedWheel(w, func(gone []Entry[string, int]) {
+	k = wheel.NewKeyed(w, nil, func(gone []Entry[string, int]) {
 		for _, e := range gone {
 			if calls++; e.Value < 3 {
 				k.Set(e.Key, e.Value+1, w.Now())
@@ -224,9 +204,9 @@ func TestKeyedLimitAndErrors(t *testing.T) {
 
 // A key that is not equal to itself can be set, and expires.
 func TestKeyedNaN(t *testing.T) {
-	w := New(Config{})
+	w := wheel.New(wheel.Config{})
 	n := 0
-	k := NewKeyedWheel(w, func(gone []Entry[float64, int]) { n += len(gone) })
+	k := wheel.NewKeyed(w, nil, func(gone []Entry[float64, int]) { n += len(gone) })
 	for range 100 {
 		k.Set(math.NaN(), 1, at(1))
 	}
@@ -238,8 +218,8 @@ func TestKeyedNaN(t *testing.T) {
 }
 
 func TestKeyedDoesNotAllocate(t *testing.T) {
-	w := New(Config{})
-	owned := NewKeyedWheel[string, int](w, nil)
+	w := wheel.New(wheel.Config{})
+	owned := wheel.NewKeyed[string, int](w, nil, nil)
 	shared := NewKeyed[string, int](KeyedConfig{}, nil)
 	defer shared.Stop()
 	keys := make([]string, 10_000)
@@ -269,8 +249,8 @@ func TestKeyedDoesNotAllocate(t *testing.T) {
 
 // An expired entry keeps nothing alive.
 func TestKeyedForgetsWhatIsGone(t *testing.T) {
-	w := New(Config{})
-	k := NewKeyedWheel[int, *[1 << 20]byte](w, nil)
+	w := wheel.New(wheel.Config{})
+	k := wheel.NewKeyed[int, *[1 << 20]byte](w, nil, nil)
 	var kept [3]weak.Pointer[[1 << 20]byte]
 	for i := range kept {
 		big := new([1 << 20]byte)
@@ -292,8 +272,8 @@ func TestKeyedForgetsWhatIsGone(t *testing.T) {
 // Beyond its key and value an entry takes 32 bytes, and its place in a map that may be half empty.
 func TestKeyedMemory(t *testing.T) {
 	const n = 1_000_000
-	w := New(Config{})
-	k := NewKeyedWheel[uint64, uint64](w, nil)
+	w := wheel.New(wheel.Config{})
+	k := wheel.NewKeyed[uint64, uint64](w, nil, nil)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

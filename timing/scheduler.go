@@ -11,18 +11,20 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
-// DefaultMaxPending is what SchedulerConfig.MaxPending and KeyedConfig.MaxPending are by default.
+// DefaultMaxPending is the default of SchedulerConfig.MaxPending and KeyedConfig.MaxPending.
 const DefaultMaxPending = 1 << 24
 
-// Errors of a [Scheduler]. A [Keyed] returns the first.
+// Errors of a [Scheduler] and a [Keyed].
 var (
-	ErrStopped    = errors.New("timing: it is stopped")
+	ErrStopped    = errors.New("timing: stopped")
 	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
 )
 
-// LimitError is returned for a timer, or an entry, that would be one more than MaxPending.
+// LimitError is returned by Set if MaxPending timers are pending already.
 type LimitError struct{ Max int }
 
 // Error names the limit.
@@ -33,44 +35,49 @@ func (e *LimitError) Error() string {
 // SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready; negative ones
 // panic.
 type SchedulerConfig struct {
-	Tick       time.Duration // the resolution, as in [Config]; 0 means time.Millisecond
-	MaxPending int           // bounds the timers that are pending; 0 means DefaultMaxPending
+	Tick time.Duration // the resolution, as in [Config]; 0 means time.Millisecond
+	// MaxPending is how many timers may be pending when Set adds one, for keys that peers choose.
+	// AfterFunc, At and Every have no limit. 0 means DefaultMaxPending.
+	MaxPending int
 
-	// Workers is how many callbacks may run at a time, each on a goroutine of its own. A timer that
-	// is due while all are busy stays pending until one is free: it can be stopped and moved, and a
-	// periodic timer skips what it misses. Calls of a periodic timer may overlap. 0 means 1.
+	// Workers is how many callbacks may run at a time, each on its own goroutine. A timer that is
+	// due while all are busy stays pending until one is free: it can be stopped and moved, and a
+	// periodic timer skips the periods that it misses. Calls of a periodic timer may overlap. 0
+	// means 1.
 	Workers int
 
-	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it
-	// happened. nil means that both are printed with the standard log package.
+	// OnPanic gets the value that a callback panicked with, and the stack, on the goroutine of the
+	// callback. nil prints both with the standard log package.
 	OnPanic func(v any, stack []byte)
 }
 
 // Scheduler is a [Wheel] for programs without an event loop. Its methods may be called from any
 // goroutine, callbacks included. Make one with [NewScheduler], for a whole program. It takes 8 KB.
 //
+// A timer is known by the [Job] that AfterFunc, At and Every return, or by the key that Set gives
+// it, which replaces the key's pending timer. For keys with values, see [Keyed].
+//
 // Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, and
-// within a tick as they were added, on a goroutine that exists only while some are due: an empty
-// Scheduler makes no wake-ups. One that had thousands of timers gives their memory back when the
-// last one goes. A Scheduler that is forgotten is collected once the deadline of its last timer has
-// passed; what is pending is called, forgotten or not.
+// within a tick in the order in which they were added, on a goroutine that exists only while some
+// are due: an empty Scheduler causes no wake-ups. After thousands of timers it releases their
+// memory when the last one goes. An unreferenced Scheduler calls what is pending, and is collected
+// after the deadline of its last timer.
 //
-// Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
-// is zero or negative has passed: the callback runs at once, never inline. Delays beyond the end of
-// time, math.MaxInt64 for one, mean never.
+// Delays are measured with the monotonic clock and do not follow the wall clock. With a delay of
+// zero or less the callback runs at once, never inline. Delays beyond the end of time, such as
+// math.MaxInt64, mean never.
 //
-// Methods that add a timer return ErrStopped after Stop, and a *LimitError for one too many. The
-// panic of a callback is recovered, reported to OnPanic and counted. A callback that calls
+// The panic of a callback is recovered, reported to OnPanic and counted. A callback that calls
 // runtime.Goexit ends only itself. A nil callback, a period that is not positive and the methods of
 // the zero Scheduler panic.
 type Scheduler struct {
 	start time.Time
 	cfg   SchedulerConfig // with its defaults
 
-	callers sync.Mutex // see lock
-	mu      sync.Mutex // of all below
-	wheel   *Wheel     // which stays the same
-	keys    keys[string, func()]
+	callers sync.Mutex   // see lockAsCaller
+	mu      sync.Mutex   // of all below
+	wheel   *wheel.Wheel // never changes
+	keys    wheel.Keys[string, func()]
 	alarm   *time.Timer   // starts run
 	armed   time.Duration // when alarm goes off
 	running int           // goroutines in run, at most cfg.Workers
@@ -98,71 +105,70 @@ func (s *Scheduler) init(cfg SchedulerConfig) {
 		cfg.OnPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
 	}
 	cfg.MaxPending, cfg.Workers = cmp.Or(cfg.MaxPending, DefaultMaxPending), max(cfg.Workers, 1)
-	s.start, s.cfg, s.wheel = time.Now(), cfg, New(Config{Tick: cfg.Tick})
-	s.keys = keys[string, func()]{wheel: s.wheel, nodes: make(map[string]uint32)}
+	s.start, s.cfg, s.wheel = time.Now(), cfg, wheel.New(wheel.Config{Tick: cfg.Tick})
+	s.keys = wheel.NewKeys[string, func()](s.wheel)
 	s.armed, s.ended = math.MaxInt64, make(chan struct{})
 }
 
 // Job is the handle of a callback in a [Scheduler]. The zero Job was never pending.
 type Job struct {
 	s *Scheduler
-	t Timer
+	t wheel.Timer
 }
 
-// AfterFunc calls f once, d from now, on a goroutine of the Scheduler.
-func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
-	mustCall("AfterFunc", f)
-	return s.add(d, func(when time.Duration) Timer { return s.wheel.At(when, f) })
+// AfterFunc calls f once, d from now, on a goroutine of the Scheduler. After Stop it does nothing
+// and returns the zero Job.
+func (s *Scheduler) AfterFunc(d time.Duration, f func()) Job {
+	wheel.MustCall("AfterFunc", f)
+	return s.add(d, func(when time.Duration) wheel.Timer { return s.wheel.At(when, f) })
 }
 
-// At calls f once, at t, which is turned into a delay now: the call does not follow a wall clock
-// that is set, or a machine that sleeps. A program such as cron plans a minute ahead at most.
-func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
-	return s.AfterFunc(time.Until(t), f)
+// At is AfterFunc with the time of the call, which is converted to a delay now: the call does not
+// follow later changes of the wall clock, nor a suspended machine. A program such as cron should
+// plan at most a minute ahead.
+func (s *Scheduler) At(t time.Time, f func()) Job { return s.AfterFunc(time.Until(t), f) }
+
+// Every calls f d from now and then every d, at a fixed rate that does not drift, until Job.Stop.
+// Missed periods are skipped and counted. On Linux an idle program sleeps for whole milliseconds
+// and misses about one in eight periods of 1 ms; of 2 ms it misses few. After Stop, Every does
+// nothing and returns the zero Job.
+func (s *Scheduler) Every(d time.Duration, f func()) Job {
+	wheel.MustRepeat(d, f)
+	return s.add(d, func(when time.Duration) wheel.Timer { return s.wheel.Every(when, d, f) })
 }
 
-// Every calls f d from now and then each d, at a fixed rate that does not drift, until Job.Stop.
-// Periods that were missed are skipped and counted. On Linux an idle program sleeps for whole
-// milliseconds: of periods of 1 ms about one in eight is missed there, of those of 2 ms few are.
-func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
-	mustRepeat(d, f)
-	return s.add(d, func(when time.Duration) Timer { return s.wheel.Every(when, d, f) })
-}
-
-func (s *Scheduler) add(d time.Duration, put func(when time.Duration) Timer) (j Job, err error) {
-	err = s.schedule(d, func(when time.Duration) error {
-		err := s.admit(s.wheel.Len(), false)
-		if err == nil {
-			j = Job{s, put(when)}
+func (s *Scheduler) add(d time.Duration, put func(when time.Duration) wheel.Timer) (j Job) {
+	_ = s.schedule(d, func(when time.Duration) error {
+		if s.stopped {
+			return ErrStopped
 		}
-		return err
+		s.scheduled++
+		j = Job{s, put(when)}
+		return nil
 	})
-	return j, err
+	return j
 }
 
 // Stop removes the timer and reports whether that prevented a future call: true for a periodic one
-// inside its own callback, false once the callback has been started or the timer was stopped.
+// inside its own callback, false once the callback has started or the timer was stopped.
 func (j Job) Stop() bool {
 	if j.s == nil {
 		return false
 	}
-	j.s.lock()
+	j.s.lockAsCaller()
 	defer j.s.mu.Unlock()
-	defer j.s.keys.giveBack()
+	defer j.s.keys.Release()
 	return j.s.wheel.Stop(j.t)
 }
 
-// Reset moves a pending timer to d from now and reports true; false once it was started or stopped.
-// The calls of a periodic timer follow from there.
+// Reset moves a pending timer to d from now and reports true; false once it has started or was
+// stopped. Later calls of a periodic timer are aligned to the new one.
 func (j Job) Reset(d time.Duration) bool {
 	if j.s == nil {
 		return false
 	}
 	return nil == j.s.schedule(d, func(when time.Duration) error {
-		if !j.s.wheel.Reset(j.t, when) {
-			return ErrUnknownKey
-		}
-		return nil
+		return j.s.known(j.s.wheel.Reset(j.t, when))
 	})
 }
 
@@ -172,12 +178,12 @@ func (j Job) Pending() bool {
 	return ok
 }
 
-// When returns the deadline of a pending timer; of a periodic one, of its next call.
+// When returns the deadline of a pending timer; for a periodic one, that of its next call.
 func (j Job) When() (when time.Time, ok bool) {
 	if j.s == nil {
 		return time.Time{}, false
 	}
-	j.s.lock()
+	j.s.lockAsCaller()
 	defer j.s.mu.Unlock()
 	offset, ok := j.s.wheel.When(j.t)
 	if ok {
@@ -186,65 +192,72 @@ func (j Job) When() (when time.Time, ok bool) {
 	return when, ok
 }
 
-// Set calls f once, d from now, under a key. If a timer with the key is pending, it is replaced: f
-// runs, the old callback never does. A key is free again as soon as its callback is started.
+// Set calls f once, d from now, under a key. If a timer with the key is pending, f replaces it: the
+// old callback never runs. A key is free again as soon as its callback starts. The error is nil,
+// ErrStopped, or a *LimitError.
 func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
-	mustCall("Set", f)
+	wheel.MustCall("Set", f)
 	return s.schedule(d, func(when time.Duration) error {
-		err := s.admit(s.wheel.Len(), s.keys.find(key) != nil)
+		err := s.admit(s.wheel.Len(), s.keys.Find(key) != nil)
 		if err == nil {
-			s.keys.set(key, f, when)
+			s.keys.Set(key, f, when)
 		}
 		return err
 	})
 }
 
-// SetAt is Set with the time at which f is called, which is taken as [Scheduler.At] takes it.
+// SetAt is Set with the time of the call, which is converted as by [Scheduler.At].
 func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 	return s.Set(key, time.Until(t), f)
 }
 
-// Move makes the timer with the key due d from now, be that earlier or later than before. The error
-// is nil, ErrStopped, or ErrUnknownKey if no timer with the key is pending.
+// Move changes the deadline of the timer with the key to d from now, earlier or later than before.
+// The error is nil, ErrStopped, or ErrUnknownKey if no timer with the key is pending.
 func (s *Scheduler) Move(key string, d time.Duration) error {
 	return s.schedule(d, func(when time.Duration) error {
-		switch {
-		case s.stopped:
-			return ErrStopped
-		case !s.wheel.Extend(s.keys.timer(key), when):
-			return ErrUnknownKey
-		}
-		return nil
+		return s.known(s.wheel.Extend(s.keys.Timer(key), when))
 	})
 }
 
+// known returns why a timer is not pending, if so.
+func (s *Scheduler) known(pending bool) error {
+	switch {
+	case pending:
+		return nil
+	case s.stopped:
+		return ErrStopped
+	}
+	return ErrUnknownKey
+}
+
 // Remove stops the timer with the key. False means that there is none, or that its callback has
-// been started: one that sets its own key again has to look by itself whether it still should.
+// started: if that sets the key again, it has to check by itself whether it still should.
 func (s *Scheduler) Remove(key string) bool {
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
-	_, ok := s.keys.remove(key)
+	_, ok := s.keys.Remove(key)
 	return ok
 }
 
-// Has reports whether there is a timer with the key whose callback has not been started.
+// Has reports whether there is a timer with the key whose callback has not started.
 func (s *Scheduler) Has(key string) bool {
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
-	return s.keys.find(key) != nil
+	return s.keys.Find(key) != nil
 }
 
 // Len returns the number of pending timers, with a key or without.
 func (s *Scheduler) Len() int {
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
 	return s.wheel.Len()
 }
 
-// lock is for callers. They queue, so that a run, which locks mu itself, waits for one of them at
-// most. With a thousand callers at mu callbacks would come seconds late.
-func (s *Scheduler) lock() {
-	mustBeMade(s.wheel)
+// lockAsCaller locks mu for callers, which queue for it at a second lock. A run locks mu directly,
+// and so waits for at most one caller. With a thousand callers at mu, callbacks would be seconds
+// late.
+func (s *Scheduler) lockAsCaller() {
+	wheel.MustBeMade(s.wheel)
 	if !s.mu.TryLock() {
 		s.callers.Lock()
 		s.mu.Lock()
@@ -252,23 +265,29 @@ func (s *Scheduler) lock() {
 	}
 }
 
+// callerLock is the lock of a Scheduler for callers.
+type callerLock struct{ s *Scheduler }
+
+func (l callerLock) Lock()   { l.s.lockAsCaller() }
+func (l callerLock) Unlock() { l.s.mu.Unlock() }
+
 // now is the time on the wheel's clock.
 func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
 
-// schedule has add put a timer into the wheel, with the lock held and the time so long from now. A
-// time that has passed is not rounded up to a tick.
+// schedule calls add, which files a timer in the wheel, with the lock held and the time that is
+// delay from now. A time that has passed is not rounded up to a tick.
 func (s *Scheduler) schedule(delay time.Duration, add func(when time.Duration) error) error {
-	mustBeMade(s.wheel)
+	wheel.MustBeMade(s.wheel)
 	when := s.now() // without the lock, as it takes as long as all the rest
 	switch {
 	case delay <= 0:
-		when = s.wheel.time(s.wheel.down(when))
+		when = s.wheel.RoundDown(when)
 	case delay > math.MaxInt64-when:
 		when = math.MaxInt64
 	default:
 		when += delay
 	}
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
 	err := add(when)
 	if err == nil && when < s.armed {
@@ -277,7 +296,7 @@ func (s *Scheduler) schedule(delay time.Duration, add func(when time.Duration) e
 	return err
 }
 
-// admit counts a timer to be added to those that are pending, or returns why none may be.
+// admit counts a timer to be set, or returns why it must not be.
 func (s *Scheduler) admit(pending int, replaces bool) error {
 	if s.stopped {
 		return ErrStopped
@@ -304,7 +323,7 @@ func (s *Scheduler) arm() {
 	}
 }
 
-// run calls what is due. The alarm may go off when there are as many runs as may be.
+// run calls what is due. The alarm may go off while all workers are busy.
 func (s *Scheduler) run() {
 	s.mu.Lock()
 	if s.stopped || s.running == s.cfg.Workers {
@@ -328,8 +347,9 @@ func (s *Scheduler) endRun() {
 	}
 }
 
-// runDue calls what is due next, and reports whether there may be more. The lock is not held then,
-// and nothing more is taken from the wheel before it returns: so it can remove its neighbours.
+// runDue calls what is due next, and reports whether there may be more. It does not hold the lock
+// then, and takes no more from the wheel before the callback returns, so that this can remove other
+// timers that are due.
 func (s *Scheduler) runDue() (more bool) {
 	f, more := s.takeNext()
 	if f != nil {
@@ -338,26 +358,27 @@ func (s *Scheduler) runDue() (more bool) {
 	return more
 }
 
-// takeNext takes a callback that is due. It may be nil though there is more: others get the lock.
+// takeNext takes a due callback from the wheel. It may be nil though there is more, so that others
+// get the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, false
 	}
-	var d Due
+	var d wheel.Due
 	now := s.now()
-	if s.wheel.Take(now, 256, func(due Due) bool { d = due; return false }) == 0 {
+	if s.wheel.Take(now, 256, func(due wheel.Due) bool { d = due; return false }) == 0 {
 		next, ok := s.wheel.Next()
 		return nil, ok && next <= now
 	}
 	if f = d.Func; f == nil {
-		f = s.keys.takeOut(d.Timer).Value
+		f = s.keys.TakeOut(d.Timer).Value
 	}
 	if s.wheel.Pending(d.Timer) { // a periodic one, which has been filed anew
 		s.scheduled++
 	}
-	s.keys.giveBack()
+	s.keys.Release()
 	late := max(now-d.When, 0)
 	s.latenessMax = max(s.latenessMax, late)
 	s.lateness[bits.Len64(uint64(late))]++
@@ -385,17 +406,18 @@ func (s *Scheduler) call(f func()) {
 	f()
 }
 
-// Pending is a timer that a [Scheduler] gave up, and whose callback it will not call.
+// Pending is a timer returned by Drain, Stop or Shutdown of a [Scheduler]. Its callback will not
+// run.
 type Pending struct {
-	When time.Time // of a periodic timer, the next call
+	When time.Time // for a periodic timer, the next call
 	Key  string    // empty if it has none
 	Func func()
 }
 
-// Drain takes out all timers, at one moment, and then calls fn with each, in the order of their
-// deadlines. fn may be nil, and may add timers, which stay. It returns how many there were.
+// Drain removes all timers, at one moment, and then calls fn with each, in the order of their
+// deadlines. fn may be nil, and may add timers, which stay. Drain returns how many there were.
 func (s *Scheduler) Drain(fn func(Pending)) int {
-	s.lock()
+	s.lockAsCaller()
 	all := s.takeAll()
 	s.mu.Unlock()
 	if fn != nil {
@@ -407,71 +429,80 @@ func (s *Scheduler) Drain(fn func(Pending)) int {
 }
 
 // Stop ends the Scheduler and returns what was pending, in the order of the deadlines. No callback
-// is started afterwards; Stop does not wait for one that has been, so a callback may call it. Then
-// methods return ErrStopped, or find nothing. To stop again does nothing and returns nil.
+// starts afterwards; Stop does not wait for running ones, so a callback may call it. After Stop,
+// methods return ErrStopped, or find nothing. A second Stop does nothing and returns nil.
 func (s *Scheduler) Stop() []Pending {
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
 	s.stop()
 	return s.takeAll()
 }
 
-// stop ends all but the runs that there are. The alarm goes off for nothing, as the runtime may
-// keep a timer that is stopped until its time.
+// stop prevents further runs.
 func (s *Scheduler) stop() {
 	if !s.stopped && s.running == 0 {
 		close(s.ended)
 	}
 	if s.stopped = true; s.alarm != nil {
-		s.alarm.Reset(0)
+		s.alarm.Reset(0) // not Stop, after which the runtime may keep the timer until its time
 	}
 }
 
-// Shutdown is Stop, and then waits for the callbacks that have been started to return, or for the
-// end of ctx, whose error it returns. A callback would wait for itself. It may be called again.
+// Shutdown is Stop, and then waits for running callbacks to return, or until ctx is done, whose
+// error it returns then. It may be called again, but not by a callback, which would wait for
+// itself.
 func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
 	left := s.Stop()
+	return left, s.wait(ctx)
+}
+
+// wait waits for the last run to end.
+func (s *Scheduler) wait(ctx context.Context) error {
 	select {
 	case <-s.ended:
-		return left, nil
+		return nil
 	case <-ctx.Done():
-		return left, ctx.Err()
+		return ctx.Err()
 	}
 }
 
 // takeAll empties the wheel, and returns what was in it.
 func (s *Scheduler) takeAll() (all []Pending) {
-	for _, p := range s.wheel.inOrder() {
-		e := Entry[string, func()]{Value: s.wheel.node(p.timer.index).call}
+	for _, p := range s.wheel.InOrder() {
+		e := Entry[string, func()]{Value: p.Func}
 		if e.Value == nil {
-			e = s.keys.entries[p.timer.index]
+			e = s.keys.Entry(p.Timer)
 		}
-		all = append(all, Pending{When: s.start.Add(p.when), Key: e.Key, Func: e.Value})
+		all = append(all, Pending{When: s.start.Add(p.When), Key: e.Key, Func: e.Value})
 	}
-	s.keys.clear()
+	s.keys.Clear()
 	return all
 }
 
-// SchedulerStats says what a [Scheduler] has done and what it holds. Counters start at 0 and only
-// grow, and each call is in one place:
+// SchedulerStats has the numbers of a [Scheduler] or a [Keyed]. Counters start at 0 and only grow,
+// and each call is counted in one place:
 //
 //	Scheduled = Pending + Fired + Stopped + Skipped
 type SchedulerStats struct {
 	Scheduled   uint64        // calls: one for each timer added, and one for each period passed
 	Pending     int           // timers
-	Fired       uint64        // calls that were started
-	Stopped     uint64        // calls prevented: stopped, removed, replaced, drained, given back by Stop
+	Fired       uint64        // calls started
+	Stopped     uint64        // calls prevented: stopped, removed, replaced, drained, returned by Stop
 	Skipped     uint64        // periods of periodic timers that were missed and passed over
 	Panics      uint64        // callbacks that panicked
-	LatenessMax time.Duration // the longest that a callback was started after its deadline
+	LatenessMax time.Duration // the longest time between a deadline and the start of its callback
 	LatenessP99 time.Duration // 99 % were no later than this, which is at most twice the true figure
 }
 
 // Stats returns the Scheduler's numbers.
 func (s *Scheduler) Stats() SchedulerStats {
-	s.lock()
+	s.lockAsCaller()
 	defer s.mu.Unlock()
-	counts := &s.wheel.counts
+	return s.stats(s.wheel.Stats())
+}
+
+// stats returns the numbers of a wheel whose timers admit has counted.
+func (s *Scheduler) stats(counts wheel.Stats) SchedulerStats {
 	st := SchedulerStats{
 		Scheduled:   s.scheduled + counts.Skipped,
 		Pending:     counts.Pending,
@@ -481,9 +512,12 @@ func (s *Scheduler) Stats() SchedulerStats {
 		Panics:      s.panics,
 		LatenessMax: s.latenessMax,
 	}
-	above := uint64(0) // callbacks as late as this or later
+	all, above := uint64(0), uint64(0) // callbacks, and those as late as this or later
+	for _, n := range s.lateness {
+		all += n
+	}
 	for n := len(s.lateness) - 1; n > 0; n-- {
-		if above += s.lateness[n]; above > st.Fired/100 {
+		if above += s.lateness[n]; above > all/100 {
 			st.LatenessP99 = min(1<<n-1, st.LatenessMax)
 			break
 		}

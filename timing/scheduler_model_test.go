@@ -53,10 +53,10 @@ func (m *taskModel) add(d, period time.Duration) {
 		}
 	}
 	if period > 0 {
-		x.task = must(m.s.Every(period, f))
+		x.task = m.s.Every(period, f)
 		x.when = m.deadline(period)
 	} else {
-		x.task = must(m.s.AfterFunc(d, f))
+		x.task = m.s.AfterFunc(d, f)
 	}
 	m.tasks = append(m.tasks, x)
 }
@@ -168,13 +168,6 @@ func (m *taskModel) step() {
 	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelJob) bool { return !x.pending && m.r.IntN(8) == 0 })
 }
 
-func (s *Scheduler) validate(t testing.TB) {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wheel.validate(t)
-}
-
 // Jobs against the model, which panic, are stopped and moved, drained and, in some runs, wait.
 func TestJobsAgainstModel(t *testing.T) {
 	first := testkit.Seed(t, 0)
@@ -183,11 +176,9 @@ func TestJobsAgainstModel(t *testing.T) {
 		cfg := SchedulerConfig{OnPanic: func(any, []byte) { m.panics++ }}
 		inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
 			m.t, m.s = t, s
-			for i := range 5000 {
+			for range 5000 {
 				m.step()
-				if wantSums(t, s); i%100 == 0 {
-					s.validate(t)
-				}
+				wantSums(t, s)
 			}
 			pending := 0
 			for _, x := range m.tasks {

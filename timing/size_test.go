@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 // A Scheduler, or a Wheel, with little in it is small: each loop, pool and client may have its own.
@@ -16,10 +18,14 @@ func TestSmallWhenNearlyEmpty(t *testing.T) {
 		make func() any
 		most float64
 	}{
-		"empty Wheel":               {func() any { return New(Config{}) }, 2 << 10},
-		"Wheel with a timer":        {func() any { w := New(Config{}); w.At(time.Hour, func() {}); return w }, 10 << 10},
-		"Scheduler with a timer":    {func() any { s := NewScheduler(SchedulerConfig{}); must(s.AfterFunc(time.Hour, func() {})); return s }, 16 << 10},
-		"KeyedWheel with one entry": {func() any { k := NewKeyedWheel[int, int](New(Config{}), nil); k.Set(1, 1, time.Hour); return k }, 20 << 10},
+		"empty Wheel":            {func() any { return New(Config{}) }, 2 << 10},
+		"Wheel with a timer":     {func() any { w := New(Config{}); w.At(time.Hour, func() {}); return w }, 10 << 10},
+		"Scheduler with a timer": {func() any { s := NewScheduler(SchedulerConfig{}); s.AfterFunc(time.Hour, func() {}); return s }, 16 << 10},
+		"KeyedWheel with one entry": {func() any {
+			k := wheel.NewKeyed[int, int](wheel.New(wheel.Config{}), nil, nil)
+			k.Set(1, 1, time.Hour)
+			return k
+		}, 20 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keep := make([]any, n)

@@ -7,6 +7,7 @@ import (
 
 	russell "github.com/RussellLuo/timingwheel"
 
+	core "github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -46,14 +47,15 @@ var kinds = []kind{
 // budget is what an event loop might allow for one Advance: it bounds the longest one.
 const budget = 4096
 
+// wheel is the core of timing.Wheel, which loops use, and which has Extend.
 type wheel struct {
-	w   *timing.Wheel
+	w   *core.Wheel
 	now time.Duration
-	h   []timing.Timer
+	h   []core.Timer
 }
 
 func newWheel(n int) contender {
-	return &wheel{w: timing.New(timing.Config{}), h: make([]timing.Timer, n)}
+	return &wheel{w: core.New(core.Config{}), h: make([]core.Timer, n)}
 }
 
 func (c *wheel) add(i int, d time.Duration, f func()) { c.h[i] = c.w.At(c.now+d, f) }
@@ -100,7 +102,7 @@ func newScheduler(n int) contender {
 	return &scheduler{timing.NewScheduler(timing.SchedulerConfig{}), make([]timing.Job, n)}
 }
 
-func (c *scheduler) add(i int, d time.Duration, f func()) { c.h[i], _ = c.s.AfterFunc(d, f) }
+func (c *scheduler) add(i int, d time.Duration, f func()) { c.h[i] = c.s.AfterFunc(d, f) }
 func (c *scheduler) stop(i int)                           { c.h[i].Stop() }
 func (c *scheduler) reset(i int, d time.Duration)         { c.h[i].Reset(d) }
 func (c *scheduler) close()                               { c.s.Stop() }

@@ -1,4 +1,4 @@
-// Package codectest checks that a codec keeps the contract of codec.Codec, whoever wrote it.
+// Package codectest tests any implementation of codec.Codec against its contract.
 //
 //	func TestConformance(t *testing.T) {
 //		codectest.Run(t, func() codec.Codec { return mycodec.New() }, []byte("hello"), []byte(""))

@@ -36,8 +36,8 @@ func ParseConnect(frame []byte) (Connect, error) {
 	c := Connect{Version: Version(r.byte())}
 	if r.err == nil {
 		switch {
-		case string(name) != "MQTT" && string(name) != "MQIsdp":
-			r.fail(&Error{UnsupportedProtocolVersion, "the protocol name is not MQTT"}) // [MQTT-3.1.2-1]
+		case string(name) != "MQTT" && string(name) != "MQIsdp": // [MQTT-3.1.2-1]
+			r.fail(malformed("the protocol name is not MQTT"))
 		case string(name) != "MQTT" || c.Version != V311 && c.Version != V5:
 			r.fail(&Error{UnsupportedProtocolVersion, c.Version.String()})
 		}

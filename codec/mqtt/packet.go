@@ -88,7 +88,7 @@ func ParsePublish(frame []byte, v Version) (Publish, error) {
 	}
 	p := Publish{Dup: frame[0]&8 != 0, QoS: frame[0] >> 1 & 3, Retain: frame[0]&1 != 0, Topic: r.bytes()}
 	if p.QoS > 0 {
-		p.ID = r.packetID()
+		p.ID = r.packetID(PUBLISH)
 	}
 	p.Properties = r.properties(v, PUBLISH)
 	p.Payload = r.data
@@ -167,8 +167,11 @@ func ParseAck(frame []byte, v Version) (Ack, error) {
 		a.Type = TypeOf(frame)
 	}
 	r := open(frame, v, a.Type)
-	a.ID = r.packetID()
+	a.ID = r.packetID(a.Type)
 	a.Code, a.Properties = r.result(v, a.Type)
+	if r.err == nil && !a.Code.in(a.Type) {
+		r.fail(protocolError("%v with %v", a.Type, a.Code))
+	}
 	return a, r.end()
 }
 
@@ -268,13 +271,13 @@ type Subscribe struct {
 // valid, because a server refuses a single one in its SUBACK: see CheckFilter.
 func ParseSubscribe(frame []byte, v Version) (Subscribe, error) {
 	r := open(frame, v, SUBSCRIBE)
-	s := Subscribe{ID: r.packetID(), Properties: r.properties(v, SUBSCRIBE)}
+	s := Subscribe{ID: r.packetID(SUBSCRIBE), Properties: r.properties(v, SUBSCRIBE)}
 	s.entries = r.data
 	if r.err == nil && len(r.data) == 0 { // [MQTT-3.8.3-2]
 		r.fail(protocolError("SUBSCRIBE without a topic filter"))
 	}
 	for len(r.data) > 0 {
-		filter, options := r.text("the topic filter"), r.byte()
+		filter, options := r.filter(), r.byte()
 		reserved := options & 0xC0
 		if v != V5 {
 			reserved = options & 0xFC
@@ -345,13 +348,13 @@ type Unsubscribe struct {
 // check whether the filters are valid.
 func ParseUnsubscribe(frame []byte, v Version) (Unsubscribe, error) {
 	r := open(frame, v, UNSUBSCRIBE)
-	u := Unsubscribe{ID: r.packetID(), Properties: r.properties(v, UNSUBSCRIBE)}
+	u := Unsubscribe{ID: r.packetID(UNSUBSCRIBE), Properties: r.properties(v, UNSUBSCRIBE)}
 	u.filters = r.data
 	if r.err == nil && len(r.data) == 0 { // [MQTT-3.10.3-2]
 		r.fail(protocolError("UNSUBSCRIBE without a topic filter"))
 	}
 	for len(r.data) > 0 {
-		r.text("the topic filter")
+		r.filter()
 	}
 	return u, r.err
 }
@@ -411,7 +414,7 @@ func ParseSubAck(frame []byte, v Version) (SubAck, error) {
 		a.Type = UNSUBACK
 	}
 	r := open(frame, v, a.Type)
-	a.ID = r.packetID()
+	a.ID = r.packetID(a.Type)
 	a.Properties = r.properties(v, a.Type)
 	if a.Type == UNSUBACK && v != V5 {
 		return a, r.end()

@@ -266,7 +266,7 @@ func (p Properties) check(t Type) error {
 		}
 		switch {
 		case info.packets&(1<<t) == 0:
-			return protocolError("%s cannot have the property %v", where, next.ID)
+			return notAllowed(t, "%s cannot have the property %v", where, next.ID)
 		case seen&(1<<next.ID) != 0 && next.ID != UserProperty && (next.ID != SubscriptionID || t != PUBLISH):
 			return protocolError("%s has the property %v twice", where, next.ID)
 		case next.Number < info.min || next.Number > info.max:

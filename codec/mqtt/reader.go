@@ -80,11 +80,20 @@ func (r *reader) text(what string) []byte {
 	return s
 }
 
+// filter reads a topic filter, which is not empty [MQTT-4.7.3-1].
+func (r *reader) filter() []byte {
+	f := r.text("the topic filter")
+	if r.err == nil && len(f) == 0 {
+		r.fail(malformed("the topic filter is empty"))
+	}
+	return f
+}
+
 // packetID reads a packet identifier, which is not 0 [MQTT-2.2.1-3].
-func (r *reader) packetID() uint16 {
+func (r *reader) packetID(t Type) uint16 {
 	id := r.uint16()
 	if r.err == nil && id == 0 {
-		r.fail(protocolError("packet identifier 0"))
+		r.fail(notAllowed(t, "packet identifier 0"))
 	}
 	return id
 }

@@ -90,6 +90,20 @@ func (r ReasonCode) String() string {
 	return fmt.Sprintf("reason code 0x%02X", byte(r))
 }
 
+// in reports whether an acknowledgement of type t may have the code (sections 3.4.2.1, 3.6.2.1).
+func (r ReasonCode) in(t Type) bool {
+	switch r {
+	case Success:
+		return true
+	case PacketIDNotFound:
+		return t == PUBREL || t == PUBCOMP
+	case NoMatchingSubscribers, UnspecifiedError, ImplementationSpecific, NotAuthorized, TopicNameInvalid,
+		PacketIDInUse, QuotaExceeded, PayloadFormatInvalid:
+		return t == PUBACK || t == PUBREC
+	}
+	return false
+}
+
 // connackCodes are the return codes of version 3.1.1 (its section 3.2.2.3), by number.
 var connackCodes = [...]ReasonCode{Success, UnsupportedProtocolVersion, ClientIDNotValid, ServerUnavailable,
 	BadUserNameOrPassword, NotAuthorized}
@@ -129,6 +143,15 @@ func (e *Error) Is(target error) bool {
 
 func malformed(format string, args ...any) error {
 	return &Error{MalformedPacket, fmt.Sprintf(format, args...)}
+}
+
+// notAllowed is the error for a value that a packet of type t cannot have. The codes are mosquitto's:
+// the standard leaves them open, or wants MalformedPacket for all (section 2.2.2.2).
+func notAllowed(t Type, format string, args ...any) error {
+	if t == SUBSCRIBE || t == UNSUBSCRIBE {
+		return malformed(format, args...)
+	}
+	return protocolError(format, args...)
 }
 
 func protocolError(format string, args ...any) error {

@@ -6,20 +6,20 @@ import (
 )
 
 // CheckTopic returns nil if name may be the topic name of a PUBLISH: 1 to 65,535 bytes of UTF-8
-// without U+0000 and without wildcards (section 4.7.1), and otherwise an *Error with the code
-// TopicNameInvalid, or MalformedPacket for bytes that are not text.
+// without control characters and wildcards (section 4.7.1), and otherwise an *Error with the code
+// MalformedPacket.
 func CheckTopic(name []byte) error {
 	if err := checkText(name, "the topic name"); err != nil {
 		return err
 	}
 	if len(name) == 0 || bytes.ContainsAny(name, "+#") {
-		return &Error{TopicNameInvalid, "the topic name is empty or has a wildcard"}
+		return malformed("the topic name is empty or has a wildcard")
 	}
 	return nil
 }
 
 // CheckFilter returns nil if filter may be the topic filter of a subscription: 1 to 65,535 bytes of
-// UTF-8 without U+0000, "+" alone in its level, "#" alone in the last (section 4.7.1), and after
+// UTF-8 without control characters, "+" alone in its level, "#" alone in the last (section 4.7.1), and after
 // "$share/" a name without wildcards and a filter (section 4.8.2). Otherwise it returns an *Error
 // with the code TopicFilterInvalid, or MalformedPacket for bytes that are not text.
 //
@@ -91,13 +91,19 @@ func Match(filter, topic []byte) bool {
 	}
 }
 
-// checkText checks a UTF-8 encoded string [MQTT-1.5.4-1, MQTT-1.5.4-2].
+// checkText checks a UTF-8 encoded string [MQTT-1.5.4-1, MQTT-1.5.4-2]. Control characters, which
+// section 1.5.4 lets a receiver refuse, are refused: texts get into logs.
 func checkText(s []byte, what string) error {
 	if len(s) > 65535 {
 		return malformed("%s has %d bytes; the limit is 65535", what, len(s))
 	}
-	if bytes.IndexByte(s, 0) >= 0 || !utf8.Valid(s) {
-		return malformed("%s is not UTF-8, or contains U+0000", what)
+	for i, c := range s {
+		if c < 0x20 || c == 0x7F || c == 0xC2 && i+1 < len(s) && s[i+1] < 0xA0 { // U+0080 to U+009F
+			return malformed("%s contains a control character", what)
+		}
+	}
+	if !utf8.Valid(s) {
+		return malformed("%s is not UTF-8", what)
 	}
 	return nil
 }

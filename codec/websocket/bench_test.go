@@ -77,7 +77,7 @@ func BenchmarkUpgrade(b *testing.B) {
 			dst := make([]byte, 0, 2000)
 			b.ReportAllocs()
 			for b.Loop() {
-				c := cfg.New().(*websocket.Conn)
+				c := cfg.New().(connCodec)
 				if n, _, err := c.Decode(wire); err != nil || n != len(wire)-1 || len(c.AppendReply(dst)) < 100 {
 					b.Fatal(n, err)
 				}

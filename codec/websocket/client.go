@@ -17,41 +17,40 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// A Client is the configuration of WebSocket for connections that are dialled: the Codec of a
-// loop.Dialer. It is a codec.Stateful: the codec of each connection has a *Conn, which Of returns.
-// All that must be set is URL.
+// A Client is the configuration of WebSocket for dialled connections: the Codec of a loop.Dialer.
+// It is a codec.Stateful. Only URL must be set.
 //
 //	ws := &websocket.Client{URL: "wss://example.com/chat"}
 //	loop.Dialer{Codec: ws, TLS: ws.TLS()}.Dial(l, ws.Addr(), open)
 //
-// The request goes out by itself, and the Dialer waits for the answer: open gets the connection
-// when the handshake is done, and may send at once, or it gets the reason why there is none. That
-// has a *HandshakeError in it if the server refused, or its answer was wrong; nothing is followed
-// that leads elsewhere. The limits are those of a Codec, and hold against a hostile server.
+// The Client sends the request, and the Dialer waits for the answer: open gets the connection when
+// the handshake is done, and may send at once, or it gets the error. That wraps a *HandshakeError
+// if the server refused or its answer was invalid; redirects are not followed. The limits are those
+// of a Codec, and hold against a hostile server.
 //
-// Use it by its address. The fields must not be changed once it is used; the functions are called
+// Use it by its address. The fields must not be changed once it is used. Its functions are called
 // on the loop of the connection concerned, and must not block.
 type Client struct {
-	// URL is what is asked for: "ws://host:port/path?query", or "wss://", which goes over TLS and
-	// over nothing else. The Dialer connects to its own address, so the host need not be the same.
-	// There may be no user in it (which goes into Header, as Authorization), and no fragment.
+	// URL is what the Client requests: "ws://host:port/path?query", or "wss://", which requires
+	// TLS. The Dialer connects to its own address, so the host may differ. It must have no user
+	// (use Authorization in Header) and no fragment.
 	URL string
 
-	// Header is what the request has besides, such as Authorization, Cookie, Origin, or a User-Agent
-	// in place of net/http's. The fields of the handshake itself are not for it.
+	// Header has further fields of the request, such as Authorization, Cookie, Origin, or a
+	// User-Agent in place of net/http's. It must not have the fields of the handshake itself.
 	Header http.Header
 
-	// Prepare, if not nil, is called for each connection before its request is sent: for tokens that
-	// change. It may change the Header, the URL and the Host of r, which is the connection's own. An
-	// error closes the connection with it, and nothing is sent.
+	// Prepare, if not nil, is called for each connection before its request is sent, to add a fresh
+	// token, say. It may change the Header, the URL and the Host of r, which belongs to this
+	// connection. An error closes the connection, and nothing is sent.
 	Prepare func(r *http.Request) error
 
-	// Protocols are the subprotocols that are asked for, the best one first. The server chooses one
-	// of them or none: see Conn.Protocol.
+	// Protocols are the requested subprotocols, the preferred one first. The server chooses one of
+	// them or none: see Conn.Protocol.
 	Protocols []string
 
-	// The rest is as in Codec. MaxHandshake is for the answer to the request, without a body;
-	// HandshakeTimeout holds beside Dialer.Timeout; Compress asks for what a Codec offers.
+	// The rest is as in Codec. MaxHandshake bounds the head of the response; HandshakeTimeout
+	// applies in addition to Dialer.Timeout; Compress offers what a Codec accepts.
 	Binary           bool
 	MaxHandshake     int
 	HandshakeTimeout time.Duration
@@ -70,7 +69,7 @@ type Client struct {
 // New returns the codec of one connection. Any goroutine may call it.
 func (c *Client) New() codec.Codec {
 	c.once.Do(func() { c.shared = c.asCodec() })
-	return &clientConn{Conn: Conn{config: c.shared}, client: c}
+	return &clientCodec{connCodec: connCodec{config: c.shared}, client: c}
 }
 
 func (c *Client) asCodec() *Codec {
@@ -82,9 +81,8 @@ func (c *Client) asCodec() *Codec {
 	}
 }
 
-// Addr returns the URL's address in the form that loop.Dialer.Dial takes, "tcp://host:port", with the
-// scheme's own port if the URL has none. To dial it says what is wrong with the URL, if something
-// is.
+// Addr returns the URL's address in the form that loop.Dialer.Dial takes, "tcp://host:port", with
+// the scheme's default port if the URL has none. Dialing it reports an invalid URL.
 func (c *Client) Addr() string {
 	u, err := c.parse()
 	if err != nil {
@@ -94,14 +92,14 @@ func (c *Client) Addr() string {
 	return "tcp://" + net.JoinHostPort(u.Hostname(), port)
 }
 
-// TLS returns what the Dialer needs as its TLS: nil unless the URL is wss. It is made anew by each
-// call, and may be changed before it is used, to trust other roots, say.
+// TLS returns a new config for the Dialer's TLS; nil unless the URL is wss. The caller may change
+// it before use, to trust other roots, say.
 func (c *Client) TLS() *tls.Config {
 	u, err := c.parse()
 	if err != nil || u.Scheme != "wss" {
 		return nil
 	}
-	host, _, _ := strings.Cut(u.Hostname(), "%") // a zone is nothing that a certificate has
+	host, _, _ := strings.Cut(u.Hostname(), "%") // certificates have no zone
 	return &tls.Config{ServerName: host, NextProtos: []string{"http/1.1"}}
 }
 
@@ -117,7 +115,7 @@ func (c *Client) Validate() error {
 	return err
 }
 
-// parse returns the URL as it is asked for.
+// parse returns the URL to request.
 func (c *Client) parse() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if e, ok := errors.AsType[*url.Error](err); ok {
@@ -142,13 +140,13 @@ func checkURL(u *url.URL) error {
 	case u.Hostname() == "" || u.Opaque != "":
 		return errors.New("no host in it")
 	case u.User != nil:
-		return errors.New("a user in it, which belongs into Header, as Authorization")
+		return errors.New("a user in it, which belongs in Header, as Authorization")
 	case u.Fragment != "":
 		return errors.New("a fragment in it")
 	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > '~' }):
-		return fmt.Errorf("the host %q is to be written as it is looked up, \"xn--...\"", u.Host)
+		return fmt.Errorf("the host %q must be in its ASCII form, \"xn--...\"", u.Host)
 	case strings.ContainsFunc(u.RequestURI(), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("its query is to be escaped")
+		return errors.New("its query must be escaped")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

@@ -181,14 +181,14 @@ func TestClientComesBack(t *testing.T) {
 		}
 		var link *handler.Link
 		s.Do(0, func(l *loop.Loop) {
-			link = handler.Redial{
-				Dialer: loop.Dialer{Codec: cfg, TLS: cfg.TLS()}, Addr: cfg.Addr(), Keep: 1000,
-				Open: func(c *loop.Conn) loop.Handler {
+			link = handler.NewLink(l, handler.LinkConfig{
+				Dialer: loop.Dialer{Codec: cfg, TLS: cfg.TLS()}, Addr: cfg.Addr(), Backlog: 1000,
+				Accept: func(c *loop.Conn) loop.Handler {
 					_ = c.Send([]byte("hello"))
 					return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error { said = append(said, string(msg)); return nil })
 				},
 				State: func(c *loop.Conn, err error) { states = append(states, fmt.Sprint(c != nil, " ", err)) },
-			}.Start(l)
+			})
 		})
 		const long = 1000 // messages of it are more than a codec keeps by itself
 		for i := range 200 {

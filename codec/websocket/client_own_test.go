@@ -81,7 +81,7 @@ func TestClientAndServer(t *testing.T) {
 		}
 		for _, n := range []int{0, 1, 125, 126, 127, 65_535, 65_536, most} {
 			msg := strings.Repeat("loopwheel! ", n/11+1)[:n]
-			for kind, send := range map[string]func(websocket.Link, []byte) error{"text ": websocket.SendText, "binary ": websocket.SendBinary} {
+			for kind, send := range map[string]func(websocket.LoopConn, []byte) error{"text ": websocket.SendText, "binary ": websocket.SendBinary} {
 				s.do(t, func(c *loop.Conn) error { return send(c, []byte(msg)) })
 				if got := testkit.Receive(t, "a message", s.msgs); got != kind+msg {
 					t.Fatalf("%s of %d bytes came back as %.20q, %d bytes", kind, n, got, len(got))

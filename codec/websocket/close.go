@@ -13,7 +13,7 @@ import (
 )
 
 // A StatusCode says why a WebSocket was closed (RFC 6455 section 7.4). 3000 to 3999 are registered
-// for libraries, 4000 to 4999 are for the application's own use.
+// for libraries, 4000 to 4999 are for private use.
 type StatusCode = ws.StatusCode
 
 // The codes that are used by this package or are useful to others.
@@ -31,7 +31,7 @@ const (
 	StatusTryAgainLater StatusCode = 1013
 )
 
-// An alias is an error that is another one, too, to errors.Is.
+// An alias is an error that errors.Is also takes for another one.
 type alias struct {
 	text string
 	is   error
@@ -44,39 +44,38 @@ func (a *alias) Is(target error) bool { return target == a.is }
 const maxReason = ws.MaxControlFramePayloadSize - 2
 
 var (
-	// ErrHTTP is what OnClose gets when the connection's request is for Codec.HTTP.
+	// ErrHTTP is the error of OnClose when Codec.HTTP takes the connection's request.
 	// It is also codec.ErrEnd to errors.Is.
 	ErrHTTP error = &alias{"websocket: a plain HTTP request", codec.ErrEnd}
 
-	// ErrTimeout is the reason of a connection whose handshake was not done in time: see
+	// ErrTimeout closes a connection whose handshake was not done in time: see
 	// Codec.HandshakeTimeout and Client.HandshakeTimeout.
 	ErrTimeout = errors.New("websocket: no handshake in time")
 
-	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not
-	// done, a close frame was sent already, or the connection is not a WebSocket at all. It is also
-	// codec.ErrClosed to errors.Is.
+	// ErrNotOpen: the connection is not an open WebSocket: the handshake is not done, a close frame
+	// was sent already, or it has another codec. It is also codec.ErrClosed to errors.Is.
 	ErrNotOpen error = &alias{"websocket: not open", codec.ErrClosed}
 
-	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection
-	// because of it.
+	// ErrInvalidUTF8: a text message is not UTF-8. A peer that got it would have to close the
+	// connection.
 	ErrInvalidUTF8 = errors.New("websocket: text that is not UTF-8")
 )
 
-// A CloseError is the reason of a connection that was closed by a close frame, whoever sent it.
-// Given to Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
+// A CloseError is the error of a connection that either side closed by a close frame. Passed to
+// Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
 type CloseError struct {
 	Code   StatusCode
 	Reason string
 
-	// ByPeer: the peer closed, and this is what it said. Such an error is also io.EOF to errors.Is.
+	// ByPeer: the peer sent the close frame. The error is then also io.EOF to errors.Is.
 	ByPeer bool
 
-	// Err is what the peer did wrong, if that is why we closed; it wraps codec.ErrTooLong or
+	// Err is the peer's violation, if that is why we closed; it wraps codec.ErrTooLong or
 	// codec.ErrMalformed.
 	Err error
 }
 
-// Error says who closed, the code, the reason and what was wrong.
+// Error names the side that closed, the code, the reason and the violation.
 func (e *CloseError) Error() string {
 	who := "closed"
 	if e.ByPeer {
@@ -95,30 +94,29 @@ func (e *CloseError) Error() string {
 // Unwrap returns Err.
 func (e *CloseError) Unwrap() error { return e.Err }
 
-// Is reports true for io.EOF if the peer closed, and for codec.ErrEnd if nobody did anything wrong.
+// Is reports true for io.EOF if the peer closed, and for codec.ErrEnd if there was no violation.
 func (e *CloseError) Is(target error) bool {
 	return e.ByPeer && target == io.EOF || e.Err == nil && target == codec.ErrEnd
 }
 
-// A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by
-// Codec.Upgrade, it is what the peer is answered. Of a connection of a Client it is what the server
-// has answered: such a refusal is also codec.ErrEnd to errors.Is.
+// A HandshakeError is the error of a connection that did not become a WebSocket. Codec.Upgrade
+// returns it to choose the response. For a Client it is the server's response: such a refusal is
+// also codec.ErrEnd to errors.Is.
 type HandshakeError struct {
-	Status int // of the HTTP answer, 0 if a server's is none
+	Status int // of the HTTP response, 0 if a server's answer is not HTTP
 	Reason string
 
-	// Header and Body are a server's answer to a Client: Location and WWW-Authenticate are in the
-	// Header, and the Body is the beginning of it, 1 KiB at most, and no more than has come with
-	// the Header.
+	// Header and Body are a server's response to a Client: the Header with Location and
+	// WWW-Authenticate, and as much of the Body as came with it, at most 1 KiB.
 	Header http.Header
 	Body   []byte
 
-	// Err is what is wrong with a server's answer, if that is why there is no WebSocket; it wraps
-	// codec.ErrTooLong or codec.ErrMalformed.
+	// Err is the fault of a server's invalid answer; it wraps codec.ErrTooLong or
+	// codec.ErrMalformed.
 	Err error
 }
 
-// Error says what was answered, or what is wrong with that.
+// Error describes the response, or the fault in it.
 func (e *HandshakeError) Error() string {
 	if e.Err != nil {
 		return "websocket: handshake failed: " + e.Err.Error()

@@ -23,68 +23,68 @@ const (
 	DefaultCompressMin = 256
 )
 
-// A Codec is the configuration of WebSocket for a listener; for what is dialled there is a Client.
-// It is a codec.Stateful: the codec of each connection is a *Conn. The zero Codec takes connections
-// on any path from pages of the same origin, if they shake hands within ten seconds, messages of up
-// to 64 KiB, and answers plain HTTP requests with "426 Upgrade Required".
+// A Codec is the configuration of WebSocket for a listener; a Client is that for dialled
+// connections. It is a codec.Stateful. The zero Codec accepts connections on any path from pages of
+// the same origin, allows ten seconds for the handshake and 64 KiB for a message, and answers plain
+// HTTP requests with "426 Upgrade Required".
 //
-// Use it by its address. The fields must not be changed once it serves; the functions are called on
-// the loop of the connection concerned, several loops at once, and must not block; of Upgrade
-// UpgradeBlocks says otherwise.
+// Use it by its address. The fields must not be changed once it serves. Its functions are called on
+// the loop of the connection concerned, on several loops at once, and must not block, except
+// Upgrade with UpgradeBlocks.
 type Codec struct {
 	// Path is the only path that may be upgraded; others are refused with 404. Empty means any.
 	Path string
 
 	// Origins are the origins, such as "https://example.com", whose pages may connect, besides the
 	// one that the request is sent to. "*" allows all. Others are refused with 403, since a browser
-	// sends cookies to us from whatever page it shows (RFC 6455 section 10.2). A request without an
-	// Origin is not a browser's, and passes. An origin has a scheme, and a port unless it is the
-	// scheme's own, and neither path nor pattern.
+	// sends its cookies with requests from any page (RFC 6455 section 10.2). A request without an
+	// Origin is not from a browser and is allowed. An origin has a scheme, a port unless it is the
+	// scheme's default, and neither a path nor a pattern.
 	Origins []string
 
-	// Protocols are the subprotocols that may be chosen: of those that the client asks for, its
-	// first that is here. If none is, the connection has none.
+	// Protocols are the supported subprotocols. The client's first choice among them is used, and
+	// none if it asks for no such one.
 	Protocols []string
 
-	// Upgrade, if not nil, is asked last, for a handshake that is right otherwise. r has the
-	// client's address in RemoteAddr, and in TLS what its TLS handshake has settled; it must not be
-	// changed. What Upgrade puts into answer is sent with the answer: cookies, say. A
-	// Sec-WebSocket-Protocol there chooses the subprotocol in place of Protocols, of those that the
-	// client asks for; other fields of the handshake are dropped. An error refuses the handshake: a
-	// *HandshakeError with its Status and Reason, any other with 403 and no text of its own. A panic
-	// closes the connection.
+	// Upgrade, if not nil, is called last, for a handshake that is otherwise valid. r has the
+	// client's address in RemoteAddr and its TLS state in TLS, and must not be changed. Fields that
+	// Upgrade adds to answer, such as cookies, are sent with the response. A Sec-WebSocket-Protocol
+	// there chooses the subprotocol, one that the client asks for, in place of Protocols; other
+	// fields of the handshake are dropped. An error refuses the handshake: a *HandshakeError with
+	// its Status and Reason, any other with 403 and a standard text. A panic closes the connection.
 	Upgrade func(r *http.Request, answer http.Header) error
 
-	// UpgradeBlocks has Upgrade run on a goroutine, as a job of loop.Offload does, so that it may
-	// block: ask a database who that is. The connection is not read until it has returned.
-	// HandshakeTimeout goes on, and answers 408. The context of r is done when the connection
-	// closes, for whatever reason: return then, as nobody waits for the answer. 503 is answered if
-	// too many jobs wait (loop.ErrOffloadFull). Without a loop Upgrade is called at once.
+	// UpgradeBlocks runs Upgrade on a goroutine, as a job of loop.Offload, so that it may block, to
+	// query a database, say. The connection is not read until Upgrade has returned, and
+	// HandshakeTimeout applies, with a 408. The context of r is done when the connection closes;
+	// Upgrade should return then. The answer is 503 if too many jobs are queued
+	// (loop.ErrOffloadFull). Without a loop Upgrade is called at once.
 	UpgradeBlocks bool
 
-	// HTTP, if not nil, answers requests that do not ask for a WebSocket, or not at Path, as the
+	// HTTP, if not nil, serves requests that do not ask for a WebSocket, or not at Path, as the
 	// Handler of an http.Server: one port serves the page, its files and its socket. It runs on
 	// goroutines of net/http and must not touch what belongs to a loop. The connection's
-	// loop.Handler gets OnClose with ErrHTTP; a request for a WebSocket that follows on the same
-	// connection begins anew with Accept. The drain closes a connection when its request is answered,
-	// or it has none. Panics are logged and counted as those of callbacks. It needs a loop.Server.
+	// loop.Handler gets OnClose with ErrHTTP; a later WebSocket request on the same connection
+	// starts over with Accept. The drain closes a connection once its request, if any, is answered.
+	// Panics are logged and counted like those of callbacks. HTTP needs a loop.Server.
 	HTTP http.Handler
 
 	// HTTPServer, if not nil, serves HTTP, or its own Handler if HTTP is nil. Zeros of its
-	// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes mean HandshakeTimeout, DefaultHTTPIdleTimeout
-	// and MaxHandshake. The Codec wraps its Handler, ConnState and ConnContext at the first request.
-	// After its Shutdown, which is the caller's business, no request is answered.
+	// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes mean HandshakeTimeout,
+	// DefaultHTTPIdleTimeout and MaxHandshake. The Codec wraps its Handler, ConnState and
+	// ConnContext at the first request. Calling its Shutdown is up to the caller, after which no
+	// request is answered.
 	HTTPServer *http.Server
 
 	// Binary makes Conn.Send send binary messages instead of text.
 	Binary bool
 
-	// MaxHandshake is how long the head of an HTTP request may be, in bytes. 0 means
-	// DefaultMaxHandshake, 16 KiB.
+	// MaxHandshake bounds the head of an HTTP request, in bytes. 0 means DefaultMaxHandshake,
+	// 16 KiB.
 	MaxHandshake int
 
-	// HandshakeTimeout is how long the handshake may take before the connection closes with
-	// ErrTimeout, and a 408 if there was a request. 0 means DefaultHandshakeTimeout, 10 s.
+	// HandshakeTimeout bounds the handshake: then the connection closes with ErrTimeout, and with a
+	// 408 if a request has begun. 0 means DefaultHandshakeTimeout, 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed.
@@ -97,8 +97,8 @@ type Codec struct {
 	// MaxFrame is the length of the longest frame that a peer may send. 0 means MaxMessage.
 	MaxFrame int
 
-	// Compress offers permessage-deflate (RFC 7692) to clients that ask for it. Each message is
-	// compressed for itself, in both directions (no context takeover), so that a connection needs
+	// Compress accepts permessage-deflate (RFC 7692) from clients that offer it. Each message is
+	// compressed separately, in both directions (no context takeover), so that a connection needs
 	// no memory for it, and a broadcast is compressed once.
 	Compress bool
 
@@ -106,9 +106,9 @@ type Codec struct {
 	CompressMin int
 
 	// Status, if not nil, chooses the code and reason of the close frame when our side closes with
-	// err, which is not a *CloseError. nil sends StatusNormal without an error and StatusGoingAway
-	// with one, and no reason. A code that must not be sent becomes StatusInternalError; a reason
-	// is cut to 123 bytes.
+	// an err that is not a *CloseError. The default is StatusNormal without an error,
+	// StatusGoingAway with one, and no reason. A code that must not be sent becomes
+	// StatusInternalError; a reason is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
 	noConn
@@ -118,12 +118,12 @@ type Codec struct {
 	deflated [maxWindow + 1]byte // addresses, the FrameKeys of connections that compress, by window
 }
 
-// ErrNoConn is what a Codec returns that is used as the codec of a connection. Only what New
-// returns is one.
+// ErrNoConn is returned by the codec methods of a Codec or a Client: these are configurations, and
+// New returns the codec of a connection.
 var ErrNoConn = errors.New("websocket: a Codec is a configuration; the codec of a connection is what its New returns")
 
-// New returns the codec of one connection, a *Conn. Any goroutine may call it.
-func (c *Codec) New() codec.Codec { return &Conn{config: c} }
+// New returns the codec of one connection. Any goroutine may call it.
+func (c *Codec) New() codec.Codec { return &connCodec{config: c} }
 
 // noConn is a codec of no connection.
 type noConn struct{}

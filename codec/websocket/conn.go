@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -33,65 +34,50 @@ type phase uint8
 
 const (
 	handshaking phase = iota
-	answered          // the handshake is done, but for its last byte, which is still to be consumed
+	agreed            // the handshake is settled, and its last byte is still to be consumed
 	open
 	closing // we sent a close frame and wait for the peer's
-	over    // nothing may be sent any more
+	closed  // nothing may be sent any more
 )
 
-// maxEarly bounds, in bytes, what is kept that was sent before the handshake was done.
-const maxEarly = 64 << 10
+const (
+	maxBeforeOpen = 64 << 10 // bounds, in bytes, the messages kept for after the handshake
+	keptReply     = 128      // the largest reply buffer, in bytes, that a connection keeps
+)
 
-// keptReply is how large a buffer for replies a connection keeps: enough for a pong.
-const keptReply = 128
-
-// A Conn is the codec of one WebSocket: see Of. It belongs to the loop of its connection, and only
-// there may its fields and methods be used. The functions are called on the loop and must not
-// block; a panic in one closes the connection.
+// A Conn is one WebSocket: see Of. It belongs to the loop of its connection: use its fields and
+// methods only there. The functions are called on the loop and must not block; a panic in one
+// closes the connection.
 type Conn struct {
 	// OnOpen is called when the handshake is done, before the first message, and may send. Set it
 	// in Accept, if at all. r is the request, without a body; it may be kept. An error closes the
-	// connection: a *CloseError says with which code; any other is logged as bad input, too. A
-	// connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
+	// connection: a *CloseError says with which code; any other error is also logged as bad input.
+	// OnOpen is not called for a connection that never becomes a WebSocket; OnClose is.
 	//
-	// With a Client, a Dialer's open function has an open WebSocket already, and need not set it; if
-	// it does, that is called when the function has returned. r is the request that was sent, and its
-	// Response the server's answer.
+	// With a Client, the Dialer's open function already gets an open WebSocket and need not set
+	// OnOpen. If it does, OnOpen is called when that function has returned. r is the request that
+	// was sent, and its Response the server's answer.
 	OnOpen func(r *http.Request) error
 
-	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data
-	// is valid until it returns.
+	// OnPong is called for each pong, with the data of the Ping that it answers; a peer may also
+	// send pongs unasked. data is valid until OnPong returns.
 	OnPong func(data []byte)
 
-	config   *Codec
-	peer     *codec.Peer   // until the handshake is done; nil: nobody has said
 	request  *http.Request // until OnOpen has returned
 	protocol string
 	phase    phase
-	begun    bool // something has come that needs an answer of ours
 	deflate  bool // permessage-deflate was agreed on
-	window   byte // its window for what we send, in bits
 	kind     Kind // of the last message
-	send     Kind // of the next one that is sent, 0 for the default
-
-	fragmented bool   // a message has begun
-	compressed bool   // it is
-	message    []byte // its fragments so far
-	valid      int    // of them known to be UTF-8
-
-	reply []byte // what AppendReply will append
-	early []byte // frames that were sent before the handshake was done
-	sent  *CloseError
 }
 
 // IsOpen reports whether the handshake is done and no close frame was sent or received.
-func (c *Conn) IsOpen() bool { return c.phase == answered || c.phase == open }
+func (c *Conn) IsOpen() bool { return c.phase == agreed || c.phase == open }
 
 // Protocol returns the subprotocol that was agreed on, or "".
 func (c *Conn) Protocol() string { return c.protocol }
 
-// Response returns the server's answer to the request of a Client, without a body: in the open
-// function of the Dialer, and until OnOpen has returned. Otherwise it is nil.
+// Response returns the server's answer to the request of a Client, without a body. It is nil except
+// in the Dialer's open function and until OnOpen has returned.
 func (c *Conn) Response() *http.Response {
 	if c.request == nil {
 		return nil
@@ -102,28 +88,41 @@ func (c *Conn) Response() *http.Response {
 // Compressed reports whether permessage-deflate was agreed on.
 func (c *Conn) Compressed() bool { return c.deflate }
 
-// Kind returns the kind of the message that OnMessage has been given. Before the first one it is
-// Text.
-func (c *Conn) Kind() Kind {
-	if c.kind == 0 {
-		return Text
-	}
-	return c.kind
+// Kind returns the kind of the message that OnMessage was called with last; Text before the first.
+func (c *Conn) Kind() Kind { return cmp.Or(c.kind, Text) }
+
+// A connCodec is the codec of one connection: it has what package loop calls, and users see its
+// Conn.
+type connCodec struct {
+	Conn
+
+	config     *Codec
+	peer       *codec.Peer // until the handshake is done; nil if the codec was not opened
+	owesAnswer bool        // a request has begun to arrive, and an HTTP response must be its answer
+	window     byte        // of deflate, for what we send, in bits
+	sendNext   Kind        // the kind of the next message sent; 0 for the default
+	fragmented bool        // a message has begun
+	compressed bool        // and is compressed
+	message    []byte      // its fragments so far
+	valid      int         // how many of these bytes are known to be UTF-8
+	reply      []byte      // what AppendReply will append
+	beforeOpen []byte      // frames sent before the handshake was done
+	ourClose   *CloseError // what we closed with
 }
 
 // Decode implements codec.Codec. It unmasks frames where they lie in data.
-func (c *Conn) Decode(data []byte) (advance int, frame []byte, err error) {
+func (c *connCodec) Decode(data []byte) (advance int, frame []byte, err error) {
 	return c.DecodeFrom(data, 0)
 }
 
 // DecodeFrom implements codec.Resumer.
-func (c *Conn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
+func (c *connCodec) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
 	switch c.phase {
 	case handshaking:
 		advance, err = c.handshake(data, seen)
-	case answered:
+	case agreed:
 		advance, err = 1, c.opened()
-	case over:
+	case closed:
 		return 0, nil, ErrNotOpen
 	default:
 		return c.decodeFrame(data)
@@ -132,7 +131,7 @@ func (c *Conn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err
 }
 
 // decodeFrame decodes one frame, RFC 6455 section 5.2.
-func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
+func (c *connCodec) decodeFrame(data []byte) (advance int, frame []byte, err error) {
 	h, n, err := parseHeader(data)
 	if n == 0 || err != nil {
 		return 0, nil, c.fail(err)
@@ -162,7 +161,7 @@ func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
 }
 
 // control handles a control frame, RFC 6455 section 5.5.
-func (c *Conn) control(op ws.OpCode, payload []byte) error {
+func (c *connCodec) control(op ws.OpCode, payload []byte) error {
 	switch op {
 	case ws.OpPing:
 		if c.phase == open {
@@ -173,42 +172,42 @@ func (c *Conn) control(op ws.OpCode, payload []byte) error {
 			c.OnPong(payload)
 		}
 	case ws.OpClose:
-		return c.closed(payload)
+		return c.peerCloses(payload)
 	}
 	return nil
 }
 
-// closed handles the peer's close frame: it is echoed, or answers ours.
-func (c *Conn) closed(payload []byte) error {
+// peerCloses handles the peer's close frame: it is echoed, or answers ours.
+func (c *connCodec) peerCloses(payload []byte) error {
 	code, reason, err := parseClose(payload)
 	if err != nil {
 		return err
 	}
 	if c.phase == closing {
-		return c.sent
+		return c.ourClose
 	}
 	c.reply = c.appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
-	c.phase = over
+	c.phase = closed
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
 
-// fail makes a close frame the last word of a connection that fails because of the peer (RFC 6455
+// fail ends a connection whose peer broke the protocol with a close frame (RFC 6455
 // section 7.1.7).
-func (c *Conn) fail(err error) error {
+func (c *connCodec) fail(err error) error {
 	if err == nil {
 		return nil
 	}
 	if c.phase == open {
 		c.reply = c.appendClose(c.reply, err)
 	}
-	c.phase = over
+	c.phase = closed
 	c.message = nil
 	return err
 }
 
 // data handles a data frame, RFC 6455 section 5.4. It returns the message if this was its last
 // frame.
-func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
+func (c *connCodec) data(h ws.Header, payload []byte) (message []byte, err error) {
 	if h.OpCode != ws.OpContinuation {
 		c.kind = Kind(h.OpCode)
 		c.compressed = h.Rsv1()
@@ -243,7 +242,7 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 
 // checkText reports whether text, which is final or may go on, can be UTF-8. It does not look again
 // at text that was valid before.
-func (c *Conn) checkText(text []byte, final bool) bool {
+func (c *connCodec) checkText(text []byte, final bool) bool {
 	rest := text[c.valid:]
 	for i := 1; !final && i < utf8.UTFMax && i <= len(rest); i++ {
 		if tail := rest[len(rest)-i:]; utf8.RuneStart(tail[0]) {
@@ -259,7 +258,7 @@ func (c *Conn) checkText(text []byte, final bool) bool {
 
 // AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec or
 // the Client says. Before the handshake is done it is kept, up to 64 KiB altogether.
-func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
+func (c *connCodec) AppendFrame(dst, frame []byte) ([]byte, error) {
 	kind := c.sendKind()
 	switch {
 	case c.phase >= closing:
@@ -268,11 +267,11 @@ func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 		return dst, tooBig("message", len(frame), c.config.maxSend())
 	case kind == Text && !utf8.Valid(frame):
 		return dst, ErrInvalidUTF8
-	case c.phase < answered:
-		if len(c.early)+len(frame) > maxEarly {
-			return dst, tooBig("backlog before the handshake", len(c.early)+len(frame), maxEarly)
+	case c.phase < agreed:
+		if len(c.beforeOpen)+len(frame) > maxBeforeOpen {
+			return dst, tooBig("backlog before the handshake", len(c.beforeOpen)+len(frame), maxBeforeOpen)
 		}
-		c.early = c.appendFrame(c.early, ws.OpCode(kind), 0, frame)
+		c.beforeOpen = c.appendFrame(c.beforeOpen, ws.OpCode(kind), 0, frame)
 		return dst, nil
 	case c.deflate && len(frame) >= c.config.compressMin():
 		return c.appendDeflated(dst, ws.OpCode(kind), frame)
@@ -280,10 +279,10 @@ func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return c.appendFrame(dst, ws.OpCode(kind), 0, frame), nil
 }
 
-func (c *Conn) sendKind() Kind {
+func (c *connCodec) sendKind() Kind {
 	switch {
-	case c.send != 0:
-		return c.send
+	case c.sendNext != 0:
+		return c.sendNext
 	case c.config.Binary:
 		return Binary
 	}
@@ -291,7 +290,7 @@ func (c *Conn) sendKind() Kind {
 }
 
 // AppendReply implements codec.Responder: answers to the handshake, pongs, close frames.
-func (c *Conn) AppendReply(dst []byte) []byte {
+func (c *connCodec) AppendReply(dst []byte) []byte {
 	if len(c.reply) == 0 {
 		return dst
 	}
@@ -303,57 +302,57 @@ func (c *Conn) AppendReply(dst []byte) []byte {
 }
 
 // Unfinished implements codec.Assembler: the fragments of a message whose last one has not come.
-func (c *Conn) Unfinished() (size int, ok bool) {
+func (c *connCodec) Unfinished() (size int, ok bool) {
 	if c.phase != open { // fragments are dropped
 		return 0, false
 	}
 	return len(c.message), c.fragmented
 }
 
-// Open implements codec.Opener. It is for who runs the codec.
-func (c *Conn) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
+// Open implements codec.Opener.
+func (c *connCodec) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
 	c.peer = &peer // Upgrade wants to know
 	return dst, c.config.handshakeTimeout(), nil
 }
 
 // Opening implements codec.Opener.
-func (c *Conn) Opening() error {
-	if c.phase < answered {
+func (c *connCodec) Opening() error {
+	if c.phase < agreed {
 		return ErrTimeout
 	}
 	return nil
 }
 
 // Opened implements codec.Opener. OnOpen was called already, if there is one.
-func (c *Conn) Opened() error { return nil }
+func (c *connCodec) Opened() error { return nil }
 
 // AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if a handshake has
 // begun and is not done. A client that has asked for nothing would take it for the answer to its
 // first request, so it gets none.
-func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
+func (c *connCodec) AppendFarewell(dst []byte, err error) []byte {
 	switch c.phase {
 	case handshaking:
-		if c.begun {
+		if c.owesAnswer {
 			e := &HandshakeError{Status: http.StatusServiceUnavailable, Reason: "closed"}
 			if errors.Is(err, ErrTimeout) {
 				e = &HandshakeError{Status: http.StatusRequestTimeout, Reason: "the request took too long"}
 			}
 			dst = appendRefusal(dst, nil, e)
 		}
-	case answered, open:
+	case agreed, open:
 		dst = c.appendClose(dst, err)
 	}
-	c.phase = over
+	c.phase = closed
 	return dst
 }
 
-func (c *Conn) appendClose(dst []byte, err error) []byte {
+func (c *connCodec) appendClose(dst []byte, err error) []byte {
 	code, reason := c.config.status(err)
 	return c.appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
 }
 
 // FrameSize implements codec.Sizer. The bound is what MaxHandshake, MaxFrame and MaxMessage allow.
-func (c *Conn) FrameSize(data []byte) (size int, exact bool) {
+func (c *connCodec) FrameSize(data []byte) (size int, exact bool) {
 	if c.phase == open || c.phase == closing {
 		if h, n, err := parseHeader(data); n > 0 && err == nil && c.check(h, n) == nil {
 			return n + int(h.Length), true
@@ -366,7 +365,7 @@ func (c *Conn) FrameSize(data []byte) (size int, exact bool) {
 // FrameKey tells which open connections of a Codec encode a message alike, so that handler.Group
 // encodes a broadcast once: those that do not compress, and those that do, with the same window. It
 // returns nil while messages have to be kept for after the handshake.
-func (c *Conn) FrameKey() any {
+func (c *connCodec) FrameKey() any {
 	if c.phase != open {
 		return nil
 	}
@@ -377,11 +376,11 @@ func (c *Conn) FrameKey() any {
 }
 
 var (
-	_ codec.Resumer   = (*Conn)(nil)
-	_ codec.Responder = (*Conn)(nil)
-	_ codec.Opener    = (*Conn)(nil)
-	_ codec.Farewell  = (*Conn)(nil)
-	_ codec.Sizer     = (*Conn)(nil)
-	_ codec.Assembler = (*Conn)(nil)
-	_ codec.Saver     = (*Conn)(nil)
+	_ codec.Resumer   = (*connCodec)(nil)
+	_ codec.Responder = (*connCodec)(nil)
+	_ codec.Opener    = (*connCodec)(nil)
+	_ codec.Farewell  = (*connCodec)(nil)
+	_ codec.Sizer     = (*connCodec)(nil)
+	_ codec.Assembler = (*connCodec)(nil)
+	_ codec.Saver     = (*connCodec)(nil)
 )

@@ -19,7 +19,7 @@ const maxWindow = 15
 // negotiate answers offers of permessage-deflate, RFC 7692 section 7.1. The first one that makes
 // sense is taken; others are declined and harm nothing (section 5.1). ok is false if lines are no
 // list of extensions.
-func (c *Conn) negotiate(lines []string) (answer string, ok bool) {
+func (c *connCodec) negotiate(lines []string) (answer string, ok bool) {
 	if !c.config.Compress || len(lines) == 0 {
 		return "", true
 	}
@@ -54,8 +54,8 @@ func parseDeflate(o httphead.Option) (p wsflate.Parameters, ok bool) {
 }
 
 const (
-	minSlim = 4 << 10   // a buffer that is not worth exchanging
-	maxKept = 128 << 10 // the largest that a deflater or inflater keeps
+	minShrink = 4 << 10   // a buffer that is not worth exchanging
+	maxKept   = 128 << 10 // the largest that a deflater or inflater keeps
 )
 
 // flushEnd is what a flush ends with and the wire leaves out, RFC 7692 section 7.2.1.
@@ -100,7 +100,7 @@ func (d *deflater) deflate(payload []byte, window byte) error {
 }
 
 // appendDeflated appends a compressed frame, or a plain one if that is shorter.
-func (c *Conn) appendDeflated(dst []byte, op ws.OpCode, payload []byte) ([]byte, error) {
+func (c *connCodec) appendDeflated(dst []byte, op ws.OpCode, payload []byte) ([]byte, error) {
 	d := deflaters.Get().(*deflater)
 	defer d.release()
 	if err := d.deflate(payload, c.window); err != nil {
@@ -109,14 +109,14 @@ func (c *Conn) appendDeflated(dst []byte, op ws.OpCode, payload []byte) ([]byte,
 	if len(d.sink.data) >= len(payload) {
 		return c.appendFrame(dst, op, 0, payload), nil
 	}
-	return c.appendFrame(slim(dst, len(d.sink.data)), op, ws.Rsv(true, false, false), d.sink.data), nil
+	return c.appendFrame(shrink(dst, len(d.sink.data)), op, ws.Rsv(true, false, false), d.sink.data), nil
 }
 
-// slim returns dst, or an empty slice of its own if dst is empty and far larger than n bytes need:
-// room was made for the message as it was, and its few bytes would keep all of that for as long as
-// they wait for their peer.
-func slim(dst []byte, n int) []byte {
-	if n += ws.MaxHeaderSize; len(dst) > 0 || cap(dst) <= minSlim || cap(dst) <= 4*n {
+// shrink returns dst, or an empty slice of its own if dst is empty and far larger than n bytes
+// need: room was made for the message as it was, and its few bytes would keep all of that for as
+// long as they wait for their peer.
+func shrink(dst []byte, n int) []byte {
+	if n += ws.MaxHeaderSize; len(dst) > 0 || cap(dst) <= minShrink || cap(dst) <= 4*n {
 		return dst
 	}
 	return make([]byte, 0, n)
@@ -159,7 +159,7 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 	most := max(limit, limit+1) // not limit+1 if that overflows
 	for i.out = i.out[:0]; ; {
 		if len(i.out) == cap(i.out) { // slices.Grow would pass maxKept, and nothing were kept
-			i.out = append(make([]byte, 0, max(minSlim, 2*len(i.out))), i.out...)
+			i.out = append(make([]byte, 0, max(minShrink, 2*len(i.out))), i.out...)
 		}
 		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), most)])
 		i.out = i.out[:len(i.out)+n]

@@ -1,5 +1,5 @@
-// Package websocket is WebSocket, RFC 6455, as one codec among others: the handler of a line
-// protocol serves browsers, too, once its listener has a Codec of this package.
+// Package websocket implements RFC 6455 as a codec, so that the handler of any other protocol can
+// serve browsers, too.
 //
 //	srv := &loop.Server{
 //		Addr:   "tcp://:8080",
@@ -7,19 +7,19 @@
 //		Accept: accept,
 //	}
 //
-// And it speaks to the servers of others, if a loop.Dialer has a Client as its codec:
+// A loop.Dialer whose codec is a Client connects to WebSocket servers:
 //
 //	ws := &websocket.Client{URL: "wss://example.com/chat"}
 //	loop.Dialer{Codec: ws, TLS: ws.TLS()}.Dial(l, ws.Addr(), open)
 //
-// Messages arrive at OnMessage whole, whatever fragments they came in, and Conn.Send sends one.
-// Pings are answered, closes are answered, and what breaks the protocol closes the connection with
-// the code that the RFC gives for it; none of that needs the handler. How long a peer may take for
-// a message, in however many fragments, is for Server.Timeouts.Frame to say.
+// OnMessage gets whole messages, whatever fragments they came in, and Conn.Send sends one. The
+// codec answers pings and closes by itself, and closes a connection whose peer breaks the protocol
+// with the code that the RFC specifies. Server.Timeouts.Frame bounds the time for a message, in
+// however many fragments.
 //
 // # The connection
 //
-// Each connection has a codec of its own, a *Conn, which tells what only WebSocket has:
+// Of returns the Conn of a connection, which has what only WebSocket has:
 //
 //	func accept(c *loop.Conn) loop.Handler {
 //		ws := websocket.Of(c)
@@ -31,24 +31,25 @@
 //		return h
 //	}
 //
-// In OnMessage, Of(c).Kind() says whether the message is Text or Binary. To send: c.Send sends text
-// (or binary, if the Codec or the Client says so), SendText and SendBinary send what they say, Ping
-// sends a ping, Close closes with a code. Messages that are sent before the handshake is done are
-// kept, and go out after it: a handler that greets from Accept greets browsers, too.
+// In OnMessage, Of(c).Kind() is Text or Binary. c.Send sends text, or binary if the Codec or the
+// Client has Binary set; SendText and SendBinary choose per message; Ping sends a ping; Close
+// closes with a code. Messages sent before the handshake is done, such as a greeting from Accept,
+// are kept and go out after it.
 //
 // # A client's connection
 //
 // A Dialer with a Client calls its open function when the handshake is done, or has failed, with a
 // *HandshakeError if the server has refused.
 //
-// So does handler.Redial, which comes back after that. A connection that runs, such as one through
-// a proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when.
+// So does handler.Link, which then dials again. An existing connection, such as one through a
+// proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; OnOpen is called when the
+// handshake is done.
 //
 // # How it ends
 //
-// OnClose gets a *CloseError if the peer closed (it is io.EOF to errors.Is as well) or broke the
-// protocol; a *HandshakeError if there was no WebSocket in the end; ErrHTTP after a plain request.
-// In the other direction, whatever closes a connection (Conn.Close, an error of OnMessage, an idle
-// timeout, the drain), the peer gets a close frame: with the code of a *CloseError if that is the
-// reason, or as Codec.Status says.
+// OnClose gets a *CloseError if the peer closed (also io.EOF to errors.Is) or broke the protocol; a
+// *HandshakeError if the handshake failed; ErrHTTP after a plain request. Whatever closes a
+// connection on our side (Conn.Close, an error of OnMessage, an idle timeout, the drain), the peer
+// gets a close frame, with the code of a *CloseError if that is the reason, or else of
+// Codec.Status.
 package websocket

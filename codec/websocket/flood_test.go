@@ -64,7 +64,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 func TestFragmentsAreGivenBack(t *testing.T) {
 	const conns, size = 16, 1 << 20
 	cfg := &websocket.Codec{MaxMessage: size, Binary: true}
-	held := make([]*websocket.Conn, conns)
+	held := make([]connCodec, conns)
 	before := heap()
 	for i := range held {
 		c := opened(t, cfg)
@@ -133,11 +133,11 @@ func TestFragmentsAroundClose(t *testing.T) {
 		}
 		srv.Do(0, func(l *loop.Loop) {
 			for c := range l.Conns() {
-				if n, ok := websocket.Of(c).Unfinished(); n != 1 || !ok {
+				if n, ok := c.Codec().(codec.Assembler).Unfinished(); n != 1 || !ok {
 					t.Errorf("Unfinished is %d, %t", n, ok)
 				}
 				websocket.Close(c, 4002, "waiting")
-				if n, ok := websocket.Of(c).Unfinished(); n != 0 || ok {
+				if n, ok := c.Codec().(codec.Assembler).Unfinished(); n != 0 || ok {
 					t.Errorf("after our close frame Unfinished is %d, %t", n, ok)
 				}
 			}

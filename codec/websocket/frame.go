@@ -56,7 +56,7 @@ func parseHeader(data []byte) (h ws.Header, n int, err error) {
 
 // check returns an error if a frame with this header, of n bytes, must not come now (RFC 6455
 // sections 5.2 to 5.5).
-func (c *Conn) check(h ws.Header, n int) error {
+func (c *connCodec) check(h ws.Header, n int) error {
 	state := ws.StateServerSide
 	if c.config.masked != 0 {
 		state = ws.StateClientSide
@@ -82,7 +82,7 @@ func (c *Conn) check(h ws.Header, n int) error {
 
 // checkLength refuses a data frame that is too long, or makes its message so, as soon as its header
 // is there.
-func (c *Conn) checkLength(h ws.Header) error {
+func (c *connCodec) checkLength(h ws.Header) error {
 	before, compressed := 0, h.Rsv1()
 	if c.fragmented {
 		before, compressed = len(c.message), c.compressed
@@ -107,7 +107,7 @@ func with(limit, slack int) int {
 }
 
 // appendFrame appends a final frame, masked if this is the client's side.
-func (c *Conn) appendFrame(dst []byte, op ws.OpCode, rsv byte, payload []byte) []byte {
+func (c *connCodec) appendFrame(dst []byte, op ws.OpCode, rsv byte, payload []byte) []byte {
 	masked := c.config.masked
 	dst = append(dst, 0x80|rsv<<4|byte(op))
 	switch n := len(payload); {

@@ -25,13 +25,13 @@ func (a afterHandshake) New() codec.Codec { return opened(a.t, a.Codec) }
 
 // clientSide makes the frames of a client, as clients mask them.
 type clientSide struct {
-	*websocket.Conn
+	connCodec
 }
 
 func (c clientSide) New() codec.Codec { return c }
 
 func (c clientSide) AppendFrame(dst, msg []byte) ([]byte, error) {
-	if _, err := c.Conn.AppendFrame(nil, msg); err != nil {
+	if _, err := c.connCodec.AppendFrame(nil, msg); err != nil {
 		return dst, err
 	}
 	wire, err := ws.CompileFrame(ws.MaskFrame(ws.NewTextFrame(msg)))
@@ -103,7 +103,7 @@ func feed(t *testing.T, cfg *websocket.Codec, pieces ...[]byte) string {
 	end := func(err error) string {
 		return fmt.Sprintf("%s\n%q\n%v", messages.Bytes(), replies.Bytes(), err)
 	}
-	conn := d.Codec().(*websocket.Conn)
+	conn := d.Codec().(connCodec)
 	for _, data := range pieces {
 		for more := true; more; {
 			var msg []byte
@@ -139,7 +139,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte("\x02\x00\x0f\x01\x01\x03abchel"), last("lo").wire()) // a message that nothing goes on with
 	f.Add([]byte("\x02\x07\x0f\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), []byte{})
 	f.Fuzz(func(t *testing.T, state, input []byte) {
-		c := cfg.New().(*websocket.Conn)
+		c := cfg.New().(connCodec)
 		if c.Restore(state) != nil {
 			return
 		}
@@ -147,7 +147,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was restored cannot be saved: %v", err)
 		}
-		if err := cfg.New().(*websocket.Conn).Restore(again); err != nil {
+		if err := cfg.New().(connCodec).Restore(again); err != nil {
 			t.Fatalf("what was saved cannot be restored: %v", err)
 		}
 		for len(input) > 0 {

@@ -30,11 +30,11 @@ func headLength(data []byte, seen int) int {
 // handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section
 // 4.2). Of a request that is accepted it leaves the last byte, so that the answer is on its way
 // before OnOpen is called.
-func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
+func (c *connCodec) handshake(data []byte, seen int) (advance int, err error) {
 	n, limit, serves := headLength(data, seen), c.config.maxHandshake(), c.serves()
 	tooLong, isHTTP, late := n > limit || n == 0 && len(data) > limit, data[0] >= 'A' && data[0] <= 'Z', data[max(0, seen-2):]
 	endsInLF := n == 0 && (bytes.Contains(late, []byte("\n\n")) || bytes.Contains(late, []byte("\n\r\n"))) // net/http takes that
-	c.begun = !serves
+	c.owesAnswer = !serves
 	switch {
 	case serves && (tooLong || endsInLF || n == 0 && !isHTTP):
 		return 0, c.serve()
@@ -56,7 +56,7 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 	case !wantsUpgrade(r):
 		return 0, c.refuse(r, http.StatusUpgradeRequired, "this is a WebSocket server")
 	}
-	if c.begun = true; c.peer != nil {
+	if c.owesAnswer = true; c.peer != nil {
 		r.TLS = c.peer.TLS
 		if c.peer.Remote != nil {
 			r.RemoteAddr = c.peer.Remote.String()
@@ -158,7 +158,7 @@ func firstOf(r *http.Request, ours []string) string {
 }
 
 // upgrade accepts the handshake r or refuses it, or has Upgrade decide that later.
-func (c *Conn) upgrade(r *http.Request) error {
+func (c *connCodec) upgrade(r *http.Request) error {
 	if status, reason := c.config.admit(r); status != 0 {
 		return c.refuse(r, status, reason)
 	}
@@ -197,14 +197,14 @@ func (c *Conn) upgrade(r *http.Request) error {
 }
 
 // switchTo accepts the handshake r. The answer has the fields of extra, but for ownFields.
-func (c *Conn) switchTo(r *http.Request, protocol, extension string, extra http.Header) {
+func (c *connCodec) switchTo(r *http.Request, protocol, extension string, extra http.Header) {
 	out := sink{data: append(c.reply, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"...)}
 	out.field("Sec-WebSocket-Accept", acceptOf(r.Header.Get("Sec-WebSocket-Key")))
 	out.field("Sec-WebSocket-Protocol", protocol)
 	out.field("Sec-WebSocket-Extensions", extension)
 	_ = extra.WriteSubset(&out, ownFields) // memory does not fail
-	c.reply = append(append(out.data, "\r\n"...), c.early...)
-	c.phase, c.request, c.protocol, c.peer, c.early = answered, r, protocol, nil, nil
+	c.reply = append(append(out.data, "\r\n"...), c.beforeOpen...)
+	c.phase, c.request, c.protocol, c.peer, c.beforeOpen = agreed, r, protocol, nil, nil
 }
 
 // field appends a field of a header, unless its value is empty.
@@ -285,7 +285,7 @@ func withoutPort(scheme, host string) string {
 }
 
 // opened ends the handshake.
-func (c *Conn) opened() error {
+func (c *connCodec) opened() error {
 	c.phase = open
 	r := c.request
 	defer func() { c.request = nil }()
@@ -296,17 +296,17 @@ func (c *Conn) opened() error {
 }
 
 // refuse answers with an HTTP status and returns the reason for which the connection closes.
-func (c *Conn) refuse(r *http.Request, status int, reason string) error {
+func (c *connCodec) refuse(r *http.Request, status int, reason string) error {
 	return c.refuseWith(r, &HandshakeError{Status: status, Reason: reason})
 }
 
-func (c *Conn) refuseWith(r *http.Request, err error) error {
+func (c *connCodec) refuseWith(r *http.Request, err error) error {
 	e, ok := errors.AsType[*HandshakeError](err)
 	if !ok {
 		e = &HandshakeError{Status: http.StatusForbidden, Reason: http.StatusText(http.StatusForbidden)}
 	}
-	c.phase = over
-	c.early = nil
+	c.phase = closed
+	c.beforeOpen = nil
 	c.reply = appendRefusal(c.reply, r, e)
 	return err
 }

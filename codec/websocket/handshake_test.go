@@ -197,7 +197,7 @@ func TestHandshakeLimit(t *testing.T) {
 			for rest := []byte(long); len(rest) > 0 && answer == nil; rest = rest[min(size, len(rest)):] {
 				for data, more := rest[:min(size, len(rest))], true; more; {
 					data, _, more, _ = d.Next(data)
-					answer = d.Codec().(*websocket.Conn).AppendReply(answer)
+					answer = d.Codec().(codec.Responder).AppendReply(answer)
 				}
 			}
 			if status, _, _ := strings.Cut(string(answer), "\r\n"); !strings.Contains(status, strconv.Itoa(want)) {

@@ -12,7 +12,7 @@ import (
 // maskBit is set in the second byte of a frame that is masked, as all of a client's are.
 const maskBit = 0x80
 
-// maskers are generators of masking keys, which nobody must be able to foretell: a page could have
+// maskers generate masking keys, which must be unpredictable: a page could have
 // a browser send what a proxy takes for a request (RFC 6455 section 10.3). Each has a seed from the
 // system, which is asked no more after that. They are shared by connections, since one is as large
 // as two of those.

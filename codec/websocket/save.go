@@ -15,8 +15,8 @@ var errUnsaved = errors.New("websocket: the state can only be saved of a server'
 // Save implements codec.Saver. A connection can go on elsewhere from the end of OnOpen until a
 // close frame is sent or received, also between two fragments of a message. What OnOpen was given
 // is not in it: OnOpen is not called again.
-func (c *Conn) Save() ([]byte, error) {
-	if c.phase != open || c.request != nil || c.config.masked != 0 || len(c.reply) > 0 || len(c.early) > 0 {
+func (c *connCodec) Save() ([]byte, error) {
+	if c.phase != open || c.request != nil || c.config.masked != 0 || len(c.reply) > 0 || len(c.beforeOpen) > 0 {
 		return nil, errUnsaved
 	}
 	var flags byte
@@ -25,13 +25,13 @@ func (c *Conn) Save() ([]byte, error) {
 			flags |= 1 << i
 		}
 	}
-	b := []byte{savedVersion, flags, c.window, byte(c.kind), byte(c.send)}
+	b := []byte{savedVersion, flags, c.window, byte(c.kind), byte(c.sendNext)}
 	b = binary.AppendUvarint(b, uint64(len(c.protocol)))
 	return append(append(b, c.protocol...), c.message...), nil
 }
 
 // Restore implements codec.Saver.
-func (c *Conn) Restore(state []byte) error {
+func (c *connCodec) Restore(state []byte) error {
 	if len(state) < 5 || state[0] != savedVersion {
 		return fmt.Errorf("websocket: a saved state of another version, or none: % .8x", state)
 	}
@@ -47,7 +47,7 @@ func (c *Conn) Restore(state []byte) error {
 	}
 	c.phase, c.peer, c.protocol = open, nil, string(protocol)
 	c.deflate, c.fragmented, c.compressed = flags&1 != 0, fragmented, flags&4 != 0
-	c.window, c.kind, c.send = state[2], Kind(state[3]), Kind(state[4])
+	c.window, c.kind, c.sendNext = state[2], Kind(state[3]), Kind(state[4])
 	c.message, c.valid = append([]byte(nil), message...), 0 // its text is checked anew
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 // CloseWait is how long Close waits for the peer's close frame.
 const CloseWait = 5 * time.Second
 
-// A Link is what this package needs of a connection. *loop.Conn is one.
-type Link interface {
+// A LoopConn is a *loop.Conn, as far as this package needs it.
+type LoopConn interface {
 	Codec() codec.Codec          // the codec in use
 	Send(msg []byte) error       // a message
 	Write(p []byte) (int, error) // bytes as they are
@@ -23,45 +23,48 @@ type Link interface {
 
 // Of returns the WebSocket of c, also below a codec.Stack, or nil if c has another codec. Like all
 // functions here it must be called on c's loop.
-func Of(c interface{ Codec() codec.Codec }) *Conn { return of(c.Codec()) }
-
-func of(cd codec.Codec) *Conn {
-	switch w := cd.(type) {
-	case *Conn:
-		return w
-	case *clientConn:
+func Of(c interface{ Codec() codec.Codec }) *Conn {
+	if w := codecOf(c.Codec()); w != nil {
 		return &w.Conn
+	}
+	return nil
+}
+
+func codecOf(cd codec.Codec) *connCodec {
+	switch w := cd.(type) {
+	case *connCodec:
+		return w
+	case *clientCodec:
+		return &w.connCodec
 	case *codec.Stacked:
-		return of(w.Outer())
+		return codecOf(w.Outer())
 	}
 	return nil
 }
 
 // SendText sends msg as a text message, by the rules of Conn.Send. On a connection with another
 // codec it is c.Send.
-func SendText(c Link, msg []byte) error { return sendAs(c, Text, msg) }
+func SendText(c LoopConn, msg []byte) error { return sendAs(c, Text, msg) }
 
 // SendBinary sends msg as a binary message, by the rules of Conn.Send. On a connection with another
 // codec it is c.Send.
-func SendBinary(c Link, msg []byte) error { return sendAs(c, Binary, msg) }
+func SendBinary(c LoopConn, msg []byte) error { return sendAs(c, Binary, msg) }
 
-func sendAs(c Link, kind Kind, msg []byte) error {
-	w := Of(c)
+func sendAs(c LoopConn, kind Kind, msg []byte) error {
+	w := codecOf(c.Codec())
 	if w == nil {
 		return c.Send(msg)
 	}
-	w.send = kind
+	w.sendNext = kind
 	err := c.Send(msg)
-	w.send = 0
+	w.sendNext = 0
 	return err
 }
 
-// Ping sends a ping with data, which the peer's pong will bring back to Conn.OnPong. More than 125
-// bytes are codec.ErrTooLong; ErrNotOpen if there is no open WebSocket.
-//
-// EmptyPing is a Ping without data.
-func Ping(c Link, data []byte) error {
-	w := Of(c)
+// Ping sends a ping with data, which the peer's pong returns to Conn.OnPong. More than 125 bytes
+// are codec.ErrTooLong; ErrNotOpen if c is not an open WebSocket.
+func Ping(c LoopConn, data []byte) error {
+	w := codecOf(c.Codec())
 	if w == nil || !w.IsOpen() {
 		return ErrNotOpen
 	}
@@ -73,20 +76,20 @@ func Ping(c Link, data []byte) error {
 	return err
 }
 
-// EmptyPing sends an empty ping: EmptyPing[*loop.Conn] is the Ping of a handler.Heartbeat. A pong
-// counts as activity, like every byte.
-func EmptyPing[C Link](c C) error { return Ping(c, nil) }
+// EmptyPing sends a ping without data: EmptyPing[*loop.Conn] is the Ping of a handler.Heartbeat. A
+// pong counts as activity, like every byte.
+func EmptyPing[C LoopConn](c C) error { return Ping(c, nil) }
 
-// Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close
-// frame and waits for the peer's, for CloseWait at most. Meanwhile nothing can be sent, and
-// messages that still come are dropped. OnClose then gets a *CloseError with code and reason.
-// Calling it again does nothing. The rules for code and reason are those of Codec.Status.
+// Close closes c with a code and a reason (RFC 6455 section 7.1.2): it sends a close frame and
+// waits for the peer's, for at most CloseWait. Meanwhile nothing can be sent, and messages received
+// are dropped. OnClose then gets a *CloseError with code and reason. A second call does nothing.
+// The rules for code and reason are those of Codec.Status.
 //
-// Conn.Close and CloseWithError send a close frame, too, and do not wait. So does this function if
-// there is no open WebSocket.
-func Close(c Link, code StatusCode, reason string) {
+// Conn.Close and CloseWithError also send a close frame, and do not wait. Neither does Close if c
+// is not an open WebSocket.
+func Close(c LoopConn, code StatusCode, reason string) {
 	reply := &CloseError{Code: code, Reason: reason}
-	w := Of(c)
+	w := codecOf(c.Codec())
 	switch {
 	case w != nil && w.phase == closing:
 		return
@@ -98,6 +101,6 @@ func Close(c Link, code StatusCode, reason string) {
 		c.CloseWithError(reply) // unless it closes already: its output has ended
 		return
 	}
-	w.phase, w.sent, w.message = closing, reply, nil
+	w.phase, w.ourClose, w.message = closing, reply, nil
 	c.CloseIn(CloseWait, reply)
 }

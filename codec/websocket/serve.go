@@ -11,7 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// This file is plain HTTP, which net/http serves, by one http.Server for all connections of a Codec.
+// This file is plain HTTP, which net/http serves, by one http.Server for all connections of a
+// Codec.
 
 // DefaultHTTPIdleTimeout is how long a connection waits for its next HTTP request by default.
 const DefaultHTTPIdleTimeout = 2 * time.Minute
@@ -20,13 +21,13 @@ const DefaultHTTPIdleTimeout = 2 * time.Minute
 type connKey struct{}
 
 // serves reports whether net/http gets what is no upgrade.
-func (c *Conn) serves() bool {
+func (c *connCodec) serves() bool {
 	return (c.config.HTTP != nil || c.config.HTTPServer != nil) && c.peer != nil && c.peer.NetConn != nil
 }
 
 // serve leaves the connection, with all that has come, to net/http.
-func (c *Conn) serve() error {
-	c.phase, c.early = over, nil
+func (c *connCodec) serve() error {
+	c.phase, c.beforeOpen = closed, nil
 	return c.peer.NetConn(ErrHTTP, func(nc codec.NetConn) {
 		go func() {
 			ln := &oneConn{Conn: nc}
@@ -90,7 +91,7 @@ func (c *Codec) handler(h http.Handler) http.Handler {
 	})
 }
 
-// giveBack has the connection of a handshake that follows other requests begin anew with it.
+// giveBack restarts the connection with a handshake that follows other requests.
 func (c *Codec) giveBack(nc codec.NetConn, w http.ResponseWriter, r *http.Request) {
 	head := sink{data: fmt.Appendf(nil, "%s %s %s\r\nHost: %s\r\n", r.Method, r.RequestURI, r.Proto, r.Host)}
 	if len(r.TransferEncoding) > 0 {

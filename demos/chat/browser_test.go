@@ -46,6 +46,7 @@ func TestBrowser(t *testing.T) {
 	ann := open(b, "ann", r.page(), 1280, 800, "light")
 	ann.Until("document.querySelector('#enter').open && document.activeElement.id === 'nick'")
 	ann.Screenshot("enter")
+	ann.Accessible("before the join")
 	ann.TypeLine("Ann")
 	ann.says("You have joined lobby")
 	bob := open(b, "bob", r.page()+"?nick=bob#lobby", 390, 844, "dark")
@@ -59,11 +60,16 @@ func TestBrowser(t *testing.T) {
 	ann.Until("!document.querySelector('#idle').hidden && document.querySelector('#idle b').textContent.length > 0")
 	ann.Screenshot("talk")
 	bob.Screenshot("phone")
+	for _, p := range []webPage{ann, bob} {
+		p.Accessible("in a room")
+	}
 	presence(ann, bob, nc)
+	still(t, r, ann)
 
 	r.stop() // the pages say so, and come back by themselves
-	ann.Until("!document.querySelector('#banner').hidden")
+	ann.Until("/Trying again in \\d/.test(document.querySelector('#banner').textContent) && !/Trying/.test(document.querySelector('#banner [role=alert]').textContent)")
 	ann.Screenshot("restart")
+	ann.Accessible("without a server")
 	r = serve(t, m.Addr(), opt)
 	for _, p := range []webPage{ann, bob} {
 		p.says("connected again")
@@ -72,11 +78,33 @@ func TestBrowser(t *testing.T) {
 	ann.Until("document.querySelector('#here').textContent === '2'")
 	ann.TypeLine("are you back?")
 	bob.says("are you back?")
+	ann.Insert("half a sentence")
+	ann.Eval("location.reload(); 0")
+	ann.Until("state.joined && state.nick === 'ann' && !document.querySelector('#enter').open && box.value === 'half a sentence'")
+	ann.saysOnce("are you back?")
+	ann.saysOnce("only for you") // of which the server remembers nothing
 	nc = r.dialLines(t)
 	line := nc.hears("] <ann> are you back?")
 	if at, err := time.Parse("[15:04", line[:6]); err != nil || !saidLately(at) {
 		t.Errorf("heard %q, want the time of day before it", line)
 	}
+}
+
+// still: a list holds still while the pointer is in it, and what is typed is kept.
+func still(t *testing.T, r *running, ann webPage) {
+	ann.Eval("box.value = 'my draft', 0")
+	x, y := ann.Point("document.querySelector('#people [data-name=bob]')")
+	aaron := r.dialLines(t)
+	aaron.say("/nick aaron")
+	ann.says("is now aaron")
+	ann.Until("document.querySelector('#here').textContent === '3'")
+	ann.Until(fmt.Sprintf("document.elementFromPoint(%f, %f).closest('button').dataset.name === 'bob'", x, y))
+	ann.Click(x, y)
+	ann.Until("box.value === '/msg bob my draft' && document.activeElement === box")
+	ann.Point("document.querySelector('#log')")
+	ann.Until("!!document.querySelector('#people [data-name=aaron]')")
+	aaron.say("/quit")
+	ann.Until("document.querySelector('#here').textContent === '2' && (box.value = '') === ''")
 }
 
 // saidLately reports whether a minute of the day is not long ago.
@@ -322,6 +350,7 @@ func drawers(phone webPage) {
 	phone.Eval("document.querySelector('#more').click()")
 	phone.Until("document.querySelector('#side').contains(document.activeElement) && document.querySelector('main').inert")
 	phone.Screenshot("drawer")
+	phone.Accessible("the drawer")
 	phone.Key(kb.Escape)
 	phone.Until("document.activeElement.id === 'more' && !document.querySelector('main').inert && document.querySelector('#side').inert")
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -32,6 +33,10 @@ func main() {
 	var opt options
 	opt.register(flag.CommandLine)
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "chat: there are arguments besides the flags: %q\n", flag.Args())
+		os.Exit(2)
+	}
 	opt.logger = zerolog.New(os.Stderr).With().Timestamp().Logger()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -93,6 +98,13 @@ func (o *options) check() error {
 	case (o.cert == "") != (o.key == ""):
 		return errors.New("-tls-cert and -tls-key go together")
 	}
+	for name, list := range map[string][]string{"also": o.also, "origins": o.origins} {
+		for _, s := range list {
+			if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
+				return fmt.Errorf("-%s %s: want http://HOST:PORT or https://HOST:PORT", name, s)
+			}
+		}
+	}
 	return nil
 }
 
@@ -108,7 +120,7 @@ func run(ctx context.Context, opt options, out io.Writer) error {
 	defer closeRedis()
 	ch, err := openChat(ctx, client, opt)
 	if err != nil {
-		return err
+		return fmt.Errorf("-redis %s: %w", opt.redis, err)
 	}
 	srv, err := ch.newServer()
 	if err == nil {
@@ -126,7 +138,7 @@ func (ch *chat) serve(ctx context.Context, srv *loop.Server, out io.Writer) erro
 		}
 		ln, err := net.Listen("tcp", ch.opt.metrics)
 		if err != nil {
-			return err
+			return fmt.Errorf("-metrics: %w", err)
 		}
 		live := &http.Server{Handler: page, ReadTimeout: 5 * time.Second}
 		go func() { _ = live.Serve(ln) }()
@@ -134,7 +146,7 @@ func (ch *chat) serve(ctx context.Context, srv *loop.Server, out io.Writer) erro
 		fmt.Fprintf(out, "live page: http://%s/, metrics: http://%[1]s/metrics\n", ln.Addr())
 	}
 	if err := srv.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("with -addr %s, -lines %s and -loops %d: %w", ch.opt.web, ch.opt.lines, ch.opt.loops, err)
 	}
 	scheme, say := "http", "nc"
 	if srv.TLS != nil {

@@ -27,16 +27,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// programEnv makes the test binary be the program.
-const programEnv = "LOOPWHEEL_TEST_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(programEnv) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
 
 // A process is the program, running.
 type process struct {
@@ -48,8 +39,7 @@ type process struct {
 // startProcess runs the program with flags until it is killed, or the test ends.
 func startProcess(t *testing.T, flags ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0], append([]string{"-addr", "tcp://127.0.0.1:0", "-lines", "tcp://127.0.0.1:0"}, flags...)...)}
-	p.cmd.Env = append(os.Environ(), programEnv+"=1")
+	p := &process{t: t, cmd: testkit.Program(context.Background(), append([]string{"-addr", "tcp://127.0.0.1:0", "-lines", "tcp://127.0.0.1:0"}, flags...)...)}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -119,10 +109,14 @@ func TestBadOptions(t *testing.T) {
 		{"-history -1", "-history"},
 		{"-keep 1m -idle 2m", "-keep"},
 		{"-tls-cert x", "-tls-key"},
-		{"-tls-cert /none -tls-key /none", "no such file"},
-		{"-addr udp://127.0.0.1:0", "udp"},
-		{"-lines nowhere", "nowhere"},
-		{"-redis 127.0.0.1:1", "cannot be reached"},
+		{"-tls-cert /none -tls-key /none", "-tls-cert and -tls-key: open /none: no such file"},
+		{"-addr udp://127.0.0.1:0", "-addr udp"},
+		{"-lines nowhere", "-lines nowhere"},
+		{"-loops -1", "-loops -1"},
+		{"-also 127.0.0.1:8081", "-also 127.0.0.1:8081"},
+		{"-origins http://", "-origins"},
+		{"-metrics nowhere", "-metrics"},
+		{"-redis 127.0.0.1:1", "-redis 127.0.0.1:1"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			opt := parse(t, append([]string{"-addr", "tcp://127.0.0.1:0", "-lines", "tcp://127.0.0.1:0"}, strings.Fields(tt.args)...)...)
@@ -131,6 +125,10 @@ func TestBadOptions(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestArguments(t *testing.T) {
+	testkit.FlagErrors(t, [][]string{{`arguments besides the flags: ["x"]`, "x"}, {"-idle", "-idle=soon"}})
 }
 
 // parse returns the options that a command line says.

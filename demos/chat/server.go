@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"slices"
@@ -39,7 +40,7 @@ func (ch *chat) newServer() (*loop.Server, error) {
 	if opt.cert != "" {
 		pair, err := tls.LoadX509KeyPair(opt.cert, opt.key)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
 		}
 		secure = &tls.Config{Certificates: []tls.Certificate{pair}}
 	}

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 const (
@@ -43,6 +45,14 @@ var dialogues = [][]string{
 		"MSET a", "-ERR wrong number of arguments for 'mset' command\r\n", "MSET a 1 b", "-ERR wrong number of arguments for 'mset' command\r\n", "MSET a 1 a 2", replyOK, "GET a", "$1\r\n2\r\n"},
 	{"MSET a 1 b 2 c 3", replyOK, "FLUSHALL BAD", syntax, "FLUSHALL", replyOK, "DBSIZE", zero, "MGET a b c", "*3\r\n$-1\r\n$-1\r\n$-1\r\n", "FLUSHALL async", replyOK},
 	{"SCAN x", "-ERR invalid cursor\r\n", "SCAN 0 COUNT x", notInt, "SCAN 0 COUNT 0", syntax, "SCAN 0 MATCH", syntax, "SCAN 0 TYPE string", syntax},
+}
+
+func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
+
+func TestFlags(t *testing.T) {
+	testkit.FlagErrors(t, [][]string{
+		{`besides the flags: ["x"]`, "x"}, {"-addr nowhere", "-addr=nowhere"}, {"-loops -1", "-addr=tcp://127.0.0.1:0", "-loops=-1"},
+	})
 }
 
 func TestCommands(t *testing.T) {

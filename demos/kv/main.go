@@ -24,6 +24,10 @@ func main() {
 	addr := flag.String("addr", "tcp://127.0.0.1:6380", "listen on this `address`: tcp://host:port or unix://path")
 	loops := flag.Int("loops", 0, "shard the keys over this `number` of loops; 0 leaves one core to other goroutines")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "kv: there are arguments besides the flags: %q\n", flag.Args())
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, newServer(*addr, *loops).net, os.Stdout); err != nil {
@@ -36,7 +40,7 @@ func main() {
 func run(ctx context.Context, srv *loop.Server, out io.Writer) error {
 	srv.Logger = zerolog.New(os.Stderr).With().Timestamp().Logger()
 	if err := srv.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("with -addr %s and -loops %d: %w", srv.Addr, srv.NumLoops, err)
 	}
 	fmt.Fprintf(out, "kv: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	if tcp, ok := srv.LocalAddr().(*net.TCPAddr); ok {
@@ -67,7 +71,7 @@ func newServer(addr string, loops int) *server {
 }
 
 func (s *server) accept(c *loop.Conn) loop.Handler {
-	replies := handler.NewReplies(c, maxWaiting)
+	replies := handler.NewReplies(c, handler.RepliesConfig{MaxWaiting: maxWaiting})
 	c.OnEOF(func() { replies.CloseAfter(io.EOF) }) // what a client sent before its end is answered
 	return &session{s, c, c.Codec().(*requests), replies, s.net.Loops(), shardOf(c.Loop())}
 }

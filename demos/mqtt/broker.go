@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,7 @@ import (
 
 // Config says what a broker allows. The zero of a field means its default.
 type Config struct {
-	MaxPacket        int           // bytes of one packet; 0: 256 KiB
+	MaxPacket        int           // bytes of one packet; 0: 256 KiB; anyPacket: whatever the format allows
 	MaxPending       int           // bytes that wait in the socket of a slow client before QoS 0 is dropped; 0: 256 KiB
 	MaxQueue         int           // messages of QoS 1 and 2 that wait for one client; 0: 1,000
 	MaxInflight      int           // messages of QoS 1 and 2 under way in each direction; 0: 100
@@ -38,6 +39,9 @@ type Config struct {
 	Deny []string
 }
 
+// anyPacket is the longest packet that there is. Clients are not told of it as a limit.
+const anyPacket = 1<<28 + 4
+
 // Login is what a client says of itself.
 type Login struct {
 	ClientID    string
@@ -47,13 +51,26 @@ type Login struct {
 	Remote      net.Addr
 }
 
-func (cfg *Config) denied(topic string) bool {
-	for _, d := range cfg.Deny {
-		if d == topic {
-			return true
+func (cfg *Config) denied(topic string) bool { return slices.Contains(cfg.Deny, topic) }
+
+// mayPublish reports whether clients may publish to a topic. A bridge of mosquitto tells of itself
+// below $SYS.
+func (cfg *Config) mayPublish(topic string) bool {
+	if topic[0] == '$' {
+		bridge := strings.HasPrefix(topic, "$SYS/broker/connection/") && strings.HasSuffix(topic, "/state")
+		if strings.HasPrefix(topic, "$SYS/") && !bridge || strings.HasPrefix(topic, "$share/") {
+			return false
 		}
 	}
-	return false
+	return !cfg.denied(topic)
+}
+
+// checkLevels bounds the depth of the trees, which have a level for each slash.
+func checkLevels(topic string) error {
+	if strings.Count(topic, "/") > 200 {
+		return &mqtt.Error{Code: mqtt.MalformedPacket, Text: "a topic of more than 200 levels"}
+	}
+	return nil
 }
 
 func or[T comparable](v *T, preset T) {
@@ -69,8 +86,11 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
-	counts struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
-	start  time.Time
+	opened atomic.Uint64 // numbers the connections of sessions
+
+	stateComes bool // clients wait for load
+	counts     struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
+	start      time.Time
 }
 
 // newBroker makes a broker whose server has no address yet. Start starts it.
@@ -99,7 +119,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
-		groups: map[string]*group{}, seen: make([]uint64, n)}
+		groups: map[string]*group{}, seen: make([]uint64, n), ready: !b.stateComes}
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, sh.tick)
 }
@@ -121,7 +141,11 @@ func (b *broker) Start(ctx context.Context) error {
 	return b.srv.Start(ctx)
 }
 
-func newClientID() string { return "auto-" + strings.ToLower(rand.Text()) }
+func newClientID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it does not fail
+	return fmt.Sprintf("auto-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
 
 // splitShared returns the name of the group and the filter of topics of a shared subscription. The
 // name of another is empty.

@@ -25,10 +25,10 @@ type client struct {
 
 	receiveMax int      // what the client takes at once of QoS 1 and 2
 	maxPacket  int      // the longest packet that it takes; 0: any
-	noProblem  bool     // it wants no reason strings
 	aliases    []string // inbound topic aliases
 	outAliases map[string]uint16
 	maxAlias   int        // outbound
+	keepAlive  uint16     // seconds
 	waits      loop.Timer // for CONNECT
 }
 
@@ -45,6 +45,9 @@ func (b *broker) accept(c *loop.Conn) loop.Handler {
 			cl.s.pump(cl.sh)
 		}
 	})
+	if state, moved := c.Saved(); moved {
+		return b.acceptMoved(cl, state)
+	}
 	return cl
 }
 
@@ -86,21 +89,18 @@ func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
 func (cl *client) refuse(err error) error {
 	var refused *mqtt.Error
 	if errors.As(err, &refused) {
-		cl.bye(refused.Code, refused.Text)
+		cl.bye(refused.Code)
 	}
 	return err
 }
 
 // bye sends the last packet, if the version has one, and nothing after it.
-func (cl *client) bye(code mqtt.ReasonCode, text string) {
+func (cl *client) bye(code mqtt.ReasonCode) {
 	if cl.over {
 		return
 	}
 	if cl.version == mqtt.V5 && cl.connected {
 		d := mqtt.Disconnect{Code: code}
-		if text != "" && !cl.noProblem {
-			d.Properties = d.Properties.AppendText(mqtt.ReasonString, text)
-		}
 		if p, err := d.Append(cl.sh.buf[:0], cl.version); err == nil {
 			cl.write(p)
 		}
@@ -109,8 +109,8 @@ func (cl *client) bye(code mqtt.ReasonCode, text string) {
 }
 
 // end closes the connection with a reason.
-func (cl *client) end(code mqtt.ReasonCode, text string) {
-	cl.bye(code, text)
+func (cl *client) end(code mqtt.ReasonCode) {
+	cl.bye(code)
 	cl.c.CloseWithError(fmt.Errorf("mqtt: %v (%w)", code, codec.ErrEnd))
 }
 
@@ -122,6 +122,11 @@ func (cl *client) write(packet []byte) {
 	}
 	if cap(packet) > cap(cl.sh.buf) && cap(packet) <= 64<<10 {
 		cl.sh.buf = packet[:0]
+	}
+	if cl.maxPacket > 0 && len(packet) > cl.maxPacket { // [MQTT-3.1.2-24]
+		cl.over = true
+		cl.c.CloseWithError(fmt.Errorf("mqtt: the client takes no %v of %d bytes (%w)", mqtt.TypeOf(packet), len(packet), codec.ErrEnd))
+		return
 	}
 	if cl.c.Send(packet) == nil {
 		cl.sh.sent++
@@ -141,7 +146,9 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	if cl.connected {
 		cl.sh.b.counts.clients.Add(-1)
 	}
-	if s := cl.s; s != nil {
+	if s := cl.s; s != nil && errors.Is(err, loop.ErrDetached) {
+		s.leave(cl.sh)
+	} else if s != nil {
 		s.detach(cl.sh, cl.leftWell, false)
 		cl.sh.tellGroups(s)
 	}
@@ -156,13 +163,13 @@ func onClosing(c *loop.Conn, err error) {
 	}
 	switch {
 	case errors.Is(err, loop.ErrIdle):
-		cl.bye(mqtt.KeepAliveTimeout, "")
+		cl.bye(mqtt.KeepAliveTimeout)
 	case errors.Is(err, loop.ErrServerClosed):
-		cl.bye(mqtt.ServerShuttingDown, "")
+		cl.bye(mqtt.ServerShuttingDown)
 	case errors.Is(err, codec.ErrTooLong):
-		cl.bye(mqtt.PacketTooLarge, "")
+		cl.bye(mqtt.PacketTooLarge)
 	case errors.Is(err, codec.ErrMalformed):
-		cl.bye(mqtt.MalformedPacket, "")
+		cl.bye(mqtt.MalformedPacket)
 	}
 }
 
@@ -173,10 +180,10 @@ func (cl *client) onConnect(frame []byte) error {
 	}
 	if err != nil {
 		var refused *mqtt.Error
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) && refused.Code == mqtt.UnsupportedProtocolVersion {
 			return cl.connack(mqtt.Connack{Code: refused.Code}, err)
 		}
-		return err
+		return err // without a CONNACK [MQTT-3.1.4-1]
 	}
 	if _, ok := p.Properties.Value(mqtt.AuthenticationMethod); ok {
 		return cl.connack(mqtt.Connack{Code: mqtt.BadAuthenticationMethod}, errEnd)
@@ -184,7 +191,7 @@ func (cl *client) onConnect(frame []byte) error {
 	if len(p.ClientID) == 0 && p.Version == mqtt.V311 && !p.CleanStart { // [MQTT-3.1.3-8] of version 3.1.1
 		return cl.connack(mqtt.Connack{Code: mqtt.ClientIDNotValid}, errEnd)
 	}
-	if w := p.Will; w != nil && cl.sh.b.cfg.denied(string(w.Topic)) {
+	if w := p.Will; w != nil && !cl.sh.b.cfg.mayPublish(string(w.Topic)) {
 		return cl.connack(mqtt.Connack{Code: mqtt.NotAuthorized}, errEnd)
 	}
 	if cl.sh.b.srv.Draining() {
@@ -237,13 +244,14 @@ func (cl *client) limits(p mqtt.Properties) {
 	if n, ok := p.Number(mqtt.TopicAliasMaximum); ok {
 		cl.maxAlias = min(int(n), cl.sh.b.cfg.MaxAlias)
 	}
-	if n, ok := p.Number(mqtt.RequestProblemInfo); ok {
-		cl.noProblem = n == 0
-	}
 }
 
 // open gives the client its session, which may have to come from another loop.
 func (cl *client) open(req *connect) {
+	if !cl.sh.ready {
+		cl.sh.held = append(cl.sh.held, func() { cl.open(req) })
+		return
+	}
 	cl.sh.claim(req.id, req.fresh, func(s *session, present bool) {
 		cfg := &cl.sh.b.cfg
 		s.expiry = min(req.expiry, cfg.MaxSession)
@@ -260,17 +268,19 @@ func (cl *client) open(req *connect) {
 			keepAlive = cfg.MaxKeepAlive
 			ack.Properties = ack.Properties.AppendNumber(mqtt.ServerKeepAlive, uint32(keepAlive))
 		}
-		cl.c.SetIdleTimeout(time.Duration(keepAlive) * time.Second * 3 / 2) // [MQTT-3.1.2-22]
+		cl.setKeepAlive(keepAlive)
 		if cl.version == mqtt.V5 {
+			ack.Properties = ack.Properties.AppendNumber(mqtt.TopicAliasMaximum, uint32(cfg.MaxAlias))
 			if req.assigned {
 				ack.Properties = ack.Properties.AppendText(mqtt.AssignedClientID, req.id)
 			}
 			if s.expiry != req.expiry {
 				ack.Properties = ack.Properties.AppendNumber(mqtt.SessionExpiry, s.expiry)
 			}
-			ack.Properties = ack.Properties.AppendNumber(mqtt.ReceiveMaximum, uint32(cfg.MaxInflight)).
-				AppendNumber(mqtt.TopicAliasMaximum, uint32(cfg.MaxAlias)).
-				AppendNumber(mqtt.MaximumPacketSize, uint32(cfg.MaxPacket))
+			if cfg.MaxPacket < anyPacket {
+				ack.Properties = ack.Properties.AppendNumber(mqtt.MaximumPacketSize, uint32(cfg.MaxPacket))
+			}
+			ack.Properties = ack.Properties.AppendNumber(mqtt.ReceiveMaximum, uint32(cfg.MaxInflight))
 		}
 		cl.connected = true
 		cl.sh.b.counts.clients.Add(1)
@@ -281,6 +291,12 @@ func (cl *client) open(req *connect) {
 		s.resume(cl.sh)
 		cl.c.ResumeRead()
 	})
+}
+
+// setKeepAlive ends the connection when the client is silent for too long [MQTT-3.1.2-22].
+func (cl *client) setKeepAlive(seconds uint16) {
+	cl.keepAlive = seconds
+	cl.c.SetIdleTimeout(time.Duration(seconds) * time.Second * 3 / 2)
 }
 
 // connack sends the answer to a CONNECT. With a failure it is the last packet.
@@ -309,7 +325,8 @@ func (cl *client) onDisconnect(frame []byte) error {
 	}
 	cl.leftWell = d.Code != mqtt.DisconnectWithWill
 	cl.over = true
-	return errEnd
+	cl.c.CloseWithError(errEnd)
+	return nil
 }
 
 func (cl *client) onPublish(frame []byte) error {
@@ -318,36 +335,40 @@ func (cl *client) onPublish(frame []byte) error {
 		return err
 	}
 	topic, err := cl.topic(&p)
+	if err == nil {
+		err = checkLevels(topic)
+	}
 	if err != nil {
 		return err
 	}
 	cfg := &cl.sh.b.cfg
 	code := mqtt.Success
-	if topic[0] == '$' && len(topic) > 4 && topic[:5] == "$SYS/" || cfg.denied(topic) {
+	if !cfg.mayPublish(topic) {
 		code = mqtt.NotAuthorized
 	} else if p.Retain && len(p.Payload) > 0 && cl.sh.retained.count >= cfg.MaxRetained {
 		code = mqtt.QuotaExceeded
 	}
 	if p.QoS == 2 {
-		_, again := cl.s.received[p.ID]
+		copies, again := cl.s.received[p.ID]
 		switch {
+		case copies > 1 && p.Dup: // a client does that for a new connection only [MQTT-4.4.0-1]
+			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "a message of QoS 2 for the third time"}
 		case !again && len(cl.s.received) >= cfg.MaxInflight:
 			return &mqtt.Error{Code: mqtt.ReceiveMaximumExceeded, Text: "too many messages of QoS 2 without PUBREL"}
 		case again:
+			cl.s.received[p.ID]++
 			cl.ack(mqtt.PUBREC, p.ID, mqtt.Success)
 			return nil
 		case code == mqtt.Success:
-			cl.s.received[p.ID] = struct{}{}
+			cl.s.received[p.ID] = 1
 		}
-	}
-	if code == mqtt.Success {
-		cl.sh.publish(newMessage(topic, &p, cl.s, cl.sh.l.Now()))
-	}
-	switch p.QoS {
-	case 1:
-		cl.ack(mqtt.PUBACK, p.ID, code)
-	case 2:
 		cl.ack(mqtt.PUBREC, p.ID, code)
+	}
+	if code == mqtt.Success && !cl.sh.publish(newMessage(topic, &p, cl.s, cl.sh.l.Now())) {
+		code = mqtt.NoMatchingSubscribers
+	}
+	if p.QoS == 1 {
+		cl.ack(mqtt.PUBACK, p.ID, code)
 	}
 	return nil
 }
@@ -421,6 +442,9 @@ func (cl *client) onSubscribe(frame []byte) error {
 	ack := mqtt.SubAck{Type: mqtt.SUBACK, ID: p.ID}
 	var retained []func()
 	for entry := range p.All() {
+		if err := checkLevels(string(entry.Filter)); err != nil {
+			return err
+		}
 		code := cl.subscribe(entry, id, &retained)
 		ack.Codes = append(ack.Codes, byte(code))
 	}

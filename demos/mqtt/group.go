@@ -28,16 +28,20 @@ func (g *group) find(id string) int {
 // choose returns the next member in turn. One whose client is connected goes first.
 func (g *group) choose() *member {
 	for range g.members {
-		g.next++
-		if m := g.members[g.next%len(g.members)]; m.online {
+		if m := g.turn(); m.online {
 			return m
 		}
 	}
 	if len(g.members) == 0 {
 		return nil
 	}
+	return g.turn()
+}
+
+func (g *group) turn() *member {
+	m := g.members[g.next%len(g.members)]
 	g.next++
-	return g.members[g.next%len(g.members)]
+	return m
 }
 
 // join adds a member to a group, or changes it: its options, its shard, whether it is connected.

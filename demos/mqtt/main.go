@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -35,8 +36,14 @@ var (
 	users     = flag.String("users", "", "only users in this `file` may connect: a line name:password each")
 	deny      = flag.String("deny", "", "`topics` and filters that no client may use, separated by commas")
 	keepAlive = flag.Uint("max-keepalive", 0, "the longest keep alive of clients of version 5, in `seconds`; 0: any")
+	inflight  = flag.Uint("max-inflight", 0, "the `number` of messages of QoS 1 and 2 under way in each direction of a client; 0: 100")
+	aliases   = flag.Uint("max-alias", 0, "the `number` of topic aliases of a client in each direction; 0: 16")
+	packet    = flag.Uint("max-packet", 0, "the longest packet in `bytes`; 0: 256 KiB")
+	sessions  = flag.Uint("max-session", 0, "how many `seconds` a session outlives its connection at most; 4294967295: no limit; 0: a week")
 	metrics   = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
 	loops     = flag.Int("loops", 0, "the `number` of loops; 0: one less than the processors that Go uses")
+	stateFile = flag.String("state", "", "keep sessions and retained messages in this `file` from a regular end to the next start")
+	meet      = flag.String("handover", "", "take over from the process that has this unix `socket`, and hand over by it; SIGHUP starts the next process")
 	engine    = flag.String("engine", "", "gnet, epoll or net; empty: the system's default")
 )
 
@@ -52,12 +59,23 @@ func main() {
 
 func run(ctx context.Context) error {
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+		return fmt.Errorf("there are arguments besides the flags: %q", flag.Args())
 	}
-	if *keepAlive > 65535 {
-		return fmt.Errorf("-max-keepalive %d is above 65535", *keepAlive)
+	if *tlsAddr == "" && *certFile+*keyFile != "" {
+		return errors.New("-cert and -key are for -tls, which is not given")
 	}
-	cfg := Config{MaxKeepAlive: uint16(*keepAlive)}
+	if *loops < 0 || *loops > 1000 {
+		return fmt.Errorf("-loops %d is not from 0 to 1000", *loops)
+	}
+	for _, f := range []struct {
+		name       string
+		value, max uint
+	}{{"keepalive", *keepAlive, 65535}, {"inflight", *inflight, 65535}, {"alias", *aliases, 65535}, {"packet", *packet, anyPacket}, {"session", *sessions, never}} {
+		if f.value > f.max {
+			return fmt.Errorf("-max-%s %d is above %d", f.name, f.value, f.max)
+		}
+	}
+	cfg := Config{MaxKeepAlive: uint16(*keepAlive), MaxInflight: int(*inflight), MaxAlias: int(*aliases), MaxPacket: int(*packet), MaxSession: uint32(*sessions)}
 	if *deny != "" {
 		cfg.Deny = strings.Split(*deny, ",")
 	}
@@ -86,17 +104,20 @@ func run(ctx context.Context) error {
 	if *wsAddr != "" {
 		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *wsAddr, Codec: b.webSocket()})
 	}
-	if err := b.Start(ctx); err != nil {
-		return err
+	before, err := b.begin(ctx, *stateFile, *meet)
+	if err != nil {
+		return fmt.Errorf("with -addr %s, -tls %q, -ws %q, -state %q and -handover %q: %w", *addr, *tlsAddr, *wsAddr, *stateFile, *meet, err)
 	}
 	for _, a := range srv.Addrs() {
 		fmt.Println("listening on", a)
 	}
+	also := map[string]net.Listener{}
 	if *metrics != "" {
-		ln, err := net.Listen("tcp", *metrics)
+		ln, err := before.Listen("metrics", "tcp", *metrics)
 		if err != nil {
 			return fmt.Errorf("-metrics: %w", err)
 		}
+		also["metrics"] = ln
 		h, err := loopmetrics.NewHandler(srv)
 		if err != nil {
 			return err
@@ -105,7 +126,7 @@ func run(ctx context.Context) error {
 		go func() { _ = page.Serve(ln) }() // it ends with Close
 		defer page.Close()
 	}
-	return srv.Wait()
+	return b.finish(*stateFile, *meet, also)
 }
 
 // userList has the passwords of users.
@@ -135,5 +156,5 @@ func (u userList) auth(_ context.Context, login Login) mqtt.ReasonCode {
 	if login.HasUsername && known && subtle.ConstantTimeCompare([]byte(password), login.Password) == 1 {
 		return mqtt.Success
 	}
-	return mqtt.BadUserNameOrPassword
+	return mqtt.NotAuthorized
 }

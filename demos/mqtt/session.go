@@ -18,6 +18,8 @@ const never = 1<<32 - 1
 type session struct {
 	id     string
 	client *client // nil: not connected
+	opened uint64  // the number of its last connection
+	moving bool    // to the next process, and all messages wait for it
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
 
@@ -25,11 +27,14 @@ type session struct {
 	turn     uint64
 	inflight map[uint16]*outgoing // sent, and not acknowledged
 	queue    []*outgoing          // QoS 1 and 2 that wait for the client, or for an acknowledgement
-	received map[uint16]struct{}  // inbound QoS 2: identifiers whose PUBREL has not come
+	received map[uint16]int       // inbound QoS 2 without PUBREL: how often the connection has sent each
 
 	will      *will // nil: none, or published
 	willTimer loop.Timer
+	willDue   time.Time // zero: the timer does not run
 	endTimer  loop.Timer
+	ends      time.Time
+	extra     int // how much longer than allowed the queue may be: it came so from another process
 
 	// had is how far the session had got with each shard when it came here from another one, as long
 	// as this shard is behind that: what it delivers until then the session has had.
@@ -40,7 +45,7 @@ type session struct {
 }
 
 func newSession(id string) *session {
-	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]struct{}{}}
+	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]int{}}
 }
 
 // deliver sends a message to the client, now or when it can be sent. A message of QoS 0 is dropped if
@@ -48,6 +53,11 @@ func newSession(id string) *session {
 // is disconnected, and of a client that is away the newest are dropped.
 func (s *session) deliver(sh *shard, out *outgoing) {
 	c := s.client
+	if s.moving {
+		kept := *out // which may be the shard's
+		s.queue = append(s.queue, &kept)
+		return
+	}
 	if out.o.qos == 0 {
 		switch {
 		case c == nil:
@@ -62,23 +72,23 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 		s.start(sh, out)
 		return
 	}
-	if len(s.queue) < sh.b.cfg.MaxQueue {
+	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra {
 		s.queue = append(s.queue, out)
 		return
 	}
 	sh.dropped++
 	if c != nil {
-		c.end(mqtt.QuotaExceeded, "too many messages wait")
+		c.end(mqtt.QuotaExceeded)
 	}
 }
 
 // ready reports whether the client may be sent one more message of QoS 1 or 2.
 func (s *session) ready() bool {
 	c := s.client
-	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
+	return !c.over && !s.moving && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
 }
 
-// start sends a message of QoS 1 or 2 for the first time.
+// start sends a message of QoS 1 or 2 for the first time, unless it has expired.
 func (s *session) start(sh *shard, out *outgoing) {
 	for {
 		s.lastID++
@@ -90,7 +100,7 @@ func (s *session) start(sh *shard, out *outgoing) {
 	s.turn++
 	out.turn = s.turn
 	s.inflight[out.id] = out
-	if !s.client.send(sh, out) {
+	if out.m.expired(sh.l.Now()) || !s.client.send(sh, out) {
 		delete(s.inflight, out.id)
 	}
 }
@@ -98,17 +108,18 @@ func (s *session) start(sh *shard, out *outgoing) {
 // pump sends queued messages, as many as the client takes.
 func (s *session) pump(sh *shard) {
 	n := 0
-	now := sh.l.Now()
 	for n < len(s.queue) && s.client != nil && s.ready() {
 		out := s.queue[n]
 		s.queue[n] = nil
 		n++
-		if !out.m.expired(now) {
+		if out.o.qos > 0 {
 			s.start(sh, out)
+		} else if !out.m.expired(sh.l.Now()) {
+			s.client.send(sh, out)
 		}
 	}
 	if n == len(s.queue) {
-		s.queue = nil
+		s.queue, s.extra = nil, 0
 	} else {
 		s.queue = s.queue[n:]
 	}
@@ -137,12 +148,17 @@ func (s *session) stopTimers() {
 	s.willTimer.Stop()
 	s.endTimer.Stop()
 	s.willTimer, s.endTimer = loop.Timer{}, loop.Timer{}
+	s.willDue, s.ends = time.Time{}, time.Time{}
 }
 
 // attach makes c the session's client.
 func (s *session) attach(c *client) {
 	s.stopTimers()
 	s.client, c.s = c, s
+	s.opened, s.moving = c.sh.b.opened.Add(1), false
+	for id := range s.received {
+		s.received[id] = 0
+	}
 }
 
 // detach ends the part of the session's client. The session stays for as long as it was asked to.
@@ -185,8 +201,13 @@ func newWill(w *mqtt.Will) *will {
 
 func (s *session) startWill(sh *shard) {
 	if s.will != nil && s.will.delay < s.expiry {
-		s.willTimer = sh.l.AfterFunc(time.Duration(s.will.delay)*time.Second, func() { s.publishWill(sh) })
+		s.willIn(sh, time.Duration(s.will.delay)*time.Second)
 	}
+}
+
+func (s *session) willIn(sh *shard, d time.Duration) {
+	s.willDue = sh.l.Now().Add(d)
+	s.willTimer = sh.l.AfterFunc(max(d, 0), func() { s.publishWill(sh) })
 }
 
 func (s *session) publishWill(sh *shard) {
@@ -205,6 +226,21 @@ func (s *session) startEnd(sh *shard) {
 		sh.end(s)
 	case never:
 	default:
-		s.endTimer = sh.l.AfterFunc(time.Duration(s.expiry)*time.Second, func() { sh.end(s) })
+		s.endIn(sh, time.Duration(s.expiry)*time.Second)
+	}
+}
+
+func (s *session) endIn(sh *shard, d time.Duration) {
+	s.ends = sh.l.Now().Add(d)
+	s.endTimer = sh.l.AfterFunc(max(d, 0), func() { sh.end(s) })
+}
+
+// leave notes that the session's connection has moved to the next process. If that is the last that
+// is heard of it, the session ends as if the connection had just closed, or a minute later.
+func (s *session) leave(sh *shard) {
+	s.client.s, s.client = nil, nil
+	s.moving = true
+	if s.expiry != never {
+		s.endIn(sh, max(time.Minute, time.Duration(s.expiry)*time.Second))
 	}
 }

@@ -35,6 +35,10 @@ type shard struct {
 	log      []*message // delivered since the first of them was asked for
 	logged   int        // the number of the message behind the log
 
+	ready  bool    // the state of the process before is here
+	movers []mover // until then
+	held   []func()
+
 	delivery uint64
 	hits     []hit
 	wire     wireCache
@@ -87,8 +91,9 @@ func (sh *shard) at(i int, f func(other *shard)) {
 	}
 }
 
-// publish delivers a message here and has it cross to the other shards.
-func (sh *shard) publish(m *message) {
+// publish delivers a message here and has it cross to the other shards. It returns false if it knows
+// that there is no subscriber.
+func (sh *shard) publish(m *message) bool {
 	sh.seen[sh.index]++
 	m.seq = sh.seen[sh.index]
 	if m.retain {
@@ -100,7 +105,7 @@ func (sh *shard) publish(m *message) {
 			sh.cross(i, crossing{m: m})
 		}
 	}
-	sh.deliver(m)
+	return sh.deliver(m) || len(sh.b.shards) > 1 && sh.b.counts.subscriptions.Load() > 0
 }
 
 // cross sends a message to another shard. What one turn sends crosses together.
@@ -131,7 +136,8 @@ type hit struct {
 
 // deliver sends a message to the subscribers of this shard. A session that several subscriptions
 // select gets it once, with the highest QoS and all subscription identifiers [MQTT-3.3.4-2].
-func (sh *shard) deliver(m *message) {
+// deliver returns whether a subscription selected it.
+func (sh *shard) deliver(m *message) (selected bool) {
 	if len(sh.arrivals) > 0 {
 		sh.log = append(sh.log, m)
 		sh.logged++
@@ -142,11 +148,13 @@ func (sh *shard) deliver(m *message) {
 	sh.delivery++
 	sh.hits = sh.hits[:0]
 	sh.subs.match(m.topic, func(n *node) {
+		selected = selected || len(n.subs) > 0
 		for _, sub := range n.subs {
 			sh.choose(m, sub)
 		}
 		for _, g := range n.groups {
 			if to := g.choose(); to != nil {
+				selected = true
 				if to.shard == sh.index {
 					sh.deliverTo(to, m)
 				} else {
@@ -161,6 +169,7 @@ func (sh *shard) deliver(m *message) {
 		sh.send(h.s, m, h.o, h.ids)
 		*h = hit{}
 	}
+	return selected
 }
 
 // choose adds a subscription to the hits of a delivery.
@@ -324,7 +333,7 @@ func (sh *shard) give(id string, fresh bool, until []uint64, to int, then func(s
 	if s != nil && s.client != nil {
 		old := s.client
 		s.detach(sh, false, !fresh && s.expiry > 0)
-		old.end(mqtt.SessionTakenOver, "")
+		old.end(mqtt.SessionTakenOver)
 		s = sh.sessions[id]
 	}
 	if s != nil && fresh {

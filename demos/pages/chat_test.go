@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/loopwheel/loopwheel/demos/internal/browser"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -37,12 +39,14 @@ func (p tab) says(text string) { p.Says("body", text) }
 // killed and comes back, and so do the pages, with what was said.
 func TestChat(t *testing.T) {
 	b := browser.Start(t)
-	program := buildChat(t)
+	program := build(t, "chat")
 	p := start(t, program)
 	url, addr := p.says(`open (\S+)`), p.says(`listening on (\S+)`)
 	ann, bob := open(b, "chat-ann", url, 1280, 800, "light"), open(b, "chat-bob", url, 390, 844, "dark")
-	ann.Screenshot("enter")
-	bob.Screenshot("enter")
+	for _, p := range []tab{ann, bob} {
+		p.Screenshot("enter")
+		p.Accessible("before the join")
+	}
 	ann.join("ann")
 	ann.says("1 here")
 	bob.join("ann")
@@ -62,8 +66,14 @@ func TestChat(t *testing.T) {
 	bob.TypeLine(strings.Repeat("wide", 100))
 	bob.Until("document.documentElement.scrollWidth <= innerWidth && document.querySelector('#log').scrollWidth <= innerWidth")
 	ann.Until("document.querySelectorAll('.message').length === 3")
-	ann.Screenshot("talk")
-	bob.Screenshot("talk")
+	for _, p := range []tab{ann, bob} {
+		p.Screenshot("talk")
+		p.Accessible("in a room")
+		p.Until("[...document.querySelectorAll('.face')].every(e => e.ariaHidden === 'true')")
+		if got := p.Eval(unreadable); got != "" {
+			t.Errorf("these hues cannot be read: %v", got)
+		}
+	}
 
 	// The policy lets nothing run that is written into the page.
 	ann.Until("(document.body.append(Object.assign(document.createElement('script'), { textContent: 'window.owned = 1' })), !window.owned)")
@@ -88,11 +98,100 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// buildChat builds the chat, as a user would, and returns the program's file.
-func buildChat(t *testing.T) string {
+// unreadable lists the hues whose names or faces have a contrast below 4.5 to 1.
+const unreadable = `(() => {
+	const g = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+	const light = color => {
+		g.fillStyle = color;
+		g.fillRect(0, 0, 1, 1);
+		const [r, g2, b] = [...g.getImageData(0, 0, 1, 1).data].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+		return .2126 * r + .7152 * g2 + .0722 * b + .05;
+	};
+	const contrast = (a, b) => Math.max(light(a) / light(b), light(b) / light(a));
+	const m = message(me.name, 0, 'x'), name = m.querySelector('b'), face = m.querySelector('.face'), bad = [];
+	m.classList.add('mine'); // on which there is less contrast
+	document.querySelector('#log').append(m);
+	for (let hue = 0; hue < 360; hue++) {
+		for (const e of [m, face]) e.style.setProperty('--hue', hue);
+		const f = getComputedStyle(face);
+		if (contrast(getComputedStyle(name).color, getComputedStyle(m).backgroundColor) < 4.5 || contrast(f.color, f.backgroundColor) < 4.5) bad.push(hue);
+	}
+	m.remove();
+	return bad.join(' ');
+})()`
+
+// A page says at once that it connects, though the server hangs. What is said meanwhile is shown as
+// not sent, and is sent when a server is back. A reload keeps name, messages and draft, though the
+// new server remembers nothing.
+func TestChatKeeps(t *testing.T) {
+	b := browser.Start(t)
+	file := build(t, "chat")
+	p := start(t, file)
+	url, addr := p.says(`open (\S+)`), p.says(`listening on (\S+)`)
+	ann, bob, cid := open(b, "keeps-ann", url, 1400, 900, "light"), open(b, "keeps-bob", url, 820, 900, "dark"), open(b, "keeps-cid", url, 390, 844, "light")
+	ann.join("हिन्दी")
+	bob.join("bob")
+	ann.says("bob has joined")
+	long := strings.Repeat("é", 2000)
+	ann.Insert(long + "é")
+	ann.Key(kb.Enter)
+	ann.Until("document.querySelector('#text').validationMessage.includes('this one has 2001') && !document.querySelector('.waiting')")
+	ann.Key(kb.Backspace)
+	ann.Key(kb.Enter)
+	for _, p := range []tab{ann, bob} {
+		p.Until(fmt.Sprintf("[...document.querySelectorAll('.message:not(.waiting) p')].some(p => p.textContent === %q)", long))
+	}
+	ann.TypeLine("before")
+	bob.says("before")
+
+	ann.Eval("connect(); 0") // its old connection is open, and it has its name by its key
+	ann.Until("socket.readyState === WebSocket.OPEN && document.querySelector('#state').textContent === ''")
+
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	cid.join("cid")
+	cid.Until("document.querySelector('#refused').textContent === 'connecting …'")
+	cid.Screenshot("connecting")
+	ann.TypeLine("while it hangs")
+	ann.Until("getComputedStyle(document.querySelector('.waiting p'), '::after').visibility === 'visible'") // "not sent yet"
+	ann.Screenshot("waiting")
+	cid.Until("document.querySelector('#refused').textContent.includes('the server does not answer')")
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+	ann.says("connection lost")
+	ann.TypeLine("while there is none")
+	p = start(t, file, "-addr", addr)
+	for _, text := range []string{"while it hangs", "while there is none"} {
+		for _, p := range []tab{ann, bob} {
+			p.Until(fmt.Sprintf("[...document.querySelectorAll('.message:not(.waiting) p')].filter(p => p.textContent === %q).length === 1", text))
+		}
+	}
+	cid.says("3 here")
+
+	ann.Insert("half a sen")
+	for range 2 {
+		ann.Eval("location.reload(); 0")
+		ann.Until("joined && document.querySelector('#state').textContent === '' && members.size === 3 && document.querySelector('#text').value === 'half a sen'")
+		for _, text := range []string{long, "before", "while it hangs", "while there is none"} {
+			ann.Until(fmt.Sprintf("[...document.querySelectorAll('.message p')].filter(p => p.textContent === %q).length === 1", text))
+		}
+	}
+	ann.Eval("document.querySelector('#text').focus()")
+	ann.TypeLine("tence")
+	bob.says("half a sentence")
+	for _, p := range []tab{ann, bob, cid} {
+		p.Screenshot("talk")
+		p.Accessible("in a room")
+		p.Until("document.documentElement.scrollWidth <= innerWidth")
+	}
+}
+
+// build builds an example, as a user would, and returns the program's file.
+func build(t *testing.T, name string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "chat")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", program, "./examples/chat").CombinedOutput(); err != nil {
+	program := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", program, "./examples/"+name).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return program
@@ -151,7 +250,7 @@ func (p *program) says(pattern string) string {
 //	LOOPWHEEL_BROWSER=1 LOOPWHEEL_OUT=$PWD/docs go test -C demos -count=1 -run Pictures ./pages
 func TestChatPictures(t *testing.T) {
 	b := browser.Start(t)
-	url := start(t, buildChat(t)).says(`open (\S+)`)
+	url := start(t, build(t, "chat")).says(`open (\S+)`)
 	for _, scheme := range []string{"light", "dark"} {
 		ann, bob := open(b, "chat-"+scheme, url, 1000, 600, scheme), open(b, "chat-phone-"+scheme, url, 390, 844, scheme)
 		room := map[string]string{"light": "harbour", "dark": "lobby"}[scheme] // a history of its own

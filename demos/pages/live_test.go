@@ -182,7 +182,7 @@ func shows(p *browser.Page, pattern string) bool {
 func TestLivePageNumbersFit(t *testing.T) {
 	b := browser.Start(t)
 	_, _, url := devices(t, 10)
-	for _, width := range []int64{320, 390, 768, 1000, 1200, 1440, 1920} {
+	for _, width := range []int64{320, 390, 820, 1000, 1200, 1400, 1920} {
 		p := b.Open("live-width", url, "#how", width, 900, "light")
 		p.Until("document.querySelectorAll('#tiles .tile').length > 0 && history.length > 1")
 		// Rates of all loops are as large in sum, and then each.
@@ -192,15 +192,15 @@ func TestLivePageNumbersFit(t *testing.T) {
 			const s = structuredClone(last), before = structuredClone(last);
 			before.time = new Date(new Date(s.time) - 1000).toISOString();
 			before.accepted = 0;
-			Object.assign(s, { evicted: 9999, refused: 999949, cut: 9999, panics: 9999, heldBack: 999949, accepted: 999949,
+			Object.assign(s, { closed: 999949, evicted: 9999, refused: 999949, cut: 9999, panics: 9999, heldBack: 999949, accepted: 999949,
 				handshakes: 999949, handshakesFailed: 999949, handshakesPending: 9999, offloaded: 999949, offloadWaiting: 9999 });
 			s.loops.forEach((l, i) => {
 				for (const key in most) { l[key] = most[key] / parts; before.loops[i][key] = 0; }
 			});
 			const r = rates(s, before);
 			showTiles(s, r);
-			remember(s, r);
-			showHistory();
+			remember(s, r, Date.now());
+			showHistory(Date.now());
 			showLoops(s, r);
 			return [...document.querySelectorAll('.tile, .tile b, figure, figcaption, .loop, dl, dd')]
 				.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)
@@ -210,6 +210,181 @@ func TestLivePageNumbersFit(t *testing.T) {
 			p.Screenshot(fmt.Sprint("failed-", width))
 			t.Errorf("at a width of %d these do not fit: %v", width, got)
 		}
+	}
+}
+
+// At each width no row of cards leaves a place empty, whatever the number of loops, and axe-core has
+// nothing to say.
+func TestLivePageLayout(t *testing.T) {
+	b := browser.Start(t)
+	_, conns, url := devices(t, 40)
+	report(t, conns[:20], func(i int) time.Duration { return time.Duration(20+10*i) * time.Millisecond })
+	for _, width := range []int64{1400, 820, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			p := b.Open(fmt.Sprint("live-", width, "-", scheme), url, "#how", width, 1600, scheme)
+			p.Until("document.querySelectorAll('#lists tr').length > 10 && history.length > 3")
+			p.Screenshot("layout")
+			p.Accessible("two loops")
+			const empty = `((base, counts) => counts.flatMap(n => {
+				show({ ...base, loops: Array.from({ length: n }, (_, i) => structuredClone(base.loops[i % 2])) });
+				return ['tiles', 'history', 'loops', 'lists'].flatMap(id => {
+					const area = document.getElementById(id), rows = {};
+					for (const e of area.children) (rows[e.offsetTop] ||= []).push(e.getBoundingClientRect());
+					return Object.values(rows).filter(row => row.at(-1).right < area.getBoundingClientRect().right - 2)
+						.map(row => n + ' loops: ' + row.length + ' in a row of #' + id);
+				});
+			}).join('; '))(last, [1, 2, 3, 4, 5, 8])`
+			if got := p.Eval(empty); got != "" {
+				t.Errorf("at a width of %d there is place left: %v", width, got)
+			}
+		}
+	}
+}
+
+// churn opens and closes connections until the test ends, each with a timer in another ring.
+func churn(t *testing.T, srv *loop.Server) {
+	var ended sync.WaitGroup
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done); ended.Wait() })
+	ended.Go(func() {
+		tick := time.NewTicker(150 * time.Millisecond)
+		defer tick.Stop()
+		var open []net.Conn
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			c, err := net.Dial("tcp", srv.LocalAddr().String())
+			if err != nil {
+				return
+			}
+			_ = srv.Loops()[i%2].Post(func() {
+				srv.Loops()[i%2].AfterFunc(time.Second<<(i%20), func() {})
+			})
+			if open = append(open, c); len(open) > 12 {
+				for _, c := range open[:10] {
+					_ = c.Close()
+				}
+				open = open[10:]
+			}
+		}
+	})
+}
+
+// While connections come and go, what has the pointer or the focus stays where it is, and what it
+// was. The page speaks only when the server does not answer.
+func TestLivePageHoldsStill(t *testing.T) {
+	b := browser.Start(t)
+	srv, _, url := devices(t, 3)
+	churn(t, srv)
+	for _, width := range []int64{1400, 390} {
+		p := b.Open(fmt.Sprint("live-still-", width), url, "#how", width, 1200, "light")
+		p.Until("document.querySelectorAll('#lists button').length > 3 && history.length > 2")
+		p.Eval(`window.spoken = 0;
+			for (const e of document.querySelectorAll('[role], [aria-live]')) {
+				new MutationObserver(() => spoken++).observe(e, { childList: true, characterData: true, subtree: true });
+			}
+			window.still = (what, seconds) => { // what changes of it while so many states come
+				const before = what(), from = last.time;
+				return new Promise(done => {
+					let states = 0, seen = from;
+					const look = setInterval(() => {
+						if (last.time !== seen) { seen = last.time; states++; }
+						if (what() !== before) { clearInterval(look); done(before + ' became ' + what()); }
+						if (states >= seconds) { clearInterval(look); done(''); }
+					}, 20);
+				});
+			}
+			window.place = e => { const r = e.getBoundingClientRect(); return [e.ariaLabel || e.id, r.x, r.y + scrollY, r.width].join(' '); }; 0`)
+		for _, tt := range []struct{ name, prepare, what string }{
+			{"the top of the lists", "scrollTo(0, 0)", "document.querySelector('#lists').offsetTop"},
+			{"what has the focus", "document.querySelectorAll('#lists button')[2].focus()", "place(document.activeElement)"},
+		} {
+			p.Eval(tt.prepare + "; 0")
+			if got := p.Eval("still(() => " + tt.what + ", 4)"); got != "" {
+				t.Errorf("%d wide: %s moves: %v", width, tt.name, got)
+			}
+		}
+		p.Eval("document.activeElement.blur(); 0")
+		p.Eval("document.querySelectorAll('#lists button')[3].scrollIntoView({ block: 'center' }); 0")
+		x, y := p.Point("document.querySelectorAll('#lists button')[3]")
+		if got := p.Eval(fmt.Sprintf("still(() => place(document.elementFromPoint(%f, %f)), 4)", x, y)); got != "" {
+			t.Errorf("%d wide: what has the pointer moves: %v", width, got)
+		}
+		named := p.Eval(fmt.Sprintf("document.elementFromPoint(%f, %f).ariaLabel", x, y))
+		p.Click(x, y)
+		p.Until(fmt.Sprintf("document.elementFromPoint(%f, %f).ariaLabel.replace(/^\\w+/, 'close') === %q && document.elementFromPoint(%f, %f).textContent !== 'close'", x, y, named, x, y))
+		p.Until("spoken === 0")
+		p.Eval("fetch = (_, { signal }) => new Promise((_, fail) => signal.onabort = fail); 0") // as a server that hangs
+		p.Until("document.querySelector('#state').textContent === 'the server does not answer'")
+		if got := p.Eval("new Promise(done => setTimeout(() => done(spoken), 5000))"); got != 1.0 {
+			t.Errorf("%d wide: a server that does not answer is spoken of %v times, want 1", width, got)
+		}
+	}
+}
+
+// The charts plot time: while nobody looks there is a gap, as wide as it was long.
+func TestLivePageCharts(t *testing.T) {
+	b := browser.Start(t)
+	_, conns, url := devices(t, 4)
+	report(t, conns, func(int) time.Duration { return 20 * time.Millisecond })
+	p := b.Open("live-charts", url, "#how", 1400, 900, "light")
+	p.Until("history.length >= 4")
+	p.Eval("Object.defineProperty(document, 'hidden', { value: true, configurable: true }); window.hid = Date.now(); 0")
+	p.Until("Date.now() - hid > 10000")
+	p.Eval("Object.defineProperty(document, 'hidden', { value: false }); document.dispatchEvent(new Event('visibilitychange')); 0")
+	p.Until("history.length >= 7 && history.at(-1).at - history.at(-3).at > 1500")
+	p.Screenshot("gap")
+	// Each chart has a line where it has points, and none in the gap. A rate over the gap is none.
+	const wrong = `(() => {
+		const now = Date.now();
+		showHistory(now);
+		const gapAt = history.findIndex((p, i) => i && p.at - history[i - 1].at > 8000);
+		if (gapAt < 0) return 'no gap in ' + JSON.stringify(history.map(p => p.at - now));
+		if (!Number.isNaN(history[gapAt].messages)) return 'a rate over the gap';
+		return [...document.querySelectorAll('#history figure')].flatMap((f, i) => {
+			const canvas = f.querySelector('canvas'), g = canvas.getContext('2d'), scale = devicePixelRatio;
+			const width = canvas.clientWidth, color = getComputedStyle(document.documentElement).getPropertyValue('--main').match(/\w\w/g).map(v => parseInt(v, 16));
+			const inked = at => { // whether the chart has its colour at a time
+				const x = width - 1 - (now - at) * (width - 1 - 52) / 60e3;
+				const data = g.getImageData(Math.round(x * scale) - 2, 0, 5, canvas.height).data;
+				for (let i = 0; i < data.length; i += 4) if (color.every((v, c) => Math.abs(data[i + c] - v) < 40) && data[i + 3] > 200) return true;
+				return false;
+			};
+			const from = history[gapAt - 1].at, to = history[gapAt].at, faults = [];
+			if (!inked((history[1].at + from) / 2)) faults.push('no line before the gap');
+			for (let at = from + 1000; at < to - 500; at += 1000) if (inked(at)) faults.push('a line in the gap');
+			if (!inked((history[gapAt + 1].at + history.at(-1).at) / 2)) faults.push('no line after the gap');
+			return faults.map(what => charts[i][0] + ': ' + what);
+		}).join('; ');
+	})()`
+	if got := p.Eval(wrong); got != "" {
+		t.Error(got)
+	}
+}
+
+// The live page of the gateway, as its program serves it, and its API, to a page of its own.
+func TestGateway(t *testing.T) {
+	b := browser.Start(t)
+	gateway := start(t, build(t, "gateway"), "-open", "-http", "127.0.0.1:0", "-metrics", "127.0.0.1:0")
+	api, live, addr := gateway.says(`commands on (\S+)`), gateway.says(`live page on (\S+/),`), gateway.says(`listening on tcp://(\S+)`)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := b.Open("gateway", live, "#how", 1400, 900, "light")
+	p.Until("/<b>1<.b><span>connections</.test(document.querySelector('#tiles').innerHTML)")
+	p.Accessible("of the gateway")
+	devices := b.Open("gateway-api", api, "body", 800, 600, "light")
+	devices.Says("body", "[]")
+	if got := devices.Eval("fetch('/devices/none/command', { method: 'POST', body: 'x' }).then(r => r.status)"); got != 404.0 {
+		t.Errorf("a command to no device: %v, want 404", got)
+	}
+	if got := p.Eval(fmt.Sprintf("fetch(%q, { method: 'POST', mode: 'no-cors', body: 'x' }).then(r => r.status, () => 'refused')", api+"/none/command")); got != "refused" {
+		t.Errorf("a command by a page of another origin: %v, want the policy to refuse it", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
@@ -75,6 +76,9 @@ func short(e event) string {
 	case "say":
 		return fmt.Sprintf("%d %s: %s", e.N, e.From, e.Text)
 	}
+	if e.Type == "unsaid" {
+		return fmt.Sprintf("unsaid %s: %s", e.ID, e.Text)
+	}
 	return strings.TrimSpace(e.Type + " " + e.From + e.Text)
 }
 
@@ -91,6 +95,14 @@ func (u *user) closes(want error) {
 	if !errors.Is(u.Reason(), want) {
 		u.t.Errorf("closed with %v, want %v", u.Reason(), want)
 	}
+}
+
+func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
+
+func TestFlags(t *testing.T) {
+	testkit.FlagErrors(t, [][]string{
+		{"-addr", "-addr=nowhere"}, {"-addr", "-addr=tcp://127.0.0.1:99999"}, {`arguments besides the flags: ["x"]`, "x"},
+	})
 }
 
 func TestRooms(t *testing.T) {
@@ -132,12 +144,19 @@ func TestNames(t *testing.T) {
 		ann := join(t, srv, "ann", "lobby")
 		ann.wants("joined lobby with ann")
 		thief := open(t, srv)
-		for name, want := range map[string]error{"ANN": errTaken, "": errName, "<b>": errName, "a b": errName, strings.Repeat("é", maxName+1): errName} {
+		for name, want := range map[string]error{"ANN": errTaken, "": errName, "<b>": errName, "a b": errName, strings.Repeat("é", maxName+1): errName, "\u0308a": errName} {
 			thief.request(request{Type: "join", Name: name, Room: "lobby", Key: "another"})
 			thief.wants("refused " + want.Error())
 		}
 		thief.request(request{Type: "join", Name: "bob", Room: "no room"})
 		thief.wants("refused " + errName.Error())
+		for name, want := range map[string]string{"हिन्दी": "हिन्दी", "e\u0301": "é", strings.Repeat("é", maxName): strings.Repeat("é", maxName)} {
+			join(t, srv, name, want).wants("joined " + want + " with " + want)
+			if taken := open(t, srv); want == "é" { // it looks the same, however it is written
+				taken.request(request{Type: "join", Name: "é", Room: "marks"})
+				taken.wants("refused " + errTaken.Error())
+			}
+		}
 		again := join(t, srv, "ann", "lobby") // the same page, on a new connection
 		ann.closes(errElsewhere)
 		again.wants("joined lobby with ann")
@@ -222,13 +241,13 @@ func TestTooMuch(t *testing.T) {
 	inMemory(t, func(t *testing.T, srv *looptest.Server) {
 		ann := join(t, srv, "ann", "lobby")
 		for range 30 {
-			ann.say("spam")
+			ann.request(request{Type: "say", ID: "spam", Text: "spam"})
 		}
 		got := ann.heard()
-		if said := strings.Count(got, "spam"); said > 20 || !strings.Contains(got, "note that was too much") || ann.Closed() {
+		if said := strings.Count(got, "ann: spam"); said > 20 || !strings.Contains(got, "unsaid spam: that was too much") || ann.Closed() {
 			t.Errorf("%d messages were taken: %s", said, got)
 		}
-		for _, text := range []string{"{", `{"type":"dance"}`} {
+		for _, text := range []string{"{", `{"type":"dance"}`, `{"type":"say","id":"` + strings.Repeat("x", maxID+1) + `"}`} {
 			bob := join(t, srv, "bob", "lobby")
 			bob.Send(text)
 			bob.closes(errRequest)
@@ -237,6 +256,25 @@ func TestTooMuch(t *testing.T) {
 		early.say("hello")
 		early.closes(errRequest)
 	})
+}
+
+// What is said is taken whole, or the page learns why not.
+func TestLongText(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"2,000 accented letters", strings.Repeat("é", maxText), "1 ann: " + strings.Repeat("é", maxText)},
+		{"2,000 characters outside the BMP", strings.Repeat("😀", maxText), "1 ann: " + strings.Repeat("😀", maxText)},
+		{"one more", strings.Repeat("é", maxText+1), "unsaid 7: a message has 1 to 2000 characters, this one has 2001"},
+		{"nothing to see", "\x07 \u202e", "unsaid 7: a message has 1 to 2000 characters, this one has 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, srv *looptest.Server) {
+				ann := join(t, srv, "ann", "lobby")
+				ann.heard()
+				ann.request(request{Type: "say", ID: "7", Text: tt.text})
+				ann.wants(tt.want)
+			})
+		})
+	}
 }
 
 // The page is served with a policy that lets nothing run but its own script.

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -40,15 +41,17 @@ func main() {
 
 // newServer returns the server. One port serves the page and its WebSocket.
 func newServer(addr string, log zerolog.Logger) *loop.Server {
-	limit := handler.Limit{PerSecond: 5, Burst: 20, Drop: true, Exceeded: func(c *loop.Conn, _ []byte) {
-		send(c, event{Type: "note", Text: "that was too much at once, and was dropped"})
+	limit := handler.Limit{PerSecond: 5, Burst: 20, Drop: true, Exceeded: func(c *loop.Conn, msg []byte) {
+		var r request
+		_ = json.Unmarshal(msg, &r) // what it is does not matter any more
+		send(c, event{Type: "unsaid", ID: r.ID, Text: "that was too much at once"})
 	}}
 	return &loop.Server{
 		Addr: addr,
 		Codec: &websocket.Codec{
 			Path:       "/ws",
 			HTTP:       servePage(),
-			MaxMessage: 16 << 10, // a text of maxText bytes in JSON
+			MaxMessage: 16 << 10, // maxText characters in JSON
 			MaxSend:    1 << 20,  // the names of all members of a room
 		},
 		Accept: handler.Chain(newChat().accept, limit),
@@ -79,7 +82,7 @@ func servePage() http.Handler {
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server) error {
 	if err := srv.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("-addr %s: %w", srv.Addr, err)
 	}
 	fmt.Printf("chat: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	if tcp, ok := srv.LocalAddr().(*net.TCPAddr); ok {

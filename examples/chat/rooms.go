@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,14 +13,17 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 const (
 	maxRooms = 1000
-	maxName  = 20   // letters of a name, of a user or a room
-	maxText  = 2000 // bytes of what one says at once
+	maxName  = 20   // characters (code points) of a name, of a user or a room
+	maxText  = 2000 // characters of what one says at once; the page knows it
+	maxID    = 40   // bytes
 	remember = 50   // messages of a room that a new member gets
 	keep     = 100  // messages that wait for a slow member; one more drops the oldest
 )
@@ -33,10 +37,11 @@ var (
 
 // An event is what the chat sends.
 type event struct {
-	Type  string   `json:"type"` // joined, in, out, say, note or refused
+	Type  string   `json:"type"` // joined, in, out, say, unsaid or refused
 	Room  string   `json:"room,omitempty"`
 	From  string   `json:"from,omitempty"`
 	Text  string   `json:"text,omitempty"`
+	ID    string   `json:"id,omitempty"`    // of say and unsaid: what the page calls it
 	At    int64    `json:"at,omitempty"`    // of say: Unix time in milliseconds
 	N     uint64   `json:"n,omitempty"`     // of say: its number in the room, from 1; of joined: the last one
 	Epoch string   `json:"epoch,omitempty"` // of joined: numbers of another epoch say nothing
@@ -70,7 +75,7 @@ type chat struct {
 // each member sees each message once, in one order.
 type room struct {
 	name    string
-	group   handler.Group
+	group   *handler.Group
 	members map[loop.Ref]string // their names
 	last    uint64              // number of the last message
 	history [][]byte            // encoded, the oldest first
@@ -121,7 +126,7 @@ func (ch *chat) join(c *loop.Conn, name, user string) (*room, error) {
 		if len(ch.rooms) >= maxRooms {
 			return nil, errRooms
 		}
-		r = &room{name: name, members: make(map[loop.Ref]string), group: handler.Group{Keep: keep}}
+		r = &room{name: name, members: make(map[loop.Ref]string), group: handler.NewGroup(handler.GroupConfig{Backlog: keep})}
 		ch.rooms[name] = r
 	}
 	if !r.has(user) { // unless an old connection of the same page is still a member
@@ -149,11 +154,11 @@ func (ch *chat) leave(c *loop.Conn, r *room) {
 }
 
 // say broadcasts a message, also to the member that has said it, and remembers it.
-func (ch *chat) say(c *loop.Conn, r *room, user, text string) {
+func (ch *chat) say(c *loop.Conn, r *room, user, id, text string) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	r.last++
-	msg := r.broadcast(c, event{Type: "say", From: user, Text: text, At: time.Now().UnixMilli(), N: r.last})
+	msg := r.broadcast(c, event{Type: "say", From: user, ID: id, Text: text, At: time.Now().UnixMilli(), N: r.last})
 	if len(r.history) == remember {
 		r.history = slices.Delete(r.history, 0, 1)
 	}
@@ -184,24 +189,29 @@ func (r *room) names() []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.members)))
 }
 
-func checkName(name string) error {
-	odd := func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' && c != '_' }
-	if n := utf8.RuneCountInString(name); n == 0 || n > maxName || strings.ContainsFunc(name, odd) {
-		return errName
+// goodName returns a name in one of the forms that look the same.
+func goodName(name string) (string, error) {
+	name = norm.NFC.String(name)
+	odd := func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsMark(c) && !unicode.IsDigit(c) && c != '-' && c != '_'
 	}
-	return nil
+	first, _ := utf8.DecodeRuneInString(name)
+	if n := utf8.RuneCountInString(name); n == 0 || n > maxName || unicode.IsMark(first) || strings.ContainsFunc(name, odd) {
+		return "", errName
+	}
+	return name, nil
 }
 
-// cleanText removes control characters, and what is too long.
-func cleanText(text string) string {
-	text = strings.Map(func(c rune) rune {
+// cleanText removes control characters. The user reads the error.
+func cleanText(text string) (string, error) {
+	text = strings.TrimSpace(strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) && c != '\n' || unicode.Is(unicode.Bidi_Control, c) {
 			return -1
 		}
 		return c
-	}, text)
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
+	}, text))
+	if n := utf8.RuneCountInString(text); n == 0 || n > maxText {
+		return "", fmt.Errorf("a message has 1 to %d characters, this one has %d", maxText, n)
 	}
-	return strings.TrimSpace(text)
+	return text, nil
 }

@@ -32,6 +32,7 @@ type request struct {
 	Room string `json:"room"`
 	Name string `json:"name"`
 	Key  string `json:"key"` // the page's secret, with which it gets its name back
+	ID   string `json:"id"`  // what the page calls what it says, to know it again
 	Text string `json:"text"`
 }
 
@@ -65,7 +66,7 @@ func (ch *chat) accept(c *loop.Conn) loop.Handler {
 // OnMessage implements loop.Handler. An error closes the connection.
 func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 	var r request
-	if err := json.Unmarshal(msg, &r); err != nil {
+	if err := json.Unmarshal(msg, &r); err != nil || len(r.ID) > maxID {
 		return errRequest
 	}
 	switch {
@@ -76,9 +77,12 @@ func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 		return nil
 	case r.Type == "say" && s.room != nil:
 		s.quiet.Reset(quietFor)
-		if text := cleanText(r.Text); text != "" {
-			s.chat.say(c, s.room, s.name, text)
+		text, err := cleanText(r.Text)
+		if err != nil {
+			send(c, event{Type: "unsaid", ID: r.ID, Text: err.Error()})
+			return nil
 		}
+		s.chat.say(c, s.room, s.name, r.ID, text)
 		return nil
 	}
 	return errRequest
@@ -97,27 +101,29 @@ func (s *session) OnClose(c *loop.Conn, err error) {
 
 // join enters a room. The user reads the error, and may try again.
 func (s *session) join(c *loop.Conn, r request) error {
-	if err := checkName(r.Room); err != nil {
+	name, err := goodName(r.Room)
+	if err != nil {
 		return err
 	}
 	if s.name == "" {
-		if err := checkName(r.Name); err != nil {
+		user, err := goodName(r.Name)
+		if err != nil {
 			return err
 		}
 		// The page may come back before its old connection has ended, which may live on another
 		// loop. If there is none, Tell returns an error, and that is well.
-		before, err := s.chat.claim(r.Name, r.Key, c.Ref())
+		before, err := s.chat.claim(user, r.Key, c.Ref())
 		if err != nil {
 			return err
 		}
 		before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
-		s.name = r.Name
+		s.name = user
 	}
-	if s.room != nil && s.room.name == r.Room {
+	if s.room != nil && s.room.name == name {
 		return nil
 	}
 	left := s.room
-	joined, err := s.chat.join(c, r.Room, s.name)
+	joined, err := s.chat.join(c, name, s.name)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,12 @@ func main() {
 	addr := flag.String("addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port, unix://path or udp://host:port")
 	idle := flag.Duration("idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	flag.Parse()
-	if flag.NArg() > 0 || *idle < 0 {
-		fmt.Fprintf(os.Stderr, "echo: -idle %v is negative, or there are arguments besides the flags: %q\n", *idle, flag.Args())
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "echo: there are arguments besides the flags: %q\n", flag.Args())
+		os.Exit(2)
+	}
+	if *idle < 0 {
+		fmt.Fprintf(os.Stderr, "echo: -idle %v is negative\n", *idle)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,7 +61,7 @@ func newServer(addr string, idle time.Duration) *loop.Server {
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server) error {
 	if err := srv.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("-addr %s: %w", srv.Addr, err)
 	}
 	fmt.Printf("echo: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	switch a := srv.LocalAddr().(type) {

@@ -57,13 +57,13 @@ func (g *gateway) command(ctx context.Context, device string, payload []byte) (a
 	if ref == (loop.Ref{}) {
 		return nil, errOffline
 	}
-	return handler.AskConn(ctx, ref, func(c *loop.Conn, asker handler.Asker[[]byte]) {
+	return handler.AskConnWait(ctx, ref, func(c *loop.Conn, question handler.Question[[]byte]) {
 		sessionOf(c).command(c, payload, func(answer []byte, err error) {
 			if err != nil {
-				asker.Fail(err)
+				question.Fail(err)
 				return
 			}
-			asker.Answer(answer)
+			question.Answer(answer)
 		})
 	})
 }

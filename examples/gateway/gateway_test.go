@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,8 +21,22 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
+
+func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
+
+func TestProgramFlags(t *testing.T) {
+	t.Setenv("GATEWAY_KEY", "")
+	testkit.FlagErrors(t, [][]string{
+		{`besides the flags: ["x"]`, "-open", "x"}, {"-addr nowhere", "-open", "-addr=nowhere"},
+		{"-http nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=nowhere"},
+		{"-metrics nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-metrics=nowhere"},
+		{"-pid", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-pid=/none/x"},
+		{"-tls-cert", "-open", "-addr=tcp://127.0.0.1:0", "-tls-cert=/none"},
+	})
+}
 
 func TestCodec(t *testing.T) {
 	codectest.Suite{
@@ -47,7 +62,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	g := &gateway{key: []byte("secret")}
+	g := &gateway{key: []byte("secret"), devices: handler.NewRegistry[string]()}
 	return &rig{t, g, looptest.Start(t, g.server("", 0, zerolog.Nop()))}
 }
 
@@ -306,7 +321,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := &gateway{key: []byte("secret")}
+		g := &gateway{key: []byte("secret"), devices: handler.NewRegistry[string]()}
 		server := g.server("", 0, zerolog.Nop())
 		server.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
 		srv := looptest.Start(t, server)
@@ -320,7 +335,7 @@ func TestTLS(t *testing.T) {
 
 // A foreign page that has given its own name our address reaches nothing: its requests name it.
 func TestForeignHost(t *testing.T) {
-	g := &gateway{names: []string{"api.example"}}
+	g := &gateway{names: []string{"api.example"}, devices: handler.NewRegistry[string]()}
 	for host, want := range map[string]int{
 		"127.0.0.1:7080": http.StatusOK, "[::1]:7080": http.StatusOK, "[::1]": http.StatusOK, "localhost": http.StatusOK,
 		"LocalHost:7080": http.StatusOK, "API.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest,
@@ -333,6 +348,29 @@ func TestForeignHost(t *testing.T) {
 			r.Header.Set("Origin", "http://"+host)
 			if g.api().ServeHTTP(w, r); w.Code != want {
 				t.Errorf("%d, want %d", w.Code, want)
+			}
+		})
+	}
+}
+
+// Flags that make no sense are refused by name, and nobody runs an open gateway without saying so.
+func TestFlags(t *testing.T) {
+	for _, test := range []struct{ key, flag, value, want string }{
+		{"secret", "open", "false", ""},
+		{"", "open", "true", ""},
+		{"", "open", "false", "GATEWAY_KEY"},
+		{"secret", "drain", "-1s", "-drain"},
+		{"secret", "http", "", "-http"},
+	} {
+		t.Run(fmt.Sprintf("key %q -%s=%s", test.key, test.flag, test.value), func(t *testing.T) {
+			t.Setenv("GATEWAY_KEY", test.key)
+			before := flag.Lookup(test.flag).Value.String()
+			t.Cleanup(func() { _ = flag.Set(test.flag, before) })
+			if err := flag.Set(test.flag, test.value); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkFlags(); (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want an error that names %q", err, test.want)
 			}
 		})
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop/handover"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
@@ -74,8 +75,9 @@ func checkFlags() error {
 func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
 	g := &gateway{
-		key:   []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
-		names: strings.Split(*names, ","),
+		key:     []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
+		names:   strings.Split(*names, ","),
+		devices: handler.NewRegistry[string](),
 	}
 	srv := g.server(*addr, *drain, log)
 	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey); err != nil {
@@ -85,7 +87,9 @@ func run(ctx context.Context) (err error) {
 	defer sendAway()
 	var before handover.Report // what the process before has handed over
 	if *meet == "" {
-		err = srv.Start(serving)
+		if err = srv.Start(serving); err != nil {
+			err = fmt.Errorf("-addr %s: %w", *addr, err)
+		}
 	} else {
 		before, err = handover.Take(serving, srv, handover.Config{Path: *meet})
 	}
@@ -130,7 +134,7 @@ func run(ctx context.Context) (err error) {
 	}
 	if *pidFile != "" {
 		if err := os.WriteFile(*pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return err
+			return fmt.Errorf("-pid: %w", err)
 		}
 	}
 	select {

@@ -36,7 +36,7 @@ var (
 type gateway struct {
 	key     []byte   // devices' tokens are made with it
 	names   []string // of the HTTP API
-	devices handler.Registry[string]
+	devices *handler.Registry[string]
 	outbox  outbox
 	moved   atomic.Bool // devices have moved to the next process
 }
@@ -68,7 +68,7 @@ type session struct {
 func (g *gateway) accept(c *loop.Conn) loop.Handler {
 	s := &session{
 		gateway:  g,
-		commands: handler.NewCalls[[]byte](c, handler.CallLimits{Timeout: commandTimeout, Max: maxCommands, IDBits: 16}),
+		commands: handler.NewCalls[[]byte](c, handler.CallConfig{Timeout: commandTimeout, Max: maxCommands, IDBits: 16}),
 	}
 	if name, moved := c.Saved(); moved { // it has logged in at the process before
 		s.name = string(name)

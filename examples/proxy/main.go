@@ -75,8 +75,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case len(o.to) == 0:
 		err = errors.New("no backends: say where to with -to host:port[,host:port...]")
-	case o.idle < 0 || o.check < 0 || o.connect <= 0 || o.drain <= 0:
-		err = errors.New("-idle and -check must not be negative, and -connect and -drain positive")
+	case o.idle < 0:
+		err = fmt.Errorf("-idle %v is negative", o.idle)
+	case o.check < 0:
+		err = fmt.Errorf("-check %v is negative", o.check)
+	case o.connect <= 0:
+		err = fmt.Errorf("-connect %v is not positive", o.connect)
+	case o.drain <= 0:
+		err = fmt.Errorf("-drain %v is not positive", o.drain)
 	}
 	return o, err
 }
@@ -87,8 +93,8 @@ func (o *options) setTo(list string) error {
 		if err != nil || port == "" {
 			return fmt.Errorf("want host:port, not %q", addr)
 		}
-		if _, err := net.LookupPort("tcp", port); err != nil {
-			return fmt.Errorf("the port of %q is none: %w", addr, err)
+		if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
+			return fmt.Errorf("%q has no port to connect to", addr)
 		}
 		o.to = append(o.to, addr)
 	}
@@ -110,7 +116,7 @@ func (o *options) setTrusted(list string) error {
 func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) error {
 	srv := newProxy(o, log).server()
 	if err := srv.Start(ctx); err != nil {
-		return err
+		return fmt.Errorf("-addr %s: %w", o.addr, err)
 	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	said := make(chan struct{})

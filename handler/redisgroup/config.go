@@ -63,10 +63,10 @@ type Config struct {
 	// is older is a Gap. It must be well below loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
 	MaxReplay int
 
-	// Keep is how many messages of a plain room wait for a slow member, as handler.Group.Keep. The
-	// oldest give way to later ones. 0: Server.Limits.MaxOutbound closes who is slow. So it does in
-	// ordered rooms, whose members catch up when they come back.
-	Keep int
+	// Backlog is how many messages of a plain room wait for a slow member, as in
+	// handler.GroupConfig. 0 means no backlog: Server.Limits.MaxOutbound closes slow members, as
+	// always in ordered rooms, whose members catch up when they come back.
+	Backlog int
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
 	// called once per entry and process, again if the entry is read again, and for each who joins
@@ -116,7 +116,7 @@ func (c Config) withDefaults() (Config, error) {
 		defaults.Set(name+"MaxQueue", &c.MaxQueue, 16<<20, 0),
 		defaults.Set(name+"MaxMessage", &c.MaxMessage, 64<<10, 0),
 		defaults.Set(name+"MaxReplay", &c.MaxReplay, 512<<10, 0),
-		defaults.Set(name+"Keep", &c.Keep, 0, 0),
+		defaults.Set(name+"Backlog", &c.Backlog, 0, 0),
 	)
 	return c, err
 }

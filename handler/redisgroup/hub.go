@@ -157,7 +157,7 @@ func (h *Hub) queued() (n int) {
 }
 
 // after calls f after d, unless the Hub has ended by then.
-func (h *Hub) after(d time.Duration, f func()) { _, _ = h.timers.AfterFunc(d, f) }
+func (h *Hub) after(d time.Duration, f func()) { h.timers.AfterFunc(d, f) }
 
 // Group returns the plain room of that name: a handle, which costs nothing in Redis. A name of no
 // bytes or more than MaxName is a *SizeError.
@@ -189,8 +189,9 @@ func (h *Hub) acquire(p place) *room {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
 		if p.kind != orderedRoom {
-			r.local.Keep = h.cfg.Keep
+			r.local = handler.NewGroup(handler.GroupConfig{Backlog: h.cfg.Backlog})
 		} else {
+			r.local = handler.NewGroup(handler.GroupConfig{})
 			_ = h.publish(&request{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
 		h.subscribers[r.bucket].touch(r.channel, true)
@@ -296,7 +297,7 @@ func (h *Hub) report(err error) {
 type room struct {
 	hub *Hub
 	place
-	local   handler.Group
+	local   *handler.Group
 	holders int // members, and those who are joining; guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel

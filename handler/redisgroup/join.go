@@ -64,7 +64,7 @@ func (r *room) begin(j *joining) {
 		o.cut(o.last)
 	}
 	o.joins[j] = struct{}{}
-	j.limit, _ = r.hub.timers.AfterFunc(r.hub.cfg.PublishTimeout, func() { j.refuse(ErrTimeout) })
+	j.limit = r.hub.timers.AfterFunc(r.hub.cfg.PublishTimeout, func() { j.refuse(ErrTimeout) })
 	r.readRoster()
 	r.readFor(j)
 }

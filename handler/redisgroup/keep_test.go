@@ -12,7 +12,7 @@ import (
 func TestSlowMemberIsKept(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		cfg := settled()
-		cfg.Keep = 4
+		cfg.Backlog = 4
 		one, two := startNode(t, connect(), cfg), startNode(t, connect(), cfg)
 		slow, quick := one.dial(), two.dial()
 		for _, c := range []*client{slow, quick} {

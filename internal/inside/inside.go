@@ -12,7 +12,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/loopwheel/loopwheel/timing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 var tables []any
@@ -182,7 +182,7 @@ type Metrics[Conn, Loop any] struct {
 	Info func(c Conn) ConnInfo
 
 	// Wheel returns the loop's timing wheel as it can be drawn, in constant time, and its numbers.
-	Wheel func(l Loop) ([]timing.Ring, timing.Stats)
+	Wheel func(l Loop) ([]wheel.Ring, wheel.Stats)
 
 	// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at most,
 	// and none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now and

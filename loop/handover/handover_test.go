@@ -25,6 +25,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
@@ -188,25 +189,53 @@ func TestConnectionsGoOn(t *testing.T) {
 	}
 }
 
-// A connection that cannot move stays, and drains.
+// A connection that cannot move stays, and drains: when Save fails, and while an answer is due.
 func TestWhatStays(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	ends := make(chan error, 3)
-	a := lines("a")
-	a.Accept = func(c *loop.Conn) loop.Handler { return &counter{Who: "a", ends: ends, refuse: true} }
-	start(t, path, a, nil)
-	c := dial(t, a)
-	c.say("one\n")
-	c.hears("a 1 one")
-	b := lines("b")
-	if r := start(t, path, b, nil); r.Conns != 0 || r.Stayed != 1 {
-		t.Errorf("%+v", r)
-	}
-	if err := <-ends; !errors.Is(err, loop.ErrServerClosed) {
-		t.Errorf("it ends with %v", err)
-	}
-	if _, err := c.in.ReadByte(); err != io.EOF {
-		t.Errorf("its peer reads %v", err)
+	type due func(c *loop.Conn) (finish func()) // called on the loop, both
+	for name, owe := range map[string]due{
+		"Save fails": nil,
+		"a reply is due": func(c *loop.Conn) func() {
+			r := handler.NewReplies(c, handler.RepliesConfig{}).Later()
+			return func() { r.Done([]byte("late\n")) }
+		},
+		"a call is under way": func(c *loop.Conn) func() {
+			calls := handler.NewCalls[string](c, handler.CallConfig{})
+			id, _ := calls.Begin(0, func(a string, _ error) { _ = c.Send([]byte(a)) })
+			return func() { calls.Answer(id, "late") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			ends, finish := make(chan error, 3), make(chan func(), 1)
+			a := lines("a")
+			var ref loop.Ref
+			a.Accept = func(c *loop.Conn) loop.Handler {
+				if ref = c.Ref(); owe != nil {
+					finish <- owe(c)
+				}
+				return &counter{Who: "a", ends: ends, refuse: owe == nil}
+			}
+			start(t, path, a, nil)
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			if r := start(t, path, lines("b"), nil); r.Conns != 0 || r.Stayed != 1 {
+				t.Errorf("%d moved and %d stayed, want 0 and 1", r.Conns, r.Stayed)
+			}
+			if owe != nil {
+				f := <-finish
+				if err := ref.Tell(func(*loop.Conn) { f() }); err != nil {
+					t.Errorf("it is not open any more: %v", err)
+				}
+				c.hears("late")
+			}
+			if err := <-ends; !errors.Is(err, loop.ErrServerClosed) {
+				t.Errorf("it ends with %v, want ErrServerClosed", err)
+			}
+			if _, err := c.in.ReadByte(); err != io.EOF {
+				t.Errorf("its peer reads %v, want EOF", err)
+			}
+		})
 	}
 }
 

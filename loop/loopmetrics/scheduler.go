@@ -6,15 +6,16 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A SchedulerCollector makes metrics of a timing.Scheduler's numbers. It is a prometheus.Collector.
+// A SchedulerCollector exports the numbers of a timing.Scheduler or a timing.Keyed. It is a
+// prometheus.Collector.
 type SchedulerCollector struct {
-	scheduler *timing.Scheduler
+	scheduler interface{ Stats() timing.SchedulerStats }
 	descs     []*prometheus.Desc
 }
 
 // NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so
 // that one registry takes several. Any goroutine may call the collector's methods.
-func NewSchedulerCollector(name string, s *timing.Scheduler) *SchedulerCollector {
+func NewSchedulerCollector(name string, s interface{ Stats() timing.SchedulerStats }) *SchedulerCollector {
 	c := &SchedulerCollector{scheduler: s}
 	for _, m := range schedulerMetrics {
 		d := prometheus.NewDesc("loopwheel_scheduler_"+m.name, m.help, nil, prometheus.Labels{"scheduler": name})

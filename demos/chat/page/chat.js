@@ -3,7 +3,8 @@ const $ = id => document.getElementById(id);
 const state = {
   ws: null, nick: '', room: '', names: new Set(), tries: 0, timer: 0, full: 0, kickAt: 0, lastFrom: '', lastAt: 0, day: '',
   last: '', // the place of the last message, to ask for what follows
-  out: new Map(), nextId: 1, // what was typed and is not known to have arrived
+  said: [], // what the log shows of messages, for a reload
+  out: new Map(), nextId: Date.now(), // what was typed and is not known to have arrived; a reload must not use a number again
   servers: [location.origin], server: 0, heard: 0, beat: 0,
   rooms: new Map(), seen: {}, fold: null, renamed: new Map(), typing: new Map(), typed: 0,
 };
@@ -136,6 +137,8 @@ function bubble(e, isPrivate, follows) {
   return m;
 }
 function message(e, isPrivate) {
+  state.said.push([e, isPrivate]);
+  if (state.said.length > 200) state.said.shift();
   day(e.at);
   state.fold = null;
   const key = (isPrivate ? 'private ' + e.to + ' ' : '') + e.from;
@@ -150,18 +153,19 @@ function message(e, isPrivate) {
 }
 
 // What was typed and has not arrived: shown as such, and said again after a lost connection.
-function post(text) {
-  const id = key.slice(0, 8) + '.' + state.nextId++, p = { text, node: null, at: Date.now(), ws: null, room: '' };
+function post(text) { transmit(...hold(key.slice(0, 8) + '.' + state.nextId++, text, state.room, Date.now())); }
+function hold(id, text, room, at) {
+  const p = { text, node: null, at, ws: null, room: '' };
   state.out.set(id, p);
   const to = /^\/msg\s+(\S+)\s+([^]+)/.exec(text);
   if (text[0] !== '/' || to) {
     p.node = bubble({ from: state.nick || '?', to: to && to[1], text: to ? to[2] : text, at: p.at }, !!to, false);
-    p.room = to ? '' : state.room;
+    p.room = to ? '' : room;
     p.node.classList.add('pending');
     $('log').append(p.node);
   }
-  transmit(id, p);
   toEnd();
+  return [id, p];
 }
 function transmit(id, p) {
   if (state.joined && send(`/id ${id} ${p.text}`)) p.ws = state.ws;
@@ -176,11 +180,16 @@ function failed(id, why) {
   const p = state.out.get(id);
   if (!p) return;
   if (!p.node) { state.out.delete(id); return; }
-  p.failed = true;
+  p.failed = why;
   p.node.classList.add('failed');
   const again = el('button', 'plain', 'Say it again');
   again.onclick = () => { p.node.remove(); state.out.delete(id); post(p.text); };
   p.node.append(el('small', '', `Nobody has heard this: ${why} `), again);
+}
+
+function clear() {
+  $('log').replaceChildren();
+  state.said = []; state.lastFrom = ''; state.fold = null; state.day = '';
 }
 
 // What the server sends.
@@ -230,11 +239,9 @@ const on = {
     const here = e.room || '';
     if (here !== state.shown) {
       for (const [id, p] of state.out) if (p.taken) arrived(id);
-      state.shown = here; state.lastFrom = ''; state.fold = null; state.day = '';
-      $('log').replaceChildren();
-    } else if (!e.since && here) {
-      $('log').replaceChildren(); state.lastFrom = ''; state.fold = null; state.day = ''; // the room remembers more
-    }
+      state.shown = here;
+      clear();
+    } else if (!e.since && here) clear(); // the room remembers more
     state.room = here;
     if (here) { store('room', here); if (decode(location.hash.slice(1)) !== here) history.replaceState(null, '', '#' + encodeURIComponent(here)); }
     else history.replaceState(null, '', location.pathname + location.search);
@@ -290,14 +297,20 @@ function present(name, here) {
   if (here) state.names.add(name); else state.names.delete(name);
   people();
 }
+// A list that has the pointer or the focus holds still: what one is about to choose must not become another.
+function still(list) {
+  const held = list.children.length && list.matches(':hover, :focus-within');
+  if (held) list.onpointerleave = list.onfocusout = () => { list.onpointerleave = list.onfocusout = null; people(); };
+  return held;
+}
 let peopleDue = 0;
 function people() { // once per frame: a room may fill all at once
   if (!peopleDue) peopleDue = requestAnimationFrame(() => {
     peopleDue = 0;
     roomList();
     $('count').textContent = $('here').textContent = state.names.size;
+    if (still($('people'))) return;
     const names = [...state.names].sort((a, b) => a.localeCompare(b)).slice(0, 200);
-    const had = document.activeElement.dataset && document.activeElement.dataset.name;
     $('people').replaceChildren(...names.map(n => {
       const b = el('button'), li = el('li');
       colours(b, n);
@@ -306,19 +319,24 @@ function people() { // once per frame: a room may fill all at once
       const s = el('span', '', n === state.nick ? n + ' (you)' : n);
       s.dir = 'auto';
       b.append(el('i'), s);
-      b.onclick = () => { drawer(false); $('say').value = n === state.nick ? '/nick ' : `/msg ${n} `; $('say').focus(); };
+      b.onclick = () => { drawer(false); address(n);  };
       li.append(b);
-      if (n === had) requestAnimationFrame(() => b.focus());
       return li;
     }));
   });
+}
+// address begins a message to somebody, or a name of one's own, with what is typed already behind it.
+function address(name) {
+  const text = box.value.replace(/^\/(nick|msg\s+\S+)\s/, '');
+  box.value = (name === state.nick ? '/nick ' : `/msg ${name} `) + text;
+  box.focus();
 }
 function roomList() {
   let unread = 0;
   const rooms = [...state.rooms.values()];
   if (state.room && !state.rooms.has(state.room)) rooms.push({ name: state.room, here: state.names.size, said: 0 });
   rooms.sort((a, b) => a.name.localeCompare(b.name));
-  $('rooms').replaceChildren(...rooms.map(r => {
+  const items = rooms.map(r => {
     const li = el('li'), b = el('button'), n = el('span', '', '#' + r.name);
     n.dir = 'auto';
     b.append(n);
@@ -329,7 +347,8 @@ function roomList() {
     b.onclick = () => { drawer(false); if (r.name !== state.room) enter(r.name); $('say').focus(); };
     li.append(b);
     return li;
-  }));
+  });
+  if (!still($('rooms'))) $('rooms').replaceChildren(...items);
   $('count').classList.toggle('unread', unread > 0);
 }
 function enter(room) { history.pushState(null, '', '#' + encodeURIComponent(room)); post('/join ' + room); }
@@ -348,11 +367,13 @@ function link(cls, text) {
   if (!$('link').classList.contains(cls || 'x')) status({ on: 'connected', off: 'offline' }[cls] || 'connecting');
   $('link').className = 'pill num ' + cls; $('link').querySelector('b').textContent = text;
 }
-function banner(text, button, bad) {
-  const b = $('banner');
+function banner(text, button, bad, soon) { // soon changes each second, and is not read out
+  const b = $('banner'), [said, then] = b.querySelectorAll('span');
+  if (!text && b.contains(document.activeElement)) box.focus();
   if (b.hidden !== !text) b.hidden = !text;
   b.className = bad ? 'bad' : '';
-  if (b.querySelector('span').textContent !== (text || '')) b.querySelector('span').textContent = text || '';
+  if (said.textContent !== (text || '')) said.textContent = text || '';
+  then.textContent = soon || '';
   b.querySelector('button').textContent = button || 'Reconnect';
 }
 const openWithin = 5000, beatEvery = 2000, deadAfter = 5000; // ms
@@ -419,7 +440,7 @@ function closed(e, opened) {
   const tick = () => {
     const left = until - Date.now();
     if (left <= 0) return connect();
-    banner(`${sentence(reason)}. Trying again in ${Math.ceil(left / 1000)} s`, 'Now', true);
+    banner(sentence(reason), 'Now', true, `Trying again in ${Math.ceil(left / 1000)} s`);
     state.timer = setTimeout(tick, Math.min(left, 500));
   };
   tick();
@@ -431,7 +452,14 @@ function send(text) {
   return true;
 }
 // A page that is left, or kept for the back button, has no connection; one that is shown again gets one.
-addEventListener('pagehide', () => { clearTimeout(state.timer); drop(); });
+addEventListener('pagehide', () => {
+  clearTimeout(state.timer);
+  drop();
+  try {
+    sessionStorage.setItem('chat', JSON.stringify({ nick: state.nick, room: state.shown, last: state.last, said: state.said, draft: box.value,
+      out: [...state.out].map(([id, p]) => [id, p.text, p.room, p.at, p.failed]) }));
+  } catch { }
+});
 addEventListener('pageshow', e => { if (e.persisted && state.nick) connect(); });
 
 // The countdown. The server has the real one; each pong brings it.
@@ -525,4 +553,17 @@ try { state.seen = JSON.parse(stored('seen') || '{}'); } catch { }
 const query = new URLSearchParams(location.search);
 $('nick').value = query.get('nick') || stored('nick');
 $('into').value = decode(location.hash.slice(1)) || stored('room') || 'lobby';
-if (query.get('nick')) { $('enter').onclose(); } else { ask(''); }
+let had = null; // what the page had before it was reloaded
+try { had = JSON.parse(sessionStorage.getItem('chat')); } catch { }
+if (had && had.room && [had.room, ''].includes(decode(location.hash.slice(1))) && [had.nick, null].includes(query.get('nick'))) {
+  state.nick = had.nick;
+  state.room = state.shown = had.room;
+  state.last = had.last;
+  box.value = had.draft;
+  for (const [e, isPrivate] of had.said) { fresh(e.id); message({ ...e, old: true }, isPrivate); }
+  for (const [id, text, room, at, why] of had.out) { hold(id, text, room, at); if (why) failed(id, why); }
+  $('room').textContent = '#' + state.room;
+  $('me').textContent = state.nick;
+  title();
+  connect();
+} else if (query.get('nick')) { $('enter').onclose(); } else { ask(''); }

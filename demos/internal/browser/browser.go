@@ -157,11 +157,49 @@ func (p *Page) Key(name string) {
 	}
 }
 
+// Point moves the mouse to the middle of an element, and returns where that is.
+func (p *Page) Point(element string) (x, y float64) {
+	p.t.Helper()
+	at, _ := p.Eval("(r => [r.x + r.width / 2, r.y + r.height / 2])(" + element + ".getBoundingClientRect())").([]any)
+	x, y = at[0].(float64), at[1].(float64)
+	p.do(command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y}))
+	return x, y
+}
+
+// Click clicks where the mouse is.
+func (p *Page) Click(x, y float64) {
+	p.t.Helper()
+	for _, kind := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
+		p.do(command(input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: input.MouseButtonLeft, ClickCount: 1}))
+	}
+}
+
 // TypeLine types text into whatever has the focus, and presses Enter.
 func (p *Page) TypeLine(text string) {
 	p.t.Helper()
 	p.Insert(text)
 	p.Key(kb.Enter)
+}
+
+// Accessible checks what the page shows now by axe-core, whose file, axe.min.js of the npm package,
+// LOOPWHEEL_AXE names. Without that it checks nothing, and logs that.
+func (p *Page) Accessible(what string) {
+	p.t.Helper()
+	file := os.Getenv("LOOPWHEEL_AXE")
+	if file == "" {
+		p.t.Logf("%s, %s: not checked by axe-core, as LOOPWHEEL_AXE does not name its file", p.name, what)
+		return
+	}
+	axe, err := os.ReadFile(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Eval(string(axe) + "; 0")
+	faults := p.Eval(`axe.run({ resultTypes: ['violations'] }).then(r => r.violations.flatMap(v => v.nodes.map(n =>
+		v.id + ': ' + n.target + ': ' + n.failureSummary)).join('\n'))`)
+	if faults != "" {
+		p.t.Errorf("%s, %s: axe-core reports %v", p.name, what, faults)
+	}
 }
 
 // Screenshot keeps a picture in LOOPWHEEL_OUT, or in the test's own directory.

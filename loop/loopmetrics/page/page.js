@@ -1,8 +1,11 @@
 // The page asks for the server's state once a second while somebody sees it, and remembers five minutes.
+// What has the pointer or the focus stays where it is: nothing above the lists changes its height, and
+// the lists hold still while they have one of the two.
 'use strict';
-const keep = 300;
+const keep = 300e3;  // milliseconds of the charts
+const gap = 4e3;     // so long without a state is a gap of the charts
 const history = [];
-let last = null;
+let last = null, lastAt = 0, looking = false;
 
 const $ = id => document.getElementById(id);
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(name);
@@ -14,10 +17,22 @@ function make(tag, text, className) {
   return e;
 }
 
-// short is a number with its unit, of at most eight characters, as a tile has place for.
+// put changes a text only if it is another: a live region speaks, and a selection ends, with each change.
+function put(e, text) { if (e.textContent !== String(text)) e.textContent = text; }
+
+// fill gives an element n children, and keeps those that it has.
+function fill(parent, n, child) {
+  while (parent.children.length > n) parent.lastChild.remove();
+  while (parent.children.length < n) parent.append(child(parent.children.length));
+  return [...parent.children];
+}
+
+// short is a number with its unit, of at most eight characters, as a tile has place for. NaN is what
+// nobody knows, such as a rate after a gap.
 const short = (n, unit) => n.toFixed(n < 99.95 ? 1 : 0) + ' ' + unit;
 
 function count(n) {
+  if (Number.isNaN(n)) return '–';
   for (const [unit, size] of [['G', 1e9], ['M', 1e6], ['k', 1e4]]) {
     if (n >= size) return short(n / (unit === 'k' ? 1e3 : size), unit);
   }
@@ -25,6 +40,7 @@ function count(n) {
 }
 
 function bytes(n) {
+  if (Number.isNaN(n)) return '–';
   for (const [unit, size] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 2 ** 10]]) {
     if (n >= size) return short(n / size, unit);
   }
@@ -32,6 +48,8 @@ function bytes(n) {
 }
 
 function duration(ms) {
+  if (Number.isNaN(ms)) return '–';
+  if (ms >= 72 * 36e5) return (ms / 864e5).toFixed(1) + ' d';
   if (ms >= 36e5) return (ms / 36e5).toFixed(1) + ' h';
   if (ms >= 6e4) return (ms / 6e4).toFixed(1) + ' min';
   if (ms >= 1e3) return (ms / 1e3).toFixed(1) + ' s';
@@ -42,83 +60,78 @@ function duration(ms) {
 const sum = (loops, key) => loops.reduce((n, l) => n + l[key], 0);
 const worst = (loops, key) => loops.reduce((n, l) => Math.max(n, l[key]), 0);
 
-// rates compares two states.
+// rates compares two states. before is null if there was none lately.
 function rates(now, before) {
-  const seconds = before ? (new Date(now.time) - new Date(before.time)) / 1e3 : 0;
-  const rate = (a, b) => seconds > 0 && a >= b ? (a - b) / seconds : 0;
+  const seconds = before ? (new Date(now.time) - new Date(before.time)) / 1e3 : NaN;
+  const rate = (a, b) => a >= b ? (a - b) / seconds : NaN; // less than before: the server has restarted
   const loops = now.loops.map((l, i) => {
-    const b = before && before.loops[i];
-    return b ? { messages: rate(l.messages, b.messages), in: rate(l.bytesIn, b.bytesIn), out: rate(l.bytesOut, b.bytesOut),
-      fired: rate(l.fired, b.fired), busy: Math.min(100, rate(l.busy, b.busy) / 10) } :
-      { messages: 0, in: 0, out: 0, fired: 0, busy: 0 };
+    const b = before?.loops[i] || l;
+    return { messages: rate(l.messages, b.messages), in: rate(l.bytesIn, b.bytesIn), out: rate(l.bytesOut, b.bytesOut),
+      fired: rate(l.fired, b.fired), busy: Math.min(100, rate(l.busy, b.busy) / 10) };
   });
   return { loops, accepted: rate(now.accepted, before ? before.accepted : 0) };
 }
 
-function tile(name, value) {
-  const t = make('div', undefined, 'tile');
-  t.append(make('b', value), make('span', name));
-  return t;
-}
+// tiles are the counters of the server: all of them at all times, so that none pushes others away.
+const tiles = [
+  ['connections', s => count(sum(s.loops, 'conns'))],
+  ['accepted per second', (s, r) => count(r.accepted)],
+  ['messages per second', (s, r) => count(sum(r.loops, 'messages'))],
+  ['received per second', (s, r) => bytes(sum(r.loops, 'in'))],
+  ['sent per second', (s, r) => bytes(sum(r.loops, 'out'))],
+  ['timers', s => count(sum(s.loops, 'timers'))],
+  ['buffered, % of the limit', s => s.buffered.toFixed(0)],
+  ['held back', s => count(s.heldBack)],
+  ['closed', s => count(s.closed)],
+  ['evicted', s => count(s.evicted)],
+  ['refused', s => count(s.refused)],
+  ['cut', s => count(s.cut)],
+  ['panics', s => count(s.panics)],
+  ['jobs run', s => count(s.offloaded)],
+  ['jobs that wait', s => count(s.offloadWaiting)],
+  ['TLS handshakes', s => count(s.handshakes)],
+  ['handshakes that failed', s => count(s.handshakesFailed)],
+  ['handshakes under way', s => count(s.handshakesPending)],
+];
 
 function showTiles(s, r) {
-  $('tiles').replaceChildren(
-    tile('connections', count(sum(s.loops, 'conns'))),
-    tile('accepted per second', count(r.accepted)),
-    tile('messages per second', count(sum(r.loops, 'messages'))),
-    tile('received per second', bytes(sum(r.loops, 'in'))),
-    tile('sent per second', bytes(sum(r.loops, 'out'))),
-    tile('timers', count(sum(s.loops, 'timers'))),
-    tile('evicted', count(s.evicted)),
-    tile('refused', count(s.refused)),
-    tile('cut', count(s.cut)),
-    tile('panics', count(s.panics)),
-    tile('held back', count(s.heldBack)),
-    tile('buffered, % of the limit', s.buffered.toFixed(0)),
-    ...unusedTiles(s),
-  );
-}
-
-// unusedTiles are of what many servers do not have: they come when there is something to tell.
-function unusedTiles(s) {
-  const { handshakes, handshakesFailed: failed, handshakesPending: pending, offloaded, offloadWaiting: waiting } = s;
-  const tiles = [];
-  if (handshakes + failed + pending) tiles.push(tile(`TLS handshakes; ${count(failed)} failed, ${count(pending)} under way`, count(handshakes)));
-  if (offloaded + waiting) tiles.push(tile(`jobs run; ${count(waiting)} wait`, count(offloaded)));
-  return tiles;
+  fill($('tiles'), tiles.length, i => {
+    const t = make('div', undefined, 'tile');
+    t.append(make('b'), make('span', tiles[i][0]));
+    return t;
+  }).forEach((t, i) => put(t.firstChild, tiles[i][1](s, r)));
 }
 
 const charts = [
+  ['connections', p => p.conns, count],
   ['messages/s', p => p.messages, count],
-  ['busiest loop, %', p => p.busy, n => n.toFixed(0), 100],
+  ['busiest loop, %', p => p.busy, n => Number.isNaN(n) ? '–' : n.toFixed(0), 100],
   ['worst lag', p => p.lag, duration],
   ['longest turn', p => p.turn, duration],
-  ['longest wait of a socket', p => p.wait, duration],
+  ['longest socket wait', p => p.wait, duration],
 ];
 
-function remember(s, r) {
-  history.push({ messages: sum(r.loops, 'messages'), busy: worst(r.loops, 'busy'), lag: worst(s.loops, 'lag'), turn: worst(s.loops, 'turn'),
-    wait: worst(s.loops, 'socketWait') });
-  if (history.length > keep) history.shift();
+function remember(s, r, at) {
+  history.push({ at, conns: sum(s.loops, 'conns'), messages: sum(r.loops, 'messages'), busy: worst(r.loops, 'busy'),
+    lag: worst(s.loops, 'lag'), turn: worst(s.loops, 'turn'), wait: worst(s.loops, 'socketWait') });
 }
 
-function showHistory() {
-  const area = $('history');
-  if (!area.children.length) {
-    for (const [name] of charts) {
-      const f = make('figure', undefined, 'card');
-      const caption = make('figcaption');
-      caption.append(make('span', name), make('span'));
-      f.append(caption, make('canvas'));
-      area.append(f);
-    }
-  }
-  charts.forEach(([, value, show, full], i) => {
-    const figure = area.children[i];
-    const values = history.map(value);
-    const top = Math.max(...values);
-    figure.querySelector('figcaption').lastChild.textContent = show(values.at(-1)) + ' now, ' + show(top) + ' at most';
-    drawLine(figure.querySelector('canvas'), values, show, full);
+function showHistory(now) {
+  while (history.length && history[0].at < now - keep) history.shift();
+  const fresh = history.length && now - history.at(-1).at < gap;
+  fill($('history'), charts.length, i => {
+    const f = make('figure', undefined, 'card'), caption = make('figcaption'), canvas = make('canvas');
+    caption.append(make('span', charts[i][0]), make('span'));
+    canvas.ariaHidden = 'true';
+    f.append(caption, canvas);
+    return f;
+  }).forEach((figure, i) => {
+    const [, value, show, full] = charts[i];
+    const points = history.map(p => [p.at, value(p)]).filter(([, v]) => !Number.isNaN(v));
+    const top = Math.max(...points.map(([, v]) => v));
+    put(figure.querySelector('figcaption').lastChild,
+      points.length ? show(fresh ? value(history.at(-1)) : NaN) + ' now, ' + show(top) + ' at most' : '');
+    drawLine(figure.querySelector('canvas'), points, now, show, full || nice(Math.max(0, top)));
   });
 }
 
@@ -139,14 +152,14 @@ function nice(n) {
   return power * [1, 2, 5, 10].find(m => n <= m * power * 1.0001);
 }
 
-// drawLine draws values, one a second, with a scale on the left and the time below.
-function drawLine(canvas, values, show, full) {
+// drawLine draws points of time and value, with a scale on the left and the time below. Where there
+// was no point for a while, there is no line.
+function drawLine(canvas, points, now, show, top) {
   const [g, width, height] = fit(canvas);
-  const top = full || nice(Math.max(...values));
   const left = 52, bottom = height - 16, above = 8;
-  const seconds = [60, 120, keep].find(n => values.length <= n);
-  const x = i => width - 1 - (values.length - 1 - i) * (width - left) / (seconds - 1);
-  const y = v => bottom - (bottom - above) * v / top;
+  const span = [60e3, 120e3, keep].find(n => !points.length || now - points[0][0] <= n) || keep;
+  const x = at => width - 1 - (now - at) * (width - 1 - left) / span;
+  const y = v => bottom - (bottom - above) * Math.min(v, top) / top;
   g.font = '11px system-ui, sans-serif';
   g.fillStyle = color('--dim');
   g.strokeStyle = color('--line');
@@ -162,17 +175,20 @@ function drawLine(canvas, values, show, full) {
   g.textBaseline = 'alphabetic';
   g.fillText('now', width - 1, height - 2);
   g.textAlign = 'left';
-  g.fillText(seconds / 60 + ' min ago', left, height - 2);
-  g.beginPath();
-  values.forEach((v, i) => g.lineTo(x(i), y(Math.min(v, top))));
-  g.strokeStyle = color('--main');
+  g.fillText(span / 60e3 + ' min ago', left, height - 2);
+  g.strokeStyle = g.fillStyle = color('--main');
   g.lineWidth = 1.5;
-  g.stroke();
-  g.lineTo(x(values.length - 1), bottom);
-  g.lineTo(x(0), bottom);
-  g.globalAlpha = 0.15;
-  g.fillStyle = color('--main');
-  g.fill();
+  for (let i = 0, j; i < points.length; i = j) { // from one gap to the next
+    for (j = i + 1; j < points.length && points[j][0] - points[j - 1][0] < gap; j++);
+    g.beginPath();
+    for (const [at, v] of points.slice(i, j)) g.lineTo(x(at), y(v));
+    g.stroke();
+    g.lineTo(x(points[j - 1][0]), bottom);
+    g.lineTo(x(points[i][0]), bottom);
+    g.globalAlpha = 0.15;
+    g.fill();
+    g.globalAlpha = 1;
+  }
 }
 
 // howToRead says what the rings of the wheels are.
@@ -210,28 +226,38 @@ function drawWheel(canvas, rings) {
 }
 
 function showLoops(s, r) {
-  const area = $('loops');
-  while (area.children.length > s.loops.length) area.lastChild.remove();
-  s.loops.forEach((l, i) => {
-    let card = area.children[i];
-    if (!card) {
-      card = make('article', undefined, 'card loop');
-      card.append(make('h2'), make('canvas'), make('dl'));
-      area.append(card);
-    }
-    const title = card.querySelector('h2');
-    title.textContent = l.answered ? 'loop ' + i : 'loop ' + i + ' does not answer';
+  const area = $('loops'), n = s.loops.length;
+  const most = Math.max(1, Math.floor((area.clientWidth + 14) / (390 + 14)));
+  area.style.setProperty('--columns', Math.ceil(n / Math.ceil(n / most)));
+  fill(area, n, () => {
+    const card = make('article', undefined, 'card loop'), canvas = make('canvas');
+    canvas.ariaHidden = 'true';
+    card.append(make('h2'), canvas, make('dl'));
+    return card;
+  }).forEach((card, i) => {
+    const l = s.loops[i], title = card.querySelector('h2');
+    put(title, l.answered ? 'loop ' + i : 'loop ' + i + ' does not answer');
     title.className = l.answered ? '' : 'bad';
-    const list = card.querySelector('dl');
-    list.replaceChildren();
-    const levels = (l.rings || []).filter(ring => ring.timers).map(ring => ['in the ring of ' + duration(ring.span * ring.slots), count(ring.timers)]);
-    for (const [name, value] of [
-      ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)], ['busy', r.loops[i].busy.toFixed(1) + ' %'],
-      ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['sockets wait', duration(l.socketWait)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
-      ['fired/s', count(r.loops[i].fired)], ['timers', count(l.timers)], ...levels]) list.append(make('dt', name), make('dd', value));
-    if (l.rings) {
-      drawWheel(card.querySelector('canvas'), l.rings);
-      $('how').textContent = howToRead(l.rings);
+    const rings = l.rings || last?.loops[i]?.rings || []; // a loop that does not answer keeps its rows
+    l.rings = rings;
+    const values = [
+      ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)],
+      ['busy', Number.isNaN(r.loops[i].busy) ? '–' : r.loops[i].busy.toFixed(1) + ' %'],
+      ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['sockets wait', duration(l.socketWait)], ['blocked', count(l.blocked)],
+      ['mailbox', count(l.mailbox)], ['fired/s', count(r.loops[i].fired)], ['timers', count(l.timers)],
+      ...rings.slice(0, 5).map(ring => ['ring of ' + duration(ring.span * ring.slots), count(ring.timers)]),
+      ['outer rings', count(sum(rings.slice(5), 'timers'))]];
+    fill(card.querySelector('dl'), values.length, () => {
+      const row = make('div');
+      row.append(make('dt'), make('dd'));
+      return row;
+    }).forEach((row, j) => {
+      put(row.firstChild, values[j][0]);
+      put(row.lastChild, values[j][1]);
+    });
+    if (rings.length) {
+      drawWheel(card.querySelector('canvas'), rings);
+      put($('how'), howToRead(rings));
     }
   });
 }
@@ -243,13 +269,13 @@ function table(title, heads, rows, className = '') {
   const card = make('div', undefined, 'card ' + className);
   const t = make('table'), head = t.createTHead().insertRow(), body = t.createTBody();
   const classes = heads.map(h => omissible[h] || '');
-  heads.forEach((h, i) => head.append(make('th', h, classes[i])));
+  heads.forEach((h, i) => head.append(make(h ? 'th' : 'td', h, classes[i])));
   for (const row of rows) {
     const tr = body.insertRow();
     row.forEach((cell, i) => {
       const td = tr.insertCell();
       td.className = classes[i];
-      if (cell instanceof Node) td.append(cell); else td.textContent = cell;
+      td.append(cell);
     });
   }
   if (!rows.length) {
@@ -266,55 +292,63 @@ function merged(s, key, weight) {
   return s.loops.flatMap((l, loop) => (l[key] || []).map(c => ({ ...c, loop }))).sort((a, b) => weight(b) - weight(a)).slice(0, 10);
 }
 
-function closer(c, readOnly) {
-  if (readOnly) return '';
-  const b = make('button', 'close');
-  b.addEventListener('click', async () => {
-    b.disabled = true;
-    const answer = await fetch(`close?loop=${c.loop}&conn=${c.id}`, { method: 'POST' });
-    b.textContent = answer.ok ? 'closed' : 'failed';
-  });
+function closer(c) {
+  const b = make('button');
+  const says = text => { b.textContent = text; b.ariaLabel = `${text} #${c.id} ${c.remote}`; };
+  says('close');
+  b.onclick = async () => { // it is not disabled, as that would take the focus away
+    b.onclick = null;
+    const answer = await fetch(`close?loop=${c.loop}&conn=${c.id}`, { method: 'POST' }).catch(e => e);
+    says(answer.ok ? 'closed' : answer.status === 404 ? 'gone' : 'failed');
+  };
   return b;
 }
 
 function showLists(s) {
-  if ($('lists').matches(':hover') && $('lists').children.length) return; // do not move what is being pointed at
-  const conns = (title, list, what, value) => table(title, ['connection', 'loop', 'handler', what, 'age', ''],
-    list.map(c => ['#' + c.id + ' ' + c.remote, c.loop, c.handler + (c.paused ? ', paused' : ''), value(c), duration(c.age), closer(c, s.readOnly)]), 'conns');
-  const held = c => c.pending + c.buffered;
-  $('lists').replaceChildren(
+  const lists = $('lists'), held = lists.children.length && lists.matches(':hover, :focus-within');
+  if (!held) lists.ariaLabel = 'Lists as of ' + new Date(s.time).toLocaleTimeString();
+  const seen = sum(s.loops, 'seen'), all = sum(s.loops, 'conns');
+  put($('seen'), lists.ariaLabel + (held ? ', held still' : '') + (seen < all ? `; ${count(seen)} of ${count(all)} connections are looked at, in turns` : ''));
+  if (held) return;
+  const conns = (title, list, what, value) => table(title, ['connection', 'loop', 'handler', what, 'age', ...s.readOnly ? [] : ['']],
+    list.map(c => ['#' + c.id + ' ' + c.remote, c.loop, c.handler + (c.paused ? ', paused' : ''), value(c), duration(c.age),
+      ...s.readOnly ? [] : [closer(c)]]), 'conns');
+  const stuck = c => c.pending + c.buffered;
+  lists.replaceChildren(
     table('Longest turns of ten minutes', ['took', 'loop', 'ago', 'work', 'connection', 'handler'],
       merged(s, 'slow', t => t.took).map(t => [duration(t.took), t.loop, duration(t.ago), t.work, t.conn ? '#' + t.conn : '', t.handler])),
-    conns('Largest: bytes that wait', merged(s, 'largest', held), 'out + in', c => bytes(c.pending) + ' + ' + bytes(c.buffered)),
-    conns('Slowest: output does not move', merged(s, 'slowest', c => c.stalled), 'for', c => duration(c.stalled) + ', ' + bytes(c.pending)),
     conns('Longest silent', merged(s, 'silent', c => c.silent), 'for', c => duration(c.silent)),
+    conns('Largest: bytes that wait', merged(s, 'largest', stuck), 'out + in', c => bytes(c.pending) + ' + ' + bytes(c.buffered)),
+    conns('Slowest: output does not move', merged(s, 'slowest', c => c.stalled), 'for', c => duration(c.stalled) + ', ' + bytes(c.pending)),
   );
 }
 
 function show(s) {
-  const r = rates(s, last);
-  if (last) remember(s, r);
-  last = s;
-  const seen = sum(s.loops, 'seen'), all = sum(s.loops, 'conns');
-  $('state').textContent = 'at ' + new Date(s.time).toLocaleTimeString() + (seen < all ? `; ${count(seen)} of ${count(all)} connections looked at, in turns` : '');
-  $('state').className = '';
+  const now = Date.now(), r = rates(s, now - lastAt < gap ? last : null);
+  remember(s, r, now);
   showTiles(s, r);
-  if (history.length) showHistory();
   showLoops(s, r);
   showLists(s);
+  last = s;
+  lastAt = now;
+  put($('time'), 'at ' + new Date(s.time).toLocaleTimeString());
+  put($('state'), '');
 }
 
 async function look() {
-  if (document.hidden) return;
+  if (document.hidden || looking) return;
+  looking = true;
   try {
-    const answer = await fetch('state');
+    const answer = await fetch('state', { signal: AbortSignal.timeout(3000) });
     if (!answer.ok) throw new Error(answer.status);
     show(await answer.json());
-  } catch (e) {
-    $('state').textContent = 'the server does not answer: ' + e.message;
-    $('state').className = 'bad';
+  } catch {
+    put($('state'), 'the server does not answer');
   }
+  looking = false;
+  showHistory(Date.now());
 }
 
 look();
 setInterval(look, 1000);
+document.addEventListener('visibilitychange', look);

@@ -1,6 +1,6 @@
 //go:build race || timingassert
 
-package timing
+package wheel
 
 // asserting is true in builds with the race detector or the tag timingassert: then the wheel checks
 // its invariants where they hold.

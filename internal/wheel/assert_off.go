@@ -1,5 +1,5 @@
 //go:build !race && !timingassert
 
-package timing
+package wheel
 
 const asserting = false

@@ -1,4 +1,4 @@
-package timing
+package wheel
 
 import (
 	"testing"
@@ -81,36 +81,4 @@ func TestEverySkipsWhatItsTickHasPassed(t *testing.T) {
 	}
 	testkit.Want(t, "calls", calls, 90)
 	testkit.Want(t, "periods, called and skipped", calls+int(w.Stats().Skipped), 300)
-}
-
-func TestEveryKeepsEachPeriodOnAScheduler(t *testing.T) {
-	for _, tick := range []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second} {
-		for _, tenths := range everyCases {
-			for _, phase := range []time.Duration{0, tick / 3, tick * 97 / 100} {
-				inBubble(t, SchedulerConfig{Tick: tick}, func(t *testing.T, s *Scheduler) {
-					periods := time.Duration(10_000)
-					if phase != tick/3 {
-						periods /= 20
-					}
-					testkit.Pass(phase)
-					begin := time.Now()
-					b := &beats{t: t, first: tenths * tick / 10, period: tenths * tick / 10}
-					b.now = func() time.Duration { return time.Since(begin) }
-					b.late, b.skipped = tick, s.skippedNow
-					must(s.Every(b.period, b.called))
-					testkit.Pass(periods*b.period + tick)
-					s.Stop()
-					if st := s.Stats(); b.calls < int(periods) || b.calls > int(periods)+1 || st.Skipped != 0 {
-						t.Errorf("tick %v, period %v, phase %v: %d calls of %d, %+v", tick, b.period, phase, b.calls, periods, st)
-					}
-				})
-			}
-		}
-	}
-}
-
-func (s *Scheduler) skippedNow() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wheel.counts.Skipped
 }

@@ -1,11 +1,11 @@
-package timing_test
+package wheel_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/timing"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 // A timer that was extended fires in the first Advance that reaches its deadline, also if a
@@ -13,7 +13,7 @@ import (
 // next.
 func TestExtendedAmongNew(t *testing.T) {
 	for _, to := range []time.Duration{20, 70, 5000} {
-		w := timing.New(timing.Config{Tick: 1})
+		w := wheel.New(wheel.Config{Tick: 1})
 		var fired []string
 		w.At(10, func() {
 			fired = append(fired, "a")
@@ -35,7 +35,7 @@ func TestExtendedAmongNew(t *testing.T) {
 
 // A periodic timer that was extended keeps its place among its equals from then on.
 func TestExtendedPeriods(t *testing.T) {
-	w := timing.New(timing.Config{Tick: 1})
+	w := wheel.New(wheel.Config{Tick: 1})
 	var fired []int
 	e := w.Every(10, 10, func() { fired = append(fired, 1) })
 	w.Extend(e, 15)

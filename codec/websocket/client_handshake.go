@@ -34,16 +34,16 @@ var (
 	errNotAsked = errors.New("websocket: the codec of a Client was not asked for its greeting")
 )
 
-// A clientConn is the codec of one connection of a Client.
-type clientConn struct {
-	Conn
+// A clientCodec is the codec of one connection of a Client.
+type clientCodec struct {
+	connCodec
 	client  *Client
 	accept  string // what Sec-WebSocket-Accept must be
 	skipped int    // bytes of answers that are not the last
 }
 
 // Open implements codec.Opener. It says the request (RFC 6455 section 4.1).
-func (c *clientConn) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
+func (c *clientCodec) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
 	r, err := c.client.request(peer.TLS != nil)
 	if err != nil {
 		return dst, 0, err
@@ -113,20 +113,20 @@ func checkSecure(u *url.URL, secure bool) error {
 }
 
 // Decode implements codec.Codec.
-func (c *clientConn) Decode(data []byte) (advance int, frame []byte, err error) {
+func (c *clientCodec) Decode(data []byte) (advance int, frame []byte, err error) {
 	return c.DecodeFrom(data, 0)
 }
 
 // DecodeFrom implements codec.Resumer.
-func (c *clientConn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
+func (c *clientCodec) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
 	switch c.phase {
 	case handshaking:
 		if advance, err = c.answer(data, seen); err != nil {
-			c.phase, c.early, c.request = over, nil, nil
+			c.phase, c.beforeOpen, c.request = closed, nil, nil
 			return 0, nil, err
 		}
 		return advance, nil, nil
-	case answered:
+	case agreed:
 		if c.OnOpen == nil { // it may be set yet by who dialled: see Opened
 			c.phase = open
 			return 1, nil, nil
@@ -134,11 +134,11 @@ func (c *clientConn) DecodeFrom(data []byte, seen int) (advance int, frame []byt
 	case open:
 		c.request = nil // nobody has dialled
 	}
-	return c.Conn.DecodeFrom(data, seen)
+	return c.connCodec.DecodeFrom(data, seen)
 }
 
-// Opened implements codec.Opener: who dialled may have set OnOpen.
-func (c *clientConn) Opened() error {
+// Opened implements codec.Opener: the dialer's callback may have set OnOpen.
+func (c *clientCodec) Opened() error {
 	if c.phase != open || c.request == nil { // it was closed, or OnOpen was set before
 		c.request = nil
 		return nil
@@ -148,7 +148,7 @@ func (c *clientConn) Opened() error {
 
 // Opening implements codec.Opener. All of the answer must have been consumed: who gets the
 // connection then may do with what follows as it likes.
-func (c *clientConn) Opening() error {
+func (c *clientCodec) Opening() error {
 	if c.phase < open {
 		return ErrTimeout
 	}
@@ -157,7 +157,7 @@ func (c *clientConn) Opening() error {
 
 // answer reads the server's answer, once all of its head is there. Of one that opens the WebSocket
 // it leaves the last byte, so that what was sent before is on its way when OnOpen is called.
-func (c *clientConn) answer(data []byte, seen int) (advance int, err error) {
+func (c *clientCodec) answer(data []byte, seen int) (advance int, err error) {
 	n, limit := headLength(data, seen), c.config.maxHandshake()
 	switch {
 	case c.request == nil:
@@ -207,7 +207,7 @@ func readAnswer(data []byte, n int, to *http.Request) (*http.Response, error) {
 }
 
 // accepted opens the WebSocket, if the answer is what the RFC wants.
-func (c *clientConn) accepted(r *http.Response) error {
+func (c *clientCodec) accepted(r *http.Response) error {
 	upgrade, accept := r.Header["Upgrade"], r.Header["Sec-Websocket-Accept"]
 	wrong := ""
 	switch {
@@ -228,12 +228,12 @@ func (c *clientConn) accepted(r *http.Response) error {
 		return wrongAnswer(r, codec.ErrMalformed, wrong)
 	}
 	r.Body = http.NoBody
-	c.phase, c.request.Response = answered, r
-	c.reply, c.early = append(c.reply, c.early...), nil
+	c.phase, c.request.Response = agreed, r
+	c.reply, c.beforeOpen = append(c.reply, c.beforeOpen...), nil
 	return nil
 }
 
-func (c *clientConn) agreeProtocol(chosen []string) bool {
+func (c *clientCodec) agreeProtocol(chosen []string) bool {
 	if len(chosen) != 1 {
 		return len(chosen) == 0
 	}
@@ -247,7 +247,7 @@ var deflateOffer = wsflate.ExtensionName + "; server_no_context_takeover; client
 
 // agreeExtensions reports whether the server has chosen what we have asked for (RFC 7692 section
 // 7.1). That it compresses each message for itself it has to say: what is left out it need not do.
-func (c *clientConn) agreeExtensions(lines []string) bool {
+func (c *clientCodec) agreeExtensions(lines []string) bool {
 	if len(lines) == 0 {
 		return true
 	}
@@ -255,12 +255,12 @@ func (c *clientConn) agreeExtensions(lines []string) bool {
 	if !ok || !c.client.Compress || len(chosen) != 1 {
 		return false
 	}
-	agreed, ok := parseDeflate(chosen[0])
-	if !ok || !agreed.ServerNoContextTakeover {
+	params, ok := parseDeflate(chosen[0])
+	if !ok || !params.ServerNoContextTakeover {
 		return false
 	}
 	c.deflate, c.window = true, maxWindow
-	if bits := agreed.ClientMaxWindowBits; bits.Defined() {
+	if bits := params.ClientMaxWindowBits; bits.Defined() {
 		c.window = byte(bits)
 	}
 	return c.window > 1 // in an answer there is a number to it
@@ -294,13 +294,13 @@ func printable(s string) string {
 }
 
 // AppendFarewell implements codec.Farewell: a close frame, if there is a WebSocket.
-func (c *clientConn) AppendFarewell(dst []byte, err error) []byte {
+func (c *clientCodec) AppendFarewell(dst []byte, err error) []byte {
 	if c.phase == handshaking {
-		c.phase = over
+		c.phase = closed
 		return dst
 	}
-	return c.Conn.AppendFarewell(dst, err)
+	return c.connCodec.AppendFarewell(dst, err)
 }
 
-// FrameKey returns nil: each frame has a mask of its own.
-func (c *clientConn) FrameKey() any { return nil }
+// FrameKey returns nil: each frame has a different mask.
+func (c *clientCodec) FrameKey() any { return nil }

@@ -26,12 +26,12 @@ type linked struct {
 	states  []string
 }
 
-func newLinked(t *testing.T, r handler.Redial) *linked {
+func newLinked(t *testing.T, r handler.LinkConfig) *linked {
 	k := &linked{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: echoes})}
 	k.backend = k.srv.Backend("tcp", "backend:1")
 	r.Addr, r.Dialer.Codec = "tcp://backend:1", codec.Lines{}
-	if r.Open == nil {
-		r.Open = echoes
+	if r.Accept == nil {
+		r.Accept = echoes
 	}
 	r.State = func(c *loop.Conn, err error) {
 		if c != nil {
@@ -40,7 +40,7 @@ func newLinked(t *testing.T, r handler.Redial) *linked {
 			k.states = append(k.states, fmt.Sprint(err))
 		}
 	}
-	k.do(func() { k.link = r.Start(k.srv.Loops()[0]) })
+	k.do(func() { k.link = handler.NewLink(k.srv.Loops()[0], r) })
 	return k
 }
 
@@ -55,9 +55,9 @@ func (k *linked) send(msg string, want error) {
 	})
 }
 
-func TestRedialComesBack(t *testing.T) {
+func TestLinkComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{})
+		k := newLinked(t, handler.LinkConfig{})
 		for i := range 20 {
 			k.srv.Sleep(time.Hour)
 			p := k.backend.Accept()
@@ -84,9 +84,9 @@ func TestRedialComesBack(t *testing.T) {
 }
 
 // The attempts come later and later, at random, and never more often than the bounds say.
-func TestRedialBacksOff(t *testing.T) {
+func TestLinkBacksOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{Min: time.Second, Max: 16 * time.Second})
+		k := newLinked(t, handler.LinkConfig{Min: time.Second, Max: 16 * time.Second})
 		k.backend.Refuse(syscall.ECONNREFUSED)
 		k.backend.Accept().Reset()
 		k.srv.Sleep(1000 * time.Second)
@@ -116,14 +116,14 @@ func TestRedialBacksOff(t *testing.T) {
 	})
 }
 
-func TestRedialKeeps(t *testing.T) {
+func TestLinkKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			drop bool
 			last error
 			want string
 		}{{false, handler.ErrAway, "one\ntwo\n"}, {true, nil, "two\nthree\n"}} {
-			k := newLinked(t, handler.Redial{Keep: 2, Drop: tt.drop})
+			k := newLinked(t, handler.LinkConfig{Backlog: 2, DropOldest: tt.drop})
 			k.backend.Accept().Reset()
 			k.backend.Refuse(syscall.EHOSTUNREACH)
 			k.srv.Sleep(time.Second)
@@ -142,10 +142,10 @@ func TestRedialKeeps(t *testing.T) {
 	})
 }
 
-func TestRedialRefusedByOpen(t *testing.T) {
+func TestLinkRefusedByOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		opens := 0
-		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
+		k := newLinked(t, handler.LinkConfig{Max: time.Second, Accept: func(c *loop.Conn) loop.Handler {
 			if opens++; opens < 5 {
 				return nil
 			}
@@ -158,9 +158,9 @@ func TestRedialRefusedByOpen(t *testing.T) {
 	})
 }
 
-func TestRedialEndsWithTheServer(t *testing.T) {
+func TestLinkEndsWithTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{})
+		k := newLinked(t, handler.LinkConfig{})
 		p := k.backend.Accept()
 		if err := k.srv.Stop(); err != nil {
 			t.Error(err)
@@ -172,9 +172,9 @@ func TestRedialEndsWithTheServer(t *testing.T) {
 }
 
 // A handler may pass on that another server has closed: that is no reason to stay away.
-func TestRedialBehindAnotherServersEnd(t *testing.T) {
+func TestLinkBehindAnotherServersEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
+		k := newLinked(t, handler.LinkConfig{Max: time.Second, Accept: func(c *loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return fmt.Errorf("the other: %w", loop.ErrServerClosed) })
 		}})
 		k.backend.Accept().Send("hello\n")
@@ -189,15 +189,15 @@ func TestRedialBehindAnotherServersEnd(t *testing.T) {
 	})
 }
 
-func TestRedialMisuse(t *testing.T) {
+func TestLinkMisuse(t *testing.T) {
 	const addr = "tcp://127.0.0.1:1"
-	for want, r := range map[string]handler.Redial{
-		"handler: Redial without an Open":                                          {Addr: addr},
-		"handler: Redial with a negative Min, Max or Keep":                         {Addr: addr, Open: echoes, Min: -1},
-		"handler: Redial with a Max below Min":                                     {Addr: addr, Open: echoes, Min: 2, Max: 1},
-		"handler: Redial with a negative":                                          {Addr: addr, Open: echoes, Keep: -1},
-		`handler: Redial: loop: Dialer.Dial "db:5432": no scheme`:                  {Addr: "db:5432", Open: echoes},
-		"handler: Redial: loop: Dialer.Codec: codec: bad configuration: Lines.Max": {Addr: addr, Open: echoes, Dialer: loop.Dialer{Codec: codec.Lines{Max: -1}}},
+	for want, r := range map[string]handler.LinkConfig{
+		"handler: LinkConfig.Accept is nil":                                            {Addr: addr},
+		"handler: LinkConfig with a negative Min, Max or Backlog":                      {Addr: addr, Accept: echoes, Min: -1},
+		"handler: LinkConfig with a Max below Min":                                     {Addr: addr, Accept: echoes, Min: 2, Max: 1},
+		"handler: LinkConfig with a negative":                                          {Addr: addr, Accept: echoes, Backlog: -1},
+		`handler: LinkConfig: loop: Dialer.Dial "db:5432": no scheme`:                  {Addr: "db:5432", Accept: echoes},
+		"handler: LinkConfig: loop: Dialer.Codec: codec: bad configuration: Lines.Max": {Addr: addr, Accept: echoes, Dialer: loop.Dialer{Codec: codec.Lines{Max: -1}}},
 	} {
 		func() {
 			defer func() {
@@ -205,15 +205,15 @@ func TestRedialMisuse(t *testing.T) {
 					t.Errorf("panicked with %v, want %s", v, want)
 				}
 			}()
-			r.Start(nil)
+			handler.NewLink(nil, r)
 		}()
 	}
 }
 
 // A kept message that the codec refuses gives way to those after it: no connection would take it.
-func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
+func TestLinkKeepsNothingThatCannotBeSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{Keep: 3})
+		k := newLinked(t, handler.LinkConfig{Backlog: 3})
 		k.backend.Accept().Reset()
 		k.backend.Refuse(syscall.EHOSTUNREACH)
 		k.srv.Sleep(time.Second)
@@ -224,7 +224,7 @@ func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
 		k.srv.Sleep(time.Minute)
 		wantReceived(t, k.backend.Accept(), "one\nthree\n")
 		k.do(func() {
-			if st := k.link.Stats(); st.Kept != 0 || st.Dropped != 1 {
+			if st := k.link.Stats(); st.Backlog != 0 || st.Dropped != 1 {
 				t.Errorf("%+v, want none kept and one dropped", st)
 			}
 		})
@@ -245,9 +245,9 @@ func (k *linked) keep(n int, msg string) {
 
 // Much that was kept goes out as fast as the peer takes it: none of it is lost to the limit of what
 // may be pending, and what is sent meanwhile stays after it.
-func TestRedialKeepsMuch(t *testing.T) {
+func TestLinkKeepsMuch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		k := newLinked(t, handler.Redial{Keep: 3000})
+		k := newLinked(t, handler.LinkConfig{Backlog: 3000})
 		want := strings.Repeat("x", 1<<10)
 		k.keep(3000, want)
 		p, got := k.backend.Accept(), ""
@@ -265,17 +265,17 @@ func TestRedialKeepsMuch(t *testing.T) {
 }
 
 // A panic in State costs that call, not the link.
-func TestRedialStatePanics(t *testing.T) {
+func TestLinkStatePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
 		backend := srv.Backend("tcp", "backend:1")
 		backend.Refuse(syscall.ECONNREFUSED)
 		srv.Do(0, func(l *loop.Loop) {
-			handler.Redial{Addr: "tcp://backend:1", Open: echoes, State: func(c *loop.Conn, err error) {
+			handler.NewLink(l, handler.LinkConfig{Addr: "tcp://backend:1", Accept: echoes, State: func(c *loop.Conn, err error) {
 				if err != nil {
 					panic("on purpose")
 				}
-			}}.Start(l)
+			}})
 		})
 		srv.Sleep(time.Second)
 		backend.Refuse(nil)
@@ -293,16 +293,16 @@ func TestRedialStatePanics(t *testing.T) {
 }
 
 // Open may find out that the link is not wanted any more.
-func TestRedialStopInOpen(t *testing.T) {
+func TestLinkStopInOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
 		backend := srv.Backend("tcp", "backend:1")
 		var link *handler.Link
 		srv.Do(0, func(l *loop.Loop) {
-			link = handler.Redial{Addr: "tcp://backend:1", Open: func(c *loop.Conn) loop.Handler {
+			link = handler.NewLink(l, handler.LinkConfig{Addr: "tcp://backend:1", Accept: func(c *loop.Conn) loop.Handler {
 				link.Stop()
 				return echoes(c)
-			}}.Start(l)
+			}})
 		})
 		srv.Sleep(time.Minute)
 		if backend.Accept() == nil || backend.Accept() != nil {
@@ -315,13 +315,13 @@ func TestRedialStopInOpen(t *testing.T) {
 }
 
 // A link that was stopped leaves nothing behind on its loop, which may have many in its life.
-func TestRedialLeavesNothing(t *testing.T) {
+func TestLinkLeavesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
 		srv.Backend("tcp", "backend:1")
 		var link weak.Pointer[handler.Link]
 		srv.Do(0, func(l *loop.Loop) {
-			k := handler.Redial{Addr: "tcp://backend:1", Open: echoes}.Start(l)
+			k := handler.NewLink(l, handler.LinkConfig{Addr: "tcp://backend:1", Accept: echoes})
 			link = weak.Make(k)
 			k.Stop()
 		})

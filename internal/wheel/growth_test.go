@@ -1,6 +1,6 @@
 //go:build !race
 
-package timing
+package wheel
 
 import (
 	"runtime"
