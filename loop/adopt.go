@@ -41,7 +41,7 @@ func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 
 // adopt counts a connection, and sends it to a loop.
 func (s *Server) adopt(a *arrival, nc net.Conn) error {
-	if err := a.count(); err != nil {
+	if err := a.acquire(true); err != nil {
 		return err
 	}
 	a.acquireLoad(s.leastLoaded())

@@ -25,7 +25,8 @@ import (
 //	                                        └───── lost, on any goroutine ──┘
 
 // An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and
-// comes to life at the end of the way, when the arrival is dropped.
+// comes to life at the end of the way, when the arrival is dropped. An arrival is of another size
+// class than a Conn: garbage of the same size would leave holes between those.
 type arrival struct {
 	slot
 	conn    *Conn // nil until the loop has the socket
@@ -33,24 +34,14 @@ type arrival struct {
 	read    []byte        // what the previous owner of the socket has read
 	notes   []inside.TLV  // of the PROXY header
 	head    []byte        // the beginning of that, which is not whole
-	trusted bool          // the peer has to send a header
-	guarded bool          // the peer must not send a header
 	moved   *inside.Moved // it comes from another Server
 	from    *Conn         // it goes on with the socket of this one
 	net     *netConn      // for a goroutine: no Accept is asked
 	session *udpSession   // of UDP: there is no socket
 	dialing *dialing      // this side has dialled
 	timer   wheel.Timer   // ends the wait
-}
-
-// count acquires what a connection occupies of the server, and for its address: a balancer's client
-// is counted in place of the balancer, when it is known. With an error it occupies nothing.
-func (a *arrival) count() error {
-	err := a.acquire()
-	if err == nil && !a.trusted {
-		err = a.acquireAddress()
-	}
-	return err
+	trusted bool          // the peer has to send a header
+	guarded bool          // the peer must not send a header
 }
 
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
@@ -157,13 +148,7 @@ func (a *arrival) proceed() {
 		return
 	}
 	a.guarded = false // a header would be no TLS
-	a.handshake(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote})
-}
-
-// handshake begins that of TLS. The link goes on when it has ended.
-func (a *arrival) handshake(cfg tlsconn.Config) {
-	a.conn.addTLS(cfg)
-	a.conn.layer().Start()
+	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
 // open brings the connection to life.
@@ -209,23 +194,16 @@ func (a *arrival) abort(reason error) {
 }
 
 // deliver passes on what the previous owner of the socket has read. Messages are delivered in a
-// turn of their own.
+// later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) deliver() {
 	c := (*link)(a.conn).owner()
-	switch {
-	case c.stage == tlsInput: // a TLS handshake, at once or because Accept has called StartTLS
-		if a.from == nil {
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
+	if a.moved == nil && a.from == nil {
+		c.idle.lastRead = a.loop.now
+		a.loop.count.add(numBytesIn, len(a.read))
+	}
+	if c.layer() != nil { // a handshake, at once or because Accept has called StartTLS
 		(*link)(c).Readable(a.read)
-	case c.stage == plainInput:
-		if a.moved == nil && a.from == nil {
-			c.idle.lastRead = a.loop.now
-			a.loop.count.add(numBytesIn, len(a.read))
-		}
-		if !c.isOpen() {
-			return
-		}
+	} else if c.isOpen() {
 		c.callHook(func() { c.in.decoder.Keep(a.read) })
 		if c.isOpen() && c.in.pauses == 0 {
 			c.decodeSoon()
@@ -296,7 +274,7 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
 		c := &Conn{loop: l}
 		l.enter()
-		c.linger(sock, place, s.Limits.Refusal)
+		c.linger(sock, place, s.Limits.Refusal, false)
 		l.leave()
 		return (*link)(c)
 	}, func(error) { place.release() })
@@ -319,7 +297,7 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 
 // A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
 // bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
-// Conn keeps only what it holds, as it has the rest: see Conn.slot. Any goroutine may use one, but
+// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one, but
 // only one at a time.
 type slot struct {
 	ln     *listener
@@ -341,8 +319,9 @@ const (
 
 var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
 
-// acquire counts one more of the server, and of its listener, unless there are too many.
-func (s *slot) acquire() error {
+// acquire counts one more of the server, of its listener, and if it is known of the remote address,
+// unless there are too many. With an error nothing is held.
+func (s *slot) acquire(addressKnown bool) error {
 	total, most := s.ln.total()
 	s.holds |= holdsConn
 	switch own := s.ln.open.Add(1); {
@@ -352,12 +331,13 @@ func (s *slot) acquire() error {
 	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
 		s.release()
 		return fmt.Errorf("%w at one address", ErrTooManyConns)
+	case addressKnown:
+		return s.acquireAddress()
 	}
 	return nil
 }
 
-// acquireAddress counts one more from the remote address. With an error all of the slot is
-// released.
+// acquireAddress counts one more from the remote address. With an error nothing is held.
 func (s *slot) acquireAddress() error {
 	if !s.ln.server.gate.Enter(s.remote) {
 		s.release()

@@ -168,7 +168,7 @@ func (a *dialing) enter() error {
 	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
 		dials: true, accept: a.accept}
 	a.way = arrival{slot: slot{ln: ln}, dialing: a}
-	if err := a.way.acquire(); err != nil {
+	if err := a.way.acquire(false); err != nil {
 		return err
 	}
 	a.way.acquireLoad(a.loop)
@@ -322,8 +322,9 @@ func (a *dialing) landed() {
 		way.open()
 	default:
 		a.loop.arrivals[c] = way
-		a.stop = func(cause error) { c.layer().Abort(cause, false) }
-		way.handshake(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
+		t := c.addTLS(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
+		a.stop = func(cause error) { t.Abort(cause, false) }
+		t.Start()
 	}
 }
 

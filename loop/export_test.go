@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/internal/wheel"
 )
 
 // HasEngine reports whether this system has e.
@@ -49,7 +49,7 @@ func (l *Loop) PostPieces(f func() bool) (uint64, error) { return l.postPieces(f
 func (l *Loop) AfterStop(f func())                       { l.atStop(f) }
 func (l *Loop) Away() time.Duration                      { return l.meter.Away() }
 func (l *Loop) NumConns() int                            { return len(l.conns) }
-func (l *Loop) WheelStats() wheel.Stats                 { return l.wheel.Stats() }
+func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats() }
 func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
 

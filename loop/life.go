@@ -109,32 +109,27 @@ func (c *Conn) begin(a *arrival) {
 // cannot go on with the state that it had.
 func (c *Conn) accept(ln *listener) (err error) {
 	c.loop.runs(c, meter.Opening)
-	refused := c.loop.guard(func() { err = c.acceptGuarded(ln) })
+	refused := c.loop.guard(func() {
+		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
+		c.lookAtCodec()
+		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
+			c.setIdleTimeout(ln.idleTimeout)
+		}
+		if c.extras == nil || c.extras.moved == nil {
+			c.openCodec()
+		} else if err = c.restoreCodec(); err != nil {
+			return
+		}
+		c.ask(ln.accept)
+		if c.extras != nil {
+			c.extras.moved = nil
+		}
+		if c.handler != nil && c.at() == stateOpening {
+			c.setState(stateOpen)
+			c.tellState(StateOpen)
+		}
+	})
 	return cmp.Or(refused, err)
-}
-
-// acceptGuarded is accept. An error means that c is refused.
-func (c *Conn) acceptGuarded(ln *listener) error {
-	l := c.loop
-	c.in.decoder.Init(ln.codec, &l.store.Pool)
-	c.lookAtCodec()
-	if ln.idleTimeout > 0 || l.server.Timeouts.FirstByte > 0 {
-		c.setIdleTimeout(ln.idleTimeout)
-	}
-	if c.extras == nil || c.extras.moved == nil {
-		c.openCodec()
-	} else if err := c.restoreCodec(); err != nil {
-		return err
-	}
-	c.ask(ln.accept)
-	if c.extras != nil {
-		c.extras.moved = nil
-	}
-	if c.handler != nil && c.at() == stateOpening {
-		c.setState(stateOpen)
-		c.tellState(StateOpen)
-	}
-	return nil
 }
 
 // ask has accept choose the handler: nil if it refuses.
@@ -578,10 +573,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
 		sock.Close(hard)
 	default:
-		c.linger(sock, c.takeSlot(), nil)
-		if c.in.socketPaused {
-			sock.Resume()
-		}
+		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}
 	c.releaseSlot()
 }

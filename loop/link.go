@@ -70,25 +70,21 @@ func (k *link) Readable(p []byte) {
 	}
 }
 
-// readable is Readable for the other stages.
+// readable is Readable for the other stages. Records that are not whole are signs of life, too.
 func (k *link) readable(p []byte) {
 	c := k.owner()
 	c.loop.enter()
-	switch c.stage {
-	case plainInput:
-		c.received(p)
-	case tlsInput:
-		c.receivedRecords(p)
-	case awaitsHeader:
+	switch t := c.layer(); {
+	case t != nil:
+		c.idle.lastRead = c.loop.now
+		t.Readable(p)
+		k.owner().watchRecord()
+	case c.stage == awaitsHeader:
 		c.receivedHeader(p)
-	case awaitsFirstBytes:
+	case c.stage == awaitsFirstBytes:
 		c.receivedFirstBytes(p)
-	case lingers:
-		if t := c.layer(); t != nil {
-			t.Readable(p)
-		} else {
-			c.discard(p)
-		}
+	default:
+		k.Plaintext(p)
 	}
 	c.loop.leave()
 }
@@ -120,20 +116,16 @@ func (k *link) Writable() {
 func (k *link) Closed(err error) {
 	c := k.owner()
 	c.loop.enter()
-	switch {
+	switch t := c.layer(); {
+	case t != nil:
+		t.Closed(err)
 	case c.stage == awaitsHeader:
 		c.headerCut(err)
-	case c.layer() != nil:
-		c.layer().Closed(err)
+	case len(c.heldFirstBytes()) > 0:
+		c.receiveAsFirst(c.heldFirstBytes())
+		k.Closed(err) // it may speak TLS now
 	default:
-		if held := c.heldFirstBytes(); len(held) > 0 {
-			c.receiveAsFirst(held)
-		}
-		if t := c.layer(); t != nil { // as that has called StartTLS
-			t.Closed(err)
-		} else {
-			k.PlaintextEnded(err)
-		}
+		k.PlaintextEnded(err)
 	}
 	c.loop.leave()
 }
@@ -160,7 +152,7 @@ func (k *link) HandshakeFailed(err error) {
 	}
 }
 
-// Plaintext implements tlsconn.Host.
+// Plaintext implements tlsconn.Host, and is what Readable does where there is no TLS.
 func (k *link) Plaintext(p []byte) {
 	if c := k.owner(); c.stage == lingers {
 		c.discard(p)
@@ -177,7 +169,6 @@ func (k *link) PlaintextWritable() {
 	switch c := k.owner(); c.stage {
 	case lingers:
 		c.loop.lingering[c].write()
-	case awaitsHeader:
 	default:
 		c.writable()
 	}
@@ -209,14 +200,10 @@ func (w waitingRecords) Run() {
 // Linger implements tlsconn.Host.
 func (k *link) Linger(raw engine.Socket, paused bool) {
 	c := k.owner()
-	place := slot{loop: c.loop}
-	if !place.acquireLinger() {
+	if place := (slot{loop: c.loop}); place.acquireLinger() {
+		c.linger(raw, place, nil, paused)
+	} else {
 		raw.Close(false)
-		return
-	}
-	c.linger(raw, place, nil)
-	if paused {
-		raw.Resume()
 	}
 }
 
@@ -239,14 +226,17 @@ type lingering struct {
 	bytes int // that came
 }
 
-// linger makes sock, which c has no more, read on until its peer ends, for a while.
-func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte) {
+// linger makes sock, which c has no more, read on until its peer ends, for a while. paused: it is
+// not being read.
+func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused bool) {
 	l := c.loop
 	c.stage = lingers
 	g := &lingering{sock: sock, slot: occupied, rest: farewell}
 	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
 	l.lingering[c] = g
-	g.write()
+	if g.write(); paused {
+		sock.Resume()
+	}
 }
 
 // write ends the output when the socket has taken the rest of it.

@@ -172,7 +172,7 @@ func (ln *listener) admit(nc net.Conn) {
 		return
 	}
 	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, trusted: ln.trusts(remote)}
-	err := a.count()
+	err := a.acquire(!a.trusted) // a balancer's header names the client
 	if err == nil && !a.chooseLoop() {
 		a.release()
 		err = ErrServerClosed

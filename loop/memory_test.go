@@ -51,11 +51,21 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	check("after an error of AppendFrame")
 }
 
-// An idle connection is little more than this: one more word makes it a size class larger, which is
-// 16 bytes of each.
+// An idle connection is little more than a Conn: one more word makes it a size class larger, which is
+// 16 bytes of each. An arrival, which is garbage soon, must not leave holes between Conns.
 func TestConnIsSmall(t *testing.T) {
-	if size := unsafe.Sizeof(Conn{}); size > 208 && unsafe.Sizeof(uintptr(0)) == 8 {
-		t.Errorf("a Conn takes %d bytes", size)
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("for 64 bits")
+	}
+	for _, c := range []struct {
+		name       string
+		size, most uintptr
+	}{
+		{"a Conn", unsafe.Sizeof(Conn{}), 208}, {"its extras", unsafe.Sizeof(extras{}), 384}, {"an arrival", unsafe.Sizeof(arrival{}), 192},
+	} {
+		if c.size > c.most {
+			t.Errorf("%s takes %d bytes, want %d at most", c.name, c.size, c.most)
+		}
 	}
 }
 

@@ -16,23 +16,14 @@ import (
 // This file is TLS: the layer between a socket and its connection, and StartTLS.
 
 // addTLS puts a layer of TLS between c and its socket. The handshake begins with Start.
-func (c *Conn) addTLS(cfg tlsconn.Config) {
+func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
 	l := c.loop
 	if l.tls == nil {
 		l.tls = l.newTLSLoop()
 	}
-	c.sock = tlsconn.New(l.tls, cfg, c.sock, c.link())
-	c.stage = tlsInput
-}
-
-// receivedRecords passes on what the socket has read. Records that are not whole are signs of life,
-// too.
-func (c *Conn) receivedRecords(p []byte) {
-	c.idle.lastRead = c.loop.now
-	if t := c.layer(); t != nil {
-		t.Readable(p)
-		c.link().owner().watchRecord()
-	}
+	t := tlsconn.New(l.tls, cfg, c.sock, c.link())
+	c.sock, c.stage = t, tlsInput
+	return t
 }
 
 // isTLS reports whether c speaks TLS, or is about to.
@@ -178,10 +169,9 @@ func (c *Conn) tlsStart() *tlsStart {
 func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	l, limit := c.loop, c.loop.server.Timeouts.Handshake
 	cfg.Plain = c.pending()
-	c.addTLS(cfg)
+	t := c.addTLS(cfg)
 	c.pause(startingTLS)
 	c.forgetFrame()
-	t := c.layer()
 	c.more().start = &tlsStart{done: done, timer: l.wheel.At(l.after(limit), func() {
 		t.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit), false)
 	})}

@@ -308,8 +308,8 @@ func (c *Conn) endTurn() {
 		}
 		c.writeOut()
 	}
-	if c.isUDP() {
-		c.flushPort()
+	if s := c.session(); s != nil {
+		s.port.flush() // what c and its neighbours have sent
 	}
 	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite()

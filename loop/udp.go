@@ -182,7 +182,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	}
 	l.count.add(numSessions, 1)
 	a := arrival{slot: slot{ln: p.ln}, local: p.localAddr(d.Local)}
-	if err := a.acquire(); err != nil {
+	if err := a.acquire(false); err != nil {
 		p.refused(err, newPeer)
 		return nil
 	}
@@ -225,13 +225,6 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
 		p.loop.count.add(numLost, lost)
-	}
-}
-
-// flushPort sends what c and its neighbours have sent in this turn.
-func (c *Conn) flushPort() {
-	if s := c.session(); s != nil {
-		s.port.flush()
 	}
 }
 

@@ -34,7 +34,7 @@ func TestUDPSendErrorsThatPass(t *testing.T) {
 			p.only = &udpSession{port: p}
 			ln := &listener{server: r.server, dials: true, address: "x", accept: func(*Conn) Handler { return HandlerFunc(echoAll) }}
 			a := &arrival{slot: slot{ln: ln, remote: newPeer}, local: newPeer, session: p.only}
-			_ = a.acquire()
+			_ = a.acquire(false)
 			a.acquireLoad(r.Loop)
 			c := &Conn{loop: r.Loop, stage: datagrams}
 			r.enter()
