@@ -18,10 +18,10 @@
 //	Calls, Pipeline    requests over one connection, with deadlines, answered by id or in order
 //	Pool               calls over several Links
 //
-// Chain wraps middlewares around Server.Accept. They are plain structs with useful zero fields. All
-// else is made by a New function, with its loop or connection, if it belongs to one, and its
-// Config, if it has settings, whose zero fields are useful. Invalid settings are a programming
-// error and panic at once.
+// Chain wraps middlewares around Server.Accept. They are plain structs with useful zero fields. An
+// actor is made by Spawn, and all else by a New function, with its loop or connection, if it
+// belongs to one, and its Config, if it has settings, whose zero fields are useful. Invalid
+// settings are a programming error and panic at once.
 //
 // Package loop's one rule holds here: code that uses a *loop.Conn or an *Actor runs on its loop,
 // and must not touch anything of another loop. Four things are for any goroutine, and are how loops
