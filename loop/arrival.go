@@ -92,7 +92,7 @@ func (ln *listener) fit(nc net.Conn) error {
 func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := l.server
 	s.newcomers.Add(1)
-	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+	l.engine.Enroll(nc, func(sock engine.Socket) engine.Sink {
 		defer s.newcomers.Done()
 		return open(sock)
 	}, func(err error) {
@@ -123,7 +123,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		a.open() // the PROXY header of one that has moved has been read
 	case l.draining:
 		a.lost(ErrServerClosed)
-		sock.Close(false)
+		sock.Close()
 	default:
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
@@ -189,7 +189,7 @@ func (a *arrival) abort(reason error) {
 		t.Abort(reason, false) // which calls failed
 	} else {
 		a.failed(reason)
-		a.conn.sock.Close(errors.Is(reason, ErrTooManyConns))
+		closeSocket(a.conn.sock, errors.Is(reason, ErrTooManyConns))
 	}
 }
 

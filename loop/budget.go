@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/loopwheel/loopwheel/loop/internal/memlimit"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 // This file limits what the buffers of a server take, all together: see Server.Limits.MaxBuffered.
@@ -72,7 +72,7 @@ func (b *budget) decide() int32 {
 
 // limitMemory fills in what follows from the memory that the process may use.
 func (s *Server) limitMemory(capacity int) {
-	memory, set := memlimit.Get()
+	memory, set := limits.Memory()
 	ours := memory
 	if !set {
 		ours /= guessPart

@@ -19,8 +19,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
-	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -240,8 +240,8 @@ func (s *Server) prepare() error {
 			s.NumLoops, maxLoops)
 	case s.Limits.IPv6Prefix > 128:
 		return fmt.Errorf("loop: Server.Limits.IPv6Prefix is %d: an IPv6 address has 128 bits", s.Limits.IPv6Prefix)
-	case s.Limits.MaxProxyHeader > proxyhead.MaxSize:
-		return fmt.Errorf("loop: Server.Limits.MaxProxyHeader is %d: the protocol allows %d", s.Limits.MaxProxyHeader, proxyhead.MaxSize)
+	case s.Limits.MaxProxyHeader > proxy.MaxHeader:
+		return fmt.Errorf("loop: Server.Limits.MaxProxyHeader is %d: the protocol allows %d", s.Limits.MaxProxyHeader, proxy.MaxHeader)
 	case s.Engine > EngineNet:
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
 	case s.Timeouts.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
@@ -296,7 +296,7 @@ func (s *Server) setDefaults() error {
 	err := cmp.Or(
 		defaults.Set(name+"Timeouts.Handshake", &s.Timeouts.Handshake, 10*time.Second, 0),
 		defaults.Set(name+"Limits.MaxHandshakes", &s.Limits.MaxHandshakes, 1024, 0),
-		defaults.Set(name+"Limits.MaxProxyHeader", &s.Limits.MaxProxyHeader, proxyhead.MaxSize, 0),
+		defaults.Set(name+"Limits.MaxProxyHeader", &s.Limits.MaxProxyHeader, proxy.MaxHeader, 0),
 		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
 		defaults.Set(name+"Timeouts.IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
 		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
@@ -378,7 +378,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if l.AcceptFrom != nil {
 		return ln, ln.adopt(field, l)
 	}
-	if ln.network, ln.address, err = address.Split(l.Addr); err != nil {
+	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"

@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -354,34 +355,25 @@ func (c *Conn) peer() codec.Peer {
 // in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
-	if _, err := c.systemSocket(); err != nil {
+	if err := c.withFD(func(int) error { return nil }); err != nil {
 		return nil, err
 	}
 	return rawConn{c}, nil
 }
 
-// systemSocket returns what controls the socket that c has now.
-func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error) {
+// withFD calls f with the descriptor of the socket that c has now.
+func (c *Conn) withFD(f func(fd int) error) error {
 	var sock any = c.rawSocket()
 	if s := c.session(); s != nil {
 		sock = s.port.to
 	}
 	switch s := sock.(type) {
 	case nil:
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	case interface{ FD() int }:
-		return func(f func(fd uintptr)) error {
-			f(uintptr(s.FD()))
-			return nil
-		}, nil
-	case syscall.Conn:
-		raw, err := s.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
-		return raw.Control, nil
+		return f(s.FD())
 	}
-	return nil, errors.ErrUnsupported
+	return sockets.With(sock, f)
 }
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
@@ -397,22 +389,18 @@ type rawConn struct{ c *Conn }
 
 func (r rawConn) Control(f func(fd uintptr)) error {
 	r.c.loop.owner.Check("Control of Conn.SyscallConn")
-	control, err := r.c.systemSocket()
-	if err != nil {
-		return err
-	}
-	if err := control(f); err != nil {
-		return err
-	}
-	return control(sockets.CleanFD)
+	return r.c.withFD(func(fd int) error {
+		f(uintptr(fd))
+		return sockets.Clean(fd)
+	})
 }
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }
 func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
 
 func init() {
-	engine.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
-	engine.InTurn = func(loop any, f func()) {
+	testhook.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
+	testhook.InTurn = func(loop any, f func()) {
 		l := loop.(*Loop)
 		l.enter()
 		l.runs(nil, meter.Post)

@@ -4,7 +4,7 @@ import (
 	"reflect"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // info is inside.Metrics.Info.
@@ -33,7 +33,7 @@ func (c *Conn) info() inside.ConnInfo {
 // that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	var at any
-	jobs.Guard(func() {
+	goroutine.Guard(func() {
 		for at = range layers(c.handler) {
 		}
 	}, func(any) {})

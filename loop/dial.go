@@ -17,10 +17,9 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/wheel"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/jobs"
-	"github.com/loopwheel/loopwheel/loop/internal/proxydial"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -185,7 +184,7 @@ func (a *dialing) check() (err error) {
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
 	}
-	if a.network, a.address, err = address.Split(a.addr); err != nil {
+	if a.network, a.address, err = sockets.SplitAddress(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	if d.Proxy != nil {
@@ -232,10 +231,10 @@ func (a *dialing) checkProxy() (err error) {
 	if a.network == "unix" || a.isUDP() {
 		return fmt.Errorf("loop: Dialer.Proxy is for tcp, not for %s", a.network)
 	}
-	if err = proxydial.Check(a.dialer.Proxy); err != nil {
+	if err = proxy.CheckURL(a.dialer.Proxy); err != nil {
 		return fmt.Errorf("loop: Dialer.Proxy %w", err)
 	}
-	if a.address, err = proxydial.Target(a.address); err != nil {
+	if a.address, err = proxy.Target(a.address); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
 	return nil
@@ -248,14 +247,14 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if p == nil {
 		return eng.Dial(ctx, d, a.network, a.address)
 	}
-	nc, err := eng.Dial(ctx, d, a.network, proxydial.Address(p))
+	nc, err := eng.Dial(ctx, d, a.network, proxy.Address(p))
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := nc.(syscall.Conn); !ok {
 		return nil, errors.Join(fmt.Errorf("loop: Dialer.Proxy needs real sockets: %w", errors.ErrUnsupported), nc.Close())
 	}
-	if err = proxydial.Through(ctx, nc, p, a.address); err != nil {
+	if err = proxy.Connect(ctx, nc, p, a.address); err != nil {
 		return nil, a.wrap(err, dialAddr{a.network, a.address})
 	}
 	return nc, nil
@@ -290,7 +289,7 @@ func (a *dialing) connect(ctx context.Context) {
 // control returns what sets the options of a socket, or nil. A panic of the user's is an error. Of
 // an address without a port the system chooses the port when the socket connects.
 func (a *dialing) control() engine.Control {
-	user := sockets.Clean(a.dialer.Control)
+	user := sockets.CleanAfter(a.dialer.Control)
 	tcp, ok := a.dialer.LocalAddr.(*net.TCPAddr)
 	shares := ok && tcp != nil && tcp.Port == 0
 	if user == nil && !shares {
@@ -298,12 +297,12 @@ func (a *dialing) control() engine.Control {
 	}
 	return func(network, address string, c syscall.RawConn) (err error) {
 		if shares {
-			sockets.SharePort(c)
+			sockets.BindNoPort(c)
 		}
 		if user == nil {
 			return nil
 		}
-		jobs.Guard(func() { err = user(network, address, c) }, func(v any) {
+		goroutine.Guard(func() { err = user(network, address, c) }, func(v any) {
 			panicked := newPanicError(v)
 			a.loop.logPanic(panicked, nil)
 			err = panicked
@@ -317,7 +316,7 @@ func (a *dialing) landed() {
 	c, way := a.way.conn, &a.way
 	switch {
 	case !a.isWanted():
-		c.sock.Close(false)
+		c.sock.Close()
 	case a.dialer.TLS == nil:
 		way.open()
 	default:

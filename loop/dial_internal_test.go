@@ -14,13 +14,13 @@ import (
 
 // slowDials is an engine whose attempts fail after a while, in words of their own.
 type slowDials struct {
-	*rigEngine
+	rigEngine
 	after time.Duration
 }
 
 var errOwnWords = errors.New("lookup name.test: i/o timeout")
 
-func (e *slowDials) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
+func (e slowDials) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
 	testkit.Block(e.after)
 	return nil, errOwnWords
 }
@@ -33,7 +33,7 @@ func TestDialFailsWhileTheLoopIsBusy(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &Server{Limits: Limits{MaxConns: 1}}, HandlerFunc(echoAll))
-			r.server.engine = &slowDials{r.eng, after}
+			r.server.engine = slowDials{after: after}
 			var told error
 			Dialer{Timeout: time.Second}.Dial(r.Loop, "tcp://name.test:1", func(_ *Conn, err error) Handler {
 				told = err

@@ -16,16 +16,16 @@ import (
 	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // bothEngines runs f with the default engine, and with the one that does most by itself.
 func bothEngines(t *testing.T, f func(t *testing.T, ctx context.Context)) {
-	if engine.Default() == engine.Epoll {
+	if testhook.DefaultEngine() == "epoll" {
 		t.Skip("without LOOPWHEEL_ENGINE it runs on this engine, too")
 	}
 	t.Run("default", func(t *testing.T) { f(t, context.Background()) })
-	if engine.Default() == "" {
+	if testhook.DefaultEngine() == "" {
 		t.Run("epoll", func(t *testing.T) { f(t, onEpoll(context.Background())) })
 	}
 }

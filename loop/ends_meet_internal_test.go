@@ -36,19 +36,18 @@ func TestStopAcceptingTwiceAtOnce(t *testing.T) {
 	both.Wait()
 }
 
-// wokenEngine runs the loop's turn at once when somebody posts, and that is its last one.
-type wokenEngine struct {
-	rigEngine
+// wokenLoop runs the loop's turn at once when somebody posts, and that is its last one.
+type wokenLoop struct {
+	rigLoop
 	loop *Loop
 }
 
-func (e *wokenEngine) Wake(int) error {
-	e.loop.ending = true
-	e.loop.turn()
-	return nil
+func (w *wokenLoop) Wake() {
+	w.loop.ending = true
+	w.loop.turn()
 }
 
-func (e *wokenEngine) ServePacket(int, net.Conn, engine.PacketSink) (engine.Packets, error) {
+func (*wokenLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, error) {
 	return nil, errors.ErrUnsupported
 }
 
@@ -56,7 +55,7 @@ func (e *wokenEngine) ServePacket(int, net.Conn, engine.PacketSink) (engine.Pack
 func TestMoveOutOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
-		r.server.engine = &wokenEngine{loop: r.Loop}
+		r.Loop.engine = &wokenLoop{loop: r.Loop}
 		for range 3 {
 			r.connect()
 		}
@@ -70,7 +69,7 @@ func TestMoveOutOfALoopThatEnds(t *testing.T) {
 func TestServePacketsOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
-		r.server.engine = &wokenEngine{loop: r.Loop}
+		r.Loop.engine = &wokenLoop{loop: r.Loop}
 		nc, _ := net.Pipe()
 		if err := r.servePackets(&listener{}, nc); !errors.Is(err, errors.ErrUnsupported) {
 			t.Fatalf("got %v, want what the engine said", err)

@@ -5,9 +5,9 @@ package loop_test
 import (
 	"context"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/epoll"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // onEpoll has servers run on the system's own epoll, if it has one.
-func onEpoll(ctx context.Context) context.Context { return engine.NewContext(ctx, epoll.New()) }
+func onEpoll(ctx context.Context) context.Context { return testhook.WithEngine(ctx, epoll.New()) }

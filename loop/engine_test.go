@@ -10,6 +10,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // broken is an engine that cannot start.
@@ -28,9 +29,8 @@ func (b *broken) Listen(ctx context.Context, lc net.ListenConfig, network, addre
 }
 
 func (*broken) Capacity(int) int { return 1 }
-func (*broken) Lost(int)         {}
 
-func (*broken) Start(int, time.Time, engine.Host) error { return errNoPoller }
+func (*broken) Start(time.Time, []engine.Host) ([]engine.Loop, error) { return nil, errNoPoller }
 
 func (b *broken) Stop() error {
 	b.stopped = true
@@ -41,7 +41,7 @@ func (b *broken) Stop() error {
 func TestEngineThatDoesNotStart(t *testing.T) {
 	b := &broken{}
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
-	err := srv.Start(engine.NewContext(t.Context(), b))
+	err := srv.Start(testhook.WithEngine(t.Context(), b))
 	if !errors.Is(err, errNoPoller) || !b.stopped {
 		t.Errorf("Start: %v, stopped %v", err, b.stopped)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // An Engine moves the bytes of a Server. Handlers see the same with each.
@@ -33,7 +34,7 @@ const (
 
 // engineNames are the names by which tests choose the default.
 var engineNames = map[string]Engine{
-	engine.Gnet: EngineGnet, engine.Epoll: EngineEpoll, engine.Net: EngineNet,
+	"gnet": EngineGnet, "epoll": EngineEpoll, "net": EngineNet,
 }
 
 // makeEngine has the engines that this system has.
@@ -44,7 +45,7 @@ var makeEngine = map[Engine]func(log zerolog.Logger) engine.Engine{
 // newEngine returns the engine that s is to have.
 func (s *Server) newEngine() (engine.Engine, error) {
 	e := s.Engine
-	if name := engine.Default(); e == EngineDefault && name != "" {
+	if name := testhook.DefaultEngine(); e == EngineDefault && name != "" {
 		if e = engineNames[name]; e == EngineDefault {
 			return nil, fmt.Errorf("loop: there is no engine %q", name)
 		}

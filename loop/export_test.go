@@ -16,27 +16,28 @@ func HasEngine(e Engine) bool { return makeEngine[e] != nil }
 // CountWakes returns a counter of how often the engine is asked for a turn, and of its ticks. It
 // must be called in OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {
-	c := &countedEngine{Engine: s.engine, base: s.base}
+	l := s.loops[0]
+	c := &countedLoop{Loop: l.engine, base: s.base}
 	c.ticker = time.AfterFunc(never, func() { c.wakes.Add(1) })
-	s.engine = c
+	l.engine = c
 	return &c.wakes
 }
 
-type countedEngine struct {
-	engine.Engine
+type countedLoop struct {
+	engine.Loop
 	base   time.Time
 	ticker *time.Timer // goes off together with the engine's
 	wakes  atomic.Int64
 }
 
-func (e *countedEngine) TickAt(loop int, when time.Duration) {
-	e.ticker.Reset(max(0, when-time.Since(e.base)))
-	e.Engine.TickAt(loop, when)
+func (l *countedLoop) TickAt(when time.Duration) {
+	l.ticker.Reset(max(0, when-time.Since(l.base)))
+	l.Loop.TickAt(when)
 }
 
-func (e *countedEngine) Wake(loop int) error {
-	e.wakes.Add(1)
-	return e.Engine.Wake(loop)
+func (l *countedLoop) Wake() {
+	l.wakes.Add(1)
+	l.Loop.Wake()
 }
 
 // What package inside gives away, for the tests of this package.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // numbers takes descriptors when a connection is refused.
@@ -56,7 +56,7 @@ func TestGoexitInAcceptClosesOnce(t *testing.T) {
 		}
 		_, _ = p[0].Close(), p[1].Close()
 	}
-	if len(files.pipes) == 0 && engine.Default() != engine.Net {
+	if len(files.pipes) == 0 && testhook.DefaultEngine() != "net" {
 		t.Error("the connection was not refused")
 	}
 }

@@ -536,8 +536,9 @@ func (c *Conn) checkFrame(now time.Duration) {
 
 // peerEnded reports whether the peer has ended its output, as far as the system tells.
 func (c *Conn) peerEnded() (ended bool) {
-	if control, err := c.systemSocket(); err == nil {
-		_ = control(func(fd uintptr) { ended = sockets.PeerEnded(fd) })
-	}
+	_ = c.withFD(func(fd int) error {
+		ended = sockets.PeerEnded(fd)
+		return nil
+	})
 	return ended
 }

@@ -571,11 +571,19 @@ func (c *Conn) releaseSocket(hard bool) {
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
 	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
-		sock.Close(hard)
+		closeSocket(sock, hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}
 	c.releaseSlot()
+}
+
+func closeSocket(sock engine.Socket, reset bool) {
+	if reset {
+		sock.Reset()
+	} else {
+		sock.Close()
+	}
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.

@@ -138,7 +138,7 @@ func (k *link) HandshakeDone() {
 	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.isWanted() {
 		a.open()
 	} else {
-		c.sock.Close(false)
+		c.sock.Close()
 	}
 }
 
@@ -203,7 +203,7 @@ func (k *link) Linger(raw engine.Socket, paused bool) {
 	if place := (slot{loop: c.loop}); place.acquireLinger() {
 		c.linger(raw, place, nil, paused)
 	} else {
-		raw.Close(false)
+		raw.Close()
 	}
 }
 
@@ -269,7 +269,7 @@ func (c *Conn) endLinger(gone bool) {
 	delete(l.lingering, c)
 	l.wheel.Stop(g.timer)
 	if !gone {
-		g.sock.Close(false)
+		g.sock.Close()
 	}
 	g.slot.release()
 }

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/address"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -61,10 +60,10 @@ type listener struct {
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
-	foreign               bool         // net is from outside
-	maxConns              int          // 0: no limit of its own
-	open                  atomic.Int64 // connections, or sessions
-	failures              gate.Log     // of accepting
+	foreign               bool           // net is from outside
+	maxConns              int            // 0: no limit of its own
+	open                  atomic.Int64   // connections, or sessions
+	failures              limits.LogRate // of accepting
 }
 
 // listen opens all listeners.
@@ -81,7 +80,7 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		if ln.isUDP() {
-			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: sockets.Clean(ln.control)}, ln.network, ln.address, s.NumLoops)
+			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: sockets.CleanAfter(ln.control)}, ln.network, ln.address, s.NumLoops)
 			if err == nil {
 				ln.local = ln.packets[0].LocalAddr()
 			}
@@ -93,7 +92,7 @@ func (s *Server) listen(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, address.Advice(err, ln.network, ln.address))
+			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, sockets.ListenAdvice(err, ln.network, ln.address))
 		}
 		if ln.net != nil && ln.tcp.Backlog != 0 {
 			if err = sockets.SetBacklog(ln.net, ln.tcp.Backlog); err != nil {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -33,8 +33,9 @@ const (
 // every callback runs.
 type Loop struct {
 	server *Server
+	engine engine.Loop // what calls host, below
 	index  int
-	owner  owner.Owner
+	owner  goroutine.Owner
 	locals map[any]any
 
 	// Time.
@@ -67,7 +68,7 @@ type Loop struct {
 	touched     line[*Conn]           // with something to do when this turn ends
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet
-	tls         *tlsconn.Loop         // nil without a listener for TLS
+	tls         *tlsconn.Shared       // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
 	running     running
@@ -117,7 +118,7 @@ func newLoop(s *Server, index int) *Loop {
 		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
-		poisons:     s.Debug.Poison || owner.Always,
+		poisons:     s.Debug.Poison || goroutine.Race,
 		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,
@@ -126,7 +127,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.take = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.Limits.MaxMailbox, l.clock)
-	s.watchdog.Watch(&l.meter)
+	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })
 	return l
 }
 

@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // The options of a connection are the same after a pause, on each engine.
 func TestOptionsAfterAPause(t *testing.T) {
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		t.Skip("the engine on Go's own net hands out no descriptors to ask")
 	}
 	options := [][2]int{

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // noPackets is a UDP socket that counts.
@@ -105,7 +105,7 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 
 // What is received and sent again allocates nothing.
 func TestUDPDoesNotAllocate(t *testing.T) {
-	if owner.Always {
+	if goroutine.Race {
 		t.Skip("looking at each call's goroutine allocates; run it without -race, as CI does, too")
 	}
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))

@@ -86,8 +86,8 @@ func (l *Loop) exited() {
 	}
 	l.running.decoding, l.nesting = 0, 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
-	l.server.engine.Lost(l.index)
-	(*host)(l.server).Ended(l.index, errGoexited)
+	l.engine.Lost()
+	host{l}.Ended(errGoexited)
 }
 
 // panicked counts and logs a recovered panic.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
-	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -23,7 +23,7 @@ var errUntrustedHeader = errors.New("loop: a PROXY header from an address that i
 // trusts reports whether a peer has to send a PROXY header. A peer without an IP address, as that
 // of a unix socket, belongs to this machine and is trusted.
 func (ln *listener) trusts(remote net.Addr) bool {
-	ip, ok := gate.IP(remote)
+	ip, ok := limits.IP(remote)
 	return len(ln.proxies) > 0 &&
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }
@@ -35,7 +35,7 @@ func (c *Conn) receivedHeader(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxyhead.Parse(p, c.loop.server.Limits.MaxProxyHeader)
+	head, n, err := proxy.ParseHeader(p, c.loop.server.Limits.MaxProxyHeader)
 	switch {
 	case err != nil:
 		a.abort(err)
@@ -51,7 +51,7 @@ func (c *Conn) receivedHeader(p []byte) {
 }
 
 // identify takes the client's addresses, and reports whether that client may come in.
-func (a *arrival) identify(head proxyhead.Header) bool {
+func (a *arrival) identify(head proxy.Header) bool {
 	if head.Remote != nil {
 		a.remote, a.local = head.Remote, head.Local
 	}
@@ -90,7 +90,7 @@ func (c *Conn) receivedFirstBytes(p []byte) {
 	if len(held) > 0 {
 		p = append(held, p...)
 	}
-	switch header, maybe := proxyhead.Looks(p); {
+	switch header, maybe := proxy.LooksLikeHeader(p); {
 	case maybe:
 		c.idle.lastRead = c.loop.now
 		c.more().first = &firstBytes{append(held[:0], p...)}

@@ -10,7 +10,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // largest is a codec that notes how much input it has seen at once.
@@ -28,7 +28,7 @@ func (l largest) Decode(data []byte) (int, []byte, error) {
 // part of them costs two or three times the CPU time.
 func TestLongFramesComeTogether(t *testing.T) {
 	const frame = 4 + 16<<10
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		t.Skip("a reader of the engine on Go's own net has 64 KiB at most")
 	}
 	bothEngines(t, func(t *testing.T, ctx context.Context) {

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 // A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it
 // can count wakes and allocations and look inside.
 type rig struct {
 	*Loop
-	eng *rigEngine
+	eng *rigLoop
 }
 
 // newRig returns a rig whose connections get h. It belongs to the calling goroutine.
@@ -27,13 +27,14 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	if err := s.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	eng := &rigEngine{}
-	s.engine, s.base = eng, time.Now()
+	s.engine, s.base = rigEngine{}, time.Now()
 	s.makeWatchdog() // which does not run
-	s.gate = gate.New(0, 64, 0)
+	s.gate = limits.NewGate(0, 64, 0)
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
+	eng := &rigLoop{}
+	l.engine = eng
 	l.claim()
 	return &rig{Loop: l, eng: eng}
 }
@@ -69,31 +70,36 @@ func (r *rig) ticksAt() (when time.Duration, changes int) {
 // call.
 func (r *rig) yielded() bool { return r.eng.again.Swap(0) != 0 }
 
-// rigEngine counts.
+// rigEngine has no loops that run.
 type rigEngine struct {
 	engine.Engine // nil: a rig does not dial
-	wakes, again  atomic.Int64
-	tick          time.Duration
-	changes       int // of tick
 }
 
-func (*rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
+func (rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported
 }
-func (*rigEngine) Capacity(int) int                        { return 1000 }
-func (*rigEngine) Lost(int)                                {}
-func (*rigEngine) Start(int, time.Time, engine.Host) error { return nil }
-func (e *rigEngine) Wake(int) error                        { e.wakes.Add(1); return nil }
-func (e *rigEngine) Again(int)                             { e.again.Add(1) }
-func (*rigEngine) Stop() error                             { return nil }
+func (rigEngine) Capacity(int) int { return 1000 }
+func (rigEngine) Stop() error      { return nil }
 
-func (e *rigEngine) TickAt(_ int, when time.Duration) {
-	if when != e.tick {
-		e.tick, e.changes = when, e.changes+1
+// rigLoop counts.
+type rigLoop struct {
+	engine.Loop  // nil: what is not implemented here must not be called
+	wakes, again atomic.Int64
+	tick         time.Duration
+	changes      int // of tick
+}
+
+func (*rigLoop) Lost()    {}
+func (l *rigLoop) Wake()  { l.wakes.Add(1) }
+func (l *rigLoop) Again() { l.again.Add(1) }
+
+func (l *rigLoop) TickAt(when time.Duration) {
+	if when != l.tick {
+		l.tick, l.changes = when, l.changes+1
 	}
 }
 
-func (*rigEngine) Enroll(_ int, _ net.Conn, _ func(engine.Socket) engine.Sink, lost func(error)) {
+func (*rigLoop) Enroll(_ net.Conn, _ func(engine.Socket) engine.Sink, lost func(error)) {
 	lost(errors.ErrUnsupported)
 }
 
@@ -123,6 +129,7 @@ func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
 func (*rigSocket) Linger() bool         { return true }
-func (s *rigSocket) Close(bool)         { s.closed = true }
+func (s *rigSocket) Close()             { s.closed = true }
+func (s *rigSocket) Reset()             { s.closed = true }
 
 func echoAll(c *Conn, msg []byte) error { return c.Send(msg) }

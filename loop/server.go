@@ -17,9 +17,10 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -124,9 +125,9 @@ type Server struct {
 	lastID                    atomic.Uint64
 	open                      atomic.Int64 // connections, those on their way to a loop included
 	sessions                  atomic.Int64 // of UDP
-	gate                      *gate.Gate
-	refusals, badInput        gate.Log
-	panics                    gate.Logs
+	gate                      *limits.Gate
+	refusals, badInput        limits.LogRate
+	panics                    limits.LogRates
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	budget                    budget
 	maxInTransit              int64 // how many connections may be in transit to one loop
@@ -181,7 +182,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	s.hurry, s.cut = context.WithCancel(context.Background())
-	if s.engine = engine.FromContext(ctx); s.engine == nil {
+	if s.engine = testhook.EngineOf(ctx); s.engine == nil {
 		var err error
 		if s.engine, err = s.newEngine(); err != nil {
 			return err

@@ -7,10 +7,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 // maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is
@@ -27,7 +27,7 @@ func (s *Server) limitConns() {
 	}
 	s.maxInTransit = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.gate = gate.New(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
+	s.gate = limits.NewGate(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.
@@ -41,35 +41,37 @@ func (s *Server) bringUp(ctx context.Context) error {
 			err = errors.Join(err, s.abandon())
 		}
 	}
-	if err != nil {
-		s.watchdog.Stop()
-	}
 	return err
 }
 
 func (s *Server) startLoops() error {
 	s.makeWatchdog()
 	errs := make(chan error, s.NumLoops)
-	for i := range s.NumLoops {
+	hosts := make([]engine.Host, s.NumLoops)
+	for i := range hosts {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after
 		// that one's.
 		_, _, _ = l.mail.Put(task{f: func() { l.start(errs) }})
 		s.loops = append(s.loops, l)
+		hosts[i] = host{l}
 	}
-	go s.watchdog.Run()
-	if err := s.engine.Start(len(s.loops), s.base, (*host)(s)); err != nil {
+	loops, err := s.engine.Start(s.base, hosts)
+	if err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
 				err, s.NumLoops)
 		}
 		return errors.Join(err, s.engine.Stop())
 	}
+	for i, l := range s.loops {
+		l.engine = loops[i]
+	}
 	s.stage.Store(stageLooping)
+	go s.watchdog.Run()
 	for _, l := range s.loops {
 		l.schedule()
 	}
-	var err error
 	for range s.loops {
 		err = errors.Join(err, <-errs)
 	}
@@ -82,13 +84,13 @@ func (s *Server) startLoops() error {
 // makeWatchdog makes the watchdog, which looks at all loops.
 func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	probe := func(loop int) { s.engine.Probe(loop) }
-	s.watchdog = meter.NewWatchdog(s.Debug.BlockedAfter, clock, probe, s.Logger)
+	s.watchdog = meter.NewWatchdog(s.Debug.BlockedAfter, clock, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
 // has returned.
 func (s *Server) abandon() error {
+	defer s.watchdog.Stop()
 	if _, stuck := s.drain(); stuck != nil {
 		return stuck
 	}
@@ -119,7 +121,7 @@ func (l *Loop) claim() {
 	l.goroutine = goroutine.ID()
 	loops.Store(l.goroutine, l)
 	l.meter.OnGoroutine(l.goroutine)
-	if owner.Always || l.server.Debug.Strict {
+	if goroutine.Race || l.server.Debug.Strict {
 		l.owner.Claim()
 	}
 }

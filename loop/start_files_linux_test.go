@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // openFiles returns how many descriptors this process has.
@@ -23,7 +23,7 @@ func openFiles(t *testing.T) int {
 // More loops than there are descriptors for are an error of Start, wherever it was that they ran
 // out. It says what to do, and leaves nothing behind.
 func TestLoopsWithoutDescriptors(t *testing.T) {
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		t.Skip("loops of the engine on Go's own net have no descriptors: run it without LOOPWHEEL_ENGINE=net, as CI does, too")
 	}
 	startMany := func() error {

@@ -77,7 +77,7 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 		if err := own.Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
-		return sockets.Clean(o.Control)(network, address, c)
+		return sockets.CleanAfter(o.Control)(network, address, c)
 	}}
 }
 

@@ -10,11 +10,11 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 func TestTCPOptions(t *testing.T) {
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		t.Skip("the engine on Go's own net hands out no descriptors to ask: run it without LOOPWHEEL_ENGINE=net, as CI does, too")
 	}
 	srv := &Server{
@@ -65,7 +65,7 @@ func TestTCPOptions(t *testing.T) {
 
 // Connections of a listener that another server had have the options that this one gives them.
 func TestTCPOptionsOfInheritedListeners(t *testing.T) {
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		t.Skip("the engine on Go's own net hands out no descriptors to ask: run it without LOOPWHEEL_ENGINE=net, as CI does, too")
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,7 +19,7 @@ import (
 func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
 	l := c.loop
 	if l.tls == nil {
-		l.tls = l.newTLSLoop()
+		l.tls = l.newTLSShared()
 	}
 	t := tlsconn.New(l.tls, cfg, c.sock, c.link())
 	c.sock, c.stage = t, tlsInput
@@ -29,10 +29,10 @@ func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
 // isTLS reports whether c speaks TLS, or is about to.
 func (c *Conn) isTLS() bool { return c.layer() != nil }
 
-// newTLSLoop returns what the TLS connections of l share.
-func (l *Loop) newTLSLoop() *tlsconn.Loop {
+// newTLSShared returns what the TLS connections of l share.
+func (l *Loop) newTLSShared() *tlsconn.Shared {
 	s := l.server
-	return tlsconn.NewLoop(tlsconn.LoopConfig{
+	return tlsconn.NewShared(tlsconn.SharedConfig{
 		Post:       func(f func()) bool { return l.Post(f) == nil },
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
 		Pool:       &l.store.Pool,

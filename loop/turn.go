@@ -88,7 +88,7 @@ func (l *Loop) turn() {
 	l.publish() // after park: a tick that comes at once must find the loop parked, or it would do nothing
 	l.leaveTurn()
 	if again {
-		l.server.engine.Again(l.index)
+		l.engine.Again()
 	}
 }
 
@@ -144,35 +144,32 @@ func (l *Loop) leaveTurn() {
 	l.nesting = 0
 }
 
-// host makes a Server an engine.Host.
-type host Server
+// A host is a Loop as engine.Host: what the engine calls.
+type host struct{ *Loop }
 
 // OnTick advances the loop's wheel. If a turn is coming anyway, that one advances it.
-func (h *host) OnTick(i int) {
-	if l := h.loops[i]; l.state.CompareAndSwap(loopParked, loopQueued) {
+func (l host) OnTick() {
+	if l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.turn()
 	}
 }
 
 // OnWake does what others have asked the loop for.
-func (h *host) OnWake(i int) { h.loops[i].turn() }
+func (l host) OnWake() { l.turn() }
 
 // OnProbe notes how long a socket would have waited.
-func (h *host) OnProbe(i int) {
-	l := h.loops[i]
-	l.meter.Probed(l.clock())
-}
+func (l host) OnProbe() { l.meter.Probed(l.clock()) }
 
 // Ended is called on a loop that ends without being asked.
-func (h *host) Ended(i int, err error) {
+func (l host) Ended(err error) {
 	if err == nil {
-		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
+		err = fmt.Errorf("loop: event loop %d ended unexpectedly", l.index)
 	}
 	select {
-	case h.failed <- err:
+	case l.server.failed <- err:
 	default:
 	}
-	h.loops[i].broke(err)
+	l.broke(err)
 }
 
 // runMail runs tasks of the mailbox, those that were there when it was taken last, and writes what
@@ -271,7 +268,7 @@ func (l *Loop) runSoon(w runnable) {
 // requestTurn makes sure that a turn comes after a poll of the sockets. It is for the loop.
 func (l *Loop) requestTurn() {
 	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
-		l.server.engine.Again(l.index)
+		l.engine.Again()
 	}
 }
 
@@ -325,11 +322,11 @@ func (c *Conn) endTurn() {
 	}
 }
 
-// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. An
-// engine that is ending refuses; the drain empties the mailbox then.
+// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
+// loop that has ended does not wake; the drain empties the mailbox then.
 func (l *Loop) schedule() {
 	if l.state.CompareAndSwap(loopParked, loopQueued) {
-		_ = l.server.engine.Wake(l.index)
+		l.engine.Wake()
 	}
 }
 
@@ -348,7 +345,7 @@ func (l *Loop) publish() {
 	}
 	if when != l.published {
 		l.published = when
-		l.server.engine.TickAt(l.index, max(when, l.now)) // now, if what was due did not fit into this turn
+		l.engine.TickAt(max(when, l.now)) // now, if what was due did not fit into this turn
 	}
 }
 

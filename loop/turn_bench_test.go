@@ -46,9 +46,10 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	}
 	s.base = time.Now()
 	s.makeWatchdog()
-	s.engine = &rigEngine{}
+	s.engine = rigEngine{}
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
+	l.engine = &rigLoop{}
 	l.claim()
 	return arriveAt(l).land(benchSocket{})
 }

@@ -339,7 +339,7 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 	posted := l.Post(func() {
 		defer close(done)
 		p := newPacketPort(l, ln, nc.LocalAddr())
-		if p.to, err = l.server.engine.ServePacket(l.index, nc, p); err == nil {
+		if p.to, err = l.engine.ServePacket(nc, p); err == nil {
 			l.ports = append(l.ports, p)
 		}
 	})
@@ -378,7 +378,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p := &packetPort{loop: l, local: nc.LocalAddr()}
-	to, err := l.server.engine.ServePacket(l.index, nc, p)
+	to, err := l.engine.ServePacket(nc, p)
 	if err != nil {
 		a.fail(a.wrap(err, remote))
 		return

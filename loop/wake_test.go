@@ -8,7 +8,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // The first of a batch of posts wakes the loop, and no other does until the loop has been there.
@@ -79,7 +79,7 @@ func TestBatchWakesOnce(t *testing.T) {
 		order = order[:0]
 	}
 	small()
-	if got := testing.AllocsPerRun(100, small); got != 0 && !owner.Always {
+	if got := testing.AllocsPerRun(100, small); got != 0 && !goroutine.Race {
 		t.Errorf("%v allocations for 100 functions, want 0", got)
 	}
 }
@@ -173,12 +173,12 @@ func TestTickAdvancesTheWheel(t *testing.T) {
 			if queued {
 				_ = r.Post(func() {})
 			}
-			(*host)(r.server).OnTick(0)
+			host{r.Loop}.OnTick()
 			if queued {
 				if fired != 0 {
 					t.Error("the turn that is coming has been forestalled")
 				}
-				(*host)(r.server).OnWake(0)
+				host{r.Loop}.OnWake()
 			}
 			if when, _ := r.ticksAt(); fired != 1 || when == never || when < 30*time.Minute {
 				t.Errorf("queued %v: %d timers have fired, the next tick is at %v", queued, fired, when)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 const (
@@ -162,19 +163,19 @@ func (g *giver) give() (err error) {
 		}
 		_ = ours.Close() // and so the next process serves what it has confirmed
 	}()
-	err = withDescriptor(theirs, func(fd int) error { return g.send(life, nil, fd) })
+	err = sockets.With(theirs, func(fd int) error { return g.send(life, nil, fd) })
 	_ = theirs.Close()
 	if err != nil {
 		return err
 	}
 	for _, b := range in.Bound(g.srv) {
-		err := withDescriptor(b.Listener, func(fd int) error { return g.send(listens, b.Addr, fd) })
+		err := sockets.With(b.Listener, func(fd int) error { return g.send(listens, b.Addr, fd) })
 		if err != nil {
 			return err
 		}
 	}
 	for name, ln := range g.also {
-		if err := withDescriptor(ln, func(fd int) error { return g.send(also, name, fd) }); err != nil {
+		if err := sockets.With(ln, func(fd int) error { return g.send(also, name, fd) }); err != nil {
 			return err
 		}
 	}
@@ -294,7 +295,7 @@ func (g *giver) giveBatch(batch []*inside.Moved) error {
 // those that it does not want.
 func (g *giver) offer(batch []*inside.Moved) (refused []int, err error) {
 	for _, m := range batch {
-		err := withDescriptor(m.Net, func(fd int) error { return g.send(conn, recordOf(m), fd) })
+		err := sockets.With(m.Net, func(fd int) error { return g.send(conn, recordOf(m), fd) })
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // version is that of the messages below. It changes when a process of before would not understand.
@@ -226,24 +226,10 @@ func fileOf(oob []byte) (f *os.File) {
 	return f
 }
 
-// withDescriptor calls f with the descriptor of c.
-func withDescriptor(c any, f func(fd int) error) error {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return fmt.Errorf("handover: %T has no descriptor", c)
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	return errors.Join(raw.Control(func(fd uintptr) { inner = f(int(fd)) }), inner)
-}
-
 // sameUser returns an error unless the other process is of this one's user, or of root.
 func (w wire) sameUser() error {
 	var uid int
-	err := withDescriptor(w.UnixConn, func(fd int) (err error) {
+	err := sockets.With(w.UnixConn, func(fd int) (err error) {
 		uid, err = peerUser(fd)
 		return err
 	})

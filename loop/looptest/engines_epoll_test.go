@@ -75,5 +75,5 @@ func TestEpollWakeAfterTheEnd(t *testing.T) {
 			}
 		}()
 	}
-	_ = r.Wake(0)
+	r.loops[0].Wake()
 }

@@ -30,8 +30,13 @@ func testLoops(t *testing.T, c engineConfig) {
 	t.Run("stop with a tick", func(t *testing.T) {
 		for _, d := range []time.Duration{engine.Never, time.Hour, 0} {
 			r := startEngine(t, c, 2)
-			r.do(0, func() { r.TickAt(0, d) })
+			r.do(0, func() { r.loops[0].TickAt(d) })
 		}
+	})
+	t.Run("stop at once", func(t *testing.T) { // as after a Start that has failed with another loop
+		r := newEngineRig(t, c, 1)
+		testkit.WantErr(t, "Stop", r.Stop(), nil)
+		testkit.Want(t, "calls of the host", r.loops[0].wakes.Load(), 0)
 	})
 	t.Run("enrol answers once", func(t *testing.T) { testEnrollOnce(t, c) })
 	t.Run("dial refused", func(t *testing.T) { testDialRefused(t, c) })
@@ -65,8 +70,8 @@ func testWake(t *testing.T, c engineConfig) {
 func testWakeInline(t *testing.T, c engineConfig) {
 	r := startEngine(t, c, 1)
 	for name, ask := range map[string]func(){
-		"Wake":  func() { _ = r.Wake(0) },
-		"Again": func() { r.Again(0) },
+		"Wake":  func() { r.loops[0].Wake() },
+		"Again": func() { r.loops[0].Again() },
 	} {
 		within, done := false, make(chan struct{})
 		r.do(0, func() {
@@ -96,12 +101,12 @@ func testAgain(t *testing.T, c engineConfig) {
 // A loop that sleeps, and one that asks for turns without end, is probed on the loop that is meant.
 func testProbe(t *testing.T, c engineConfig) {
 	r := startEngine(t, c, 2)
-	r.Probe(1)
+	r.loops[1].Probe()
 	if got := testkit.Receive(t, "a probe of a loop that sleeps", r.probes); got != 1 {
 		t.Errorf("loop %d was probed, want 1", got)
 	}
 	defer r.busy()()
-	r.Probe(0)
+	r.loops[0].Probe()
 	if got := testkit.Receive(t, "a probe of a loop that asks for turns", r.probes); got != 0 {
 		t.Errorf("loop %d was probed, want 0", got)
 	}
@@ -143,7 +148,7 @@ func testTicks(t *testing.T, c engineConfig) {
 			first, last := slices.Min(times), times[len(times)-1]
 			r.do(0, func() {
 				for _, when := range times {
-					r.TickAt(0, when)
+					r.loops[0].TickAt(when)
 				}
 			})
 			if last != engine.Never {
@@ -161,7 +166,7 @@ func testTicks(t *testing.T, c engineConfig) {
 func (r *engineRig) silent() {
 	r.t.Helper()
 	when := r.now() + time.Millisecond
-	r.do(0, func() { r.TickAt(0, when) })
+	r.do(0, func() { r.loops[0].TickAt(when) })
 	early := 0
 	for testkit.Receive(r.t, "the tick", r.ticks) < when {
 		early++
@@ -177,7 +182,7 @@ func testBusyTick(t *testing.T, c engineConfig) {
 	for range 5 {
 		when := r.now() + time.Millisecond
 		r.do(0, func() {
-			r.TickAt(0, when)
+			r.loops[0].TickAt(when)
 			for r.now() < when+2*time.Millisecond {
 				runtime.Gosched()
 			}
@@ -197,11 +202,11 @@ func testTicksMove(t *testing.T, c engineConfig) {
 		when := r.now() + 50*time.Microsecond
 		r.do(0, func() {
 			for _, when := range []time.Duration{when + time.Hour, when + time.Minute, when} {
-				r.TickAt(0, when)
+				r.loops[0].TickAt(when)
 			}
 		})
 		r.ticked(when)
-		r.do(0, func() { r.TickAt(0, r.now()+time.Hour) })
+		r.do(0, func() { r.loops[0].TickAt(r.now() + time.Hour) })
 	}
 }
 
@@ -214,11 +219,11 @@ func testEnrollOnce(t *testing.T, c engineConfig) {
 		answers, lost := make(chan error, 4*conns), 0
 		for i := range 2 * conns {
 			if i == conns {
-				r.Lost(0)
+				r.loops[0].Lost()
 			}
 			nc, _ := c.connect(t, r, c.networks[0])
 			returned := make(chan struct{})
-			r.Enroll(0, nc, func(engine.Socket) engine.Sink {
+			r.loops[0].Enroll(nc, func(engine.Socket) engine.Sink {
 				answers <- nil
 				return newEar()
 			}, func(err error) {

@@ -66,7 +66,7 @@ func (p *port) Failed(err error) { p.failed <- err }
 // servePackets serves a UDP address on all loops, until the test ends.
 func (r *engineRig) servePackets(address string) (addr net.Addr, ports []*port) {
 	r.t.Helper()
-	all, err := r.ListenPacket(context.Background(), net.ListenConfig{}, "udp", address, r.loops)
+	all, err := r.ListenPacket(context.Background(), net.ListenConfig{}, "udp", address, len(r.loops))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func (r *engineRig) serve(loop int, nc net.Conn) *port {
 	p := &port{peers: make(chan packet, 10_000), failed: make(chan error, 10)}
 	r.do(loop, func() {
 		var err error
-		if p.Packets, err = r.ServePacket(loop, nc, onLoop{p, loop}); err != nil {
+		if p.Packets, err = r.loops[loop].ServePacket(nc, onLoop{p, loop}); err != nil {
 			r.t.Errorf("ServePacket: %v", err)
 		}
 	})

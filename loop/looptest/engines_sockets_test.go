@@ -282,7 +282,7 @@ func testPausedEndLingers(t *testing.T, r *engineRig, network string) {
 	r.do(0, ear.Socket.Resume)
 	ear.hears(t, "last words")
 	ear.ends(t, io.EOF)
-	r.do(0, func() { ear.Close(false) })
+	r.do(0, func() { ear.Close() })
 	ear.silent(t)
 }
 
@@ -338,7 +338,7 @@ func testLinger(t *testing.T, r *engineRig, network string) {
 	ear.room(t)
 	r.write(ear, "afterwards")
 	gets(t, peer, "afterwards")
-	r.do(0, func() { ear.Close(false) })
+	r.do(0, func() { ear.Close() })
 	ends(t, peer)
 	ear.silent(t)
 }
@@ -347,7 +347,7 @@ func testLinger(t *testing.T, r *engineRig, network string) {
 func testRefuse(t *testing.T, r *engineRig, network string) {
 	ear := newEar()
 	peer := r.openTo(network, ear, func(s engine.Socket) engine.Sink {
-		s.Close(false)
+		s.Close()
 		return ear
 	})
 	ends(t, peer)
@@ -359,17 +359,17 @@ func testClose(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.do(0, func() {
 		_, _ = ear.Write([]byte("last words"))
-		ear.Close(false)
+		ear.Close()
 	})
 	gets(t, peer, "last words")
 	ends(t, peer)
 }
 
-// A peer that does not read is reset by a hard close.
+// A peer that does not read is reset by Reset.
 func testCloseHard(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.fill(ear)
-	r.do(0, func() { ear.Close(true) })
+	r.do(0, func() { ear.Reset() })
 	if network == "unix" {
 		return // it has no reset
 	}
@@ -386,7 +386,7 @@ func testNothingAfterClose(t *testing.T, r *engineRig, network string) {
 	r.do(0, func() {
 		_, _ = peer.Write([]byte("input"))
 		_ = peer.CloseWrite()
-		ear.Close(false)
+		ear.Close()
 		before = len(ear.writable)
 	})
 	_, _ = io.CopyN(io.Discard, peer, int64(n)) // or the socket is reset, as its input was not read

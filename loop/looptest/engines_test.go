@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,17 +65,25 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// An engineRig is a started engine with an engine.Host that runs functions on its loops.
+// An engineRig is a started engine whose loops run functions.
 type engineRig struct {
 	engine.Engine
 	t      *testing.T
 	config engineConfig
 	base   time.Time
-	loops  int
+	loops  []*rigLoop
 	ticks  chan time.Duration // when OnTick was called, since base
 	probes chan int           // the loops of calls of OnProbe
-	mu     sync.Mutex
-	posts  [][]func()
+}
+
+// A rigLoop is a loop and its engine.Host.
+type rigLoop struct {
+	engine.Loop
+	rig   *engineRig
+	index int
+	wakes atomic.Int64
+	mu    sync.Mutex
+	posts []func()
 }
 
 // startEngine starts an engine with so many loops, which ends with the test.
@@ -93,45 +102,54 @@ func startEngine(t *testing.T, c engineConfig, loops int) *engineRig {
 func newEngineRig(t *testing.T, c engineConfig, loops int) *engineRig {
 	t.Helper()
 	r := &engineRig{
-		Engine: c.start(), t: t, config: c, base: time.Now(), loops: loops,
-		ticks: make(chan time.Duration, 1000), probes: make(chan int, 1000), posts: make([][]func(), loops),
+		Engine: c.start(), t: t, config: c, base: time.Now(),
+		ticks: make(chan time.Duration, 1000), probes: make(chan int, 1000),
 	}
-	if err := r.Start(loops, r.base, r); err != nil {
+	hosts := make([]engine.Host, loops)
+	for i := range hosts {
+		l := &rigLoop{rig: r, index: i}
+		r.loops, hosts[i] = append(r.loops, l), l
+	}
+	handles, err := r.Start(r.base, hosts)
+	if err != nil {
 		t.Fatalf("Start: %v", err)
+	}
+	for i, l := range r.loops {
+		l.Loop = handles[i]
 	}
 	return r
 }
 
-func (r *engineRig) OnWake(i int) {
-	r.mu.Lock()
-	posts := r.posts[i]
-	r.posts[i] = nil
-	r.mu.Unlock()
+func (l *rigLoop) OnWake() {
+	l.wakes.Add(1)
+	l.mu.Lock()
+	posts := l.posts
+	l.posts = nil
+	l.mu.Unlock()
 	for _, f := range posts {
 		f()
 	}
 }
 
-func (r *engineRig) OnProbe(i int)          { r.probes <- i }
-func (r *engineRig) OnTick(int)             { r.ticks <- r.now() }
-func (r *engineRig) Ended(i int, err error) { r.t.Errorf("loop %d ended: %v", i, err) }
-func (r *engineRig) now() time.Duration     { return time.Since(r.base) }
+func (l *rigLoop) OnProbe()        { l.rig.probes <- l.index }
+func (l *rigLoop) OnTick()         { l.rig.ticks <- l.rig.now() }
+func (l *rigLoop) Ended(err error) { l.rig.t.Errorf("loop %d ended: %v", l.index, err) }
+
+func (r *engineRig) now() time.Duration { return time.Since(r.base) }
 
 // do runs f on a loop and waits for it.
 func (r *engineRig) do(i int, f func()) {
 	r.t.Helper()
 	done := make(chan struct{})
 	r.post(i, func() { defer close(done); f() })
-	if err := r.Wake(i); err != nil {
-		r.t.Fatalf("Wake: %v", err)
-	}
+	r.loops[i].Wake()
 	testkit.Receive(r.t, "the loop", done)
 }
 
-// askTurn runs f on loop 0 in a turn that Engine.Again asks for. It is called there.
+// askTurn runs f on loop 0 in a turn that Loop.Again asks for. It is called there.
 func (r *engineRig) askTurn(f func()) {
 	r.post(0, f)
-	r.Again(0)
+	r.loops[0].Again()
 }
 
 // busy has loop 0 ask for turns until stop is called.
@@ -148,9 +166,10 @@ func (r *engineRig) busy() (stop func()) {
 }
 
 func (r *engineRig) post(i int, f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.posts[i] = append(r.posts[i], f)
+	l := r.loops[i]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.posts = append(l.posts, f)
 }
 
 // open connects, and enrolls the connection on loop 0, where an ear hears it.
@@ -165,7 +184,7 @@ func (r *engineRig) openTo(network string, e *ear, open func(engine.Socket) engi
 	r.t.Helper()
 	nc, peer := r.config.connect(r.t, r, network)
 	result := make(chan error, 1)
-	r.Enroll(0, nc, func(s engine.Socket) engine.Sink {
+	r.loops[0].Enroll(nc, func(s engine.Socket) engine.Sink {
 		defer func() { result <- nil }()
 		e.Socket = s
 		return open(s)

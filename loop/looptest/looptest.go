@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // A Server is a loop.Server that runs in memory.
@@ -66,7 +66,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if err := srv.Start(engine.NewContext(ctx, s.memory)); err != nil {
+	if err := srv.Start(testhook.WithEngine(ctx, s.memory)); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func recording(accept loop.Accept) loop.Accept {
 		return nil
 	}
 	return func(c *loop.Conn) loop.Handler {
-		sock, ok := engine.SocketOf(c).(*socket)
+		sock, ok := testhook.SocketOf(c).(*socket)
 		if !ok {
 			return accept(c) // UDP
 		}
@@ -164,8 +164,8 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 // memory, both ways: the test may look at what callbacks wrote, and callbacks may write what the
 // test has looked at before.
 func (s *Server) Sleep(d time.Duration) {
-	for i := range s.Loops() {
-		s.memory.At(i).Fence()
+	for _, l := range s.memory.loops {
+		l.Execute(func() {}) // which orders memory
 	}
 	time.Sleep(d)
 	s.settle()
@@ -199,7 +199,7 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	l := s.Loops()[i]
-	s.memory.At(i).Execute(func() { engine.InTurn(l, func() { <-blocked }) })
+	s.memory.loops[i].Execute(func() { testhook.InTurn(l, func() { <-blocked }) })
 	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)
@@ -219,7 +219,7 @@ func (s *Server) FailAccept(i int, err error) {
 
 // BreakLoop ends the i-th loop with err, as a fault of the system would.
 func (s *Server) BreakLoop(i int, err error) {
-	s.memory.breakLoop(i, err)
+	s.memory.loops[i].fail(err)
 	s.settle()
 }
 

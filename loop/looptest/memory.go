@@ -7,16 +7,18 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
+	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
 var errForeign = errors.New("looptest: a connection that is not of memory (Listener of the Server?)")
 
 // memory implements engine.Engine: what gnet and the kernel do, without either.
 type memory struct {
-	taskloop.Loops
+	netengine.Loops
+	loops []*memLoop
 	blind atomic.Bool
 	peers atomic.Int64
 	open  sync.Map // of *socket
@@ -98,8 +100,35 @@ func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 // Capacity implements engine.Engine: there are no files.
 func (m *memory) Capacity(int) int { return math.MaxInt32 }
 
-// Enroll implements engine.Engine.
-func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+// A memLoop implements engine.Loop.
+type memLoop struct {
+	*netengine.TaskLoop
+	memory *memory
+	index  int
+	host   engine.Host
+}
+
+// Start implements engine.Engine.
+func (m *memory) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	loops := make([]engine.Loop, len(hosts))
+	for i, h := range hosts {
+		l := &memLoop{m.Run(base, h), m, i, h}
+		m.loops = append(m.loops, l)
+		loops[i] = l
+	}
+	return loops, nil
+}
+
+// fail ends the loop with err.
+func (l *memLoop) fail(err error) {
+	l.Execute(func() {
+		l.host.Ended(err)
+		l.Lost()
+	})
+}
+
+// Enroll implements engine.Loop.
+func (l *memLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	c, ok := nc.(*memConn)
 	if !ok {
 		_ = nc.Close()
@@ -107,7 +136,7 @@ func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 		return
 	}
 	s := c.peer.sock
-	s.loop = m.At(loop)
+	s.loop = l
 	s.loop.Put(func() { s.open(open(s)) }, func() { lost(engine.ErrEnded) })
 }
 
@@ -119,13 +148,6 @@ func (m *memory) Stop() error {
 		return true
 	})
 	return nil
-}
-
-func (m *memory) breakLoop(i int, err error) {
-	m.At(i).Execute(func() {
-		m.Host.Ended(i, err)
-		m.Lost(i)
-	})
 }
 
 // memListener implements net.Listener.

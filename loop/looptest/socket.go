@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 // others.
 type socket struct {
 	memory *memory
-	loop   *taskloop.Loop
+	loop   *memLoop
 	sink   engine.Sink // used on the loop only
 
 	mu       sync.Mutex
@@ -193,7 +192,10 @@ func (s *socket) Gone() bool {
 	return s.end != nil && !s.half
 }
 
-func (s *socket) Close(hard bool) {
+func (s *socket) Close() { s.close(false) }
+func (s *socket) Reset() { s.close(true) }
+
+func (s *socket) close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.hard = true, hard

@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // Weather is what happens to UDP datagrams on their way, in both directions: each number is how
@@ -186,7 +185,7 @@ func (p *memPort) arrive(msg string, from netip.AddrPort) {
 // memPackets implements engine.Packets.
 type memPackets struct {
 	memory *memory
-	loop   *taskloop.Loop
+	loop   *memLoop
 	sink   engine.PacketSink
 	remote netip.AddrPort // of one that was dialled
 	closed bool           // on the loop, as is kept
@@ -233,12 +232,12 @@ func (s *memPackets) Pending() bool {
 	return len(s.queue) > 0
 }
 
-// ServePacket implements engine.Engine.
-func (m *memory) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+// ServePacket implements engine.Loop.
+func (l *memLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
 	u := nc.(memUDP)
-	s := &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: u.remote}
+	s := &memPackets{memory: l.memory, loop: l, sink: sink, remote: u.remote}
 	if u.port != nil {
-		u.port.loops[loop] = s
+		u.port.loops[l.index] = s
 	}
 	return s, nil
 }

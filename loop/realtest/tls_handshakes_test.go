@@ -17,7 +17,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -128,7 +128,7 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 	each := (heapNow() - before) / n
 	t.Logf("%d handshakes open, %d bytes of live heap each", open, each)
 	most := 6 << 10
-	if engine.Default() == engine.Net {
+	if testhook.DefaultEngine() == "net" {
 		most *= 2 // there are goroutines and read buffers for each socket
 	}
 	if each > most {

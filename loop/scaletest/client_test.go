@@ -75,7 +75,9 @@ func (s *socket) CloseWrite() {
 	}
 }
 
-func (s *socket) Close(bool) {
+func (s *socket) Reset() { s.Close() }
+
+func (s *socket) Close() {
 	if s.life != away {
 		s.evicted()
 		s.world.gone((*client)(s))

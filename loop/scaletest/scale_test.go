@@ -18,7 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 const (
@@ -162,7 +162,7 @@ func run(t *testing.T, n int, lasts time.Duration) row {
 	empty := memory()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if err := srv.Start(engine.NewContext(ctx, w)); err != nil {
+	if err := srv.Start(testhook.WithEngine(ctx, w)); err != nil {
 		t.Fatal(err)
 	}
 	open(w)

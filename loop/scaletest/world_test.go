@@ -15,7 +15,7 @@ import (
 
 var errNoDialing = errors.New("scaletest: nothing is dialled here")
 
-// world implements engine.Engine: one loop, and the network with all clients, which live on the
+// world implements engine.Engine and engine.Loop: one loop, and the network with all clients, which live on the
 // loop's goroutine as well, so that neither costs what goroutines cost.
 type world struct {
 	host    engine.Host
@@ -117,20 +117,19 @@ func (w *world) Listen(context.Context, net.ListenConfig, string, string) (net.L
 func (w *world) Capacity(int) int { return 2 * len(w.clients) }
 
 // Start implements engine.Engine.
-func (w *world) Start(n int, base time.Time, h engine.Host) error {
-	if n != 1 {
-		return errors.New("scaletest: there is one loop")
+func (w *world) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	if len(hosts) != 1 {
+		return nil, errors.New("scaletest: there is one loop")
 	}
-	w.host, w.base, w.ticker = h, base, time.NewTimer(engine.Never)
+	w.host, w.base, w.ticker = hosts[0], base, time.NewTimer(engine.Never)
 	w.running.Go(w.run)
-	return nil
+	return []engine.Loop{w}, nil
 }
 
 // run is the loop.
 func (w *world) run() {
 	timer := time.NewTimer(time.Hour)
 	planned := never
-	wake, tick := func() { w.host.OnWake(0) }, func() { w.host.OnTick(0) }
 	for {
 		if next := w.next(); next != planned {
 			planned = next
@@ -138,9 +137,9 @@ func (w *world) run() {
 		}
 		select {
 		case <-w.wakes:
-			w.meter.measure(timers, wake)
+			w.meter.measure(timers, w.host.OnWake)
 		case <-w.ticker.C:
-			w.meter.measure(timers, tick)
+			w.meter.measure(timers, w.host.OnTick)
 		case f := <-w.calls:
 			w.meter.measure(arrival, f)
 		case <-timer.C:
@@ -221,31 +220,30 @@ func (w *world) gone(c *client) {
 	}
 }
 
-// Wake implements engine.Engine.
-func (w *world) Wake(int) error {
+// Wake implements engine.Loop.
+func (w *world) Wake() {
 	select {
 	case w.wakes <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
-// TickAt implements engine.Engine.
-func (w *world) TickAt(_ int, when time.Duration) { w.ticker.Reset(max(0, when-time.Since(w.base))) }
+// TickAt implements engine.Loop.
+func (w *world) TickAt(when time.Duration) { w.ticker.Reset(max(0, when-time.Since(w.base))) }
 
-// Again implements engine.Engine.
-func (w *world) Again(loop int) { _ = w.Wake(loop) }
+// Again implements engine.Loop.
+func (w *world) Again() { w.Wake() }
 
-// Probe implements engine.Engine.
-func (w *world) Probe(loop int) {
+// Probe implements engine.Loop.
+func (w *world) Probe() {
 	select {
-	case w.calls <- func() { w.host.OnProbe(loop) }:
+	case w.calls <- w.host.OnProbe:
 	default: // the queue is full
 	}
 }
 
-// Enroll implements engine.Engine.
-func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink, _ func(error)) {
+// Enroll implements engine.Loop.
+func (w *world) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, _ func(error)) {
 	c := nc.(*client)
 	w.calls <- func() {
 		c.heard = w.now()
@@ -256,8 +254,8 @@ func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink,
 	}
 }
 
-// Lost implements engine.Engine.
-func (w *world) Lost(int) { panic("scaletest: a callback called runtime.Goexit") }
+// Lost implements engine.Loop.
+func (w *world) Lost() { panic("scaletest: a callback called runtime.Goexit") }
 
 // Stop implements engine.Engine.
 func (w *world) Stop() error {
@@ -274,6 +272,6 @@ func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, 
 	return nil, errNoDialing
 }
 
-func (w *world) ServePacket(int, net.Conn, engine.PacketSink) (engine.Packets, error) {
+func (w *world) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, error) {
 	return nil, errNoDialing
 }

@@ -14,8 +14,8 @@ import (
 // Never is the deadline of a loop that has nothing to wait for.
 const Never = time.Duration(math.MaxInt64)
 
-// An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled
-// in them.
+// An Engine runs a fixed number of loops, each on a goroutine of its own, and opens the sockets for
+// them.
 type Engine interface {
 	// Listen opens a listener by lc. It may be called before Start. The error is the system's.
 	Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error)
@@ -24,67 +24,72 @@ type Engine interface {
 	// loops and the program itself need.
 	Capacity(loops int) int
 
-	// Start brings up n loops and returns when all of them run. It may be called once. From then on
-	// h is called. base is what TickAt counts from. With an error Stop must be called as well.
-	Start(n int, base time.Time, h Host) error
-
-	// TickAt makes the loop call Host.OnTick once the time since base is when, in place of what it
-	// was told before; Never: not at all. It is called on the loop. A deadline that becomes later
-	// costs next to nothing, and may bring one call too early.
-	TickAt(loop int, when time.Duration)
-
-	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
-	Wake(loop int) error
-
-	// Probe makes the loop call Host.OnProbe when it comes to what becomes ready now: as soon as it
-	// would serve a socket. Any goroutine may call it.
-	Probe(loop int)
-
-	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
-	// called on the loop.
-	Again(loop int)
-
-	// Enroll hands a connection to a loop, from any goroutine, and does not wait. open is called on
-	// the loop and returns the Sink of the socket, which it may have closed. If the loop cannot
-	// take the connection, lost is called in its place, on any goroutine, and never inline. In each
-	// case nc belongs to the engine and must not be used any more.
-	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
+	// Start brings up a loop for each host, and returns them in the same order when all run. It may
+	// be called once. base is what Loop.TickAt counts from. Before it has returned, and after
+	// an error, no Host is called but for Ended. After an error Stop must be called as well.
+	Start(base time.Time, hosts []Host) ([]Loop, error)
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
-	// is for Enroll, or for ServePacket.
+	// is for Loop.Enroll, or for Loop.ServePacket.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
 	// ListenPacket binds a UDP address by lc, with a socket for each of n loops, or one if the
 	// system cannot share a port. It may be called before Start.
 	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]net.Conn, error)
 
-	// ServePacket gives a loop, on which it is called, a socket that ListenPacket or Dial has made.
-	// It is the engine's then, also with an error.
-	ServePacket(loop int, nc net.Conn, sink PacketSink) (Packets, error)
-
-	// Lost says, on the loop, that its goroutine is ending because a callback called
-	// runtime.Goexit: it will never answer again.
-	Lost(loop int)
-
 	// Stop ends the loops and waits for them; sockets that are still open are closed without a
 	// word. It may not be called on a loop.
 	Stop() error
 }
 
-// A Host is what an Engine drives.
+// A Loop is one event loop of an Engine.
+type Loop interface {
+	// TickAt makes the loop call Host.OnTick once the time since Start's base is when, in place of
+	// the time that it was given before; Never: not at all. It is called on the loop. A deadline
+	// that becomes later costs next to nothing, and may bring one call too early.
+	TickAt(when time.Duration)
+
+	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
+	// After the end of the loop it does nothing.
+	Wake()
+
+	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
+	// called on the loop.
+	Again()
+
+	// Probe makes the loop call Host.OnProbe when it comes to what becomes ready now: as soon as it
+	// would serve a socket. Any goroutine may call it.
+	Probe()
+
+	// Enroll hands a connection to the loop, from any goroutine, and does not wait. open is called
+	// on the loop and returns the Sink of the socket, which it may have closed. If the loop cannot
+	// take the connection, lost is called in its place, on any goroutine, and never inline. In each
+	// case nc belongs to the engine and must not be used any more.
+	Enroll(nc net.Conn, open func(Socket) Sink, lost func(error))
+
+	// ServePacket gives the loop, on which it is called, a socket that Engine.ListenPacket or Dial
+	// has made. It is the engine's then, also with an error.
+	ServePacket(nc net.Conn, sink PacketSink) (Packets, error)
+
+	// Lost says, on the loop, that its goroutine is ending because a callback called
+	// runtime.Goexit: it will never answer again.
+	Lost()
+}
+
+// A Host is what a Loop drives. Its methods are called on the loop.
 type Host interface {
-	// OnTick is called on the loop when the time has come that TickAt was given last, or without
-	// need. The engine has forgotten that time.
-	OnTick(loop int)
+	// OnTick is called when the time has come that TickAt was given last, or without need. The loop
+	// has forgotten that time.
+	OnTick()
 
-	// OnWake is called on the loop, once for each Wake and Again, or once for several.
-	OnWake(loop int)
+	// OnWake is called once for each Wake and Again, or once for several.
+	OnWake()
 
-	// OnProbe is called on the loop, once for each Probe, or once for several.
-	OnProbe(loop int)
+	// OnProbe is called once for each Probe, or once for several.
+	OnProbe()
 
-	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.
-	Ended(loop int, err error)
+	// Ended is called when the loop ends before Engine.Stop was called, as the last thing there.
+	Ended(err error)
 }
 
 // A Sink takes what happens to one socket, for as long as that exists. All its methods are called
@@ -140,9 +145,12 @@ type Socket interface {
 	// until Close. False: not possible.
 	Linger() bool
 
-	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
-	// No method of the Sink is called any more.
-	Close(hard bool)
+	// Close closes the socket; the kernel still sends what was written. No method of the Sink is
+	// called any more.
+	Close()
+
+	// Reset is Close that resets the peer, and drops what the kernel has not sent.
+	Reset()
 }
 
 // An Ender is a Socket of a system that tells whether a connection has ended.
@@ -164,34 +172,3 @@ type Detachable interface {
 // ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to
 // its users.
 var ErrUnflushed = errors.New("loop: output waits, so the connection cannot be detached yet")
-
-// SocketOf returns the Socket below a *loop.Conn, that of a layer of TLS below this, while it is
-// open. Package loop sets it, and looptest calls it on the loop.
-var SocketOf func(conn any) Socket
-
-// InTurn runs f as a turn of a *loop.Loop, which calls it. Package loop sets it, for looptest.
-var InTurn func(loop any, f func())
-
-// Default says which engine servers have whose Engine is the default: "" is the system's default.
-// Tests set it before any server starts.
-var Default = func() string { return "" }
-
-// Gnet, Epoll and Net are names of engines, for tests.
-const (
-	Gnet  = "gnet"
-	Epoll = "epoll"
-	Net   = "net"
-)
-
-type contextKey struct{}
-
-// NewContext returns a context that makes loop.Server.Start use e.
-func NewContext(ctx context.Context, e Engine) context.Context {
-	return context.WithValue(ctx, contextKey{}, e)
-}
-
-// FromContext returns the engine that ctx carries, or nil.
-func FromContext(ctx context.Context) Engine {
-	e, _ := ctx.Value(contextKey{}).(Engine)
-	return e
-}

@@ -16,7 +16,7 @@ import (
 type rally struct {
 	engine.Host
 	t     *testing.T
-	loop  *eventLoop
+	loop  *epollLoop
 	in    int
 	out   *os.File
 	heard int
@@ -44,9 +44,9 @@ func (r *rally) write() {
 	}
 }
 
-func (*rally) OnProbe(int) {}
+func (*rally) OnProbe() {}
 
-func (r *rally) OnWake(int) {
+func (r *rally) OnWake() {
 	if !r.loop.disarmed {
 		r.t.Error("Go's poller hears of a loop that is busy")
 	}

@@ -19,56 +19,34 @@ import (
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
-	host  engine.Host
-	loops []*eventLoop
+	sockets.System
+	loops []*epollLoop
 }
 
 // New returns an engine.
 func New() *Engine { return &Engine{} }
 
 // Start implements engine.Engine.
-func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
-	e.host = h
-	for i := range n {
-		l, err := newLoop(e, i, base)
+func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	loops := make([]engine.Loop, len(hosts))
+	for i, h := range hosts {
+		l, err := newLoop(h, i, base)
 		if err != nil {
 			l.close()
-			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
+			return nil, fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
 		e.loops = append(e.loops, l) // from here on Stop stops it
 		l.running.Go(l.run)
+		loops[i] = l
 	}
-	return nil
+	return loops, nil
 }
-
-// TickAt implements engine.Engine.
-func (e *Engine) TickAt(loop int, when time.Duration) { e.loops[loop].tick = when }
-
-// Wake implements engine.Engine.
-func (e *Engine) Wake(loop int) error {
-	e.loops[loop].wake()
-	return nil
-}
-
-// Again implements engine.Engine.
-func (e *Engine) Again(loop int) { e.loops[loop].again = true }
-
-// Probe implements engine.Engine. The loop looks once more before it waits.
-func (e *Engine) Probe(loop int) {
-	l := e.loops[loop]
-	l.probed.Store(true)
-	l.wake()
-}
-
-// Lost implements engine.Engine.
-func (e *Engine) Lost(loop int) { e.loops[loop].End() }
 
 // Stop implements engine.Engine.
 func (e *Engine) Stop() error {
 	for _, l := range e.loops {
 		l.leaving.Store(true)
-		l.wake()
+		l.Wake()
 	}
 	for _, l := range e.loops {
 		l.running.Wait()
@@ -77,9 +55,32 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	l := e.loops[loop]
+// TickAt implements engine.Loop.
+func (l *epollLoop) TickAt(when time.Duration) { l.tick = when }
+
+// Wake implements engine.Loop. A loop that is awake looks at what is wanted before it waits. If
+// something else wakes it at the same time, it looks once for nothing.
+func (l *epollLoop) Wake() {
+	l.wanted.Store(true)
+	if l.resting.Load() && l.resting.Swap(false) {
+		_ = l.file.SetReadDeadline(longAgo) // fails if the loop has ended
+	}
+}
+
+// Again implements engine.Loop.
+func (l *epollLoop) Again() { l.again = true }
+
+// Probe implements engine.Loop. The loop looks once more before it waits.
+func (l *epollLoop) Probe() {
+	l.probed.Store(true)
+	l.Wake()
+}
+
+// Lost implements engine.Loop.
+func (l *epollLoop) Lost() { l.End() }
+
+// Enroll implements engine.Loop.
+func (l *epollLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	fd, err := sockets.TakeOver(nc)
 	if err != nil {
 		go lost(err)

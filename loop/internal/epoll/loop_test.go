@@ -13,9 +13,9 @@ import (
 )
 
 // bareLoop returns a loop that no goroutine runs.
-func bareLoop(t *testing.T, host engine.Host) *eventLoop {
+func bareLoop(t *testing.T, host engine.Host) *epollLoop {
 	t.Helper()
-	l, err := newLoop(&Engine{host: host}, 0, time.Now())
+	l, err := newLoop(host, 0, time.Now())
 	t.Cleanup(l.close)
 	if err != nil {
 		t.Fatal(err)

@@ -9,30 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // packets implements engine.Packets with a socket in the loop's poller.
 type packets struct {
-	*netpackets.Socket
-	loop   *eventLoop
+	*sockets.UDP
+	loop   *epollLoop
 	sink   engine.PacketSink
 	fd     int
-	place  int32             // in the poller
-	kept   *netpackets.Batch // which the sink has not done with
+	place  int32          // in the poller
+	kept   *sockets.Batch // which the sink still uses
 	closed bool
 }
 
-// ServePacket implements engine.Engine.
-func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	l := e.loops[loop]
-	p := &packets{Socket: netpackets.SocketOf(nc), loop: l, sink: sink}
+// ServePacket implements engine.Loop.
+func (l *epollLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	p := &packets{UDP: sockets.UDPOf(nc), loop: l, sink: sink}
 	var err error
 	if p.fd, err = p.Detach(); err == nil {
 		p.place, err = l.add(p.fd, unix.EPOLLIN, p)
 	}
 	if err != nil {
-		_ = p.Socket.Close()
+		_ = p.UDP.Close()
 		return nil, err
 	}
 	return p, nil
@@ -42,7 +41,7 @@ func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (eng
 func (p *packets) polled(uint32) {
 	l := p.loop
 	if l.packets == nil {
-		l.packets = netpackets.NewBatch()
+		l.packets = sockets.NewBatch()
 	}
 	b := l.packets
 	switch p.Receive(b); {
@@ -72,8 +71,8 @@ func (p *packets) Close() {
 	p.Flush()
 	p.closed = true
 	p.loop.remove(p.place, p.fd)
-	_ = p.Socket.Close()
+	_ = p.UDP.Close()
 }
 
 // release implements pollee.
-func (p *packets) release() { _ = p.Socket.Close() }
+func (p *packets) release() { _ = p.UDP.Close() }

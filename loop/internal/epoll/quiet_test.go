@@ -48,9 +48,8 @@ func TestEndedSocketsAreQuiet(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := bareLoop(t, nobody{})
-			l.engine.loops = []*eventLoop{l}
 			sink := &paused{}
-			l.engine.Enroll(0, nc, func(s engine.Socket) engine.Sink {
+			l.Enroll(nc, func(s engine.Socket) engine.Sink {
 				sink.sock = s
 				if err := s.Pause(); err != nil {
 					t.Error(err)
@@ -84,4 +83,4 @@ func TestEndedSocketsAreQuiet(t *testing.T) {
 
 type nobody struct{ engine.Host }
 
-func (nobody) OnWake(int) {}
+func (nobody) OnWake() {}

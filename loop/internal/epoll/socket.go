@@ -19,7 +19,7 @@ import (
 type socket struct {
 	sockets.Descriptor
 	place   int32
-	loop    *eventLoop
+	loop    *epollLoop
 	sink    engine.Sink
 	polling uint32 // what epoll watches for
 	ended   bool   // the end has been read
@@ -30,7 +30,7 @@ type socket struct {
 }
 
 // open makes a socket of fd, which is closed if there is an error.
-func (l *eventLoop) open(fd int, open func(engine.Socket) engine.Sink) (err error) {
+func (l *epollLoop) open(fd int, open func(engine.Socket) engine.Sink) (err error) {
 	s := &socket{loop: l, Descriptor: sockets.Descriptor(fd), polling: unix.EPOLLIN}
 	if s.place, err = l.add(fd, s.polling, s); err != nil {
 		_ = unix.Close(fd)
@@ -50,7 +50,7 @@ func (s *socket) watch() error {
 		events |= unix.EPOLLOUT
 	}
 	if events == 0 && s.ended {
-		events = unix.EPOLLONESHOT // a socket that has ended both ways is reported for ever
+		events = unix.EPOLLONESHOT // epoll reports a socket that has ended both ways without end
 	}
 	if events == s.polling {
 		return nil
@@ -111,8 +111,8 @@ func (s *socket) checkPaused() {
 		s.over(err)
 		return
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for
-	// the last report a second time would bring a second one.
+	// It has ended in both directions. epoll reports that without end, so one report is asked for,
+	// once; the rest is read after Resume.
 	if s.polling != unix.EPOLLONESHOT {
 		s.polling = unix.EPOLLONESHOT
 		_ = s.loop.control(unix.EPOLL_CTL_MOD, s.FD(), s.place, s.polling)
@@ -128,7 +128,7 @@ func (s *socket) over(err error) {
 	case s.lingers:
 		_ = s.watch()
 	default:
-		s.Close(false)
+		s.Close()
 	}
 }
 
@@ -159,27 +159,32 @@ func (s *socket) Linger() bool {
 	return true
 }
 
-// Close implements engine.Socket. Nothing of it waits, so Go's scheduler is not told.
-func (s *socket) Close(hard bool) {
+// Close implements engine.Socket. It does not block, so it goes past Go's scheduler.
+func (s *socket) Close() {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	if hard {
-		s.Harden()
-	}
 	s.loop.remove(s.place, s.FD())
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(s.Descriptor), 0, 0)
+}
+
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
+	if !s.closed {
+		s.ResetOnClose()
+		s.Close()
+	}
 }
 
 // Detach implements engine.Detachable.
 func (s *socket) Detach() (net.Conn, []byte, error) {
 	nc, err := s.Copy()
 	if err == nil {
-		s.Close(false) // the copy goes on
+		s.Close() // the copy goes on
 	}
 	return nc, nil, err
 }
 
 // release implements pollee.
-func (s *socket) release() { s.Close(false) }
+func (s *socket) release() { s.Close() }

@@ -13,14 +13,15 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// An anchor is one end of a socket pair, which each loop has enrolled in gnet before anything else:
-// gnet shows its loops to connections only. Whoever wants something of the loop makes the anchor
-// readable, so that the loop polls all its sockets in between. What gnet's own Execute is given runs
-// without that: gnet empties its queue, with what is added meanwhile, before it polls again.
+// An anchor is one end of a socket pair, which each loop enrolls in gnet before anything else: gnet
+// shows its loops to connections only. To run something on the loop, any goroutine makes the anchor
+// readable, so that the loop polls all its sockets in between. gnet's own Execute would not do:
+// gnet empties its queue, with what is added meanwhile, before it polls again.
 
 var pull = []byte{0}
 
-// wants says what is to be done when the anchor is read. Any goroutine may set one, before pull.
+// wants are the calls that the loop makes when it reads the anchor. Any goroutine may set one,
+// before pull.
 type wants struct {
 	pulled atomic.Bool // the anchor is readable, or will be
 	turn   atomic.Bool // Host.OnWake
@@ -29,7 +30,7 @@ type wants struct {
 }
 
 // pull makes the anchor readable, unless it is. Any goroutine may call it.
-func (l *eventLoop) pull() {
+func (l *gnetLoop) pull() {
 	if l.wants.pulled.Swap(true) {
 		return
 	}
@@ -41,11 +42,11 @@ func (l *eventLoop) pull() {
 }
 
 // polled is called when the anchor has been read, so gnet has polled since it was pulled.
-func (l *eventLoop) polled() {
-	w, host := &l.wants, l.engine.host
+func (l *gnetLoop) polled() {
+	w := &l.wants
 	w.pulled.Store(false)
 	if w.probe.Load() && w.probe.Swap(false) {
-		host.OnProbe(l.index)
+		l.host.OnProbe()
 	}
 	for range l.Len() { // what is put meanwhile comes after the next poll
 		if f := l.Next(); f != nil {
@@ -54,27 +55,24 @@ func (l *eventLoop) polled() {
 	}
 	l.look()
 	if w.turn.Swap(false) {
-		host.OnWake(l.index)
+		l.host.OnWake()
 	}
 	if w.tick.Load() && w.tick.Swap(false) {
-		host.OnTick(l.index)
+		l.host.OnTick()
 	}
 }
 
-// Wake implements engine.Engine.
-func (e *Engine) Wake(loop int) error {
-	l := e.loops[loop]
+// Wake implements engine.Loop.
+func (l *gnetLoop) Wake() {
 	l.wants.turn.Store(true)
 	l.pull()
-	return nil
 }
 
-// Again implements engine.Engine.
-func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
+// Again implements engine.Loop.
+func (l *gnetLoop) Again() { l.Wake() }
 
-// Probe implements engine.Engine.
-func (e *Engine) Probe(loop int) {
-	l := e.loops[loop]
+// Probe implements engine.Loop.
+func (l *gnetLoop) Probe() {
 	l.wants.probe.Store(true)
 	l.pull()
 }

@@ -5,7 +5,7 @@
 // Each loop is a gnet.Client with one event loop and no listener. So each has a ticker goroutine of
 // its own, whose OnTick advances the loop's wheel; and accepting, refusing, ceasing to accept and
 // the choice of the loop are in our hands. Sockets are gnet's connections, but writing goes
-// straight to the descriptor: gnet's outbound buffer is unbounded, tells nobody when it has
+// straight to the descriptor: gnet's outbound buffer is unbounded, does not report when it has
 // drained, and is dropped when a connection ends.
 package gnetengine
 
@@ -23,9 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // enrollTimeout is how long Stop waits for connections that are being enrolled: a loop that is
@@ -36,25 +34,25 @@ var errUnregistered = errors.New("loop: the event loop could not register the co
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
+	sockets.System
 
 	log      zerolog.Logger
-	host     engine.Host
-	base     time.Time // what ticks count from
-	loops    []*eventLoop
+	loops    []*gnetLoop
 	stopping atomic.Bool
 }
 
 // New returns an engine that logs what gnet says.
 func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
 
-// eventLoop is one gnet loop, gnet's event handler for it, and what we have waiting for it.
-type eventLoop struct {
+// gnetLoop implements engine.Loop: one gnet loop, gnet's event handler for it, and our tasks for
+// it.
+type gnetLoop struct {
 	gnet.BuiltinEventEngine
-	*taskloop.Queue // of what is to be done on the loop; any goroutine may use it
+	*engine.Queue // of tasks; any goroutine may use it
 
 	engine  *Engine
-	index   int
+	host    engine.Host
+	base    time.Time // what ticks count from
 	client  *gnet.Client
 	gnet    gnet.EventLoop
 	reserve int // see keepReserve
@@ -68,24 +66,25 @@ type eventLoop struct {
 	peer   int // the descriptor of the anchor's other end; -1: it is closed
 
 	mu      sync.Mutex
-	tickets map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
+	tickets map[*ticket]struct{} // of connections being enrolled; nil: the loop has ended
 }
 
 // Start implements engine.Engine.
-func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
-	e.host, e.base = h, base
-	for i := range n {
-		l := &eventLoop{engine: e, index: i, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{})}
-		l.Queue = taskloop.NewQueue(l.pull)
+func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	loops := make([]engine.Loop, len(hosts))
+	for i, h := range hosts {
+		l := &gnetLoop{engine: e, host: h, base: base, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{})}
+		l.Queue = engine.NewQueue(l.pull)
 		if err := l.start(); err != nil {
-			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
+			return nil, fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
+		loops[i] = l
 	}
-	return nil
+	return loops, nil
 }
 
 // start brings up the loop, and enrolls its anchor.
-func (l *eventLoop) start() (err error) {
+func (l *gnetLoop) start() (err error) {
 	l.ticker.init()
 	l.client, err = gnet.NewClient(l,
 		gnet.WithNumEventLoop(1),
@@ -124,9 +123,9 @@ func (e *Engine) Stop() (err error) {
 	return err
 }
 
-// stop ends the loop. gnet forgets who waits when it has stopped, so stop waits for them before
-// that.
-func (l *eventLoop) stop() error {
+// stop ends the loop. Once gnet has stopped, calls of EnrollContext that wait in it never return,
+// so stop waits for them first.
+func (l *gnetLoop) stop() error {
 	close(l.ticker.quit)
 	for end := time.Now().Add(enrollTimeout); l.isExpecting() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -135,7 +134,7 @@ func (l *eventLoop) stop() error {
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
-	l.peerMu.Lock() // goroutines that are late may still want something of the loop
+	l.peerMu.Lock() // other goroutines may still call pull
 	defer l.peerMu.Unlock()
 	peer := l.peer
 	l.peer = -1
@@ -143,7 +142,7 @@ func (l *eventLoop) stop() error {
 }
 
 // OnOpen implements gnet.EventHandler.
-func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
+func (l *gnetLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	t, ok := c.Context().(*ticket)
 	if !ok { // the anchor
 		l.gnet = c.EventLoop()
@@ -158,7 +157,7 @@ func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 }
 
 // OnTraffic implements gnet.EventHandler.
-func (l *eventLoop) OnTraffic(c gnet.Conn) gnet.Action {
+func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it
 	// copies nothing.
 	data, _ := c.Next(-1)
@@ -168,14 +167,14 @@ func (l *eventLoop) OnTraffic(c gnet.Conn) gnet.Action {
 			data = l.readMore(x, data)
 		}
 		x.sink.Readable(data)
-	case *eventLoop: // the anchor
+	case *gnetLoop: // the anchor
 		l.polled()
 	}
 	return gnet.None
 }
 
 // readMore reads on where gnet's read has filled its buffer.
-func (l *eventLoop) readMore(s *socket, data []byte) []byte {
+func (l *gnetLoop) readMore(s *socket, data []byte) []byte {
 	if l.input == nil {
 		l.input = make([]byte, sockets.MaxRead)
 	}
@@ -185,14 +184,14 @@ func (l *eventLoop) readMore(s *socket, data []byte) []byte {
 
 // OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from
 // within Close for what we did, when there is no context any more.
-func (l *eventLoop) OnClose(c gnet.Conn, err error) gnet.Action {
+func (l *gnetLoop) OnClose(c gnet.Conn, err error) gnet.Action {
 	switch x := c.Context().(type) {
 	case *socket:
 		x.broken(cause(err))
-	case *eventLoop: // the anchor: the loop is ending
+	case *gnetLoop: // the anchor: the loop is ending
 		l.end()
 		if !l.engine.stopping.Load() {
-			l.engine.host.Ended(l.index, err)
+			l.host.Ended(err)
 		}
 	}
 	return gnet.None
@@ -210,11 +209,11 @@ func cause(err error) error {
 	return err
 }
 
-// Lost implements engine.Engine.
-func (e *Engine) Lost(loop int) { e.loops[loop].end() }
+// Lost implements engine.Loop.
+func (l *gnetLoop) Lost() { l.end() }
 
-// end releases who waits for the loop. It is called on the loop.
-func (l *eventLoop) end() {
+// end ends the queue and loses the connections that are being enrolled. It is called on the loop.
+func (l *gnetLoop) end() {
 	l.once.Do(func() {
 		l.Queue.End()
 		l.watcher.stop()
@@ -228,7 +227,7 @@ func (l *eventLoop) end() {
 	})
 }
 
-// ServePacket implements engine.Engine.
-func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Serve(e.loops[loop], nc, sink), nil
+// ServePacket implements engine.Loop.
+func (l *gnetLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return sockets.ServeUDP(l.Queue, nc, sink), nil
 }

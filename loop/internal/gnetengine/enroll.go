@@ -14,17 +14,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// A ticket is the gnet context of a connection until it is open. It is of another size than what
-// lives as long as a connection: garbage of the same size would leave holes between those.
+// A ticket is the gnet context of a connection until it is open. Its size differs from that of
+// anything that lives as long as a connection: garbage of the same size would leave holes in memory
+// between those.
 type ticket struct {
 	conn net.Conn
 	open func(gnet.Conn) // on the loop, or
 	lost func(error)     // on any goroutine
 }
 
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	l := e.loops[loop]
+// Enroll implements engine.Loop.
+func (l *gnetLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	if nc.RemoteAddr() == nil {
 		l.enrollEnded(nc, open, lost)
 		return
@@ -36,10 +36,10 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 	}})
 }
 
-// enrollEnded is Enroll for a connection that was reset, or has ended in both directions, while
-// nobody had it. The system has the peer's address no more, and gnet does not expect that, so what
-// came before the end is read in gnet's place.
-func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+// enrollEnded is Enroll for a connection that was reset, or has ended in both directions, before it
+// came here. The system no longer knows the peer's address, which gnet cannot handle, so this
+// package reads the remaining input itself.
+func (l *gnetLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	fd, err := sockets.TakeOver(nc)
 	if err != nil {
 		go lost(err)
@@ -60,8 +60,8 @@ func (l *eventLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sin
 	})
 }
 
-// expect notes that a connection is on its way, unless the loop has ended.
-func (l *eventLoop) expect(t *ticket) bool {
+// expect registers a ticket, unless the loop has ended.
+func (l *gnetLoop) expect(t *ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tickets == nil {
@@ -71,9 +71,9 @@ func (l *eventLoop) expect(t *ticket) bool {
 	return true
 }
 
-// enroll brings a connection to the loop. gnet waits, in EnrollContext, until OnOpen has run, and
-// for ever if the loop ends before: only a goroutine of its own can call it.
-func (l *eventLoop) enroll(t *ticket) {
+// enroll brings a connection to the loop. gnet's EnrollContext blocks until OnOpen has run, and for
+// ever if the loop ends before, so each call has its own goroutine.
+func (l *gnetLoop) enroll(t *ticket) {
 	if l.expect(t) {
 		go l.handOver(t)
 	} else {
@@ -81,15 +81,15 @@ func (l *eventLoop) enroll(t *ticket) {
 	}
 }
 
-// handOver gives the connection to gnet, which takes a copy of its descriptor and closes it. gnet
-// reports a failed registration as a dead connection and no error, but then nobody has claimed t.
-func (l *eventLoop) handOver(t *ticket) {
+// handOver gives the connection to gnet, which takes a copy of its descriptor and closes it. If the
+// registration fails, gnet returns a dead connection and no error, but then t is still unclaimed.
+func (l *gnetLoop) handOver(t *ticket) {
 	if _, err := l.client.EnrollContext(t.conn, t); l.claim(t) {
 		t.lose(cmp.Or(err, errUnregistered))
 	}
 }
 
-// lose ends a connection that no loop has opened. It is called once, by who has claimed the ticket.
+// lose closes a connection that no loop has opened. It is called once, after a claim.
 func (t *ticket) lose(err error) {
 	closed := t.conn.Close()
 	if errors.Is(closed, net.ErrClosed) { // by gnet
@@ -98,9 +98,8 @@ func (t *ticket) lose(err error) {
 	t.lost(errors.Join(err, closed))
 }
 
-// claim reports whether t is the caller's to answer: it is on its way, and nobody else has claimed
-// it.
-func (l *eventLoop) claim(t *ticket) bool {
+// claim takes t out of the tickets. False: another goroutine has claimed it, or the loop has ended.
+func (l *gnetLoop) claim(t *ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ok := l.tickets[t]
@@ -108,8 +107,8 @@ func (l *eventLoop) claim(t *ticket) bool {
 	return ok
 }
 
-// isExpecting reports whether a connection is on its way.
-func (l *eventLoop) isExpecting() bool {
+// isExpecting reports whether a connection is being enrolled.
+func (l *gnetLoop) isExpecting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.tickets) > 0

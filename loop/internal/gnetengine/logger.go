@@ -8,8 +8,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logger takes what gnet has to say. gnet has one logger for the whole process, which each new
-// engine replaces. Lines below an error are for gnet's developers, and are dropped.
+// A logger logs gnet's errors. gnet has one logger for the whole process, which each new engine
+// replaces. Lines below an error are for gnet's developers, and are dropped.
 type logger struct{ log zerolog.Logger }
 
 func (logger) Debugf(string, ...any) {}

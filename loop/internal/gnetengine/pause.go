@@ -52,7 +52,7 @@ func (s *socket) Resume() {
 	switch {
 	case err != nil:
 		s.resumeLater(err)
-	case nc.RemoteAddr() == nil: // it has ended in both directions meanwhile; gnet does not expect that
+	case nc.RemoteAddr() == nil: // it has ended in both directions meanwhile, which gnet cannot handle
 		_ = nc.Close()
 		s.loop.Execute(s.readRest)
 	default:
@@ -89,8 +89,8 @@ func (s *socket) attach(c gnet.Conn) {
 	}
 }
 
-// readRest reads what the kernel still has of a connection that has ended, and then the end, in
-// gnet's place.
+// readRest reads, in gnet's place, the input that the kernel still has of a connection that has
+// ended, and then the end.
 func (s *socket) readRest() {
 	s.resuming = false
 	buf := make([]byte, sockets.ReadBuffer)
@@ -108,9 +108,9 @@ func (s *socket) readRest() {
 	}
 }
 
-// over is for a socket that is not gnet's what gnet's OnClose is for others.
+// over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
 	if s.sink.Closed(err); !s.lingers {
-		s.Close(true)
+		s.Reset()
 	}
 }

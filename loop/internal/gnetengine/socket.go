@@ -15,7 +15,7 @@ import (
 )
 
 // socket implements engine.Socket by a connection of gnet's. The descriptor is gnet's until Linger
-// or Pause makes one of our own. It is -1 once it is closed, as its number belongs to somebody else
+// or Pause makes a copy. It is -1 once it is closed, as the system gives the number to other files
 // then.
 //
 // A socket takes 48 bytes, for as long as its connection; with a word more it would be 64.
@@ -25,7 +25,7 @@ type socket struct {
 	paused   bool // as the Conn wants it
 	resuming bool // on its way back to gnet
 	lingers  bool // the Conn wants to go on writing after the end
-	loop     *eventLoop
+	loop     *gnetLoop
 	conn     gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
 	sink     engine.Sink
 }
@@ -76,14 +76,11 @@ func (s *socket) become(fd int, c gnet.Conn) {
 }
 
 // Close implements engine.Socket.
-func (s *socket) Close(hard bool) {
+func (s *socket) Close() {
 	if s.isClosed() {
 		return
 	}
 	s.loop.unwatch(s)
-	if hard {
-		s.Harden()
-	}
 	if s.conn != nil {
 		s.loop.drop(s.conn)
 	} else {
@@ -93,14 +90,22 @@ func (s *socket) Close(hard bool) {
 	s.Descriptor = -1
 }
 
-// drop has gnet close a connection, which is nobody's any more.
-func (l *eventLoop) drop(c gnet.Conn) {
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
+	if !s.isClosed() {
+		s.ResetOnClose()
+		s.Close()
+	}
+}
+
+// drop makes gnet close a connection that has no socket any more.
+func (l *gnetLoop) drop(c gnet.Conn) {
 	c.SetContext(nil)
 	_ = l.gnet.Close(c)
 	l.keepReserve()
 }
 
-// broken is what gnet's OnClose means for the sink.
+// broken reports to the sink that gnet has closed the connection.
 func (s *socket) broken(err error) {
 	s.sink.Closed(err)
 	if s.conn != nil && !s.isClosed() {
@@ -114,24 +119,24 @@ func (s *socket) broken(err error) {
 func (s *socket) Detach() (net.Conn, []byte, error) {
 	nc, err := s.Copy()
 	if err == nil {
-		s.Close(false) // the copy goes on
+		s.Close() // the copy goes on
 	}
 	return nc, nil, err
 }
 
-// keepReserve has the loop keep a descriptor for when there are no more: a copy of that of its
-// anchor's other end. To pause or to linger a socket needs a second one for a moment, until gnet
-// has closed the first, and without it input or output would be lost.
-func (l *eventLoop) keepReserve() {
+// keepReserve makes sure that the loop has a spare descriptor, a copy of that of its anchor's other
+// end. To pause or to linger, a socket needs a second descriptor until gnet has closed the first;
+// where the process has none left, input or output would be lost.
+func (l *gnetLoop) keepReserve() {
 	if l.reserve < 0 {
 		l.reserve, _ = unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
 	}
 }
 
-// dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet
-// closes the original, is never more than what it takes, and loops do not take the last one from
-// each other.
-func (l *eventLoop) dup(fd int) (int, error) {
+// dup turns the reserve into a copy of fd, and returns it. Once gnet has closed the original, its
+// number is free for the next reserve: a loop that pauses sockets needs no more descriptors than it
+// has, and loops do not take the last one from each other.
+func (l *gnetLoop) dup(fd int) (int, error) {
 	l.keepReserve()
 	if l.reserve < 0 {
 		return -1, unix.EMFILE

@@ -11,20 +11,20 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// ticker is what a loop and its OnTick, on gnet's ticker goroutine, tell each other.
+// A ticker is what a loop shares with its OnTick, which gnet calls on a ticker goroutine.
 //
 // No deadline is missed. The loop stores its deadline, then loads until; OnTick stores until, then
-// loads the deadline once more. If OnTick's store came first, the loop sees for how long OnTick is
-// going to sleep, and wakes it if its deadline is earlier. If the loop's store came first, OnTick
-// sees the deadline. A value in earlier stays until it is taken.
+// loads the deadline once more. If OnTick's store came first, the loop sees how long OnTick will
+// sleep, and wakes it if the deadline is earlier. If the loop's store came first, OnTick sees the
+// deadline. A value in earlier stays until it is taken.
 //
 // OnTick forgets the deadline that it ticks for, and no other. The loop stores its deadline anew at
 // the end of each tick, and of a turn that it has in place of one.
 type ticker struct {
-	deadline atomic.Int64  // when the loop is to tick
-	until    atomic.Int64  // when OnTick looks again by itself
+	deadline atomic.Int64  // of the loop's next tick
+	until    atomic.Int64  // when OnTick wakes up by itself
 	earlier  chan struct{} // holds a value when the deadline may be before until
-	quit     chan struct{} // closed when the loop is to stop
+	quit     chan struct{} // closed by stop
 	timer    *time.Timer   // OnTick's own
 }
 
@@ -35,9 +35,9 @@ func (t *ticker) init() {
 	t.timer = time.NewTimer(time.Hour)
 }
 
-// TickAt implements engine.Engine. OnTick is woken only if it would sleep longer.
-func (e *Engine) TickAt(loop int, when time.Duration) {
-	t := &e.loops[loop].ticker
+// TickAt implements engine.Loop. OnTick is woken only if it would sleep longer.
+func (l *gnetLoop) TickAt(when time.Duration) {
+	t := &l.ticker
 	t.deadline.Store(int64(when))
 	if int64(when) < t.until.Load() {
 		select {
@@ -47,14 +47,14 @@ func (e *Engine) TickAt(loop int, when time.Duration) {
 	}
 }
 
-// OnTick implements gnet.EventHandler: it sleeps until the loop's next deadline, and then has the
-// loop advance its wheel. gnet calls it anew after each tick. While nothing is due it sleeps, and
-// nobody is woken.
-func (l *eventLoop) OnTick() (time.Duration, gnet.Action) {
+// OnTick implements gnet.EventHandler: it sleeps until the loop's next deadline, and then makes the
+// loop advance its wheel. gnet calls it again after each tick. While nothing is due, it wakes
+// neither itself nor the loop.
+func (l *gnetLoop) OnTick() (time.Duration, gnet.Action) {
 	t := &l.ticker
 	for {
 		when := time.Duration(t.deadline.Load())
-		now := time.Since(l.engine.base)
+		now := time.Since(l.base)
 		if when <= now {
 			if t.deadline.CompareAndSwap(int64(when), int64(engine.Never)) {
 				l.wants.tick.Store(true)

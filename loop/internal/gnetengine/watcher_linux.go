@@ -10,18 +10,18 @@ import (
 )
 
 // A watcher tells its loop when sockets become writable, or when paused ones break. gnet watches
-// for that only on behalf of its own outbound buffer, and says nothing. So sockets that are full or
-// paused, and only those, are also in an epoll instance of ours. A goroutine waits for that in Go's
-// poller, and has the loop look into it. All else is for the loop.
+// for that only on behalf of its own outbound buffer, and does not report it. So sockets that are
+// full or paused, and only those, are also in an epoll instance of ours. A goroutine waits for that
+// in Go's poller, and makes the loop look into it. All else belongs to the loop.
 type watcher struct {
 	fd      int
-	file    *os.File // which has fd; nil: there is none yet, or no more
+	file    *os.File // of fd; nil before the first use, and after stop
 	sockets map[int32]*socket
-	due     atomic.Bool // something may be ready that the loop has not looked at
+	due     atomic.Bool // look has something to do
 }
 
 // watch asks for one call of s.ready, for one of the events (as of poll(2)) or because s is broken.
-func (l *eventLoop) watch(s *socket, events int16) error {
+func (l *gnetLoop) watch(s *socket, events int16) error {
 	w := &l.watcher
 	if err := l.startWatcher(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (l *eventLoop) watch(s *socket, events int16) error {
 }
 
 // unwatch forgets s; it must be called before its descriptor is closed.
-func (l *eventLoop) unwatch(s *socket) {
+func (l *gnetLoop) unwatch(s *socket) {
 	if w := &l.watcher; w.sockets[int32(s.Descriptor)] != nil {
 		delete(w.sockets, int32(s.Descriptor))
 		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.FD(), nil)
@@ -47,7 +47,7 @@ func (l *eventLoop) unwatch(s *socket) {
 }
 
 // startWatcher makes the epoll instance and its goroutine, if there is none yet.
-func (l *eventLoop) startWatcher() (err error) {
+func (l *gnetLoop) startWatcher() (err error) {
 	w := &l.watcher
 	select {
 	case <-l.Ended():
@@ -77,9 +77,9 @@ func (l *eventLoop) startWatcher() (err error) {
 	return nil
 }
 
-// look passes on what is ready, as far as one call tells: a socket that is ready by the time that
-// others have been served comes after the next poll.
-func (l *eventLoop) look() {
+// look serves the sockets that are ready now, as far as one call of epoll_wait tells. What becomes
+// ready meanwhile has its turn after the next poll.
+func (l *gnetLoop) look() {
 	w := &l.watcher
 	if !w.due.Load() || w.file == nil {
 		return
@@ -98,7 +98,7 @@ func (l *eventLoop) look() {
 	}
 }
 
-// stop ends the goroutine. Sockets that were waiting are not told.
+// stop ends the goroutine, without a call to the sockets that wait.
 func (w *watcher) stop() {
 	if w.file != nil {
 		_ = w.file.Close()

@@ -8,7 +8,7 @@ import "errors"
 // its wheel instead.
 type watcher struct{}
 
-func (*eventLoop) watch(*socket, int16) error { return errors.ErrUnsupported }
-func (*eventLoop) unwatch(*socket)            {}
-func (*eventLoop) look()                      {}
-func (*watcher) stop()                        {}
+func (*gnetLoop) watch(*socket, int16) error { return errors.ErrUnsupported }
+func (*gnetLoop) unwatch(*socket)            {}
+func (*gnetLoop) look()                      {}
+func (*watcher) stop()                       {}

@@ -1,4 +1,5 @@
-// Package goroutine names goroutines and shows their stacks, which the runtime offers only as text.
+// Package goroutine names goroutines and shows their stacks, which the runtime offers only as text,
+// finds calls on the wrong one, and keeps the panics of user code from ending one.
 package goroutine
 
 import (

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 // Reasons why a Pool takes no job. Package loop shows the first to its users.
@@ -25,22 +27,23 @@ type Queue struct {
 	pool     *Pool
 	ctx      context.Context
 	cancel   context.CancelFunc
-	panicked func(v any) // on the job's goroutine; v is nil if it called runtime.Goexit
+	panicked func(v any) // see NewQueue; on the job's goroutine
 
 	// The pool's lock guards the rest.
 	jobs []func(ctx context.Context) // that wait
 	busy bool                        // in the pool's list, or with a goroutine
 }
 
-// NewQueue returns a queue. A panic in a job of it, or a runtime.Goexit, is told to panicked.
+// NewQueue returns a queue. It calls panicked with the value of a job's panic, or with nil if the
+// job has called runtime.Goexit.
 func (p *Pool) NewQueue(panicked func(v any)) *Queue {
 	q := &Queue{pool: p, panicked: panicked}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
 
-// Put has run called on a goroutine, with a context that is done when the queue ends. Any goroutine
-// may call it. The errors are ErrFull and ErrClosed.
+// Put runs run on a goroutine of the pool, with a context that is done when the queue ends. Any
+// goroutine may call it. The errors are ErrFull and ErrClosed.
 func (q *Queue) Put(run func(ctx context.Context)) error {
 	p := q.pool
 	p.mu.Lock()
@@ -64,7 +67,7 @@ func (q *Queue) Put(run func(ctx context.Context)) error {
 	return nil
 }
 
-// End tells the job that runs, by its context, and forgets the others.
+// End cancels the context of the job that runs, and forgets the others.
 func (q *Queue) End() {
 	q.pool.mu.Lock()
 	q.pool.drop(q)
@@ -72,9 +75,9 @@ func (q *Queue) End() {
 	q.cancel()
 }
 
-// A Pool is the goroutines. Each lives as long as it finds something to do. A pool that keeps its
-// goroutines would save half a microsecond for a job that blocks anyway, and would have something
-// to tend: ants wakes up twice a second for that, while an idle server should not.
+// A Pool is the goroutines. Each lives as long as it finds a job. A pool that keeps its goroutines
+// would save half a microsecond for a job that blocks anyway, and would have to wake up to end idle
+// ones: ants does so twice a second, but an idle server should sleep.
 type Pool struct {
 	mu         sync.Mutex
 	max        int
@@ -98,7 +101,7 @@ func (p *Pool) drop(q *Queue) {
 // run is one goroutine.
 func (p *Pool) run() {
 	q, job := p.take(nil)
-	// Only Goexit ends it early: another one goes on, after the queue at hand.
+	// Only Goexit ends it early: then another goroutine goes on, after releasing the queue.
 	defer func() {
 		if job != nil {
 			p.mu.Lock()
@@ -109,7 +112,7 @@ func (p *Pool) run() {
 	}()
 	for job != nil {
 		if q.ctx.Err() == nil { // its queue has not ended meanwhile
-			Guard(func() { job(q.ctx) }, q.panicked)
+			goroutine.Guard(func() { job(q.ctx) }, q.panicked)
 		}
 		q, job = p.take(q)
 	}
@@ -153,19 +156,6 @@ func (p *Pool) release(q *Queue) {
 	default:
 		p.ready = append(p.ready, q)
 	}
-}
-
-// Guard calls f, which is user code, on a goroutine that is no loop's. A panic of f is told to
-// panicked, and so is, by a nil value, that it has called runtime.Goexit.
-func Guard(f func(), panicked func(v any)) {
-	returned := false
-	defer func() {
-		if !returned {
-			panicked(recover())
-		}
-	}()
-	f()
-	returned = true
 }
 
 // Stop refuses new jobs, drops those that wait and gives those that run some time. It returns how

@@ -32,6 +32,7 @@ const (
 // for Read and Running. Watchdog.Watch makes a Meter ready. It must not be copied.
 type Meter struct {
 	watchdog  *Watchdog
+	probe     func()
 	loop      int // its index
 	goroutine atomic.Uint64
 	since     atomic.Int64  // when the turn that runs began, or noTurn

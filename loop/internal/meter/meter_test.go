@@ -12,7 +12,7 @@ func nobody() (uint64, string) { return 0, "" }
 // loopOf returns the meter of a loop whose watchdog does not run.
 func loopOf() *Meter {
 	m := new(Meter)
-	NewWatchdog(time.Second, nil, nil, zerolog.Nop()).Watch(m)
+	NewWatchdog(time.Second, nil, zerolog.Nop()).Watch(m, nil)
 	return m
 }
 

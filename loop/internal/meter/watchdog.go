@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
 const (
@@ -35,7 +35,6 @@ type Watchdog struct {
 	threshold time.Duration
 	period    time.Duration
 	clock     func() time.Duration
-	probe     func(loop int)
 	log       zerolog.Logger
 	asleep    atomic.Bool // a loop that begins a turn must wake it
 	wake      chan struct{}
@@ -45,18 +44,16 @@ type Watchdog struct {
 
 	// Finding a stack stops the whole process for a moment, so only one report a second has it. The
 	// others are counted.
-	reports gate.Log
+	reports limits.LogRate
 }
 
-// NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. probe has a loop
-// call Meter.Probed when it comes to what becomes ready now. Give the Watchdog each loop's Meter by
-// Watch, in the order of the loops, then start Run.
-func NewWatchdog(threshold time.Duration, clock func() time.Duration, probe func(loop int), log zerolog.Logger) *Watchdog {
+// NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each
+// loop's Meter by Watch, in the order of the loops, then start Run.
+func NewWatchdog(threshold time.Duration, clock func() time.Duration, log zerolog.Logger) *Watchdog {
 	return &Watchdog{
 		threshold: threshold,
 		period:    min(max(minLook, (threshold-1)/looks+1), maxLook),
 		clock:     clock,
-		probe:     probe,
 		log:       log,
 		wake:      make(chan struct{}, 1),
 		quit:      make(chan struct{}),
@@ -64,9 +61,10 @@ func NewWatchdog(threshold time.Duration, clock func() time.Duration, probe func
 	}
 }
 
-// Watch makes m ready, as the meter of the next loop.
-func (d *Watchdog) Watch(m *Meter) {
-	m.watchdog, m.loop = d, len(d.meters)
+// Watch makes m ready, as the meter of the next loop. probe makes that loop call m.Probed when it
+// comes to what becomes ready now.
+func (d *Watchdog) Watch(m *Meter, probe func()) {
+	m.watchdog, m.loop, m.probe = d, len(d.meters), probe
 	for _, t := range []*atomic.Int64{&m.since, &m.seen, &m.reported, &m.probed} {
 		t.Store(noTurn)
 	}
@@ -137,7 +135,7 @@ func (d *Watchdog) look(now, gap time.Duration) {
 		}
 		if m.probed.Load() == noTurn && !m.over.Load() {
 			m.probed.Store(int64(now))
-			d.probe(m.loop)
+			m.probe()
 		}
 		before := m.credit
 		if m.credit += min(passed, d.period); before < d.threshold && m.credit >= d.threshold {

@@ -23,8 +23,8 @@ func newTest(threshold time.Duration, log *bytes.Buffer) (*Watchdog, *Meter, fun
 	if log != nil {
 		logger = zerolog.New(log)
 	}
-	d, m := NewWatchdog(threshold, clock, func(int) {}, logger), new(Meter)
-	d.Watch(m)
+	d, m := NewWatchdog(threshold, clock, logger), new(Meter)
+	d.Watch(m, func() {})
 	return d, m, clock
 }
 
@@ -137,7 +137,7 @@ func TestReports(t *testing.T) {
 
 // A threshold that is never reached costs no more looks than any long one.
 func TestLongestThreshold(t *testing.T) {
-	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, nil, zerolog.Nop()); d.period != maxLook {
+	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, zerolog.Nop()); d.period != maxLook {
 		t.Errorf("it looks each %v, want %v", d.period, maxLook)
 	}
 }
@@ -147,8 +147,8 @@ func TestLongestThreshold(t *testing.T) {
 func TestProbes(t *testing.T) {
 	const ms = time.Millisecond
 	sent := 0
-	d, m := NewWatchdog(100*ms, nil, func(int) { sent++ }, zerolog.Nop()), new(Meter)
-	d.Watch(m)
+	d, m := NewWatchdog(100*ms, nil, zerolog.Nop()), new(Meter)
+	d.Watch(m, func() { sent++ })
 	expect := func(probes int, unpolled, now time.Duration) {
 		t.Helper()
 		if got := m.Unpolled(now); sent != probes || got != unpolled {

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // stopTimeout is how long Stop waits for the output of closed sockets.
@@ -24,8 +22,8 @@ const stopTimeout = 3 * time.Second
 
 // Engine implements engine.Engine.
 type Engine struct {
-	sockets.Network
-	taskloop.Loops
+	sockets.System
+	Loops
 	reading sync.WaitGroup
 	writing sync.WaitGroup
 	open    sync.Map // of *socket
@@ -34,9 +32,24 @@ type Engine struct {
 // New returns an engine.
 func New() *Engine { return new(Engine) }
 
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	s := newSocket(e, e.At(loop), nc)
+// A netLoop implements engine.Loop.
+type netLoop struct {
+	*TaskLoop
+	engine *Engine
+}
+
+// Start implements engine.Engine.
+func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
+	loops := make([]engine.Loop, len(hosts))
+	for i, h := range hosts {
+		loops[i] = &netLoop{e.Run(base, h), e}
+	}
+	return loops, nil
+}
+
+// Enroll implements engine.Loop.
+func (l *netLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := newSocket(l, nc)
 	s.loop.Put(func() { s.begin(open) }, func() {
 		_ = nc.Close()
 		lost(engine.ErrEnded)
@@ -48,7 +61,7 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 func (e *Engine) Stop() error {
 	e.End()
 	e.open.Range(func(s, _ any) bool {
-		s.(*socket).Close(false) // the loops have ended
+		s.(*socket).Close() // the loops have ended
 		return true
 	})
 	e.reading.Wait()
@@ -66,7 +79,7 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// ServePacket implements engine.Engine.
-func (e *Engine) ServePacket(loop int, nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
-	return netpackets.Serve(e.At(loop), nc, sink), nil
+// ServePacket implements engine.Loop.
+func (l *netLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Packets, error) {
+	return sockets.ServeUDP(l.Queue, nc, sink), nil
 }

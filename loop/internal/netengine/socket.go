@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
-	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -28,7 +26,8 @@ const (
 	// often Detach looks.
 	detachTimeout, detachLook = 100 * time.Millisecond, 100 * time.Microsecond
 
-	// pausedLook is how often a paused socket with input is looked at, whether its peer has reset it.
+	// pausedLook is how often a paused socket with input is looked at, whether its peer has reset
+	// it.
 	pausedLook = 20 * time.Millisecond
 
 	// orphanTimeout is how long output of a closed socket may take to go.
@@ -38,8 +37,7 @@ const (
 // A socket implements engine.Socket. A field is the loop's own unless it is said to be guarded by
 // mu.
 type socket struct {
-	engine  *Engine
-	loop    *taskloop.Loop
+	loop    *netLoop
 	conn    net.Conn
 	sink    engine.Sink
 	closed  bool
@@ -48,8 +46,8 @@ type socket struct {
 	lingers bool
 	looking bool // checkPaused comes
 
-	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are the
-	// loop's while arrived is set. The reader has ended when done is closed.
+	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are
+	// the loop's while arrived is set. The reader has ended when done is closed.
 	piece   []byte
 	end     error
 	arrived atomic.Bool
@@ -69,18 +67,18 @@ type socket struct {
 }
 
 // newSocket makes a socket of nc, of which no close waits for the peer, as one that lingers does.
-func newSocket(e *Engine, l *taskloop.Loop, nc net.Conn) *socket {
+func newSocket(l *netLoop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	return &socket{engine: e, loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
+	return &socket{loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // begin is the first thing on the loop.
 func (s *socket) begin(open func(engine.Socket) engine.Sink) {
-	s.engine.open.Store(s, nil)
+	s.loop.engine.open.Store(s, nil)
 	if s.sink = open(s); !s.closed {
-		s.engine.reading.Go(s.read)
+		s.loop.engine.reading.Go(s.read)
 	}
 }
 
@@ -113,8 +111,8 @@ func (s *socket) read() {
 	}
 }
 
-// broken returns the error of a connection that has broken before its peer ended the output, or nil.
-// The system reports that once: to the reader, to a write, or here.
+// broken returns the error of a connection that has broken before its peer ended the output, or
+// nil. The system reports that once: to the reader, to a write, or here.
 func (s *socket) broken() error {
 	if s.Gone() { // a write under way ends at once
 		s.call.Lock()
@@ -153,7 +151,7 @@ func (s *socket) handOver() {
 func (s *socket) ended(err error) {
 	s.over = true
 	if s.sink.Closed(err); !s.lingers {
-		s.Close(false)
+		s.Close()
 	}
 }
 
@@ -207,7 +205,7 @@ func (s *socket) Write(p []byte) (int, error) {
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
 		s.writing, s.began = true, time.Now()
-		s.engine.writing.Go(s.write)
+		s.loop.engine.writing.Go(s.write)
 	}
 }
 
@@ -226,7 +224,7 @@ func (s *socket) write() {
 		s.mu.Lock()
 		s.flight, s.failure = 0, err
 		s.call.Unlock()
-		s.tell()
+		s.reportWrite()
 	}
 	s.out = batch[:0] // for the next writer
 	s.writing = false
@@ -239,9 +237,9 @@ func (s *socket) write() {
 	s.ends = false
 }
 
-// tell calls Writable, if somebody waits and half of the room is there. A socket that lingers has no
-// reader any more to find that it is broken. s.mu is held.
-func (s *socket) tell() {
+// reportWrite posts Sink.Writable if it was asked for and half of the room is free. A socket that
+// lingers has no reader any more, so a failure is reported here. s.mu is held.
+func (s *socket) reportWrite() {
 	if err := s.failure; err != nil {
 		s.loop.Execute(func() {
 			if !s.closed && s.over {
@@ -266,7 +264,7 @@ func (s *socket) NotifyWritable() bool {
 	defer s.mu.Unlock()
 	s.waiting = true
 	if !s.writing {
-		s.tell()
+		s.reportWrite()
 	}
 	return true
 }
@@ -275,7 +273,7 @@ func (s *socket) NotifyWritable() bool {
 // process was stopped and it had no time yet.
 func (s *socket) Pending() bool {
 	// The second look is for what was on its way from one place to the other.
-	return !s.over && (s.hasArrived() || netpackets.InKernel(s.conn) || s.hasArrived())
+	return !s.over && (s.hasArrived() || sockets.HasInput(s.conn) || s.hasArrived())
 }
 
 // hasArrived reports whether something is with the loop that the sink has not been given.
@@ -325,8 +323,8 @@ func (s *socket) Linger() bool {
 	return s.lingers
 }
 
-// Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.
-func (s *socket) Close(hard bool) {
+// Reset implements engine.Socket.
+func (s *socket) Reset() {
 	if s.closed {
 		return
 	}
@@ -334,14 +332,22 @@ func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
-	if tcp, ok := s.conn.(*net.TCPConn); ok && hard {
+	s.out, s.failure = nil, os.ErrClosed
+	if tcp, ok := s.conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
-	if hard {
-		s.out, s.failure = nil, os.ErrClosed
-		_ = s.conn.Close()
+	_ = s.conn.Close()
+}
+
+// Close implements engine.Socket. The writer sends what was written, in the place of a kernel.
+func (s *socket) Close() {
+	if s.closed {
 		return
 	}
+	s.letGo()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and the writer may go on
 	_ = s.conn.SetWriteDeadline(time.Now().Add(orphanTimeout))
 	s.startWriter()
@@ -350,7 +356,7 @@ func (s *socket) Close(hard bool) {
 // letGo takes s off its loop. The reader ends, unless it waits for the peer.
 func (s *socket) letGo() {
 	s.closed = true
-	s.engine.open.Delete(s)
+	s.loop.engine.open.Delete(s)
 	close(s.taken)
 }
 

@@ -37,13 +37,11 @@ func (w waker) Writable() { w.woken <- struct{}{} }
 // turn: the writer, the loop, and the writer again if it let go in between.
 func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 	e := New()
-	if err := e.Start(1, time.Now(), nil); err != nil {
-		t.Fatal(err)
-	}
+	l := &netLoop{e.Run(time.Now(), nil), e}
 	var running sync.WaitGroup
 	conn := gated{begun: make(chan struct{}), goOn: make(chan struct{})}
 	w := waker{woken: make(chan struct{}, 1)}
-	s := newSocket(e, e.At(0), conn)
+	s := newSocket(l, conn)
 	s.sink = w
 	longEnough := func() { time.Sleep(2 * time.Millisecond) } // no event: the order of those that wait for a lock
 	for round := range 20 {
@@ -83,9 +81,7 @@ func (e end) Closed(err error) { e.closed <- err }
 // reset all the same.
 func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 	e := New()
-	if err := e.Start(1, time.Now(), nil); err != nil {
-		t.Fatal(err)
-	}
+	l := &netLoop{e.Run(time.Now(), nil), e}
 	ln := testkit.Serve(t, func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.(*net.TCPConn).SetLinger(0)
@@ -95,7 +91,7 @@ func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, sink := newSocket(e, e.At(0), conn), end{closed: make(chan error, 1)}
+	s, sink := newSocket(l, conn), end{closed: make(chan error, 1)}
 	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
 	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return sink }) })
 	testkit.WantErr(t, "the end", testkit.Receive(t, "the end", sink.closed), syscall.ECONNRESET)

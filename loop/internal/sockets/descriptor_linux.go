@@ -14,7 +14,7 @@ import (
 // own have replaced ours by then, so each return costs about 25 cycles.
 func (d *Descriptor) Write(p []byte) (int, error) {
 	if len(p) > MaxRaw {
-		n, err := unix.Write(int(*d), p) // which Go's scheduler is told of
+		n, err := unix.Write(int(*d), p) // which Go's scheduler sees
 		return max(n, 0), failed("write", err)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(*d), uintptr(unsafe.Pointer(unsafe.SliceData(p))),

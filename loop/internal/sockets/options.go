@@ -1,7 +1,6 @@
 package sockets
 
 import (
-	"cmp"
 	"syscall"
 	"time"
 
@@ -17,8 +16,8 @@ type Options struct {
 	UserTimeout   time.Duration
 }
 
-// Clean returns a hook like user, but that takes off again what CleanFD does. Of nil it returns nil.
-func Clean(user engine.Control) engine.Control {
+// CleanAfter returns a hook that is user and then Clean. Of nil it returns nil.
+func CleanAfter(user engine.Control) engine.Control {
 	if user == nil {
 		return nil
 	}
@@ -26,20 +25,6 @@ func Clean(user engine.Control) engine.Control {
 		if err := user(network, address, c); err != nil {
 			return err
 		}
-		return c.Control(CleanFD)
+		return With(c, Clean)
 	}
-}
-
-// withFD calls f with the descriptor of s, if it has one.
-func withFD(s any, f func(fd int) error) (err error) {
-	c, ok := s.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) })
-	return cmp.Or(err, controlErr)
 }

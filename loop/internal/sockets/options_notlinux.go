@@ -12,8 +12,8 @@ func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }
 
 func dropErrorQueue(int) {}
 
-// SharePort does what Linux needs to use a port for several addresses.
-func SharePort(syscall.RawConn) {}
+// BindNoPort has nothing to do: only Linux needs it.
+func BindNoPort(syscall.RawConn) {}
 
-// PeerEnded is not known here: systems other than Linux tell it only to who reads.
-func PeerEnded(uintptr) bool { return false }
+// PeerEnded is not known here: systems other than Linux tell it only to a reader.
+func PeerEnded(int) bool { return false }

@@ -23,11 +23,11 @@ func SetBacklog(net.Listener, int) error { return errors.ErrUnsupported }
 // OwnFile has nothing to do.
 func OwnFile(ln net.Listener) net.Listener { return ln }
 
-// Unblock and UnblockConn have nothing to do: package net sees to it here.
+// Unblock and UnblockConn have nothing to do: sockets of package net never block here.
 func Unblock(net.Listener) error { return nil }
 
 // UnblockConn is like Unblock.
 func UnblockConn(syscall.Conn) error { return nil }
 
-// CleanFD has nothing to do: the engine there takes SO_LINGER off itself.
-func CleanFD(uintptr) {}
+// Clean has nothing to do: the engine here takes SO_LINGER off itself. It returns nil.
+func Clean(int) error { return nil }

@@ -3,22 +3,18 @@
 package sockets
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
 // Set sets the options of a socket of a network. ReusePort and UserTimeout are not for unix
 // sockets.
-func (o Options) Set(network string, c syscall.RawConn) (err error) {
-	controlErr := c.Control(func(fd uintptr) { err = o.set(int(fd), network == "unix") })
-	return cmp.Or(err, controlErr)
+func (o Options) Set(network string, c syscall.RawConn) error {
+	return With(c, func(fd int) error { return o.set(fd, network == "unix") })
 }
 
 func (o Options) set(fd int, isUnix bool) error {
@@ -47,41 +43,50 @@ func (o Options) set(fd int, isUnix bool) error {
 
 // SetBacklog changes the length of a listener's queue, by listening again.
 func SetBacklog(ln net.Listener, n int) error {
-	return withFD(ln, func(fd int) error { return unix.Listen(fd, n) })
+	return withListener(ln, func(fd int) error { return unix.Listen(fd, n) })
+}
+
+// withListener is With for a listener that may be no socket of the system's: then it does nothing.
+func withListener(ln net.Listener, f func(fd int) error) error {
+	if _, ok := ln.(syscall.Conn); !ok {
+		return nil
+	}
+	return With(ln, f)
 }
 
 // OwnFile makes the file of a unix socket, if ln is one, that of ln, which removes it in the end.
 func OwnFile(ln net.Listener) net.Listener {
 	if unix, ok := ln.(*net.UnixListener); ok && !strings.HasPrefix(ln.Addr().String(), "@") {
-		return unixsock.Adopt(unix)
+		return adoptUnix(unix)
 	}
 	return ln
 }
 
-// Unblock has a listener from outside not block. A program that has handed a copy of its socket to
-// a child may have made it block, as os.File.Fd does, and then Accept would not return when it is
-// closed.
+// Unblock makes the socket of a listener from outside non-blocking. A program that has handed a
+// copy of it to a child may have made it block, as os.File.Fd does, and then Accept would not
+// return when it is closed.
 func Unblock(ln net.Listener) error {
-	return withFD(ln, func(fd int) error { return unix.SetNonblock(fd, true) })
+	return withListener(ln, func(fd int) error { return unix.SetNonblock(fd, true) })
 }
 
-// UnblockConn sees to it that a connection of a listener from outside does not hold up its loop:
-// whoever had it may have made it block, as os.File.Fd does, or linger. A close waits for the peer
-// then, though the socket does not block. Without a time it resets, and does not wait.
+// UnblockConn makes a connection of a listener from outside safe for a loop: its owner before may
+// have made it block, as os.File.Fd does, or linger, which makes a close wait for the peer although
+// the socket does not block. A linger time of zero stays: it resets, and does not wait.
 func UnblockConn(c syscall.Conn) error {
-	return withFD(c, func(fd int) error {
-		CleanFD(uintptr(fd))
+	return With(c, func(fd int) error {
+		_ = Clean(fd)
 		return unix.SetNonblock(fd, true)
 	})
 }
 
-// CleanFD takes options off a socket that would hold up its loop: SO_LINGER has a close of it, or of
-// those that it accepts, wait for the peer, and with IP_RECVERR it has an error until somebody reads
-// a queue that nobody reads.
-func CleanFD(fd uintptr) {
-	dropErrorQueue(int(fd))
-	l, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
+// Clean takes options off a socket that would hold up its loop: SO_LINGER with a time, which makes
+// a close of it, or of those that it accepts, wait for the peer, and IP_RECVERR, with which the
+// socket has an error until a queue is read that the engines do not read. It returns nil.
+func Clean(fd int) error {
+	dropErrorQueue(fd)
+	l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
 	if err == nil && l.Onoff != 0 && l.Linger > 0 {
-		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 	}
+	return nil
 }

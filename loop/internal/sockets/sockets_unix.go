@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
 // Listen implements engine.Engine.
-func (Network) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
+func (System) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	if network == "unix" {
-		return unixsock.Listen(ctx, lc, address)
+		return listenUnix(ctx, lc, address)
 	}
 	return lc.Listen(ctx, network, address)
 }
@@ -26,7 +25,7 @@ func (Network) Listen(ctx context.Context, lc net.ListenConfig, network, address
 // Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
 // listeners, logs and the program's own files, and a share for sockets that are being accepted,
 // which may have two descriptors for a moment.
-func (Network) Capacity(loops int) int {
+func (System) Capacity(loops int) int {
 	n := math.MaxInt32
 	var lim unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
@@ -35,17 +34,18 @@ func (Network) Capacity(loops int) int {
 	return max(1, n-n/16-32-10*loops)
 }
 
-// ReadBuffer is how much a read takes at first: a power of two, as gnet rounds it up to one. If that
-// is full, More reads on, up to MaxRead: long frames are to come whole, as parts of one are copied.
-// Each loop has one buffer of MaxRead, of which only the pages are resident that reads have filled.
+// ReadBuffer is how much a read takes at first: a power of two, as gnet rounds it up to one. If
+// that is full, More reads on, up to MaxRead: long frames are to come whole, as parts of one are
+// copied. Each loop has one buffer of MaxRead, of which only the pages are resident that reads have
+// filled.
 const (
 	ReadBuffer = 32 << 10
 	MaxRead    = 512 << 10
 )
 
-// More reads on after a read has filled the first ReadBuffer bytes of buf, which has MaxRead, as far
-// as the sink has room for more, and returns how many bytes there are in all. The end, and what is
-// wrong with the socket, are left to the next read.
+// More reads on after a read has filled the first ReadBuffer bytes of buf, which has MaxRead, as
+// far as the sink has room for more, and returns how many bytes there are in all. The end, and what
+// is wrong with the socket, are left to the next read.
 func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	n := ReadBuffer
 	room := min(sink.Room(buf[:n]), MaxRead-n)
@@ -61,10 +61,11 @@ func More(d Descriptor, buf []byte, sink engine.Sink) int {
 	return n
 }
 
-// MaxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
-// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that
-// is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
-// tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
+// MaxRaw is how many bytes are read or written by a system call that Go's scheduler does not see.
+// That saves a tenth of what a small echo costs, and a quarter of a large one: Go's monitor takes
+// the P from a system call that it has seen for 20 µs, and starts a thread for it, which finds
+// nothing to do. To copy so much takes a tenth of a millisecond, in which the P is busy: less than
+// a handler may take.
 const MaxRaw = MaxRead
 
 // A Descriptor is a socket that does not block. It implements the part of engine.Socket that needs
@@ -74,8 +75,8 @@ type Descriptor int32
 // FD returns the descriptor as a number.
 func (d *Descriptor) FD() int { return int(*d) }
 
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
-// came first.
+// failed returns the error of a call that took nothing, or nil if the socket is full, or a signal
+// interrupted the call.
 func failed(call string, err error) error {
 	if err == unix.EAGAIN || err == unix.EINTR {
 		return nil
@@ -101,9 +102,9 @@ func (d *Descriptor) Unsent() int { return unsent(d.FD()) }
 // CloseWrite implements engine.Socket.
 func (d *Descriptor) CloseWrite() { _ = unix.Shutdown(d.FD(), unix.SHUT_WR) }
 
-// Harden makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
+// ResetOnClose makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
 // a closed window does not take, for many minutes.
-func (d *Descriptor) Harden() {
+func (d *Descriptor) ResetOnClose() {
 	_ = unix.SetsockoptLinger(d.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
 
@@ -126,11 +127,11 @@ func wasReset(fd int) error {
 }
 
 // Copy returns a copy of the socket as a connection of package net. Package net makes the
-// descriptor blocking for a moment, so that nobody else may use it meanwhile.
+// descriptor blocking for a moment, so no other goroutine may use it meanwhile.
 func (d *Descriptor) Copy() (net.Conn, error) {
-	dup, err := unix.FcntlInt(uintptr(*d), unix.F_DUPFD_CLOEXEC, 0)
+	dup, err := copyFD(d.FD())
 	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
+		return nil, err
 	}
 	f := os.NewFile(uintptr(dup), "socket")
 	defer f.Close()
@@ -140,16 +141,29 @@ func (d *Descriptor) Copy() (net.Conn, error) {
 // TakeOver returns a copy of the descriptor of nc, and closes nc.
 func TakeOver(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
-	raw, err := nc.(syscall.Conn).SyscallConn()
+	err = With(nc, func(n int) (err error) {
+		fd, err = copyFD(n)
+		return err
+	})
 	if err != nil {
 		return -1, err
 	}
-	var failed error
-	err = raw.Control(func(n uintptr) {
-		fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
+	return fd, nil
+}
+
+// copyFD returns a copy of a descriptor that no child inherits.
+func copyFD(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n, os.NewSyscallError("fcntl", err)
+}
+
+// HasInput reports whether bytes, datagrams or the end wait to be read. Another reader may get them
+// at the same time.
+func HasInput(c net.Conn) (found bool) {
+	_ = With(c, func(fd int) error {
+		d := Descriptor(fd)
+		found = d.Pending()
+		return nil
 	})
-	if failed != nil {
-		return -1, os.NewSyscallError("fcntl", failed)
-	}
-	return fd, err
+	return found
 }

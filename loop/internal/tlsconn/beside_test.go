@@ -22,7 +22,7 @@ func (s *server) waits() {
 
 // However input, ends and aborts fall, a handshake ends, and all coroutines are idle then.
 func TestBesideTheLoop(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxWaiting = 20 })
+	r := newRig(t, func(cfg *SharedConfig) { cfg.MaxWaiting = 20 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -34,11 +34,11 @@ func TestBesideTheLoop(t *testing.T) {
 	}
 	wg.Wait()
 	r.do(func() {
-		if n := r.loop.Pending; n != 0 || r.loop.waiting.Len() != 0 {
-			t.Errorf("%d handshakes are left, %d wait", n, r.loop.waiting.Len())
+		if n := r.shared.Pending; n != 0 || r.shared.waiting.Len() != 0 {
+			t.Errorf("%d handshakes are left, %d wait", n, r.shared.waiting.Len())
 		}
 	})
-	r.loop.cfg.Workers.settled(t)
+	r.shared.cfg.Workers.settled(t)
 }
 
 // settled waits until none computes.
@@ -71,7 +71,7 @@ func (r *rig) disturbed(random *rand.Rand) {
 	}
 	r.do(func() {
 		s.conn.Abort(errors.New("over"), false)
-		s.conn.Close(true)
+		s.conn.Reset()
 	})
 }
 

@@ -48,7 +48,7 @@ func TestEnds(t *testing.T) {
 			t.Errorf("the client got %q, %v", got, err)
 		}
 		s.sock.hangUp(io.EOF)
-		s.rig.do(func() { s.conn.Close(false) })
+		s.rig.do(func() { s.conn.Close() })
 	})
 	t.Run("half-close and reset", func(t *testing.T) {
 		s, client, _ := connect(t)
@@ -64,12 +64,12 @@ func TestEnds(t *testing.T) {
 			if s.failed == nil {
 				t.Error("who waits to write is not told that there is nobody any more")
 			}
-			s.conn.Close(false)
+			s.conn.Close()
 		})
 	})
 	t.Run("close", func(t *testing.T) {
 		s, client, _ := connect(t)
-		s.rig.do(func() { s.send([]byte("bye")); s.conn.Close(false) })
+		s.rig.do(func() { s.send([]byte("bye")); s.conn.Close() })
 		if got, err := io.ReadAll(client); string(got) != "bye" || err != nil {
 			t.Errorf("the client got %q, %v; want bye and close_notify", got, err)
 		}

@@ -89,17 +89,17 @@ func (c *Conn) run(h *handshake) {
 	h.err = errGoexit
 	defer func() {
 		h.endTurn()
-		c.loop.cfg.Post(c.finished)
+		c.shared.cfg.Post(c.finished)
 	}()
-	defer c.loop.rescue(&h.err)
-	if h.endTurn = c.loop.cfg.Workers.begin(h.ctx); h.ctx.Err() == nil {
+	defer c.shared.rescue(&h.err)
+	if h.endTurn = c.shared.cfg.Workers.begin(h.ctx); h.ctx.Err() == nil {
 		h.err = explain(c.shakeHands(h))
 	}
 }
 
 // shakeHands is called by the goroutine, as hooks run in it.
 func (c *Conn) shakeHands(h *handshake) error {
-	cfg := h.config(c.loop.cfg.CryptoTLS)
+	cfg := h.config(c.shared.cfg.CryptoTLS)
 	var tc *tls.Conn
 	if h.client {
 		tc = tls.Client((*transport)(c), cfg)
@@ -130,7 +130,7 @@ func (c *Conn) next(h *handshake) bool {
 	}
 	h.endTurn()
 	h.endTurn = func() {}
-	if !c.loop.cfg.Post(c.waits) {
+	if !c.shared.cfg.Post(c.waits) {
 		return false
 	}
 	select {
@@ -138,7 +138,7 @@ func (c *Conn) next(h *handshake) bool {
 	case <-h.ctx.Done():
 		return false
 	}
-	h.endTurn = c.loop.cfg.Workers.begin(h.ctx)
+	h.endTurn = c.shared.cfg.Workers.begin(h.ctx)
 	return h.ctx.Err() == nil
 }
 
@@ -149,7 +149,7 @@ func (c *Conn) waits() {
 	}
 	c.handOut()
 	c.enter(waiting)
-	switch l := c.loop; {
+	switch l := c.shared; {
 	case wholeRecords(c.in) > 0:
 		c.work()
 	case c.rawEnd != nil:
@@ -179,7 +179,7 @@ func (c *Conn) finished() {
 	c.protocol = h.result
 	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
 	c.enter(open)
-	c.loop.Done++
+	c.shared.Done++
 	if c.host.HandshakeDone(); c.state != open {
 		return
 	}
@@ -192,12 +192,12 @@ func (c *Conn) finished() {
 
 // handOut sends what the handshake has written.
 func (c *Conn) handOut() {
-	c.out = c.loop.extend(c.out, c.hs.out[c.hs.handed:])
+	c.out = c.shared.extend(c.out, c.hs.out[c.hs.handed:])
 	c.hs.handed = len(c.hs.out)
 	c.flush() // of an error reading will tell
 }
 
-// handshakeCut is told that the raw input has ended. While the goroutine computes, that may come
+// handshakeCut is called when the raw input has ended. While the goroutine computes, that may come
 // after the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if c.state == computing && err == io.EOF && c.sock.Linger() {
@@ -222,7 +222,7 @@ func (c *Conn) Abort(err error, hard bool) {
 
 // fail ends a connection that is not open yet.
 func (c *Conn) fail(err error, hard bool) {
-	c.loop.Failed++
+	c.shared.Failed++
 	c.abandon(err, hard)
 }
 

@@ -42,7 +42,7 @@ func TestEndBehindWhatIsHeld(t *testing.T) {
 			if got := s.plain(); got != text {
 				t.Errorf("%d bytes came, want %d", len(got), len(text))
 			}
-			s.rig.do(func() { s.conn.Close(false) })
+			s.rig.do(func() { s.conn.Close() })
 			if !s.sock.closed || s.sock.hard {
 				t.Errorf("the raw socket is closed: %t, by a reset: %t", s.sock.closed, s.sock.hard)
 			}

@@ -29,7 +29,7 @@ func hanging(release <-chan struct{}, in *atomic.Int32) *tls.Config {
 // A hook that takes long, and whose handshake is still wanted, does not hold up the others: it asks
 // somebody, and computes nothing. When it has its answer its handshake goes on.
 func TestSlowHooks(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) {
+	r := newRig(t, func(cfg *SharedConfig) {
 		cfg.Workers = NewWorkers(1, 2)
 		cfg.Workers.patience = 2 * time.Millisecond
 	})
@@ -57,14 +57,14 @@ func TestSlowHooks(t *testing.T) {
 			t.Error("the handshake of a slow hook:", err)
 		}
 	}
-	r.loop.cfg.Workers.settled(t)
+	r.shared.cfg.Workers.settled(t)
 }
 
 // A handshake has given back its turn when its loop hears of it, which may have it go on at once.
 func TestTurnIsOverFirst(t *testing.T) {
 	w := NewWorkers(3, 2)
 	var early atomic.Int32
-	r := newRig(t, func(cfg *LoopConfig) {
+	r := newRig(t, func(cfg *SharedConfig) {
 		post := cfg.Post
 		cfg.Workers = w
 		cfg.Post = func(f func()) bool {

@@ -63,7 +63,7 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
 	}
 	s.rig.do(func() {
-		if l := s.rig.loop; l.Pending != 0 || l.waiting.Len() != 0 {
+		if l := s.rig.shared; l.Pending != 0 || l.waiting.Len() != 0 {
 			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
 		}
 	})
@@ -72,7 +72,7 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 // A handshake that is given up before a worker has got to it leaves a coroutine that others can
 // use.
 func TestGivenUpBeforeItBegins(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.Workers = NewWorkers(1, 10) })
+	r := newRig(t, func(cfg *SharedConfig) { cfg.Workers = NewWorkers(1, 10) })
 	for range 3 {
 		busy, release := make(chan struct{}), make(chan struct{})
 		slow := serverConfig()
@@ -106,7 +106,7 @@ func TestGivenUpBeforeItBegins(t *testing.T) {
 // Hooks that do not heed their context hold up the others only until it is known that they do not,
 // unless there are too many of them.
 func TestStuckHooks(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) {
+	r := newRig(t, func(cfg *SharedConfig) {
 		cfg.Workers = NewWorkers(1, 2)
 		cfg.Workers.patience = 2 * time.Millisecond
 	})
@@ -127,7 +127,7 @@ func TestStuckHooks(t *testing.T) {
 		r.do(func() { s.conn.Abort(errors.New("too late"), false) })
 		_ = s.end()
 	}
-	w := r.loop.cfg.Workers
+	w := r.shared.cfg.Workers
 	if len(w.computing) != 1 || len(w.slow) != 2 {
 		t.Errorf("%d compute and %d are slow, want 1 and 2", len(w.computing), len(w.slow))
 	}
@@ -167,7 +167,7 @@ func TestSplitHello(t *testing.T) {
 		for _, behind := range []string{"", "more"} {
 			message := pattern(size)
 			b := append([]byte{typeHandshake, 3, 1, byte(size >> 8), byte(size)}, message...)
-			c := &Conn{loop: newRig(t, nil).loop, in: append(b, behind...)}
+			c := &Conn{shared: newRig(t, nil).shared, in: append(b, behind...)}
 			c.splitHello()
 			rest := c.in
 			var got []byte

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // A sealer makes records of TLS 1.3 that crypto/tls would not: it has the client's key from the key
@@ -238,7 +239,7 @@ func TestKeyUpdateFlood(t *testing.T) {
 	if n := len(s.plain()); n > 100 {
 		t.Errorf("%d KeyUpdates were taken", n)
 	}
-	if _, err := c.Read(make([]byte, 1)); !CryptoTLS() && (err == nil || !strings.Contains(err.Error(), "unexpected message")) {
+	if _, err := c.Read(make([]byte, 1)); !testhook.CryptoTLS() && (err == nil || !strings.Contains(err.Error(), "unexpected message")) {
 		t.Errorf("the client got %v, want the alert", err)
 	}
 }

@@ -35,7 +35,7 @@ func (c *Conn) receive(p []byte) {
 	whole := wholeRecords(p)
 	c.hold(p[whole:])
 	if unread := c.decryptShare(p[:whole]); len(unread) > 0 {
-		c.giveBack(append(c.loop.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
+		c.giveBack(append(c.shared.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
 	}
 	c.tellEnd()
 }
@@ -48,7 +48,7 @@ func (c *Conn) process() {
 		if unread := c.decryptShare(records); len(unread) > 0 {
 			c.giveBack(unread)
 		}
-		c.loop.cfg.Pool.Put(records) // nil is nothing
+		c.shared.cfg.Pool.Put(records) // nil is nothing
 	}
 	c.tellEnd()
 }
@@ -78,8 +78,8 @@ func (c *Conn) take() []byte {
 // giveBack puts records that crypto/tls has not read back to c.in.
 func (c *Conn) giveBack(unread []byte) {
 	rest := c.in
-	c.in = c.loop.extend(c.loop.extend(nil, unread), rest)
-	c.loop.cfg.Pool.Put(rest)
+	c.in = c.shared.extend(c.shared.extend(nil, unread), rest)
+	c.shared.cfg.Pool.Put(rest)
 }
 
 // decryptShare decrypts records, and returns those that have to wait.
@@ -93,7 +93,7 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 		n, err := c.decrypt(&left)
 		c.err = err
 		if n > 0 {
-			c.host.Plaintext(c.loop.plain[:n])
+			c.host.Plaintext(c.shared.plain[:n])
 		}
 		if left == 0 && len(c.cur) > 0 && c.state == open && !c.paused {
 			if left = share; c.stop() { // or descriptors have run out
@@ -109,7 +109,7 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 	c.cur, c.record = nil, nil
 	if len(records) > 0 && c.state == open { // answers of the protocol's own
 		if c.records != nil {
-			c.out = c.loop.extend(c.out, c.records.Answer(c.loop.small[:0]))
+			c.out = c.shared.extend(c.out, c.records.Answer(c.shared.small[:0]))
 		}
 		c.flush()
 	}
@@ -118,13 +118,13 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 
 // decrypt fills the loop's buffer with plaintext, as far as it, the records and the share go.
 func (c *Conn) decrypt(left *int) (n int, err error) {
-	defer c.loop.rescue(&err)
-	plain := c.loop.plain[:plainBuffer]
+	defer c.shared.rescue(&err)
+	plain := c.shared.plain[:plainBuffer]
 	for len(c.cur) > 0 && len(plain)-n >= maxPlain && *left > 0 {
 		*left--
 		var k int
 		if c.records != nil {
-			k, err = c.open(c.loop.plain[n:n])
+			k, err = c.open(c.shared.plain[n:n])
 		} else {
 			k, err = c.tls.Read(plain[n:])
 		}
@@ -162,7 +162,7 @@ func (c *Conn) inputEnded() {
 	if errors.Is(c.err, io.EOF) {
 		c.host.PlaintextEnded(io.EOF)
 		if !c.lingers {
-			c.Close(false)
+			c.Close()
 		}
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,22 +14,23 @@ import (
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // LOOPWHEEL_CRYPTO_TLS=1 has crypto/tls keep all connections.
-func init() { CryptoTLS = func() bool { return os.Getenv("LOOPWHEEL_CRYPTO_TLS") != "" } }
+func init() { testhook.FromEnv = true }
 
-// A rig is a goroutine that runs one Loop, and sockets in memory.
+// A rig is a goroutine that runs one event loop, and sockets in memory.
 type rig struct {
-	t     testing.TB
-	loop  *Loop
-	tasks chan func()
-	quit  chan struct{}
+	t      testing.TB
+	shared *Shared
+	tasks  chan func()
+	quit   chan struct{}
 }
 
-func newRig(t testing.TB, change func(*LoopConfig)) *rig {
+func newRig(t testing.TB, change func(*SharedConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
-	cfg := LoopConfig{
+	cfg := SharedConfig{
 		Post:       func(f func()) bool { r.tasks <- f; return true },
 		After:      r.after,
 		Pool:       new(framing.Pool),
@@ -41,7 +41,7 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	if change != nil {
 		change(&cfg)
 	}
-	r.loop = NewLoop(cfg)
+	r.shared = NewShared(cfg)
 	go r.run()
 	t.Cleanup(func() { close(r.quit) })
 	return r
@@ -95,7 +95,7 @@ func (r *rig) start(cfg Config) *server {
 	r.do(func() {
 		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 		cfg.Local, cfg.Remote = addr, addr
-		s.conn = New(r.loop, cfg, s.sock, s)
+		s.conn = New(r.shared, cfg, s.sock, s)
 		s.sock.sink = s.conn
 		s.conn.Start()
 	})
@@ -185,7 +185,7 @@ type lingering struct{ sock engine.Socket }
 func (lingering) Readable([]byte) {}
 func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
-func (l lingering) Closed(error)  { l.sock.Close(false) }
+func (l lingering) Closed(error)  { l.sock.Close() }
 
 // memSocket is the raw socket, with the kernel's part.
 type memSocket struct {
@@ -270,7 +270,19 @@ func (m *memSocket) CloseWrite() {
 	m.cond.Broadcast()
 }
 
-func (m *memSocket) Close(hard bool) {
+// closeBy closes c, or resets it.
+func closeBy(c *Conn, hard bool) {
+	if hard {
+		c.Reset()
+	} else {
+		c.Close()
+	}
+}
+
+func (m *memSocket) Close() { m.close(false) }
+func (m *memSocket) Reset() { m.close(true) }
+
+func (m *memSocket) close(hard bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

@@ -87,7 +87,7 @@ func TestRestingEnds(t *testing.T) {
 	for _, hard := range []bool{false, true} {
 		s, _ := resting(t)
 		n := 0
-		s.rig.do(func() { n = len(s.got); s.conn.Close(hard) })
+		s.rig.do(func() { n = len(s.got); closeBy(s.conn, hard) })
 		if turns(s); len(s.plain()) != n || !s.sock.closed {
 			t.Errorf("%d bytes after a close; the socket is closed: %v", len(s.got)-n, s.sock.closed)
 		}

@@ -16,10 +16,6 @@ import (
 // need a secret that is in no key log; and all in FIPS 140-3 mode, whose module knows nothing of
 // tlsrecord.
 
-// CryptoTLS reports whether crypto/tls is to keep all connections. Tests set it before any server
-// starts.
-var CryptoTLS = func() bool { return false }
-
 // A keyLog is the KeyLogWriter of one handshake. The goroutine of the handshake owns it.
 type keyLog struct {
 	user           io.Writer // the user's, or nil
@@ -77,7 +73,7 @@ func (h *handshake) logged(cfg *tls.Config) *tls.Config {
 	return own
 }
 
-// A protocol is who goes on after a handshake.
+// A protocol is what carries a connection on after its handshake.
 type protocol struct {
 	tls     *tls.Conn            // nil with records
 	records *tlsrecord.Conn      // nil with tls

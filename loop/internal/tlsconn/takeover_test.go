@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
 // Which connections crypto/tls keeps. All of them echo, and end on both sides.
@@ -52,7 +54,7 @@ func TestTakesOver(t *testing.T) {
 			t.Run(tt.name+map[bool]string{true: ", CryptoTLS"}[cryptoTLS], func(t *testing.T) {
 				server, client := serverConfig(), clientConfig()
 				tt.change(server, client)
-				r := newRig(t, func(cfg *LoopConfig) { cfg.CryptoTLS = cryptoTLS })
+				r := newRig(t, func(cfg *SharedConfig) { cfg.CryptoTLS = cryptoTLS })
 				s := r.start(Config{TLS: map[bool]*tls.Config{false: server, true: client}[tt.client], Client: tt.client})
 				s.answer = echo
 				peer := tls.Client(&wire{sock: s.sock, cut: 1 << 20}, client)
@@ -67,7 +69,7 @@ func TestTakesOver(t *testing.T) {
 				if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("the echo of %d bytes is not what was sent, or %v", len(want), err)
 				}
-				if got, want := s.conn.tls != nil, tt.keeps || cryptoTLS || CryptoTLS(); got != want {
+				if got, want := s.conn.tls != nil, tt.keeps || cryptoTLS || testhook.CryptoTLS(); got != want {
 					t.Errorf("crypto/tls keeps it: %v, want %v", got, want)
 				}
 				theirs, ours := peer.ConnectionState(), tls.ConnectionState{}
@@ -210,7 +212,7 @@ func TestSecretsAreErased(t *testing.T) {
 		if s.conn.records == nil {
 			t.Skip("crypto/tls keeps it")
 		}
-		s.rig.do(func() { s.conn.Close(hard) })
+		s.rig.do(func() { closeBy(s.conn, hard) })
 		if !reflect.ValueOf(s.conn.records).Elem().IsZero() {
 			t.Errorf("closed hard %v: something is left", hard)
 		}
@@ -309,7 +311,7 @@ func TestHooksAreKnown(t *testing.T) {
 func BenchmarkHandshake(b *testing.B) {
 	for _, cryptoTLS := range []bool{false, true} {
 		b.Run(map[bool]string{false: "records of ours", true: "crypto/tls"}[cryptoTLS], func(b *testing.B) {
-			r := newRig(b, func(cfg *LoopConfig) { cfg.CryptoTLS = cryptoTLS })
+			r := newRig(b, func(cfg *SharedConfig) { cfg.CryptoTLS = cryptoTLS })
 			server, client := serverConfig(), clientConfig()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -90,7 +90,7 @@ const (
 // Writable and Closed with what the raw socket reports, and uses the Conn as its Socket. All
 // methods are called on the loop.
 type Conn struct {
-	loop     *Loop
+	shared   *Shared
 	sock     engine.Socket
 	host     Host
 	hs       *handshake // nil after the handshake
@@ -132,9 +132,9 @@ type Config struct {
 }
 
 // New makes the Conn of a raw socket. The handshake begins with Start.
-func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
-	l.Pending++
-	return &Conn{loop: l, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote,
+func New(shared *Shared, cfg Config, sock engine.Socket, host Host) *Conn {
+	shared.Pending++
+	return &Conn{shared: shared, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote,
 		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
 
@@ -143,13 +143,13 @@ func (c *Conn) enter(s state) {
 	was := c.state
 	c.state = s
 	if was < open && s >= open {
-		c.loop.Pending--
+		c.shared.Pending--
 	}
 	if was == waiting {
-		c.loop.waiting.Remove(c.hs.place)
+		c.shared.waiting.Remove(c.hs.place)
 	}
 	if s == waiting {
-		c.hs.place = c.loop.waiting.PushBack(c)
+		c.hs.place = c.shared.waiting.PushBack(c)
 	}
 	if s == closed {
 		c.release(&c.in)
@@ -228,8 +228,8 @@ func (c *Conn) Closed(err error) {
 	}
 }
 
-// openCut is told that the raw input of an open connection has ended. Input that waits comes before
-// that: at once, or after Resume if the Host has paused and the socket lingers.
+// openCut is called when the raw input of an open connection has ended. Input that waits comes
+// before that: at once, or after Resume if the Host has paused and the socket lingers.
 func (c *Conn) openCut(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
@@ -329,7 +329,7 @@ func (c *Conn) stop() bool {
 	return c.stopped || c.rawEnd != nil
 }
 
-// goOnReading ends stop, if nobody needs it any more.
+// goOnReading ends stop, if nothing needs it any more.
 func (c *Conn) goOnReading() {
 	if c.stopped && !c.paused && !c.queued && !c.lost && c.rawEnd == nil && c.state != closed {
 		c.stopped = false
@@ -356,7 +356,7 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	case !ok:
 		return nil, nil, errors.ErrUnsupported
 	}
-	c.out = c.loop.extend(c.out, c.records.Answer(c.loop.small[:0]))
+	c.out = c.shared.extend(c.out, c.records.Answer(c.shared.small[:0]))
 	if _, err := c.pushOut(); err != nil {
 		return nil, nil, err
 	}
@@ -396,25 +396,31 @@ func (c *Conn) sendCloseNotify() {
 	if !c.shut && !c.lost {
 		c.shut = true
 		if c.records != nil {
-			c.out = c.loop.extend(c.out, c.records.CloseNotify(c.loop.small[:0]))
+			c.out = c.shared.extend(c.out, c.records.CloseNotify(c.shared.small[:0]))
 			return
 		}
 		var err error
-		defer c.loop.rescue(&err)
+		defer c.shared.rescue(&err)
 		_ = c.tls.CloseWrite() // it writes to us, which does not fail
 	}
 }
 
-// Close implements engine.Socket. If it is not hard the peer is told by close_notify that this is
-// the end.
-func (c *Conn) Close(hard bool) {
+// Close implements engine.Socket. A close_notify tells an open peer that this is the end.
+func (c *Conn) Close() {
+	if (c.state == open || c.state == ended) && !c.lost && c.plain == 0 {
+		c.sendCloseNotify()
+		_, _ = c.pushOut() // as far as it goes
+	}
+	c.end(false)
+}
+
+// Reset implements engine.Socket.
+func (c *Conn) Reset() { c.end(true) }
+
+func (c *Conn) end(hard bool) {
 	switch c.state {
 	case closed:
 	case open, ended:
-		if !hard && !c.lost && c.plain == 0 {
-			c.sendCloseNotify()
-			_, _ = c.pushOut() // as far as it goes
-		}
 		c.close(hard)
 	default:
 		c.Abort(net.ErrClosed, hard)
@@ -424,8 +430,12 @@ func (c *Conn) Close(hard bool) {
 // close closes the raw socket, if it is not gone.
 func (c *Conn) close(hard bool) {
 	c.enter(closed)
-	if !c.lost {
-		c.sock.Close(hard)
+	switch {
+	case c.lost:
+	case hard:
+		c.sock.Reset()
+	default:
+		c.sock.Close()
 	}
 }
 
@@ -441,11 +451,11 @@ func (c *Conn) closeAfterAlert(hard bool) {
 }
 
 // hold keeps input.
-func (c *Conn) hold(p []byte) { c.in = c.loop.extend(c.in, p) }
+func (c *Conn) hold(p []byte) { c.in = c.shared.extend(c.in, p) }
 
 func (c *Conn) release(b *[]byte) {
 	if *b != nil {
-		c.loop.cfg.Pool.Put(*b)
+		c.shared.cfg.Pool.Put(*b)
 		*b = nil
 	}
 }

@@ -223,7 +223,7 @@ func TestAlertsAndReasons(t *testing.T) {
 			}
 			s.sock.hangUp(io.EOF)
 			s.rig.do(func() {
-				if s.rig.loop.Pending != 0 || s.rig.loop.waiting.Len() != 0 {
+				if s.rig.shared.Pending != 0 || s.rig.shared.waiting.Len() != 0 {
 					t.Error("something is left of it")
 				}
 			})
@@ -320,7 +320,7 @@ func TestAbortWhileAHookWaits(t *testing.T) {
 }
 
 func TestOldestHandshakeIsCut(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxWaiting = 3 })
+	r := newRig(t, func(cfg *SharedConfig) { cfg.MaxWaiting = 3 })
 	hello := clientHello(t)
 	var all []*server
 	for range 5 {
@@ -335,13 +335,13 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 		}
 	}
 	r.do(func() {
-		if n := r.loop.waiting.Len(); n != 3 {
+		if n := r.shared.waiting.Len(); n != 3 {
 			t.Errorf("%d wait, want 3", n)
 		}
 		for _, s := range all {
 			s.conn.Abort(io.EOF, false)
 		}
-		if n := r.loop.waiting.Len(); n != 0 || r.loop.Pending != 0 {
+		if n := r.shared.waiting.Len(); n != 0 || r.shared.Pending != 0 {
 			t.Errorf("%d wait after Abort", n)
 		}
 	})

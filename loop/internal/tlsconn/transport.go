@@ -59,7 +59,7 @@ func (c *Conn) splitHello() {
 	if n <= headerSize+firstPart || n > len(b) || b[0] != typeHandshake {
 		return
 	}
-	out := c.loop.cfg.Pool.Get(len(b) + headerSize*(1+n/laterPart))
+	out := c.shared.cfg.Pool.Get(len(b) + headerSize*(1+n/laterPart))
 	message := b[headerSize:n]
 	for part := firstPart; len(message) > 0; part = laterPart {
 		part = min(part, len(message))
@@ -68,7 +68,7 @@ func (c *Conn) splitHello() {
 		message = message[part:]
 	}
 	c.in = append(out, b[n:]...)
-	c.loop.cfg.Pool.Put(b)
+	c.shared.cfg.Pool.Put(b)
 }
 
 // transport is a Conn as the net.Conn that crypto/tls wants. Hooks see it as
@@ -107,7 +107,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	if c.hs != nil {
 		c.hs.out = append(c.hs.out, b...)
 	} else {
-		c.out = c.loop.extend(c.out, b)
+		c.out = c.shared.extend(c.out, b)
 	}
 	return len(b), nil
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Workers bound how many handshakes compute at the same time, beside the loops. The others wait, in
-// the order in which they have come.
+// Workers bound how many handshakes compute at the same time, beside the loops. The others queue,
+// in order.
 //
-// One that has been at it for long waits for somebody in a hook of the user's, and computes
-// nothing: its place goes to another one. There may be some of these at most, too.
+// A handshake that takes long is taken to block in a user's hook, and not to compute: it gives up
+// its slot to the next one. The number of such slow handshakes is bounded as well.
 type Workers struct {
-	computing chan struct{} // has an element for each
-	slow      chan struct{}
-	patience  time.Duration // after it a handshake counts as slow
+	computing chan struct{} // has an element for each handshake that computes
+	slow      chan struct{} // and for each slow one
+	patience  time.Duration // after which a handshake counts as slow
 }
 
 // NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxSlow be
@@ -37,7 +37,7 @@ func (w *Workers) begin(ctx context.Context) (end func()) {
 	return func() {
 		if timer.Stop() {
 			<-w.computing
-		} else { // the function of the timer sees to the other one, now or soon
+		} else { // the timer's function takes from computing, now or soon
 			<-w.slow
 		}
 	}

@@ -27,8 +27,8 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 
 // seal encrypts p and writes it. Ciphertext that the socket does not take waits in out.
 func (c *Conn) seal(p []byte) (n int, err error) {
-	defer c.loop.rescue(&err)
-	c.out = c.loop.grow(c.out, len(p)+len(p)/32+64)
+	defer c.shared.rescue(&err)
+	c.out = c.shared.grow(c.out, len(p)+len(p)/32+64)
 	if c.records != nil {
 		c.out, err = c.records.Seal(c.out, p)
 	} else {
@@ -82,7 +82,7 @@ func (c *Conn) flush() {
 	if len(c.out) > 0 && !c.armed {
 		c.armed = true
 		if !c.sock.NotifyWritable() {
-			c.loop.cfg.After(minRetry, func() {
+			c.shared.cfg.After(minRetry, func() {
 				if c.armed {
 					c.Writable()
 				}

@@ -1,0 +1,6 @@
+//go:build race
+
+package goroutine
+
+// Race says that this is a build with the race detector.
+const Race = true

@@ -1,0 +1,115 @@
+package sockets
+
+import (
+	"errors"
+	"net"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A udpReader implements engine.Packets for an engine that has no poller of its own for UDP: a
+// goroutine waits for the socket, reads it, and hands the datagrams to the loop. Its methods are
+// for the loop, except for read.
+type udpReader struct {
+	*UDP
+	loop   *engine.Queue
+	sink   engine.PacketSink
+	free   chan *Batch // for the reader; all batches have room in either
+	full   chan *Batch // for the loop
+	take   func()
+	kept   *Batch // which the sink still uses
+	behind int    // calls of received meanwhile
+	closed bool
+}
+
+// ServeUDP makes the loop of a queue, on which it is called, receive from a socket that Bind or
+// net.Dialer has made.
+func ServeUDP(l *engine.Queue, nc net.Conn, sink engine.PacketSink) engine.Packets {
+	return newUDPReader(l, nc, sink)
+}
+
+func newUDPReader(l *engine.Queue, nc net.Conn, sink engine.PacketSink) *udpReader {
+	sock, batches, size := UDPOf(nc), batches, batchSize
+	if sock.connected { // there may be many of these
+		batches, size = 2, 1
+	}
+	s := &udpReader{UDP: sock, loop: l, sink: sink, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
+	s.take = s.received
+	for range batches {
+		s.free <- newBatch(size)
+	}
+	go s.read()
+	return s
+}
+
+// read passes on datagrams until the socket is closed. If the loop does not take them, the kernel's
+// buffer fills.
+func (s *udpReader) read() {
+	for {
+		var b *Batch
+		select {
+		case b = <-s.free:
+		case <-s.loop.Ended():
+			return
+		}
+		if s.Receive(b); errors.Is(b.Err, net.ErrClosed) {
+			return
+		}
+		s.full <- b
+		s.loop.Execute(s.take)
+	}
+}
+
+// received runs on the loop, for each batch.
+func (s *udpReader) received() {
+	if s.kept != nil && !s.closed {
+		s.behind++
+		return
+	}
+	b := <-s.full
+	switch {
+	case s.closed:
+	case b.Err != nil:
+		s.sink.Failed(b.Err)
+	case len(b.All) > 0:
+		if !s.sink.Received(b.All) && !s.closed {
+			s.kept = b
+			return
+		}
+	}
+	s.free <- b
+}
+
+// Resume implements engine.Packets.
+func (s *udpReader) Resume() {
+	s.free <- s.kept
+	for s.kept = nil; s.behind > 0; s.behind-- {
+		s.loop.Execute(s.take)
+	}
+}
+
+// bare returns what the system said.
+func bare(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop,
+// unless the reader had no time yet, as when the process was stopped.
+func (s *udpReader) Pending() bool {
+	// The last look is for what was on its way from one place to the other.
+	return len(s.full) > 0 || s.Readable() || len(s.full) > 0
+}
+
+// Close implements engine.Packets.
+func (s *udpReader) Close() {
+	if s.closed {
+		return
+	}
+	s.Flush()
+	s.closed = true
+	_ = s.UDP.Close()
+}

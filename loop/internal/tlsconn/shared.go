@@ -1,0 +1,76 @@
+package tlsconn
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/framing"
+	"github.com/loopwheel/loopwheel/loop/internal/testhook"
+)
+
+// A Shared is what the connections of one event loop share. It belongs to that loop.
+type Shared struct {
+	Counts
+
+	cfg     SharedConfig
+	plain   [plainBuffer + maxPadding]byte // plaintext of the record in hand
+	small   [64]byte                       // a record of tlsrecord's own
+	waiting list.List                      // of *Conn: those that wait for their peers, the oldest first
+}
+
+// Counts are numbers of handshakes: how they ended, and those under way.
+type Counts struct{ Done, Failed, Pending uint64 }
+
+// SharedConfig is what a Shared needs from the event loop.
+type SharedConfig struct {
+	// Post runs f on the loop, soon and not inline. Any goroutine may call it. False: the loop has
+	// ended.
+	Post func(f func()) bool
+
+	// After runs f on the loop after d. It is called on the loop.
+	After func(d time.Duration, f func())
+
+	// Pool belongs to the loop.
+	Pool *framing.Pool
+
+	// Workers bound the handshakes that compute. Several loops may share them.
+	Workers *Workers
+
+	// MaxWaiting is how many handshakes may wait for the peer once they have begun. For one more
+	// the one that waits longest fails with ErrTooManyHandshakes.
+	MaxWaiting int
+
+	// CryptoTLS leaves all connections to crypto/tls after their handshakes.
+	CryptoTLS bool
+
+	// Panicked makes an error of a panic in a hook of a tls.Config, or in a method of its error. It
+	// is called on the goroutine that panics, which may be the loop's.
+	Panicked func(v any) error
+}
+
+// NewShared returns what the connections of an event loop share.
+func NewShared(cfg SharedConfig) *Shared {
+	cfg.CryptoTLS = cfg.CryptoTLS || testhook.CryptoTLS()
+	return &Shared{cfg: cfg}
+}
+
+// extend appends p to b. Both b, which may be nil, and the result belong to the pool.
+func (s *Shared) extend(b, p []byte) []byte { return append(s.grow(b, len(p)), p...) }
+
+// grow makes room for n more bytes in b, as extend does.
+func (s *Shared) grow(b []byte, n int) []byte {
+	if n += len(b); n > cap(b) {
+		grown := append(s.cfg.Pool.Get(max(n, 2*cap(b))), b...)
+		s.cfg.Pool.Put(b)
+		b = grown
+	}
+	return b
+}
+
+// rescue, deferred around calls of crypto/tls, makes an error of a panic. Hooks may panic, and so
+// may what crypto/tls calls after the handshake (ClientSessionCache.Put, Time, Rand).
+func (s *Shared) rescue(err *error) {
+	if v := recover(); v != nil {
+		*err = s.cfg.Panicked(v)
+	}
+}
