@@ -87,11 +87,11 @@ type extras struct {
 	file       *fileOutput   // SendFile
 	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy       bool          // SetBusy
+	stays      bool          // c does not move any more
 	broken     error         // why the socket has gone before all input was delivered
 	notes      []inside.TLV  // of the PROXY protocol's header
 	first      *firstBytes   // which may be a PROXY header
 	moved      *inside.Moved // where c comes from, in Accept
-	stays      bool          // c does not move any more
 	next       *Conn         // goes on with c's socket
 	link       *link         // of the socket, if that is another Conn's
 	closing    func(error)   // inside.Handler.OnClosing
