@@ -342,7 +342,8 @@ func (l *Loop) cutOverdue() {
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
-			c.giveUp()
+			c.lose(nil)
+			c.release(true)
 		}
 	}
 	l.endLingering()

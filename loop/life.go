@@ -383,7 +383,8 @@ func (c *Conn) flush() {
 		}
 		c.release(true)
 	case end.timedOut:
-		c.giveUp()
+		c.lose(nil)
+		c.release(true)
 	default:
 		c.waitForPeer()
 	}
@@ -511,12 +512,6 @@ func (c *Conn) sayLastWords() {
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
 		c.callHook(func() { c.endAppend(f.AppendFarewell(c.beginAppend(0), end.err)) })
 	}
-}
-
-// giveUp gives up flushing.
-func (c *Conn) giveUp() {
-	c.lose(nil)
-	c.release(true)
 }
 
 // release is the one end of a connection, also of one that was refused. Hard: what the peer has not

@@ -221,15 +221,6 @@ func (c *Conn) startedTLS() {
 	}
 }
 
-// failedTLS ends c, as there will be no TLS. Output that waits for the handshake is not worth
-// flushing.
-func (c *Conn) failedTLS(err error) {
-	if !c.isClosed() {
-		c.abort(err)
-		c.touch() // it may have been flushing
-	}
-}
-
 // leaveStart is part of c's end. It reports whether c is still on its way to TLS.
 func (c *Conn) leaveStart() bool {
 	s := c.tlsStart()
