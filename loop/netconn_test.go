@@ -341,7 +341,7 @@ func TestNetConnTakesOver(t *testing.T) {
 		wait(time.Second)
 		stats = srv.Stats()
 		testkit.Want(t, "open at the end", stats.Conns, 0)
-		testkit.Want(t, "closed by the handler", stats.ClosedBy[loop.ClosedByHandler], 1)
+		testkit.Want(t, "closed by the handler", stats.ClosedBy["handler"], 1)
 		log.expect(t, "OnClose")
 	})
 }

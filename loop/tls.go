@@ -109,6 +109,8 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 		return ErrClosed
 	case c.isTLS():
 		return errSpeaksTLS
+	case c.sendsFile():
+		return errors.New("loop: Conn.StartTLS: a file is being sent: wait for its end")
 	}
 	if client {
 		cfg = named(cfg, c.extras.dialed)
