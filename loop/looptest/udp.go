@@ -50,7 +50,7 @@ func (s *Server) SetWeather(w Weather) {
 	s.settle()
 }
 
-// carry calls arrive as often as the weather wants: not at all, once or more often.
+// carry calls arrive as the weather wants: never, once or twice, at once or later.
 func (n *datagrams) carry(arrive func()) {
 	n.mu.Lock()
 	times := 1
