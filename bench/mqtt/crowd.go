@@ -177,7 +177,11 @@ func (c *crowd) bursts(n int, topic string, qos byte) (messages int64, err error
 			return 0, err
 		}
 		for i := 0; qos > 0 && i < 100; i++ {
-			<-cl.acks
+			select {
+			case <-cl.acks:
+			case <-time.After(20 * time.Second):
+				return 0, errors.New("no PUBACK")
+			}
 		}
 		messages += 100
 		if err := c.wait(before + messages); err != nil {

@@ -42,10 +42,11 @@ func main() {
 	role := flag.Bool("mochi", false, "used by the program itself: be mochi-mqtt")
 	flag.IntVar(&o.devices, "devices", 4000, "devices")
 	flag.IntVar(&o.rate, "rate", 10_000, "messages per second that come in; each goes to two devices")
-	flag.IntVar(&o.bursts, "bursts", 100, "bursts of 1,000 messages")
+	flag.IntVar(&o.bursts, "bursts", 30, "bursts of 1,000 messages")
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of the steady load")
 	rounds := flag.Int("rounds", 5, "rounds of each")
 	docs := flag.String("docs", "", measure.Docs)
+	only := flag.String("only", "loopwheel,mosquitto,mochi,two loops", "these brokers, or epoll: one loop with EngineEpoll")
 	quick := flag.Bool("quick", false, "one round of a second with 200 devices")
 	flag.Parse()
 	if *role {
@@ -62,7 +63,7 @@ func main() {
 	build := exec.Command("go", "build", "-C", "../demos", "-o", filepath.Join(o.dir, "broker"), "./mqtt")
 	build.Stderr = os.Stderr
 	measure.Check(build.Run())
-	contenders := []string{"loopwheel", "mosquitto", "mochi", "two loops"}
+	contenders := strings.Split(*only, ",")
 	results := &measure.Results{Base: "mosquitto", Spreads: true}
 	for round, name := range measure.Turns(*rounds, contenders) {
 		measure.Progress("round %d of %d: %s", round+1, *rounds, name)
@@ -83,8 +84,11 @@ func (o *options) start(name string) (pid int, addr string, end func(), err erro
 	case "mochi":
 		p, err = measure.Self(name, 0, "-mochi")
 	default:
-		loops := map[string]string{"loopwheel": "1", "two loops": "2"}[name]
-		p, err = measure.Start(name, exec.Command(filepath.Join(o.dir, "broker"), "-addr", "tcp://127.0.0.1:0", "-loops", loops))
+		flags := map[string][]string{"two loops": {"-loops", "2"}, "epoll": {"-loops", "1", "-engine", "epoll"}}[name]
+		if flags == nil {
+			flags = []string{"-loops", "1"}
+		}
+		p, err = measure.Start(name, exec.Command(filepath.Join(o.dir, "broker"), append(flags, "-addr", "tcp://127.0.0.1:0")...))
 	}
 	if err != nil {
 		return 0, "", nil, err
@@ -98,7 +102,7 @@ func (o *options) startMosquitto() (pid int, addr string, end func(), err error)
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(o.dir, "mosquitto.conf")
-	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 100\nmax_queued_messages 0\nlog_type error\n", port)
+	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_inflight_messages 100\nmax_queued_messages 0\nlog_type error\nset_tcp_nodelay true\n", port)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return 0, "", nil, err
 	}

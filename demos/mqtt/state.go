@@ -23,10 +23,10 @@ import (
 // This file takes a broker's state to the next process: by a file when the broker ends (-state), or
 // over a socket, while package handover moves the connections (-handover).
 //
-// In a handover the old process goes on delivering while the connections leave it one by one. What is
-// for a session whose connection has left waits in the session. When no connection is left and the
-// server has ended, the old process writes its state. The new one reads no connection until it has
-// that, so nothing is published in between, and each session goes on exactly where it was.
+// In a handover the old process goes on delivering while the connections leave it one by one. What
+// is for a session whose connection has left waits in the session. When no connection is left and
+// the server has ended, the old process writes its state. The new one reads no connection until it
+// has that, so nothing is published in between, and each session goes on exactly where it was.
 
 // saved is the state of a broker without its connections. Messages are kept once and referred to by
 // number, because many sessions can wait for the same one.
@@ -126,8 +126,8 @@ func (b *broker) save(w io.Writer) error {
 	return gob.NewEncoder(w).Encode(all)
 }
 
-// load gives the broker, whose server has started, a state, or none if r is nil, and lets clients in.
-// It must not be called on a loop.
+// load gives the broker, whose server has started, a state, or none if r is nil, and lets clients
+// in. It must not be called on a loop.
 func (b *broker) load(r io.Reader) error {
 	var all saved
 	if r != nil {
@@ -416,8 +416,8 @@ func stateSocket(meet string) (*net.UnixListener, error) {
 	return ln, errors.Join(os.Chmod(beside, 0o600), os.Rename(beside, path))
 }
 
-// saveTo writes the state to each process that has asked: one of them has taken over, and others have
-// failed to.
+// saveTo writes the state to each process that has asked: one of them has taken over, and others
+// have failed to.
 func (b *broker) saveTo(ln *net.UnixListener) error {
 	defer ln.Close()
 	var state bytes.Buffer

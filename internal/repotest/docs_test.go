@@ -28,11 +28,38 @@ const getThis = "go get " + modulePath + "/loop@latest"
 // Someone who follows docs/getting-started.md word for word has a server that works. Two things
 // differ here: where the module comes from, and the port.
 func TestGettingStarted(t *testing.T) {
+	addr := testkit.FreeAddr(t)
+	c, end := start(t, follow(t, "docs/getting-started.md", "127.0.0.1:7000", addr), addr)
+	_, _ = io.WriteString(c, "T\x00\x0421.5")
+	_ = c.CloseWrite()
+	got, err := io.ReadAll(c)
+	if want := "O\x00\x1821.5 is the hottest of 1"; string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+	if err := end(); err != nil {
+		t.Errorf("after an interrupt it ends with %v, want nil", err)
+	}
+}
+
+// Someone who follows docs/mqtt.md has a broker, which sends a client its own message.
+func TestMQTTBroker(t *testing.T) {
+	addr := testkit.FreeAddr(t)
+	c, _ := start(t, follow(t, "docs/mqtt.md", "127.0.0.1:1883", addr), addr)
+	_, _ = io.WriteString(c, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi")
+	want := "\x20\x02\x00\x00" + "\x90\x03\x00\x01\x00" + "\x30\x07\x00\x03a/bhi"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// follow does what a page says, but with another address, and returns the program that comes of it.
+func follow(t *testing.T, page, addr, other string) (program string) {
 	dir := t.TempDir()
 	// Without GOFLAGS: there may be no go.sum but what go get has written.
 	run := func(line string) { goCommand(t, dir, "unset GOFLAGS; "+line) }
 	var ran []string
-	for _, f := range codeIn(t, "docs/getting-started.md") {
+	for _, f := range codeIn(t, page) {
 		switch f.language {
 		case "go":
 			write(t, filepath.Join(dir, f.file), f.code)
@@ -54,18 +81,8 @@ func TestGettingStarted(t *testing.T) {
 	if !slices.Contains(ran, getThis) {
 		t.Errorf("the commands are %q, want %q among them", ran, getThis)
 	}
-	addr := testkit.FreeAddr(t)
-	run("sed -i 's/127.0.0.1:7000/" + addr + "/' main.go && go build -o thermo .")
-	c, end := start(t, filepath.Join(dir, "thermo"), addr)
-	_, _ = io.WriteString(c, "T\x00\x0421.5")
-	_ = c.CloseWrite()
-	got, err := io.ReadAll(c)
-	if want := "O\x00\x1821.5 is the hottest of 1"; string(got) != want {
-		t.Errorf("got %q, %v; want %q", got, err, want)
-	}
-	if err := end(); err != nil {
-		t.Errorf("after an interrupt it ends with %v, want nil", err)
-	}
+	run("sed -i 's/" + addr + "/" + other + "/' main.go && go build -o followed .")
+	return filepath.Join(dir, "followed")
 }
 
 // The program in README.md builds, and echoes.
@@ -144,6 +161,7 @@ var snippetImports = []string{
 // a file or, in README.md, are the whole program.
 var followed = map[string]string{
 	"docs/getting-started.md": "TestGettingStarted",
+	"docs/mqtt.md":            "TestMQTTBroker",
 	"README.md":               "TestReadmeProgram",
 }
 
