@@ -71,7 +71,7 @@ func (c *Conn) Send(msg []byte) error {
 
 // frame has the codec append msg to the output.
 func (c *Conn) frame(msg []byte) error {
-	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.Space(len(msg), &c.loop.store), msg)
+	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.BeginAppend(len(msg), &c.loop.store), msg)
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -181,12 +181,12 @@ func (c *Conn) beginAppend(n int) []byte {
 	if c.out.box == nil {
 		c.out.box = c.loop.store.Get()
 	}
-	return c.out.box.Space(n, &c.loop.store)
+	return c.out.box.BeginAppend(n, &c.loop.store)
 }
 
 // endAppend takes back what beginAppend returned, with more in it, or not.
 func (c *Conn) endAppend(tail []byte) {
-	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.EndAppend(tail, &c.loop.store) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {

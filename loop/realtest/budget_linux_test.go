@@ -19,6 +19,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+func init() { children["budget"] = budgetChild }
+
 // budgetChild is a server with default settings: it echoes lines, and pushes without end to who
 // says "push".
 func budgetChild() {
