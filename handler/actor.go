@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -115,7 +114,7 @@ func (a *actor) Loop() *loop.Loop { return a.loop }
 // because the loop ends. Functions run in the order in which they were added; a panic in one is
 // logged and counted. If they have run already, f runs at once. A nil f panics here.
 func (a *actor) OnStop(f func(err error)) {
-	inside.Check(a.loop, "handler.Actor.OnStop")
+	in.Check(a.loop, "handler.Actor.OnStop")
 	require(f != nil, "Actor.OnStop with a nil func")
 	if a.finished {
 		f(a.reason.Load().err)
@@ -176,7 +175,7 @@ func (a *actor) finish() {
 	a.timers = nil
 	err := a.reason.Load().err
 	for _, f := range a.onStop {
-		_ = a.loop.Try(func() { f(err) })
+		_ = in.Try(a.loop, func() { f(err) })
 	}
 	a.onStop = nil
 	a.forget()
@@ -202,7 +201,7 @@ func (a *actor) Every(d time.Duration, f func()) loop.Timer {
 }
 
 func (a *actor) newTimer(f func(), start func(f func()) loop.Timer) loop.Timer {
-	inside.Check(a.loop, "handler.Actor.AfterFunc or Every")
+	in.Check(a.loop, "handler.Actor.AfterFunc or Every")
 	require(f != nil, "a timer of an Actor with a nil func")
 	if a.reason.Load() != nil {
 		return loop.Timer{}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -43,7 +42,7 @@ func (q Question[A]) Fail(err error) bool {
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Question[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	inside.Check(l, "handler.Ask")
+	in.Check(l, "handler.Ask")
 	var none A
 	var timer loop.Timer
 	q, living := new(question[A]), locals.Get(l).living
@@ -67,7 +66,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
 	living[q] = struct{}{}
 	askActor(q, to, message)
-	return func() { inside.Check(l, "handler.Ask's cancel"); forget(); q.close() }
+	return func() { in.Check(l, "handler.Ask's cancel"); forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines other than a loop's: it blocks until the question ends, or until
@@ -90,7 +89,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Questio
 func AskConnWait[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, q Question[A])) (A, error) {
 	require(f != nil, "AskConnWait with a nil func")
 	return wait(ctx, func(q *question[A]) {
-		err := inside.TellOr(to, func(c *loop.Conn) {
+		err := in.TellOr(to, func(c *loop.Conn) {
 			stateOf(c).ask(c, q, func() { f(c, Question[A]{q}) })
 		}, func() { q.fail(loop.ErrClosed) })
 		if err != nil {

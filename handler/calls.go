@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -201,7 +200,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	cs.stats.Begun++
 	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, 0
 	if cs.calls[id] = k; len(cs.calls) == 1 {
-		inside.AwaitsAnswers(cs.conn, true)
+		in.AwaitsAnswers(cs.conn, true)
 	}
 	if n := len(cs.calls); n > cs.recent {
 		cs.recent, cs.peak = n, max(cs.peak, n)
@@ -212,7 +211,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 
 // mayBeHere reports whether the answer to a call that has timed out may be in input that waits.
 func (cs *Calls[A]) mayBeHere(k *call[A]) bool {
-	waits, read := inside.Input(cs.conn)
+	waits, read := in.Input(cs.conn)
 	if !waits || k.graces > 0 && read > k.read || k.graces == maxGraces {
 		return false
 	}
@@ -258,7 +257,7 @@ func (cs *Calls[A]) Stats() CallStats {
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	k.timer.Stop()
 	if delete(cs.calls, k.id); len(cs.calls) == 0 && cs.closed == nil {
-		inside.AwaitsAnswers(cs.conn, false)
+		in.AwaitsAnswers(cs.conn, false)
 	}
 	done, k.done = k.done, nil
 	k.next, cs.spare = cs.spare, k
@@ -274,7 +273,7 @@ func (cs *Calls[A]) failAll(err error) {
 	for _, k := range all {
 		if k.done != nil { // or a done function has cancelled it
 			cs.stats.Failed++
-			_ = cs.conn.Loop().Try(func() { cs.end(k)(none, err) })
+			_ = in.Try(cs.conn.Loop(), func() { cs.end(k)(none, err) })
 		}
 	}
 }

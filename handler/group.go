@@ -183,7 +183,7 @@ func (g *Group) post(b broadcast) (err error) {
 	g.seq++
 	b.seq = g.seq
 	for _, s := range g.shards {
-		number, e := s.loop.PostPieces(s.task)
+		number, e := in.PostPieces(s.loop, s.task)
 		if e != nil {
 			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
 			continue
@@ -259,7 +259,7 @@ func (s *shard) remove(c *loop.Conn) bool {
 	return true
 }
 
-// run is the task of each broadcast. It serves a large group in pieces: see loop.Loop.PostPieces.
+// run is the task of each broadcast. It serves a large group in pieces: see inside.Handler.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
@@ -312,7 +312,7 @@ func (s *shard) visit(b *broadcast, from, end int) {
 		m := &s.members[i]
 		m.seen = b.seq
 		if c := m.c; c.Ref() != b.except {
-			if err := s.loop.Try(func() { s.serve(m, b) }); err != nil {
+			if err := in.Try(s.loop, func() { s.serve(m, b) }); err != nil {
 				c.CloseWithError(err)
 			}
 		}
@@ -327,7 +327,7 @@ func (s *shard) serve(m *member, b *broadcast) {
 		return
 	}
 	c, waits := m.c, m.backlog
-	if s.group.keep == 0 || (waits == nil || len(waits.queue) == 0) && c.WhenPending(slowMark(c), nil) {
+	if s.group.keep == 0 || (waits == nil || len(waits.queue) == 0) && in.WhenPending(c, slowMark(c), nil) {
 		b.form(c).send(c, b.msg)
 		return
 	}
@@ -339,7 +339,7 @@ func (s *shard) serve(m *member, b *broadcast) {
 }
 
 // slowMark is how many bytes may be pending before messages wait in the backlog.
-func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
+func slowMark(c *loop.Conn) int { return min(64<<10, in.MaxOutbound(c)/2) }
 
 // A backlog is the messages that wait for a slow member. It belongs to the member's loop.
 type backlog struct {
@@ -391,7 +391,7 @@ func (b *backlog) take() (w waiting) {
 func (b *backlog) flush() {
 	b.flushes = false
 	for len(b.queue) > 0 {
-		if !b.c.WhenPending(slowMark(b.c), b.flush) {
+		if !in.WhenPending(b.c, slowMark(b.c), b.flush) {
 			b.flushes = true
 			return
 		}

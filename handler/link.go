@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -89,14 +88,14 @@ type LinkStats struct {
 // can never connect.
 func NewLink(l *loop.Loop, cfg LinkConfig) *Link {
 	require(cfg.Accept != nil, "LinkConfig.Accept is nil")
-	if err := cfg.Dialer.Check(cfg.Addr); err != nil { // or the Link would retry it forever
+	if err := in.DialerError(cfg.Dialer, cfg.Addr); err != nil { // or the Link would retry it forever
 		panic("handler: LinkConfig: " + err.Error())
 	}
 	require(cfg.Min >= 0 && cfg.Max >= 0 && cfg.Backlog >= 0, "LinkConfig with a negative Min, Max or Backlog")
 	cfg.Min = cmp.Or(cfg.Min, DefaultRedialMin)
 	cfg.Max = cmp.Or(cfg.Max, max(DefaultRedialMax, cfg.Min))
 	require(cfg.Max >= cfg.Min, "LinkConfig with a Max below Min")
-	inside.Check(l, "handler.NewLink")
+	in.Check(l, "handler.NewLink")
 	if cfg.State == nil {
 		cfg.State = func(*loop.Conn, error) {}
 	}
@@ -108,7 +107,7 @@ func NewLink(l *loop.Loop, cfg LinkConfig) *Link {
 
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn {
-	inside.Check(k.loop, "handler.Link.Conn")
+	in.Check(k.loop, "handler.Link.Conn")
 	return k.conn
 }
 
@@ -116,7 +115,7 @@ func (k *Link) Conn() *loop.Conn {
 // ErrAway: the backlog is full. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's.
 // A message may be lost with its connection: only an answer proves that it arrived, see Calls.
 func (k *Link) Send(msg []byte) error {
-	inside.Check(k.loop, "handler.Link.Send")
+	in.Check(k.loop, "handler.Link.Send")
 	switch {
 	case k.stopped:
 		return loop.ErrClosed
@@ -151,7 +150,7 @@ func (k *Link) takeOldest() (msg []byte) {
 
 // Stats returns the Link's numbers.
 func (k *Link) Stats() LinkStats {
-	inside.Check(k.loop, "handler.Link.Stats")
+	in.Check(k.loop, "handler.Link.Stats")
 	s := k.stats
 	s.Connected, s.Backlog = k.conn != nil, len(k.backlog)
 	return s
@@ -160,7 +159,7 @@ func (k *Link) Stats() LinkStats {
 // Stop closes the connection, if there is one, and stops dialing. State is called when it has
 // closed.
 func (k *Link) Stop() {
-	inside.Check(k.loop, "handler.Link.Stop")
+	in.Check(k.loop, "handler.Link.Stop")
 	if k.stopped {
 		return
 	}
@@ -216,7 +215,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 // all after it. A hook of the connection, which Send may call, may send more by the Link, or stop
 // it.
 func (k *Link) sendBacklog() {
-	for len(k.backlog) > 0 && k.conn != nil && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendBacklog) {
+	for len(k.backlog) > 0 && k.conn != nil && in.WhenPending(k.conn, in.MaxOutbound(k.conn)/2, k.sendBacklog) {
 		c, msg := k.conn, k.takeOldest()
 		switch err := c.Send(msg); {
 		case err == nil:
@@ -246,7 +245,7 @@ func (k *Link) closed(err error) {
 // failed reports why there is no connection, and dials again later, even if State panics. It
 // ignores err, as loop.ErrServerClosed may be another server's, passed on by a handler.
 func (k *Link) failed(err error) {
-	if !k.stopped && !k.loop.Draining() {
+	if !k.stopped && !in.Draining(k.loop) {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
 		k.wait = min(2*k.wait, k.cfg.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)

@@ -27,10 +27,10 @@ type ending interface{ loopEnds() }
 
 var locals = loop.NewLocal(func(l *loop.Loop) local {
 	living := make(map[ending]struct{})
-	l.AfterStop(func() {
+	in.AfterStop(l, func() {
 		for range 2 { // once more for what was added meanwhile
 			for e := range living {
-				_ = l.Try(e.loopEnds)
+				_ = in.Try(l, e.loopEnds)
 			}
 		}
 	})
@@ -72,13 +72,13 @@ func (s *connState) ask(c *loop.Conn, q asked, f func()) {
 	qs := &s.questions
 	if !s.asked {
 		s.asked = true
-		inside.OnClosing(c, func(err error) { qs.end(withReason(loop.ErrClosed, err)) })
+		in.OnClosing(c, func(err error) { qs.end(withReason(loop.ErrClosed, err)) })
 		ref := c.Ref()
-		qs.answered = func() { ref.Tell(func(c *loop.Conn) { inside.AwaitsAnswers(c, false) }) }
+		qs.answered = func() { ref.Tell(func(c *loop.Conn) { in.AwaitsAnswers(c, false) }) }
 	}
 	if qs.add(q) {
 		if f(); qs.hold() {
-			inside.AwaitsAnswers(c, true)
+			in.AwaitsAnswers(c, true)
 		}
 	}
 }
@@ -126,9 +126,12 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
+// in is what package loop has for this package.
+var in = inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
+
 // onLoop panics if method is called on another goroutine than that of c's loop, and calls are
 // looked at: see loop.Server.Debug.Strict.
-func onLoop(c *loop.Conn, method string) { inside.Check(c.Loop(), method) }
+func onLoop(c *loop.Conn, method string) { in.Check(c.Loop(), method) }
 
 // require panics if a programmer's mistake has made ok false.
 func require(ok bool, otherwise string) {

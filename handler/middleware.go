@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -171,7 +170,7 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 			return nil
 		}
 		b := &limited{messageFilter{Handler: inner}, full, &l, c.Loop().Now(), &locals.Get(c.Loop()).stops, false}
-		b.unread = inside.Unread(c)
+		b.unread = in.Unread(c)
 		b.filter = b.take
 		return b
 	}
@@ -203,7 +202,7 @@ func (b *limited) take(c *loop.Conn, msg []byte) (pass bool, err error) {
 	now := c.Loop().Now()
 	b.stops.watch(c.Loop(), now)
 	switch l := b.limit; {
-	case b.bucket.take(now.Sub(b.start), inside.Unread(c)):
+	case b.bucket.take(now.Sub(b.start), in.Unread(c)):
 		return true, nil
 	case l.Exceeded != nil:
 		l.Exceeded(c, msg)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -97,7 +96,7 @@ func (p *Pool[A]) accept(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 // not connected. ErrTooManyCalls: each connection has CallConfig.Max calls under way. Other errors
 // are the codec's, which refuses the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
-	inside.Check(p.loop, "handler.Pool.Call")
+	in.Check(p.loop, "handler.Pool.Call")
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
 		switch {
@@ -131,7 +130,7 @@ func (p *Pool[A]) pick() (best *line[A]) {
 
 // Stats returns the Pool's numbers.
 func (p *Pool[A]) Stats() PoolStats {
-	inside.Check(p.loop, "handler.Pool.Stats")
+	in.Check(p.loop, "handler.Pool.Stats")
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
 	for _, ln := range p.lines {
 		if ln.conn != nil {

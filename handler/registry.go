@@ -42,7 +42,7 @@ type entered struct {
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	onLoop(c, "handler.Registry.Enter")
 	state, ref := stateOf(c), c.Ref()
-	if state.closed || c.Info().Closing {
+	if state.closed || in.IsClosing(c) {
 		return before
 	}
 	r.mu.Lock()

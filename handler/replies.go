@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -74,7 +73,7 @@ type Reply struct {
 // NewReplies returns the Replies of c. A negative MaxWaiting panics.
 func NewReplies(c *loop.Conn, cfg RepliesConfig) *Replies {
 	require(cfg.MaxWaiting >= 0, "RepliesConfig.MaxWaiting is negative")
-	r := &Replies{c: c, maxWaiting: cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting), highWater: c.MaxOutbound() / 2, mergeMax: 64 << 10}
+	r := &Replies{c: c, maxWaiting: cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting), highWater: in.MaxOutbound(c) / 2, mergeMax: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		r.mergeMax = 0 // each is a datagram
 	}
@@ -127,15 +126,15 @@ func (r *Replies) Write(p []byte) error {
 // might add replies.
 func (r *Replies) checkWrite() error {
 	switch {
-	case !r.c.Writable():
+	case !in.TakesOutput(r.c):
 		return loop.ErrClosed
-	case r.written >= r.c.MaxOutbound():
+	case r.written >= in.MaxOutbound(r.c):
 		r.c.CloseWithError(loop.ErrSlowConsumer)
 		return loop.ErrSlowConsumer
 	case r.blocked:
 		return nil
 	default:
-		return r.c.CheckWrite()
+		return in.CheckWrite(r.c)
 	}
 }
 
@@ -158,7 +157,7 @@ func (r *Replies) Later() *Reply {
 
 func (r *Replies) add(reply *Reply) *Reply {
 	if r.waiting = append(r.waiting, reply); len(r.waiting) == 1 {
-		inside.OwesReplies(r.c, true)
+		in.OwesReplies(r.c, true)
 	}
 	r.pause()
 	return reply
@@ -168,7 +167,7 @@ func (r *Replies) add(reply *Reply) *Reply {
 func (r *Replies) pause() {
 	if !r.paused && (len(r.waiting) >= r.maxWaiting || r.bytes > r.highWater) {
 		r.paused = true
-		r.c.HoldRead(true)
+		in.HoldRead(r.c, true)
 	}
 }
 
@@ -195,7 +194,7 @@ func (p *Reply) Done(data []byte) {
 // hasRoom reports whether the output is below highWater. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.blocked {
-		r.blocked = !r.c.WhenPending(r.highWater, func() { r.blocked = false; r.flush() })
+		r.blocked = !in.WhenPending(r.c, r.highWater, func() { r.blocked = false; r.flush() })
 	}
 	return !r.blocked
 }
@@ -209,7 +208,7 @@ func (r *Replies) send(data []byte) {
 	}
 	r.waiting[0] = nil
 	if r.waiting = r.waiting[1:]; len(r.waiting) == 0 {
-		inside.OwesReplies(r.c, false)
+		in.OwesReplies(r.c, false)
 	}
 	_, _ = r.c.Write(data)
 	if len(data) >= r.highWater {
@@ -228,7 +227,7 @@ func (r *Replies) flush() {
 	}
 	if r.paused && len(r.waiting) <= r.maxWaiting/2 && r.bytes <= r.highWater/2 {
 		r.paused = false
-		r.c.HoldRead(false)
+		in.HoldRead(r.c, false)
 	}
 }
 
@@ -251,7 +250,7 @@ func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
 		ref.Tell(func(*loop.Conn) { reply.Done(p) })
 	}
 	err := l.Post(func() {
-		if l.Try(func() { work(done) }) != nil {
+		if in.Try(l, func() { work(done) }) != nil {
 			ref.Tell(func(c *loop.Conn) { c.CloseWithError(errLost) })
 		}
 	})

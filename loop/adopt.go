@@ -46,7 +46,7 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	}
 	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
-	if !s.has(stageLeaving) || a.moved != nil && a.moved.back {
+	if !s.has(stageLeaving) || a.moved != nil && a.moved.Back {
 		s.accepted.Add(1) // before Accept may run, which may look
 		if err = a.loop.Post(func() { a.adopted(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended
@@ -110,7 +110,7 @@ func (a *arrival) adopted(nc net.Conn) {
 // package net: no delay, and keepalive.
 //
 // An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
-// take now; try again, after PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
+// take now; try again, after PauseRead, in OnFlushed. ErrClosed: c is
 // closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
 // c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
 // errors.ErrUnsupported: there is no socket, as in tests in memory.
@@ -164,6 +164,8 @@ func (c *Conn) mayDetach() error {
 		return errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
 	case c.tlsStart() != nil:
 		return errors.New("loop: Conn.Detach: the TLS handshake is not done")
+	case c.sendsFile():
+		return errors.New("loop: Conn.Detach: a file is being sent")
 	case c.isPiped():
 		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	case c.isBroken():

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -30,17 +31,17 @@ type arrival struct {
 	slot
 	conn    *Conn // nil until the loop has the socket
 	local   net.Addr
-	read    []byte      // what the previous owner of the socket has read
-	notes   []ProxyTLV  // of the PROXY header
-	head    []byte      // the beginning of that, which is not whole
-	moved   *Moved      // it comes from another Server
-	from    *Conn       // it goes on with the socket of this one
-	net     *netConn    // for a goroutine: no Accept is asked
-	session *udpSession // of UDP: there is no socket
-	dialing *dialing    // this side has dialled
-	timer   wheel.Timer // ends the wait
-	trusted bool        // the peer has to send a header
-	guarded bool        // the peer must not send a header
+	read    []byte        // what the previous owner of the socket has read
+	notes   []inside.TLV  // of the PROXY header
+	head    []byte        // the beginning of that, which is not whole
+	moved   *inside.Moved // it comes from another Server
+	from    *Conn         // it goes on with the socket of this one
+	net     *netConn      // for a goroutine: no Accept is asked
+	session *udpSession   // of UDP: there is no socket
+	dialing *dialing      // this side has dialled
+	timer   wheel.Timer   // ends the wait
+	trusted bool          // the peer has to send a header
+	guarded bool          // the peer must not send a header
 }
 
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves

@@ -167,6 +167,10 @@ type Hooks struct {
 	// because it closed, or its connection failed, or it does not take its output.
 	OnClosing func(c *Conn, err error)
 
+	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
+	// except for StateOpen, which comes before the first message. A panic in it closes c.
+	ConnState func(c *Conn, s ConnState)
+
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
 	// its loop: to say goodbye. Its output is flushed before the close.
 	OnDrain func(c *Conn)

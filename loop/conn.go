@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
@@ -82,24 +84,17 @@ type extras struct {
 	retry      wheel.Timer   // of a full socket whose engine cannot tell when it takes more
 	retryIn    time.Duration // the pause before that
 	jobs       *offloaded
+	file       *fileOutput   // SendFile
 	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy       bool          // SetBusy
-	broken     error         // why the socket has gone before all input was delivered
-	notes      []ProxyTLV    // of the PROXY protocol's header
-	first      *firstBytes   // which may be a PROXY header
-	moved      *Moved        // where c comes from, in Accept
 	stays      bool          // c does not move any more
+	broken     error         // why the socket has gone before all input was delivered
+	notes      []inside.TLV  // of the PROXY protocol's header
+	first      *firstBytes   // which may be a PROXY header
+	moved      *inside.Moved // where c comes from, in Accept
 	next       *Conn         // goes on with c's socket
 	link       *link         // of the socket, if that is another Conn's
-	closing    func(error)   // inside.OnClosing
-}
-
-// A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
-// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a
-// unique id, 0x20 what the balancer knows of the client's TLS.
-type ProxyTLV struct {
-	Type  byte
-	Value []byte
+	closing    func(error)   // inside.Handler.OnClosing
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -129,11 +124,23 @@ func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 // it. It is shared as RemoteAddr is.
 func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
-// ProxyTLVs returns the notes of the header by which a balancer handed c over (see
-// Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be
-// called in Accept, and until OnClose returns. The notes must not be changed.
-func (c *Conn) ProxyTLVs() []ProxyTLV {
+// ProxyTLVs yields the types and values of the notes in the header of the PROXY protocol by which a
+// balancer handed c over (see Server.ProxyProtocol), in their order. Their types are in section 2.2
+// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a unique
+// id, 0x20 what the balancer knows of the client's TLS. It may be called in Accept, and until
+// OnClose returns. The values must not be changed.
+func (c *Conn) ProxyTLVs() iter.Seq2[byte, []byte] {
 	c.loop.owner.Check("Conn.ProxyTLVs")
+	return func(yield func(byte, []byte) bool) {
+		for _, n := range c.notes() {
+			if !yield(n.Type, n.Value) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Conn) notes() []inside.TLV {
 	if c.extras == nil {
 		return nil
 	}
@@ -160,6 +167,24 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 func (c *Conn) Handler() Handler {
 	c.loop.owner.Check("Conn.Handler")
 	return c.handler
+}
+
+// SetHandler makes h the handler of c, as when a connection goes on with another protocol: the next
+// message is h's, and so is OnClose. The handler that c had is not told. In Accept, whose result
+// counts, it panics, as it does with nil, and on a connection of a Pipe. After Close it does
+// nothing.
+func (c *Conn) SetHandler(h Handler) {
+	c.loop.owner.Check("Conn.SetHandler")
+	switch {
+	case h == nil || isTypedNil(h):
+		panic(fmt.Sprintf("loop: Conn.SetHandler with a nil %T", h))
+	case c.at() == stateOpening:
+		panic("loop: Conn.SetHandler in Accept, which returns the handler")
+	case c.isPiped():
+		panic("loop: Conn.SetHandler on a connection of a Pipe")
+	case c.isOpen():
+		c.handler = h
+	}
 }
 
 // Log returns Server.Logger with the connection's ID and remote address in each line.

@@ -98,6 +98,16 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 	return a.cancel
 }
 
+// DialContext is Dial with a context in place of cancel: if ctx is done before the connection
+// stands, open is called with its cause (see [context.Cause]).
+func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func(c *Conn, err error) Handler) {
+	if l == nil || open == nil {
+		panic("loop: Dialer.DialContext with a nil Loop or func")
+	}
+	a := &dialing{loop: l, dialer: d, addr: addr, open: open, ctx: ctx}
+	_ = l.Post(a.begin)
+}
+
 // A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
 type dialing struct {
 	loop     *Loop
@@ -113,6 +123,9 @@ type dialing struct {
 	way      arrival           // counts against MaxConns
 	over     bool
 	canceled atomic.Bool
+
+	ctx    context.Context // of DialContext, or nil
+	forget func() bool     // ends what waits for that
 }
 
 // begin runs on the loop.
@@ -122,6 +135,11 @@ func (a *dialing) begin() {
 		return
 	}
 	l.dials[a] = struct{}{}
+	if a.ctx != nil {
+		a.forget = context.AfterFunc(a.ctx, func() {
+			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) })
+		})
+	}
 	if err := a.enter(); err != nil {
 		a.fail(err)
 		return
@@ -188,16 +206,6 @@ func (a *dialing) check() (err error) {
 		return errors.New("loop: Dialer.TLS.Renegotiation is not possible: leave it RenegotiateNever, its zero")
 	}
 	return nil
-}
-
-// Check returns what is wrong with d or addr, whatever the network is like, or nil. Dial would tell
-// it to open. Any goroutine may call Check.
-func (d Dialer) Check(addr string) error { return (&dialing{dialer: d, addr: addr}).check() }
-
-// Draining reports whether the loop dials no more: its server drains, or it has ended.
-func (l *Loop) Draining() bool {
-	l.owner.Check("Loop.Draining")
-	return l.draining
 }
 
 // isUDP reports whether a session is dialled.
@@ -336,6 +344,9 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
+	if a.forget != nil {
+		a.forget()
+	}
 	a.way.release()
 	return !a.canceled.Load()
 }
@@ -343,7 +354,7 @@ func (a *dialing) end() bool {
 // fail ends the attempt and says why.
 func (a *dialing) fail(err error) {
 	if a.end() {
-		_ = a.loop.Try(func() { a.open(nil, err) })
+		_ = a.loop.guard(func() { a.open(nil, err) })
 	}
 }
 
@@ -420,6 +431,7 @@ func (o *dialOpening) handOver(c *Conn) {
 		return
 	}
 	c.codecMode = withReplies
+	c.tellState(StateOpen)
 	if c.isOpen() {
 		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)

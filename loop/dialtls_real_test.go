@@ -145,6 +145,6 @@ func TestSessionCacheThatPanics(t *testing.T) {
 		if err := receive(t, o.closed, "OnClose"); !errors.As(err, &panicked) || panicked.Value != "Put" {
 			t.Errorf("closed with %v", err)
 		}
-		testkit.Eventually(t, "it is closed for the panic", func() bool { st := client.Stats(); return st.Conns == 0 && st.ClosedBy[loop.ClosedByPanic] == 1 })
+		testkit.Eventually(t, "it is closed for the panic", func() bool { st := client.Stats(); return st.Conns == 0 && st.ClosedBy["panic"] == 1 })
 	})
 }

@@ -27,6 +27,7 @@ const (
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
 	defer s.cancel()
+	defer s.cut()
 	defer s.watchdog.Stop()
 	failure := s.serveUntil(ctx)
 	s.stopAccepting()
@@ -55,6 +56,8 @@ func (s *Server) supervise(ctx context.Context) {
 func (s *Server) serveUntil(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
+	case <-s.hurry.Done():
+		return nil
 	case err := <-s.failed:
 		return s.loopFailed(err)
 	}
@@ -70,6 +73,8 @@ func (s *Server) serveUntil(ctx context.Context) error {
 	for {
 		select {
 		case <-over:
+			return nil
+		case <-s.hurry.Done():
 			return nil
 		case <-look.C:
 			if !s.Drain.KeepAccepting && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
@@ -110,7 +115,9 @@ func (s *Server) drain() (cut int, stuck error) {
 		drained = append(drained, l.drained)
 	}
 	s.tellLoops((*Loop).beginDrain)
-	if !awaitFor(s.Drain.Timeout, drained...) {
+	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
+	defer cancel()
+	if await(patience, drained...) != nil {
 		// Each loop cuts what is still open before what waits in its mailbox: that may take as long
 		// as it likes, and is soon done when nobody is left whom it is for.
 		for _, l := range s.loops {
@@ -207,7 +214,7 @@ func (s *Server) notEnded() (which string) {
 // not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
 // number of goroutines may call it, after Start. On a loop it is an error, and does nothing; so it
-// is for Wait, and for Retire and Out of a Mover.
+// is for Wait, and for retire and moveOut.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -223,6 +230,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	return s.err
+}
+
+// Close ends the server at once: no Drain.Delay, no Drain.Window, and connections are cut that do
+// not take their output there and then. Their OnClose gets ErrServerClosed. Close does not wait:
+// Wait returns when the loops have ended, which run their mailboxes and OnStop all the same. Any
+// goroutine may call it, that of a loop too, also during a drain; only before Start it is an error.
+func (s *Server) Close() error {
+	if !s.has(stageServing) {
+		return errors.New("loop: Server.Close needs a Server that was started")
+	}
+	s.cut()
+	return nil
 }
 
 // onLoop reports whether the calling goroutine is that of a loop. It is too slow for what happens
@@ -323,7 +342,8 @@ func (l *Loop) cutOverdue() {
 		c.beginClose(ErrServerClosed)
 		c.flush() // a loop that was late may not have tried yet
 		if !c.isClosed() {
-			c.giveUp()
+			c.lose(nil)
+			c.release(true)
 		}
 	}
 	l.endLingering()
@@ -361,12 +381,12 @@ func (l *Loop) stopGuarded() {
 	l.running.conn = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
-		_ = l.Try(func() { l.server.OnStop(l) })
+		_ = l.guard(func() { l.server.OnStop(l) })
 	}
 	for len(l.afterStop) > 0 {
 		f := l.afterStop[0]
 		l.afterStop = l.afterStop[1:]
-		_ = l.Try(f)
+		_ = l.guard(f)
 	}
 	l.closePorts()
 	l.crossBatches()

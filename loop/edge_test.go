@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +72,12 @@ func TestProxyNotes(t *testing.T) {
 	notes := "\x02\x00\x0bexample.com\xe0\x13\x88" + strings.Repeat("n", 5000)
 	head := fmt.Sprintf("%s\x21\x00%c%c%s", proxyV2, 0, 0, notes)
 	head = head[:14] + string([]byte{byte(len(notes) >> 8), byte(len(notes))}) + head[16:]
-	var got []loop.ProxyTLV
+	var got []string
 	srv := &loop.Server{ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("::ffff:127.0.0.0/104")},
 		Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
-			got = c.ProxyTLVs()
+			for kind, value := range c.ProxyTLVs() {
+				got = append(got, fmt.Sprintf("%d %s", kind, value))
+			}
 			return loop.HandlerFunc(echo)
 		}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -83,8 +86,8 @@ func TestProxyNotes(t *testing.T) {
 		if s := p.Received(); s != "hello\n" {
 			t.Fatalf("received %q", s)
 		}
-		if len(got) != 2 || got[0].Type != 2 || string(got[0].Value) != "example.com" || len(got[1].Value) != 5000 {
-			t.Errorf("%d notes", len(got))
+		if want := []string{"2 example.com", "224 " + strings.Repeat("n", 5000)}; !slices.Equal(got, want) {
+			t.Errorf("the notes are %q, want %q", got, want)
 		}
 		p = srv.OpenFrom(0, netip.MustParseAddrPort("127.0.0.1:8"))
 		p.Send(proxyV1 + proxyV1)

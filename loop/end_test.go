@@ -121,7 +121,6 @@ func TestMistakesAreNamed(t *testing.T) {
 		"Ref.Tell":            func(c *loop.Conn) { _ = c.Ref().Tell(nil) },
 		"Loop.Post":           func(c *loop.Conn) { _ = c.Loop().Post(nil) },
 		"Loop.AfterFunc":      func(c *loop.Conn) { c.Loop().AfterFunc(1, nil) },
-		"Loop.AfterStop":      func(c *loop.Conn) { c.Loop().AfterStop(nil) },
 		"Loop.Every":          func(c *loop.Conn) { c.Loop().Every(0, func() {}) },
 	} {
 		bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {

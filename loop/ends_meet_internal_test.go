@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// The end of the context and Mover.Retire may stop accepting at the same instant. Both goroutines
+// The end of the context and a handover may stop accepting at the same instant. Both goroutines
 // spin for that, and so need a processor each.
 func TestStopAcceptingTwiceAtOnce(t *testing.T) {
 	var round [2]atomic.Int64
@@ -51,15 +51,15 @@ func (*wokenLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, erro
 	return nil, errors.ErrUnsupported
 }
 
-// What Mover.Out has taken off a loop is not dropped if the loop has ended when it looks.
-func TestMoverOutOfALoopThatEnds(t *testing.T) {
+// What moveOut has taken off a loop is not dropped if the loop has ended when it looks.
+func TestMoveOutOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
 		r.Loop.engine = &wokenLoop{loop: r.Loop}
 		for range 3 {
 			r.connect()
 		}
-		if _, next := (Mover{r.server}).Out(0, 3, 0); next != 3 {
+		if _, next := r.server.moveOut(0, 3, 0); next != 3 {
 			t.Fatalf("the place to go on from is %d, want 3", next)
 		}
 	}

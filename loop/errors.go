@@ -116,46 +116,39 @@ func (e *DrainError) Error() string {
 	return fmt.Sprintf("loop: drain: %d connections were cut, which took no output for Server.Timeouts.Close, or were not done within Drain.Timeout", e.Cut)
 }
 
-// A CloseReason says what ended a connection, as far as it matters for counting. Handler.OnClose
-// gets the error itself.
-type CloseReason uint8
+// A closeReason says what ended a connection, as far as it matters for Stats.ClosedBy.
+type closeReason uint8
 
 // The reasons why connections end.
 const (
-	ClosedByHandler      CloseReason = iota // Conn.Close, Conn.Detach
-	ClosedByPeer                            // io.EOF
-	ClosedByIdle                            // ErrIdle
-	ClosedBySlowConsumer                    // ErrSlowConsumer
-	ClosedBySlowFrame                       // ErrSlowFrame
-	ClosedByDrain                           // ErrServerClosed
-	ClosedByPanic                           // *PanicError
-	ClosedByInput                           // what the codec, or OnMessage, found wrong with what the peer sent
-	ClosedByNetwork                         // an error of the system
-	ClosedByOther                           // any other error that CloseWithError was given
-	ClosedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
-	ClosedByMemory                          // ErrMaxBuffered
+	closedByHandler      closeReason = iota // Conn.Close, Conn.Detach
+	closedByPeer                            // io.EOF
+	closedByIdle                            // ErrIdle
+	closedBySlowConsumer                    // ErrSlowConsumer
+	closedBySlowFrame                       // ErrSlowFrame
+	closedByDrain                           // ErrServerClosed
+	closedByPanic                           // *PanicError
+	closedByInput                           // what the codec, or OnMessage, found wrong with what the peer sent
+	closedByNetwork                         // an error of the system
+	closedByOther                           // any other error that CloseWithError was given
+	closedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
+	closedByMemory                          // ErrMaxBuffered
 
-	NumCloseReasons = iota // how many there are
+	numCloseReasons = iota
 )
 
-// String returns the reason's name in metrics, such as "slow_consumer".
-func (r CloseReason) String() string {
-	names := [NumCloseReasons]string{
-		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
-	}
-	if int(r) < len(names) {
-		return names[r]
-	}
-	return "unknown"
+// closeReasons are their names in Stats.ClosedBy.
+var closeReasons = [numCloseReasons]string{
+	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
 }
 
 // reasonFor looks at an error, once, when the close begins. Its methods are user code: they may
 // panic, as those of a typed nil do.
-func (c *Conn) reasonFor(err error) CloseReason {
-	r := ClosedByHandler
+func (c *Conn) reasonFor(err error) closeReason {
+	r := closedByHandler
 	if err != nil {
-		r = ClosedByOther
-		_ = c.loop.Try(func() { r = classify(err) })
+		r = closedByOther
+		_ = c.loop.guard(func() { r = classify(err) })
 	}
 	return r
 }
@@ -163,27 +156,27 @@ func (c *Conn) reasonFor(err error) CloseReason {
 // reasonOf has the errors that say what ended a connection.
 var reasonOf = []struct {
 	err    error
-	reason CloseReason
+	reason closeReason
 }{
-	{io.EOF, ClosedByPeer},
-	{ErrIdle, ClosedByIdle},
-	{ErrServerClosed, ClosedByDrain},
-	{ErrSlowConsumer, ClosedBySlowConsumer},
-	{ErrSlowFrame, ClosedBySlowFrame},
-	{ErrDetached, ClosedByHandler},
-	{ErrNetConn, ClosedByHandler},
-	{ErrOffloadFull, ClosedByOverload},
-	{ErrMailboxFull, ClosedByOverload},
-	{ErrMaxBuffered, ClosedByMemory},
-	{codec.ErrTooLong, ClosedByInput},
-	{codec.ErrMalformed, ClosedByInput},
+	{io.EOF, closedByPeer},
+	{ErrIdle, closedByIdle},
+	{ErrServerClosed, closedByDrain},
+	{ErrSlowConsumer, closedBySlowConsumer},
+	{ErrSlowFrame, closedBySlowFrame},
+	{ErrDetached, closedByHandler},
+	{ErrNetConn, closedByHandler},
+	{ErrOffloadFull, closedByOverload},
+	{ErrMailboxFull, closedByOverload},
+	{ErrMaxBuffered, closedByMemory},
+	{codec.ErrTooLong, closedByInput},
+	{codec.ErrMalformed, closedByInput},
 }
 
 // classify may panic.
-func classify(err error) CloseReason {
+func classify(err error) closeReason {
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
-		return ClosedByPanic
+		return closedByPanic
 	}
 	for _, known := range reasonOf {
 		if errors.Is(err, known.err) {
@@ -193,7 +186,7 @@ func classify(err error) CloseReason {
 	var system *os.SyscallError
 	var network net.Error
 	if errors.As(err, &system) || errors.As(err, &network) {
-		return ClosedByNetwork
+		return closedByNetwork
 	}
-	return ClosedByOther
+	return closedByOther
 }

@@ -4,7 +4,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // HasEngine reports whether this system has e.
@@ -35,4 +38,29 @@ func (l *countedLoop) TickAt(when time.Duration) {
 func (l *countedLoop) Wake() {
 	l.wakes.Add(1)
 	l.Loop.Wake()
+}
+
+// What package inside gives away, for the tests of this package.
+
+func (c *Conn) Info() inside.ConnInfo                    { return c.info() }
+func (c *Conn) HoldRead(on bool)                         { c.holdRead(on) }
+func (c *Conn) WhenPending(max int, f func()) bool       { return c.whenPending(max, f) }
+func (l *Loop) Try(f func()) error                       { return l.guard(f) }
+func (l *Loop) PostPieces(f func() bool) (uint64, error) { return l.postPieces(f) }
+func (l *Loop) AfterStop(f func())                       { l.atStop(f) }
+func (l *Loop) Away() time.Duration                      { return l.meter.Away() }
+func (l *Loop) NumConns() int                            { return len(l.conns) }
+func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats() }
+func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
+func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
+
+func (h *Histogram) Total() uint64        { return h.total() }
+func (h *Histogram) Add(other *Histogram) { h.add(other) }
+
+// Bounds returns the bounds of the buckets but the last, which has none.
+func (*Histogram) Bounds() (bounds []time.Duration) {
+	for i := range meter.Buckets - 1 {
+		bounds = append(bounds, meter.Bound(i))
+	}
+	return bounds
 }

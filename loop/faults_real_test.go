@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -38,7 +39,7 @@ func TestRestoreThatFails(t *testing.T) {
 			mustEcho(t, before, "hello\n")
 			near, far := tcpPair(t)
 			defer far.Close()
-			err := loop.Mover{Server: srv}.In(&loop.Moved{Net: near, Addr: srv.Addr, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
+			err := srv.MoveIn(&inside.Moved{Net: near, Addr: srv.Addr, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
 				Local: near.LocalAddr(), Remote: near.RemoteAddr()})
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -60,7 +61,7 @@ func TestPeerHasGoneBefore(t *testing.T) {
 		_ = nc.Close()
 		for range 3 {
 			nc := resetByPeer(t, "last words")
-			err := loop.Mover{Server: srv}.In(&loop.Moved{Net: nc, Addr: srv.Addr, Local: nc.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7},
+			err := srv.MoveIn(&inside.Moved{Net: nc, Addr: srv.Addr, Local: nc.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7},
 				LastRead: -1, LastWrite: -1})
 			if err != nil {
 				t.Fatal(err)

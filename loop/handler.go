@@ -36,6 +36,28 @@ type Handler interface {
 // connections, handler.Shared makes it an Accept.
 type Accept = func(c *Conn) Handler
 
+// A ConnState is a step in the life of a connection, for Hooks.ConnState.
+type ConnState uint8
+
+// The states of a connection, in their order. A connection that is refused has none.
+const (
+	StateOpen    ConnState = iota // Accept, or a Dialer's open function, has returned its handler
+	StateClosing                  // it is being closed, and its output flushed
+	StateClosed                   // OnClose is over; the socket of one that was detached is another's
+)
+
+// String returns the state's name: "open", "closing" or "closed".
+func (s ConnState) String() string {
+	return [...]string{"open", "closing", "closed"}[min(s, StateClosed)]
+}
+
+// tellState calls Hooks.ConnState, if the user knows c.
+func (c *Conn) tellState(s ConnState) {
+	if f := c.loop.server.Hooks.ConnState; f != nil && c.codecMode != handshaking && !c.isNet() {
+		c.callHook(func() { f(c, s) })
+	}
+}
+
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 

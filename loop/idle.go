@@ -346,7 +346,9 @@ func needIdleTime(method string, d time.Duration) {
 }
 
 // isBlocked reports whether output waits for the socket.
-func (c *Conn) isBlocked() bool { return c.out.box != nil && c.out.box.Blocked }
+func (c *Conn) isBlocked() bool {
+	return c.out.box != nil && c.out.box.Blocked || c.sendsFile() && c.extras.file.blocked
+}
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {

@@ -259,7 +259,7 @@ func TestEvictionOfABlockedPeer(t *testing.T) {
 		if !errors.Is(p.Reason(), loop.ErrIdle) || !p.WasReset() {
 			t.Errorf("ended with %v, reset %v", p.Reason(), p.WasReset())
 		}
-		if st := srv.Stats(); st.Evicted != 1 || st.Cut != 1 {
+		if st := srv.Stats(); st.ClosedBy["idle"] != 1 || st.Cut != 1 {
 			t.Errorf("stats %+v", st)
 		}
 	})

@@ -34,7 +34,7 @@ type pauses uint16
 
 const (
 	pausedByUser  pauses = 1 << iota // PauseRead
-	heldByLayer                      // HoldRead
+	heldByLayer                      // holdRead
 	heldByPipe                       // the other side of its pipe, or the reader of its net.Conn, does not take what comes
 	heldBack                         // more than HoldBackAt of its output waits
 	heldByJobs                       // many jobs of it wait; or the server drains, and some do
@@ -265,10 +265,10 @@ func (c *Conn) refuseMessage(err error) {
 		return
 	}
 	switch c.reasonFor(err) {
-	case ClosedByOverload:
+	case closedByOverload:
 		c.beginClose(err)
 		c.logInput(err, "a message was refused, as the server is overloaded")
-	case ClosedByDrain:
+	case closedByDrain:
 		c.beginClose(err)
 	default:
 		c.refuseInput(err, "a message was refused")
@@ -280,7 +280,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() {
 		return
 	}
-	c.more().ending.reason = ClosedByInput
+	c.more().ending.reason = closedByInput
 	c.beginClose(err)
 	c.logInput(err, text)
 }
@@ -374,11 +374,9 @@ func (c *Conn) OnEOF(f func()) {
 	}
 }
 
-// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for
-// a layer between the connection and its handler, which may pause it meanwhile. It does not count
-// how often it was called.
-func (c *Conn) HoldRead(on bool) {
-	c.loop.owner.Check("Conn.HoldRead")
+// holdRead is inside.Handler.HoldRead, for a layer between the connection and its handler, which
+// may pause it meanwhile.
+func (c *Conn) holdRead(on bool) {
 	if on {
 		c.pause(heldByLayer)
 	} else {

@@ -4,22 +4,51 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// This file is what package handler knows of connections that others do not: see package inside.
+// This file is what packages of this module know of package loop that others do not: see package
+// inside.
 
 func init() {
-	inside.TellOr = func(to, f any, dropped func()) error { return to.(Ref).tellOr(f.(func(*Conn)), dropped) }
-	inside.Check = func(l any, method string) { l.(*Loop).owner.Check(method) }
-	inside.OwesReplies = func(conn any, on bool) { c := conn.(*Conn); c.counts(&c.out.owed, on) }
-	inside.AwaitsAnswers = func(conn any, on bool) { c := conn.(*Conn); c.counts(&c.out.awaited, on) }
-	inside.OnClosing = func(conn any, f func(error)) { conn.(*Conn).more().closing = f }
-	inside.Input = func(conn any) (bool, time.Duration) { c := conn.(*Conn); return c.inputWaits(), c.idle.lastRead }
-	inside.Unread = func(conn any) time.Duration { return conn.(*Conn).unread() }
+	inside.Give(&inside.Handler[*Conn, *Loop, Ref, Dialer]{
+		TellOr:        Ref.tellOr,
+		Check:         func(l *Loop, method string) { l.owner.Check(method) },
+		Try:           (*Loop).guard,
+		PostPieces:    (*Loop).postPieces,
+		AfterStop:     (*Loop).atStop,
+		Draining:      func(l *Loop) bool { return l.draining },
+		DialerError:   func(d Dialer, addr string) error { return (&dialing{dialer: d, addr: addr}).check() },
+		OwesReplies:   func(c *Conn, on bool) { c.counts(&c.out.owed, on) },
+		AwaitsAnswers: func(c *Conn, on bool) { c.counts(&c.out.awaited, on) },
+		OnClosing:     func(c *Conn, f func(error)) { c.more().closing = f },
+		IsClosing:     (*Conn).isClosing,
+		Input:         func(c *Conn) (bool, time.Duration) { return c.inputWaits(), c.idle.lastRead },
+		Unread:        (*Conn).unread,
+		HoldRead:      (*Conn).holdRead,
+		MaxOutbound:   func(c *Conn) int { return c.loop.maxOutbound },
+		WhenPending:   (*Conn).whenPending,
+		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
+		CheckWrite:    (*Conn).reserve,
+	})
+	inside.Give(&inside.Handover[*Server]{
+		Bound:   (*Server).bound,
+		Inherit: func(s *Server, from []inside.Bound) { s.inherited = from },
+		Retire:  (*Server).retire,
+		Out:     (*Server).moveOut,
+		In:      (*Server).moveIn,
+	})
+	inside.Give(&inside.Metrics[*Conn, *Loop]{
+		PostPieces: (*Loop).postPieces,
+		ConnsFrom:  func(l *Loop, place, n int) (func(func(*Conn) bool), int) { return l.connsFrom(place, n) },
+		Info:       (*Conn).info,
+		Wheel:      func(l *Loop) ([]wheel.Ring, wheel.Stats) { return l.wheel.Rings(), l.wheel.Stats() },
+		SlowTurns:  (*Loop).slowTurns,
+	})
 }
 
-// tellOr is inside.TellOr.
+// tellOr is inside.Handler.TellOr.
 func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
@@ -65,7 +94,7 @@ func (c *Conn) inputWaits() bool {
 	}
 }
 
-// unread is inside.Unread.
+// unread is inside.Handler.Unread.
 func (c *Conn) unread() time.Duration {
 	if c.isClosing() {
 		return 0

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -47,7 +48,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		wait(time.Second)
 		deaf.Unblock()
 		wait(ms)
-		got := srv.Stats().Loops[0]
+		got, slowTurns := srv.Stats().Loops[0], srv.Loops()[0].SlowTurns()
 		if within.Mailbox != 8 || got.Mailbox != 0 {
 			t.Errorf("the mailbox has %d functions, later %d; want 7, the one that runs, and none", within.Mailbox, got.Mailbox)
 		}
@@ -80,15 +81,15 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		if buckets(got.Waited, ms) != 1 || got.Waited.Sum != 150*ms {
 			t.Errorf("posts have waited for %v: %v", got.Waited.Sum, got.Waited)
 		}
-		if n := len(got.SlowTurns); n != 3 {
-			t.Fatalf("%d slow turns: %v", n, got.SlowTurns)
+		if n := len(slowTurns); n != 3 {
+			t.Fatalf("%d slow turns: %v", n, slowTurns)
 		}
-		for i, want := range []loop.SlowTurn{
-			{began.Add(110 * ms), 200 * ms, 2, "loop_test.dawdler", "message"},
-			{began.Add(10 * ms), 40 * ms, 2, "loop_test.dawdler", "message"},
-			{began.Add(310 * ms), 5 * ms, 0, "", "post"},
+		for i, want := range []inside.SlowTurn{
+			{Began: began.Add(110 * ms), Took: 200 * ms, Conn: 2, Handler: "loop_test.dawdler", Work: "message"},
+			{Began: began.Add(10 * ms), Took: 40 * ms, Conn: 2, Handler: "loop_test.dawdler", Work: "message"},
+			{Began: began.Add(310 * ms), Took: 5 * ms, Conn: 0, Handler: "", Work: "post"},
 		} {
-			if s := got.SlowTurns[i]; !s.Began.Equal(want.Began) || s.Took != want.Took || s.Conn != want.Conn || !strings.HasSuffix(s.Handler, want.Handler) || s.Work != want.Work {
+			if s := slowTurns[i]; !s.Began.Equal(want.Began) || s.Took != want.Took || s.Conn != want.Conn || !strings.HasSuffix(s.Handler, want.Handler) || s.Work != want.Work {
 				t.Errorf("slow turn %+v, want %+v", s, want)
 			}
 		}
@@ -98,7 +99,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		if got.Buffered == 0 {
 			t.Error("no bytes are buffered")
 		}
-		got.Turns, got.Late, got.Waited, got.SocketWaits, got.SlowTurns, got.Buffered = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil, 0
+		got.Turns, got.Late, got.Waited, got.SocketWaits, got.Buffered = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, 0
 		if want := (loop.LoopStats{
 			Conns: 2, Messages: 4, BytesIn: uint64(len("40ms\n0\n200ms\n0\n")), BytesOut: uint64(len("twelve bytes\n")),
 			Timers: 3 /* two idle timeouts, one of an hour */, Fired: 2, Mailbox: 8, HeldBack: 1,

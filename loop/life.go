@@ -126,6 +126,7 @@ func (c *Conn) accept(ln *listener) (err error) {
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)
+			c.tellState(StateOpen)
 		}
 	})
 	return cmp.Or(refused, err)
@@ -157,7 +158,7 @@ func (c *Conn) peerClosed(err error) {
 	stays := hasMore || c.hasJobs()
 	waits := c.out.box != nil || c.unacked() > 0
 	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != ClosedByPeer {
+	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != closedByPeer {
 		c.lose(err)
 	}
 	switch {
@@ -248,14 +249,14 @@ type ending struct {
 	err          error         // the first cause
 	lost         error         // that output was lost, and why, if so
 	both         *lossError    // of err and lost, once somebody was given it
-	reason       CloseReason   // what err is for counting
+	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
 	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
-	awayBefore   time.Duration // Loop.Away at the last look
+	awayBefore   time.Duration // for how long the loop was away, at the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	latest       time.Duration // when Timeouts.MaxClose is over
@@ -309,7 +310,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != ClosedByInput { // which the error does not show
+	if end.reason != closedByInput { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
@@ -320,6 +321,10 @@ func (c *Conn) beginClose(err error) {
 		c.dropInput()
 	}
 	c.touch()
+	if s := c.extras.file; s != nil && !s.over && c.sock != nil && !end.dropOutput { // an end would pass for the file's
+		c.lose(nil)
+		end.dropOutput = true
+	}
 	if f := c.extras.closing; f != nil {
 		f(err)
 	}
@@ -329,7 +334,7 @@ func (c *Conn) beginClose(err error) {
 // its peer does not take it.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
-	if c.isClosing() && !end.dropOutput && end.reason != ClosedByPeer {
+	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.lose(err)
 	}
 	end.dropOutput = true
@@ -354,6 +359,8 @@ func (c *Conn) lose(why error) {
 func (c *Conn) flush() {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
+		c.endFile()
+		c.tellState(StateClosing)
 		c.sayLastWords()
 		c.setState(stateFlushing)
 	}
@@ -371,12 +378,13 @@ func (c *Conn) flush() {
 		c.release(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
-		if end.reason != ClosedByPeer && c.unflushed() > 0 {
+		if end.reason != closedByPeer && c.unflushed() > 0 {
 			c.lose(nil)
 		}
 		c.release(true)
 	case end.timedOut:
-		c.giveUp()
+		c.lose(nil)
+		c.release(true)
 	default:
 		c.waitForPeer()
 	}
@@ -390,7 +398,7 @@ func (c *Conn) unflushed() (left int) {
 	switch {
 	case end.endWithReset:
 		left = c.sock.Unsent()
-	case end.reason != ClosedByIdle: // a peer that is silent would acknowledge nothing
+	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
 	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
@@ -493,7 +501,7 @@ func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
+	peerClosed := c.in.ended && end.reason == closedByPeer // one that has only ended its output still hears
 	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.ended {
 		return
 	}
@@ -504,12 +512,6 @@ func (c *Conn) sayLastWords() {
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
 		c.callHook(func() { c.endAppend(f.AppendFarewell(c.beginAppend(0), end.err)) })
 	}
-}
-
-// giveUp gives up flushing.
-func (c *Conn) giveUp() {
-	c.lose(nil)
-	c.release(true)
 }
 
 // release is the one end of a connection, also of one that was refused. Hard: what the peer has not
@@ -534,11 +536,15 @@ func (c *Conn) release(hard bool) {
 		l.count.add(numRefused, 1)
 	}
 	c.releaseSocket(hard)
+	c.endFile()
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
 	for _, f := range x.after {
 		c.callHookAs(meter.Closing, func() { f(err) })
+	}
+	if accepted {
+		c.tellState(StateClosed)
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.dropInput()
@@ -559,7 +565,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == ClosedByIdle:
+	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
 		closeSocket(sock, hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)

@@ -33,7 +33,7 @@ const (
 	stuckAfter = 10 * time.Millisecond
 
 	// dyingFor is how long an address may still be held by a process that had it before, and that
-	// is being killed: see Mover.Inherit.
+	// is being killed: see inside.Handover.Inherit.
 	dyingFor = 2 * time.Second
 
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to

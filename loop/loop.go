@@ -12,7 +12,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // States of a loop as the outside sees it.
@@ -60,7 +59,7 @@ type Loop struct {
 	batches    []batch // for other loops, of the present turn
 	batched    bool    // there are some
 	goroutine  uint64  // its number
-	unfinished bool    // the task that runs has more to do: see PostPieces
+	unfinished bool    // the task that runs has more to do: see postPieces
 
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it
@@ -163,16 +162,8 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 	}
 }
 
-// ConnsFrom yields those of Conns that are among the n connections from a place of the loop's list
-// on, the first of which is 0, for walks in pieces that must not hold up the loop. next is the
-// place to go on from; 0 means that this piece has the end of the list. Between two pieces
-// connections that close give their places to others, which the walk may miss then. A negative
-// place or n panics.
-func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
-	l.owner.Check("Loop.ConnsFrom")
-	if place < 0 || n < 0 {
-		panic("loop: Loop.ConnsFrom with a negative number")
-	}
+// connsFrom is inside.Metrics.ConnsFrom.
+func (l *Loop) connsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 	place = min(place, len(l.conns))
 	end := place + min(n, len(l.conns)-place)
 	if next = end; end == len(l.conns) {
@@ -190,25 +181,8 @@ func (l *Loop) ConnsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 // isVisible reports whether Conns yields c.
 func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
-// NumConns returns the number of connections of this loop, those that are closing included.
-func (l *Loop) NumConns() int {
-	l.owner.Check("Loop.NumConns")
-	return len(l.conns)
-}
-
-// WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
-func (l *Loop) WheelStats() timing.Stats {
-	l.owner.Check("Loop.WheelStats")
-	return timing.Stats(l.wheel.Stats())
-}
-
-// AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a
-// loop and must be ended with it. Post does not work any more then. Functions run in the order they
-// were added; a panic in one is logged and counted. If the loop has ended already, f runs at once.
-// A nil f panics here.
-func (l *Loop) AfterStop(f func()) {
-	l.owner.Check("Loop.AfterStop")
-	needFunc("Loop.AfterStop", f != nil)
+// atStop is inside.Handler.AfterStop.
+func (l *Loop) atStop(f func()) {
 	select {
 	case <-l.ended:
 		f()

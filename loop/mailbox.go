@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 )
@@ -71,14 +72,8 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 	}
 }
 
-// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
-// until it returns false, and what was posted after it waits. Between two calls the loop writes
-// what was sent, and when a millisecond is over it polls its sockets and runs its timers.
-//
-// The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
-// errors are TryPost's. Any goroutine may call it. A nil f panics.
-func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
-	needFunc("Loop.PostPieces", f != nil)
+// postPieces is inside.Handler.PostPieces.
+func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
 	if err == nil {
 		l.schedule()
@@ -110,6 +105,21 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	_, err := r.c.loop.post(task{told: f, c: r.c})
 	return err
 }
+
+// Send tells the connection to send a copy of msg, as one message. Its errors are Tell's. An error of
+// Conn.Send closes the connection with it. Any goroutine may call it.
+func (r Ref) Send(msg []byte) error {
+	msg = bytes.Clone(msg)
+	return r.Tell(func(c *Conn) {
+		if err := c.Send(msg); err != nil {
+			c.CloseWithError(err)
+		}
+	})
+}
+
+// Close tells the connection to close, as Conn.Close does. Any goroutine may call it, also when the
+// connection has closed.
+func (r Ref) Close() { _ = r.Tell((*Conn).Close) } // an error: it is closed, or its loop has ended
 
 // TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
 // loop already, for callers that would rather drop f.

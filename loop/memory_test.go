@@ -120,7 +120,7 @@ func TestMaxBuffered(t *testing.T) {
 	testkit.Want(t, "open", len(r.conns), 16)
 	r.server.stage.Store(stageLooping) // which Stats asks
 	st := r.server.Stats()
-	testkit.Want(t, "Stats.ClosedBy", st.ClosedBy[ClosedByMemory], 2)
+	testkit.Want(t, "Stats.ClosedBy", st.ClosedBy["memory"], 2)
 	testkit.Want(t, "Stats.MaxBuffered", st.MaxBuffered, 1<<20)
 	testkit.Want(t, "Stats.Buffered", st.Buffered, r.store.Pool.Size())
 	if st.Buffered > 1<<20/8*7 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -36,57 +37,19 @@ func (c *Conn) Saved() (state []byte, moved bool) {
 	return c.extras.moved.Handler, true
 }
 
-// A Mover moves what a Server has to another Server: its addresses, and its living connections.
-// Package handover does so between two processes. Its methods may be called from any goroutine but
-// a loop's.
-type Mover struct{ Server *Server }
-
-// A Bound is an address at which a Server listens for connections. UDP addresses, and Listeners
-// with AcceptFrom, are not among them.
-type Bound struct {
-	Addr     string // as in the Server's fields: "tcp://:7000"
-	Listener net.Listener
-}
-
-// Moved is a connection between two Servers: all that the first one knew of it.
-type Moved struct {
-	Net           net.Conn // the socket, which belongs to nobody else
-	Addr          string   // of the Listener, as in Bound
-	Local, Remote net.Addr
-	TLVs          []ProxyTLV
-	Input         []byte // read and not delivered
-	Output        []byte // sent and not written
-	OutputEnded   bool   // CloseWrite was called; the peer's own end shows in the socket again
-
-	// Ages: how long ago it was opened, and read and written last. Negative: never.
-	Opened, LastRead, LastWrite time.Duration
-
-	Codec   []byte // by codec.Saver
-	Handler []byte // by Saver
-
-	back bool // to where it comes from: it stays there
-}
-
-// Bound returns the addresses of a Server that was started. Their listeners remain the Server's.
-func (m Mover) Bound() (all []Bound) {
-	for _, ln := range m.Server.listeners {
+// bound is inside.Handover.Bound.
+func (s *Server) bound() (all []inside.Bound) {
+	for _, ln := range s.listeners {
 		if ln.net != nil && !ln.foreign {
-			all = append(all, Bound{ln.addrKey(), ln.net})
+			all = append(all, inside.Bound{Addr: ln.addrKey(), Listener: ln.net})
 		}
 	}
 	return all
 }
 
-// Inherit has Start take these listeners where a Server has their addresses, in place of new ones.
-// In from it sets those to nil that are the Server's from then on. It must be called before Start,
-// which then waits up to two seconds for an address that a process that is being killed still has.
-func (m Mover) Inherit(from []Bound) { m.Server.inherited = from }
-
-// Retire stops accepting, and leaves the addresses to the Server that has inherited them. It serves
-// on the connections that are open, until the Server ends. It returns when what was accepted has
-// arrived on its loop. It may be called again.
-func (m Mover) Retire() {
-	s, began := m.Server, time.Now()
+// retire is inside.Handover.Retire.
+func (s *Server) retire() {
+	began := time.Now()
 	for _, ln := range s.listeners {
 		if l, ok := ln.net.(interface{ Leave() }); ok { // of a unix socket, with its file
 			l.Leave()
@@ -120,15 +83,9 @@ func (s *Server) inherit(ln *listener) net.Listener {
 	return nil
 }
 
-// Out takes up to max connections off a loop, and returns them, for In of another Mover. It looks
-// at those before a place in the loop's list, and returns the place to go on from; 0: it has seen
-// all. The first place to give it is math.MaxInt. Not taken are connections that cannot move:
-// dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies or calls
-// of package handler under way or SetBusy, without a Saver, or with a codec that has state and is
-// no codec.Saver. To the Server each one taken is closed, with ErrDetached; its peer notices
-// nothing.
-func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
-	l, done := m.Server.loops[loop], make(chan struct{})
+// moveOut is inside.Handover.Out.
+func (s *Server) moveOut(loop, before, max int) (moved []*inside.Moved, next int) {
+	l, done := s.loops[loop], make(chan struct{})
 	err := l.Post(func() {
 		defer close(done)
 		for next = min(before, len(l.conns)); next > 0 && len(moved) < max; next-- {
@@ -146,14 +103,10 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	return moved, next
 }
 
-// In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the
-// Server. Accept is asked for a handler, and finds the state in Conn.Saved; nil closes the
-// connection. Output that was not written comes before all that Accept sends, and idle timeouts go
-// on from where they were. With an error nothing has happened to m.Net.
-func (m Mover) In(c *Moved) error {
-	s := m.Server
+// moveIn is inside.Handover.In.
+func (s *Server) moveIn(c *inside.Moved) error {
 	if !s.has(stageServing) {
-		return errors.New("loop: Mover.In needs a Server that was started")
+		return errors.New("loop: a connection moves to a Server that was not started")
 	}
 	for _, ln := range s.listeners {
 		if ln.addrKey() == c.Addr {
@@ -163,14 +116,8 @@ func (m Mover) In(c *Moved) error {
 	return fmt.Errorf("loop: this Server has no address %s, where a connection that moves came from", c.Addr)
 }
 
-// Back is In for the Server that c comes from. It stays there, also if others move later.
-func (m Mover) Back(c *Moved) error {
-	c.back = true
-	return m.In(c)
-}
-
 // moveOut takes c off its loop, or returns nil: it does not move, or not now.
-func (c *Conn) moveOut() *Moved {
+func (c *Conn) moveOut() *inside.Moved {
 	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owes() || c.awaits() {
 		return nil
 	}
@@ -181,7 +128,7 @@ func (c *Conn) moveOut() *Moved {
 	if !ok {
 		return nil
 	}
-	m := &Moved{Addr: c.addrs.shared.ln.addrKey(), Local: c.LocalAddr(), Remote: c.RemoteAddr()}
+	m := &inside.Moved{Addr: c.addrs.shared.ln.addrKey(), Local: c.LocalAddr(), Remote: c.RemoteAddr()}
 	saved := false
 	c.callHook(func() {
 		if m.Codec, ok = c.savedCodec(); ok {
@@ -201,7 +148,7 @@ func (c *Conn) moveOut() *Moved {
 		return max(0, now-t)
 	}
 	m.Opened, m.LastRead, m.LastWrite = age(c.idle.opened), age(c.idle.lastRead), age(c.idle.lastWrite)
-	m.TLVs, m.OutputEnded = c.ProxyTLVs(), c.out.ended
+	m.TLVs, m.OutputEnded = c.notes(), c.out.ended
 	var err error
 	if m.Net, m.Input, err = c.giveAway(); err != nil {
 		return nil
@@ -226,7 +173,7 @@ func (c *Conn) savedCodec() ([]byte, bool) {
 }
 
 // restore gives a new Conn what m says of it, but for what its codec has to decode.
-func (c *Conn) restore(m *Moved) {
+func (c *Conn) restore(m *inside.Moved) {
 	now := c.loop.now
 	since := func(age time.Duration) time.Duration {
 		if age < 0 {
@@ -236,7 +183,7 @@ func (c *Conn) restore(m *Moved) {
 	}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = since(m.Opened), since(m.LastRead), since(m.LastWrite)
 	x := c.more()
-	x.notes, x.moved, x.stays = m.TLVs, m, m.back
+	x.notes, x.moved, x.stays = m.TLVs, m, m.Back
 	if len(m.Output) > 0 {
 		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
 	}

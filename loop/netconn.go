@@ -57,6 +57,8 @@ func (c *Conn) mayBecomeNet() error {
 		return errors.New("loop: Conn.NetConn: a UDP session is no stream")
 	case c.tlsStart() != nil:
 		return errors.New("loop: Conn.NetConn: the connection is about to speak TLS: wait until StartTLS is done")
+	case c.sendsFile():
+		return errors.New("loop: Conn.NetConn: a file is being sent")
 	case c.extras != nil && c.extras.pipe != nil:
 		return errors.New("loop: Conn.NetConn: the connection is in a Pipe")
 	}
@@ -94,7 +96,7 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	l, k := c.loop, c.link()
 	to := &Conn{loop: l, sock: c.sock, stage: c.stage}
 	a.conn, a.slot, a.local, a.from = to, c.takeSlot(), c.LocalAddr(), c
-	a.notes, a.read = c.ProxyTLVs(), c.undelivered()
+	a.notes, a.read = c.notes(), c.undelivered()
 	if to.stage == awaitsFirstBytes && len(c.heldFirstBytes()) > 0 {
 		to.stage = plainInput
 	}
@@ -270,7 +272,7 @@ func (n *netConn) wakeLoop() {
 
 // flush takes what was written, on the loop, when there is room for it.
 func (n *netConn) flush(c *Conn) {
-	if !c.WhenPending(n.mark/2, func() { n.flush(c) }) {
+	if !c.whenPending(n.mark/2, func() { n.flush(c) }) {
 		return
 	}
 	n.mu.Lock()
@@ -455,7 +457,7 @@ func (n *netConn) GiveBack(read []byte) error {
 
 // giveBack waits until all is written: what Accept sends comes after that.
 func (n *netConn) giveBack(c *Conn, read []byte) {
-	if !c.WhenPending(0, func() { n.giveBack(c, read) }) {
+	if !c.whenPending(0, func() { n.giveBack(c, read) }) {
 		return
 	}
 	n.mu.Lock()

@@ -341,7 +341,7 @@ func TestNetConnTakesOver(t *testing.T) {
 		wait(time.Second)
 		stats = srv.Stats()
 		testkit.Want(t, "open at the end", stats.Conns, 0)
-		testkit.Want(t, "closed by the handler", stats.ClosedBy[loop.ClosedByHandler], 1)
+		testkit.Want(t, "closed by the handler", stats.ClosedBy["handler"], 1)
 		log.expect(t, "OnClose")
 	})
 }
@@ -390,5 +390,41 @@ func TestNetConnIsReset(t *testing.T) {
 		if e, ok := errors.AsType[*net.OpError](err); !ok || e.Op != "read" || e.Timeout() {
 			t.Errorf("the error is %v, want that of a read", err)
 		}
+	})
+}
+
+// A connection may become a net.Conn and be given back any number of times: what its one socket
+// reports reaches the present owner.
+func TestNetConnGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := make(chan net.Conn, 1)
+		srv := looptest.Start(t, &loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				if string(msg) != "take" {
+					return c.Send(msg)
+				}
+				nc, err := c.NetConn()
+				conns <- nc
+				return err
+			})
+		}})
+		p := srv.Open()
+		for range 3 {
+			p.Send("loop\ntake\n")
+			nc, buf := <-conns, make([]byte, 3)
+			p.Send("net")
+			_, err := io.ReadFull(nc, buf)
+			testkit.WantErr(t, "ReadFull", err, nil)
+			testkit.Want(t, "what the goroutine reads", string(buf), "net")
+			_, err = nc.Write([]byte("NET\n"))
+			testkit.WantErr(t, "Write", err, nil)
+			testkit.WantErr(t, "GiveBack", nc.(codec.NetConn).GiveBack([]byte("given back\n")), nil)
+			synctest.Wait()
+			testkit.Want(t, "what the peer reads", p.Received(), "loop\nNET\ngiven back\n")
+			testkit.Want(t, "connections", srv.Stats().Conns, 1)
+		}
+		p.Close()
+		synctest.Wait()
+		testkit.Want(t, "connections after the end", srv.Stats().Conns, 0)
 	})
 }

@@ -118,7 +118,7 @@ func (c *Conn) jobDone(then func()) {
 
 // runThens runs what is to follow jobs that are done, unless too much output waits.
 func (c *Conn) runThens() {
-	if !c.hasJobs() {
+	if c.extras == nil || c.extras.jobs == nil || c.extras.jobs.pending == 0 {
 		return
 	}
 	l, j := c.loop, c.extras.jobs
@@ -168,9 +168,9 @@ func (w *waitingThens) Run() {
 	}
 }
 
-// hasJobs reports whether there are jobs whose then has not run.
+// hasJobs reports whether there are jobs whose then has not run, or a file that is being sent.
 func (c *Conn) hasJobs() bool {
-	return c.extras != nil && c.extras.jobs != nil && c.extras.jobs.pending > 0
+	return c.extras != nil && (c.extras.jobs != nil && c.extras.jobs.pending > 0 || c.extras.file != nil)
 }
 
 // jobPanicked closes the connection because of a job's panic, and has it logged and counted even if

@@ -71,7 +71,7 @@ func (c *Conn) Send(msg []byte) error {
 
 // frame has the codec append msg to the output.
 func (c *Conn) frame(msg []byte) error {
-	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.Space(len(msg), &c.loop.store), msg)
+	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.BeginAppend(len(msg), &c.loop.store), msg)
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -106,10 +106,6 @@ func (c *Conn) Pending() int {
 	}
 	return n
 }
-
-// MaxOutbound returns how much may be pending before Send fails: Server.Limits.MaxOutbound, or its
-// default. Any goroutine may call it.
-func (c *Conn) MaxOutbound() int { return c.loop.maxOutbound }
 
 func (c *Conn) pending() int {
 	if c.out.box == nil {
@@ -185,12 +181,12 @@ func (c *Conn) beginAppend(n int) []byte {
 	if c.out.box == nil {
 		c.out.box = c.loop.store.Get()
 	}
-	return c.out.box.Space(n, &c.loop.store)
+	return c.out.box.BeginAppend(n, &c.loop.store)
 }
 
 // endAppend takes back what beginAppend returned, with more in it, or not.
 func (c *Conn) endAppend(tail []byte) {
-	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.EndAppend(tail, &c.loop.store) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {
@@ -208,6 +204,10 @@ func (c *Conn) touch() {
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
+	if c.extras != nil && c.extras.file != nil {
+		c.extras.file.writeOut()
+		return
+	}
 	b := c.out.box
 	if b == nil {
 		return
@@ -281,7 +281,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if c.out.box == nil && c.sock != nil {
+	if c.out.box == nil && c.sock != nil && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
 }
@@ -293,7 +293,7 @@ type watermarks struct {
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	waiters   []roomWaiter // of WhenPending
+	waiters   []roomWaiter // of whenPending
 	told      bool         // flushed has its turn soon
 }
 
@@ -368,7 +368,7 @@ func (c *Conn) afterWrite() {
 	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil && pipe == nil {
 		return
 	}
-	if c.out.box != nil {
+	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
 		c.out.endOfTurn |= hasWaiters
 		return
@@ -402,11 +402,8 @@ func (c *Conn) notifyWaiters() {
 	})
 }
 
-// WhenPending reports whether at most max bytes of output are pending. If not, f is called on the
-// loop once that is so, in a turn of its own, unless c closes before. Several functions may wait.
-// With a nil f it only reports.
-func (c *Conn) WhenPending(max int, f func()) bool {
-	c.loop.owner.Check("Conn.WhenPending")
+// whenPending is inside.Handler.WhenPending.
+func (c *Conn) whenPending(max int, f func()) bool {
 	if c.pending() <= max {
 		return true
 	}
@@ -417,17 +414,4 @@ func (c *Conn) WhenPending(max int, f func()) bool {
 	w.waiters = append(w.waiters, roomWaiter{max, f})
 	c.out.endOfTurn |= hasWaiters
 	return false
-}
-
-// Writable reports whether output is still taken at all: not if c closes, or after CloseWrite.
-func (c *Conn) Writable() bool {
-	c.loop.owner.Check("Conn.Writable")
-	return c.mayWrite() == nil
-}
-
-// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would. It
-// appends nothing, and runs no hook of c.
-func (c *Conn) CheckWrite() error {
-	c.loop.owner.Check("Conn.CheckWrite")
-	return c.reserve()
 }

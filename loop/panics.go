@@ -112,12 +112,3 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 	}
 	event.Msg("a callback panicked")
 }
-
-// Try runs f at once, on the loop, for packages that call functions of several users in one
-// callback, as package handler does, and do not want one that panics to take the others with it. A
-// panic in f is logged and counted as usual, and returned as a *PanicError; nil means there was
-// none.
-func (l *Loop) Try(f func()) (err error) {
-	l.owner.Check("Loop.Try")
-	return l.guard(f)
-}

@@ -181,7 +181,7 @@ func (s *pipeSide) closed(err error) {
 		return
 	}
 	end := &s.from.extras.ending // whose error was looked at once, when the close began
-	if end.reason != ClosedByPeer {
+	if end.reason != closedByPeer {
 		p.err = err
 	}
 	err = end.err // without what from's peer has lost
@@ -195,6 +195,6 @@ func (s *pipeSide) closed(err error) {
 // rest of it may be missing: from has broken before its end. Nobody can reset a unix socket.
 func (s *pipeSide) mayLack(err error) bool {
 	_, isUnix := s.to.LocalAddr().(*net.UnixAddr)
-	broken := s.from.extras.ending.reason == ClosedByNetwork || err == errInputLost
+	broken := s.from.extras.ending.reason == closedByNetwork || err == errInputLost
 	return broken && !s.to.out.ended && !isUnix
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
@@ -55,7 +56,7 @@ func (a *arrival) identify(head proxy.Header) bool {
 		a.remote, a.local = head.Remote, head.Local
 	}
 	for _, note := range head.TLVs {
-		a.notes = append(a.notes, ProxyTLV{Type: byte(note.Type), Value: note.Value})
+		a.notes = append(a.notes, inside.TLV{Type: byte(note.Type), Value: note.Value})
 	}
 	err := a.acquireAddress()
 	if err != nil {

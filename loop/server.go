@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
@@ -109,8 +111,8 @@ type Server struct {
 	Debug    Debug
 
 	listeners   []*listener
-	hasMain     bool    // the first of them is Addr's
-	inherited   []Bound // by Mover
+	hasMain     bool           // the first of them is Addr's
+	inherited   []inside.Bound // for a handover
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
@@ -130,7 +132,9 @@ type Server struct {
 	budget                    budget
 	maxInTransit              int64 // how many connections may be in transit to one loop
 
-	cancel         func()         // ends the server
+	cancel         func() // ends the server
+	hurry          context.Context
+	cut            func()         // Close: ends hurry
 	draining       chan struct{}  // closed when nothing is accepted any more
 	stopsAccepting sync.Once      // does that
 	listening      atomic.Int32   // listeners that accept
@@ -177,6 +181,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
+	s.hurry, s.cut = context.WithCancel(context.Background())
 	if s.engine = testhook.EngineOf(ctx); s.engine == nil {
 		var err error
 		if s.engine, err = s.newEngine(); err != nil {
@@ -242,6 +247,35 @@ func (s *Server) Addrs() []net.Addr {
 		addrs = append(addrs, ln.addr())
 	}
 	return addrs
+}
+
+// Conns yields the open connections of all loops, as Refs, loop by loop: those that a loop had when
+// it was asked, in one callback. It waits for each, so on a loop it panics: there is Loop.Conns. Any
+// other goroutine may call it. A loop that has ended has none.
+func (s *Server) Conns() iter.Seq[Ref] {
+	return func(yield func(Ref) bool) {
+		if s.onLoop() {
+			panic("loop: Server.Conns on a loop, which must not wait: use Loop.Conns")
+		}
+		for _, l := range s.Loops() {
+			var refs []Ref
+			done := make(chan struct{})
+			err := l.Post(func() {
+				defer close(done)
+				for c := range l.Conns() {
+					refs = append(refs, c.Ref())
+				}
+			})
+			if err != nil || !l.hasRun(done) {
+				continue
+			}
+			for _, r := range refs {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.

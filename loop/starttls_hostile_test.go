@@ -304,7 +304,7 @@ func TestStartTLSPanics(t *testing.T) {
 				t.Errorf("%s: closed with %v", name, post.closed)
 			}
 			srv.Sleep(2 * time.Second)
-			if st := srv.Stats(); !p.Closed() || st.Panics != 1 || st.ClosedBy[loop.ClosedByPanic] != 1 {
+			if st := srv.Stats(); !p.Closed() || st.Panics != 1 || st.ClosedBy["panic"] != 1 {
 				t.Errorf("%s: %d panics, by reason %v", name, st.Panics, st.ClosedBy)
 			}
 		})

@@ -5,30 +5,40 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns
 // that have ended, but they are not read at one instant.
 type Stats struct {
-	Conns    int                     // connections open now, those that are closing included
-	Accepted uint64                  // connections that the listeners accepted
-	Refused  uint64                  // of these: above a limit, without a whole handshake, or Accept returned nil
-	Probes   uint64                  // of these: gone before the first byte of a TLS handshake or a PROXY header
-	Closed   uint64                  // connections that have ended, OnClose included
-	Evicted  uint64                  // of these: by the idle timeout
-	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
-	Cut      uint64                  // of these: with output lost (see ErrOutputLost), or jobs not done when the drain's time was over
+	// LoopStats are those of all loops together; of Lag, Turn and SocketWait, their Maxs, and
+	// Unpolled, the largest.
+	LoopStats
 
-	Messages uint64 // frames delivered to OnMessage
-	BytesIn  uint64
-	BytesOut uint64 // taken by the system
+	Accepted uint64 // connections that the listeners accepted
+	Refused  uint64 // of these: above a limit, without a whole handshake, or Accept returned nil
+	Probes   uint64 // of these: gone before the first byte of a TLS handshake or a PROXY header
+	Closed   uint64 // connections that have ended, OnClose included
+	Cut      uint64 // of these: with output lost (see ErrOutputLost), or jobs not done when the drain's time was over
 
-	// Buffered is how many bytes the buffers take that count against Server.Limits.MaxBuffered, and
-	// MaxBuffered is that limit.
-	Buffered, MaxBuffered int
+	// ClosedBy are those that have ended, by what ended them. It has all reasons, also those with 0:
+	//
+	//	handler         Conn.Close, Conn.Detach
+	//	peer            io.EOF
+	//	idle            ErrIdle
+	//	slow_consumer   ErrSlowConsumer
+	//	slow_frame      ErrSlowFrame
+	//	drain           ErrServerClosed
+	//	panic           *PanicError
+	//	input           what the codec, or OnMessage, found wrong with what the peer sent
+	//	network         an error of the system
+	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
+	//	memory          ErrMaxBuffered
+	//	other           any other error that CloseWithError was given
+	ClosedBy map[string]uint64
 
-	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
+	MaxBuffered int // the limit of Buffered: Server.Limits.MaxBuffered
 
 	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
 	Handshakes, HandshakesFailed uint64
@@ -42,33 +52,24 @@ type Stats struct {
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks
-	Timers int    // pending in all wheels
-	Fired  uint64 // callbacks that the wheels ran, the framework's own included
 
 	Offloaded        int // jobs that run now
 	OffloadedWaiting int // jobs that wait for that
 
-	// The worst of all loops: see LoopStats.
-	Lag, MaxLag               time.Duration
-	Turn, MaxTurn             time.Duration
-	SocketWait, MaxSocketWait time.Duration
-	Unpolled                  time.Duration
-	Blocked                   uint64 // of all loops together
-
-	Loops []LoopStats
+	Loops []LoopStats // of each loop
 }
 
 // LoopStats are the numbers of one Loop.
 type LoopStats struct {
-	Conns    int
-	Messages uint64
+	Conns    int    // connections open now, those that are closing included
+	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
-	BytesOut uint64
-	Timers   int // pending in its wheel
-	Fired    uint64
-	Mailbox  int // functions that wait, those of the batch that runs included
-	HeldBack uint64
-	Buffered int // its part of Stats.Buffered
+	BytesOut uint64 // taken by the system
+	Timers   int    // pending in the wheel
+	Fired    uint64 // callbacks that the wheel ran, the framework's own included
+	Mailbox  int    // functions that wait, those of the batch that runs included
+	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
+	Buffered int    // bytes that the buffers take that count against Server.Limits.MaxBuffered
 
 	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
 	// they were due, posts and tells after they were put into an empty mailbox. A loop that keeps
@@ -103,58 +104,28 @@ type LoopStats struct {
 	// had waited that were taken from the mailbox together; how long probes waited, which stand for
 	// sockets that are ready.
 	Turns, Late, Waited, SocketWaits Histogram
-
-	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most,
-	// and none shorter than a millisecond. As for Turn, short ones are measured now and then only.
-	SlowTurns []SlowTurn
-}
-
-// A SlowTurn is a time for which a loop was busy at a stretch, without a look at its sockets.
-type SlowTurn struct {
-	Began time.Time
-	Took  time.Duration
-
-	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its
-	// Handler. 0 and "" stand for the loop's own timers and posts.
-	Conn    uint64
-	Handler string
-
-	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell,
-	// timer, idle (which the framework's own timers of a connection are, too), offload result,
-	// flushed, close, or hook. none: there was none.
-	Work string
 }
 
 // A Histogram counts durations. It is a copy, which does not change.
 type Histogram struct {
 	// Counts are how many durations there were in each bucket: in the first those below 64
 	// microseconds, in each further one those below twice the bound before, and in the last, which
-	// has no bound, all others: 4.2 seconds and more. See Bounds.
+	// has no bound, all others: 4.2 seconds and more.
 	Counts [meter.Buckets]uint64
 
 	Sum time.Duration // of all durations
 }
 
-// Bounds returns the bounds of the buckets but the last, which has none. A bound is not in its
-// bucket.
-func (*Histogram) Bounds() []time.Duration {
-	bounds := make([]time.Duration, meter.Buckets-1)
-	for i := range bounds {
-		bounds[i] = meter.Bound(i)
-	}
-	return bounds
-}
-
-// Total returns how many durations there were.
-func (h *Histogram) Total() (n uint64) {
+// total returns how many durations there were.
+func (h *Histogram) total() (n uint64) {
 	for _, c := range h.Counts {
 		n += c
 	}
 	return n
 }
 
-// Add adds the durations of another Histogram: those of a server are those of its loops.
-func (h *Histogram) Add(other *Histogram) {
+// add adds the durations of another Histogram.
+func (h *Histogram) add(other *Histogram) {
 	for i, c := range other.Counts {
 		h.Counts[i] += c
 	}
@@ -165,7 +136,7 @@ func (h *Histogram) Add(other *Histogram) {
 // of all do not exceed (the nearest rank): the bound is at most twice as long. 0 if there are none;
 // the last bucket counts as if it had a bound.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	total := h.Total()
+	total := h.total()
 	const rounding = 1e-9 // 0.07 times 100 is more than 7
 	rank := uint64(max(1, math.Ceil(q*float64(total)-rounding)))
 	var seen uint64
@@ -198,9 +169,9 @@ const (
 	numConns
 	numTimers
 	numBuffered
-	numClosedBy // and one for each further CloseReason
+	numClosedBy // and one for each further closeReason
 
-	numCounters = numClosedBy + counter(NumCloseReasons)
+	numCounters = numClosedBy + counter(numCloseReasons)
 )
 
 // counters are a loop's. Only the loop changes them, and any goroutine may load one.
@@ -240,7 +211,7 @@ func (l *Loop) publishCounters() {
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
-	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load()}
+	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load(), ClosedBy: make(map[string]uint64, numCloseReasons)}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	var sum [numCounters]uint64
 	for _, l := range s.Loops() {
@@ -252,27 +223,35 @@ func (s *Server) Stats() Stats {
 			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack],
 			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
-		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
-		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
-		st.SocketWait, st.MaxSocketWait = max(st.SocketWait, ls.SocketWait), max(st.MaxSocketWait, ls.MaxSocketWait)
-		st.Unpolled = max(st.Unpolled, ls.Unpolled)
-		st.Blocked += ls.Blocked
+		st.add(&ls)
 		st.Loops = append(st.Loops, ls)
 	}
-	st.Conns, st.Timers, st.Fired = int(sum[numConns]), int(sum[numTimers]), sum[numFired]
-	st.Messages, st.BytesIn, st.BytesOut = sum[numMessages], sum[numBytesIn], sum[numBytesOut]
 	st.Refused = s.refused.Load() + sum[numRefused]
-	st.Cut, st.Panics, st.HeldBack = sum[numCut], sum[numPanics], sum[numHeldBack]
-	st.Buffered, st.MaxBuffered = int(sum[numBuffered]), int(s.budget.limit.Load())
+	st.Cut, st.Panics = sum[numCut], sum[numPanics]
+	st.MaxBuffered = int(s.budget.limit.Load())
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
 	st.HandshakesPending = int(sum[numHandshakesPending])
-	st.ClosedBy = [NumCloseReasons]uint64(sum[numClosedBy:])
-	st.Evicted = st.ClosedBy[ClosedByIdle]
-	for _, n := range st.ClosedBy {
+	for i, n := range sum[numClosedBy:] {
+		st.ClosedBy[closeReasons[i]] = n
 		st.Closed += n
 	}
 	return st
+}
+
+// add adds the numbers of another loop.
+func (s *LoopStats) add(l *LoopStats) {
+	s.Conns, s.Timers, s.Mailbox, s.Buffered = s.Conns+l.Conns, s.Timers+l.Timers, s.Mailbox+l.Mailbox, s.Buffered+l.Buffered
+	s.Messages, s.BytesIn, s.BytesOut = s.Messages+l.Messages, s.BytesIn+l.BytesIn, s.BytesOut+l.BytesOut
+	s.Fired, s.HeldBack, s.Blocked, s.Busy = s.Fired+l.Fired, s.HeldBack+l.HeldBack, s.Blocked+l.Blocked, s.Busy+l.Busy
+	s.Lag, s.MaxLag = max(s.Lag, l.Lag), max(s.MaxLag, l.MaxLag)
+	s.Turn, s.MaxTurn = max(s.Turn, l.Turn), max(s.MaxTurn, l.MaxTurn)
+	s.SocketWait, s.MaxSocketWait = max(s.SocketWait, l.SocketWait), max(s.MaxSocketWait, l.MaxSocketWait)
+	s.Unpolled = max(s.Unpolled, l.Unpolled)
+	s.Turns.add(&l.Turns)
+	s.Late.add(&l.Late)
+	s.Waited.add(&l.Waited)
+	s.SocketWaits.add(&l.SocketWaits)
 }
 
 // measure measures the turn that ends now, as one of so many like it.
@@ -295,16 +274,6 @@ func (l *Loop) noteLate(deadline time.Duration) {
 	l.meter.NoteLate(max(0, l.advanced-due), l.advanced)
 }
 
-// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
-// the turns that took 25 ms or more (of those of 10 to 25 ms, the ones that were measured: turns
-// with input are measured now and then), and times for which the process was stopped, as far as
-// they kept a timer from running. A program that measures how a peer behaves can take that off. It
-// must be called on the loop; the turn that runs is not in it yet.
-func (l *Loop) Away() time.Duration {
-	l.owner.Check("Loop.Away")
-	return l.meter.Away()
-}
-
 // showMeter adds what the loop's meter says to its numbers. A turn that is still running counts,
 // too: it may be the longest.
 func (l *Loop) showMeter(ls *LoopStats) {
@@ -319,7 +288,12 @@ func (l *Loop) showMeter(ls *LoopStats) {
 	ls.Turns = Histogram{r.Turns.Counts, r.Turns.Sum}
 	ls.Late = Histogram{r.Late.Counts, r.Late.Sum}
 	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
-	for _, t := range r.Slow {
-		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler, t.Work.String()})
+}
+
+// slowTurns is inside.Metrics.SlowTurns.
+func (l *Loop) slowTurns() (slow []inside.SlowTurn) {
+	for _, t := range l.meter.Read(l.clock()).Slow {
+		slow = append(slow, inside.SlowTurn{Began: l.wallTime(t.Began), Took: t.Took, Conn: t.Conn, Handler: t.Handler, Work: t.Work.String()})
 	}
+	return slow
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
@@ -90,7 +91,7 @@ func TestTCPOptionsOfInheritedListeners(t *testing.T) {
 		alive <- n
 		return HandlerFunc(func(*Conn, []byte) error { return nil })
 	}}
-	Mover{srv}.Inherit([]Bound{{srv.Addr, inherited}})
+	srv.inherited = []inside.Bound{{Addr: srv.Addr, Listener: inherited}}
 	if err := srv.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -109,6 +109,8 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 		return ErrClosed
 	case c.isTLS():
 		return errSpeaksTLS
+	case c.sendsFile():
+		return errors.New("loop: Conn.StartTLS: a file is being sent: wait for its end")
 	}
 	if client {
 		cfg = named(cfg, c.extras.dialed)
@@ -216,15 +218,6 @@ func (c *Conn) startedTLS() {
 	}
 	if c.isOpen() {
 		c.callHook(s.done)
-	}
-}
-
-// failedTLS ends c, as there will be no TLS. Output that waits for the handshake is not worth
-// flushing.
-func (c *Conn) failedTLS(err error) {
-	if !c.isClosed() {
-		c.abort(err)
-		c.touch() // it may have been flushing
 	}
 }
 

@@ -95,7 +95,7 @@ func (l *Loop) turn() {
 // hasWork reports whether something is left to do now.
 func (l *Loop) hasWork() bool {
 	due, ok := l.wheel.Next()
-	return l.mail.Left() > 0 || l.runQueue.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
+	return l.mail.BatchLen() > 0 || l.runQueue.len() > 0 || l.touched.len() > 0 || ok && due <= l.slice.seen
 }
 
 // enter begins a turn, unless it is called within one, as by a layer of TLS or a timer that tries a
@@ -175,19 +175,19 @@ func (l host) Ended(err error) {
 // runMail runs tasks of the mailbox, those that were there when it was taken last, and writes what
 // they send.
 func (l *Loop) runMail() {
-	if n, since := l.mail.Refill(); n > 0 {
+	if n, since := l.mail.NextBatch(); n > 0 {
 		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	if l.crowd.on.Load() {
 		l.crowd.noteBegin()
 	}
-	for l.mail.Left() > 0 && !l.slice.ended {
+	for l.mail.BatchLen() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
 		l.settle(l.slice.end)
 		l.slice.look(l)
 	}
-	waiting := l.mail.Settle()
+	waiting := l.mail.ReportRun()
 	l.mailed = l.mail.Bytes()
 	if l.crowd.on.Load() && waiting <= l.server.Limits.MaxMailbox/2 {
 		l.relieve()
@@ -203,7 +203,7 @@ func (l *Loop) runTasks() {
 		case t.c == nil:
 			l.runs(nil, meter.Post)
 			if t.f(); l.unfinished {
-				l.mail.Back(t)
+				l.mail.PutBack(t)
 			}
 		case t.c.isOpen():
 			l.runs(t.c, meter.Tell)
@@ -212,7 +212,7 @@ func (l *Loop) runTasks() {
 				l.crowd.answered(t.c)
 			}
 		}
-		if l.mail.Left() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
+		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
 		}
 	}

@@ -17,7 +17,7 @@ func TestConnsFrom(t *testing.T) {
 		var got []uint64
 		pieces, place := 0, 0
 		for {
-			conns, next := r.ConnsFrom(place, n)
+			conns, next := r.connsFrom(place, n)
 			for c := range conns {
 				got = append(got, c.ID())
 			}
@@ -30,7 +30,7 @@ func TestConnsFrom(t *testing.T) {
 			t.Errorf("pieces of %d: %v in %d pieces, want %v in %d", n, got, pieces, want, (10+n-1)/n)
 		}
 	}
-	if conns, next := r.ConnsFrom(99, 5); next != 0 || len(slices.Collect(conns)) != 0 {
+	if conns, next := r.connsFrom(99, 5); next != 0 || len(slices.Collect(conns)) != 0 {
 		t.Errorf("behind the end: the next place is %d", next)
 	}
 
@@ -43,7 +43,7 @@ func TestConnsFrom(t *testing.T) {
 		best := time.Hour
 		for range 10 {
 			began := time.Now()
-			conns, _ := r.ConnsFrom(place, 5000)
+			conns, _ := r.connsFrom(place, 5000)
 			for range conns {
 			}
 			best = min(best, time.Since(began))

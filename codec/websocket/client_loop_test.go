@@ -237,8 +237,8 @@ func TestClientRefusalInLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(t)
 		cfg := &websocket.Client{URL: "ws://example.com"}
-		for reply, reason := range map[string]loop.CloseReason{
-			"HTTP/1.1 403 Forbidden\r\n\r\n": loop.ClosedByOther, "HTTP/1.1 101 x\r\n\r\n": loop.ClosedByInput,
+		for reply, reason := range map[string]string{
+			"HTTP/1.1 403 Forbidden\r\n\r\n": "other", "HTTP/1.1 101 x\r\n\r\n": "input",
 		} {
 			before := s.Stats().ClosedBy[reason]
 			loop.Dialer{Codec: cfg}.Dial(s.Loops()[0], cfg.Addr(), func(*loop.Conn, error) loop.Handler { return nil })

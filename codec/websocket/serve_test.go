@@ -312,7 +312,7 @@ func TestHTTPServer(t *testing.T) {
 				testkit.Want(t, "closed", p.Closed(), true)
 				testkit.Want(t, "received", p.Received(), "")
 				testkit.Want(t, "panics", srv.Stats().Panics, 1)
-				testkit.Want(t, "closed for them", srv.Stats().ClosedBy[loop.ClosedByPanic], 1)
+				testkit.Want(t, "closed for them", srv.Stats().ClosedBy["panic"], 1)
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {

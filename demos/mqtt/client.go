@@ -194,7 +194,7 @@ func (cl *client) onConnect(frame []byte) error {
 	if w := p.Will; w != nil && !cl.sh.b.cfg.mayPublish(string(w.Topic)) {
 		return cl.connack(mqtt.Connack{Code: mqtt.NotAuthorized}, errEnd)
 	}
-	if cl.sh.l.Draining() {
+	if cl.sh.b.srv.Draining() {
 		return cl.connack(mqtt.Connack{Code: mqtt.ServerShuttingDown}, errEnd)
 	}
 	cl.limits(p.Properties)

@@ -151,6 +151,16 @@ func (b *broker) load(r io.Reader) error {
 		connections[s.ID] = s.Opened
 	}
 	b.opened.Store(uint64(time.Now().UnixNano())) // above all numbers of the process before
+	resume := func(sh *shard) {
+		for _, m := range sh.movers {
+			if connections[m.from.ID] == m.from.Opened {
+				m.resume()
+			} else { // the client has had another connection since, or the state is lost
+				m.cl.c.CloseWithError(errEnd)
+			}
+		}
+		sh.movers = nil
+	}
 	// First all shards get their sessions, then the connections that have moved find them, and then
 	// all others.
 	for _, step := range []func(sh *shard){
@@ -162,18 +172,10 @@ func (b *broker) load(r io.Reader) error {
 				sh.restore(s, messages)
 			}
 		},
-		func(sh *shard) {
-			for _, m := range sh.movers {
-				if connections[m.from.ID] == m.from.Opened {
-					m.resume()
-				} else { // the client has had another connection since, or the state is lost
-					m.cl.c.CloseWithError(errEnd)
-				}
-			}
-			sh.movers = nil
-		},
+		resume,
 		func(sh *shard) {
 			sh.ready = true
+			resume(sh) // a connection may reach its loop as late as now, or later
 			for _, cl := range sh.held {
 				cl()
 			}

@@ -1,30 +1,225 @@
-// Package inside gives packages of this module what package loop has and does not show: package
-// loop sets the functions when it is initialized. Their types are package loop's, which cannot be
-// named here: a conn is a *loop.Conn, on whose loop they are called.
+// Package inside gives packages of this module what package loop has and does not show. Package
+// loop gives tables of functions when it is initialized. A package that imports it takes one, with
+// package loop's types in place of the parameters:
+//
+//	var in = inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
+//
+// Functions with a Conn or a Loop are called on the loop, unless their comments say otherwise.
 package inside
 
-import "time"
+import (
+	"fmt"
+	"net"
+	"time"
 
-// TellOr is a Tell that says when f was dropped. to is a loop.Ref and f a func(*loop.Conn). Of f and
-// dropped exactly one is called, on the connection's loop, if the error is nil; neither, if not.
-var TellOr func(to, f any, dropped func()) error
+	"github.com/loopwheel/loopwheel/internal/wheel"
+)
 
-// Check panics, as methods of package loop do, if it is called on another goroutine than that of a
-// *loop.Loop, and calls are looked at.
-var Check func(l any, method string)
+var tables []any
 
-// OwesReplies and AwaitsAnswers keep a connection open in a drain, and where it is in a handover:
-// for each call with true there is one with false. One that only owes replies is not read meanwhile.
-var OwesReplies, AwaitsAnswers func(conn any, on bool)
+// Give makes a table known. Package loop calls it when it is initialized.
+func Give(table any) { tables = append(tables, table) }
 
-// OnClosing sets the function that a connection calls with the reason when its close begins. Each
-// connection has one.
-var OnClosing func(conn any, f func(err error))
+// Take returns the table of a type. It panics if package loop has given none.
+func Take[T any]() *T {
+	for _, t := range tables {
+		if t, ok := t.(*T); ok {
+			return t
+		}
+	}
+	panic(fmt.Sprintf("inside: package loop gives no %T", new(T)))
+}
 
-// Input reports whether input of a connection waits that is to be delivered soon, and when some was
-// last read, by the loop's clock.
-var Input func(conn any) (waits bool, read time.Duration)
+// Handler is what package handler uses.
+type Handler[Conn, Loop, Ref, Dialer any] struct {
+	// TellOr is a Tell that says when f was dropped. Of f and dropped exactly one is called, on the
+	// connection's loop, if the error is nil; neither, if not. Any goroutine may call it.
+	TellOr func(to Ref, f func(Conn), dropped func()) error
 
-// Unread returns for how long a connection was not read in all, by no fault of its peer: the loop
-// was away, or reading was paused. The first call begins to measure the latter.
-var Unread func(conn any) time.Duration
+	// Check panics, as methods of package loop do, if it is called on another goroutine than that of
+	// the loop, and calls are looked at.
+	Check func(l Loop, method string)
+
+	// Try calls f, and returns its panic as a *PanicError, which has been logged and counted.
+	Try func(l Loop, f func()) error
+
+	// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
+	// until it returns false, and what was posted after it waits. Between two calls the loop writes
+	// what was sent, and when a millisecond is over it polls its sockets and runs its timers. The
+	// number counts what was put into the mailbox: between n and n+1 there is nothing else. The
+	// errors are TryPost's. Any goroutine may call it.
+	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
+
+	// AfterStop calls f as the last thing on the loop, after Server.OnStop, when Post does not work
+	// any more; at once if the loop has ended already. Functions run in the order they were added. A
+	// panic in one is logged and counted.
+	AfterStop func(l Loop, f func())
+
+	// Draining reports whether the loop starts no more dials: its server drains, or it has ended.
+	Draining func(l Loop) bool
+
+	// DialerError returns what is wrong with a Dialer or addr, whatever the network is like, or nil.
+	// Any goroutine may call it.
+	DialerError func(d Dialer, addr string) error
+
+	// OwesReplies and AwaitsAnswers keep a connection open in a drain, and where it is in a handover:
+	// for each call with true there is one with false. One that only owes replies is not read
+	// meanwhile.
+	OwesReplies, AwaitsAnswers func(c Conn, on bool)
+
+	// OnClosing sets the function that a connection calls with the reason when its close begins.
+	// Each connection has one.
+	OnClosing func(c Conn, f func(err error))
+
+	// IsClosing reports whether the close has begun.
+	IsClosing func(c Conn) bool
+
+	// Input reports whether input of a connection waits that is to be delivered soon, and when some
+	// was last read, by the loop's clock.
+	Input func(c Conn) (waits bool, read time.Duration)
+
+	// Unread returns for how long a connection was not read in all, by no fault of its peer: the
+	// loop was away, or reading was paused. The first call begins to measure the latter.
+	Unread func(c Conn) time.Duration
+
+	// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them. It does
+	// not count how often it was called.
+	HoldRead func(c Conn, on bool)
+
+	// MaxOutbound returns how much may be pending before Send fails. Any goroutine may call it.
+	MaxOutbound func(c Conn) int
+
+	// WhenPending reports whether at most max bytes of output are pending. If not, f is called on
+	// the loop once that is so, in a turn of its own, unless c closes before. Several functions may
+	// wait. With a nil f it only reports.
+	WhenPending func(c Conn, max int, f func()) bool
+
+	// TakesOutput reports whether output is still taken at all: not if c closes, or after CloseWrite.
+	TakesOutput func(c Conn) bool
+
+	// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would.
+	// It appends nothing, and runs no hook of c.
+	CheckWrite func(c Conn) error
+}
+
+// Handover moves addresses and living connections from one Server to another. Its functions may be
+// called from any goroutine but a loop's.
+type Handover[Server any] struct {
+	// Bound returns the addresses of a Server that was started. Their listeners remain the Server's.
+	Bound func(s Server) []Bound
+
+	// Inherit has Start take these listeners where a Server has their addresses, in place of new
+	// ones. In from it sets those to nil that are the Server's from then on. It must be called before
+	// Start, which then waits up to two seconds for an address that a process that is being killed
+	// still has.
+	Inherit func(s Server, from []Bound)
+
+	// Retire stops accepting, and leaves the addresses to the Server that has inherited them. It
+	// serves on the connections that are open, until the Server ends. It returns when what was
+	// accepted has arrived on its loop. It may be called again.
+	Retire func(s Server)
+
+	// Out takes up to max connections off a loop, and returns them, for In of another Server. It
+	// looks at those before a place in the loop's list, and returns the place to go on from; 0: it
+	// has seen all. The first place to give it is math.MaxInt. Not taken are connections that cannot
+	// move: dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies
+	// or calls of package handler under way or SetBusy, without a Saver, or with a codec that has
+	// state and is no codec.Saver. To the Server each one taken is closed, with ErrDetached; its
+	// peer notices nothing.
+	Out func(s Server, loop, before, max int) (moved []*Moved, next int)
+
+	// In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the
+	// Server. Accept is asked for a handler, and finds the state in Conn.Saved; nil closes the
+	// connection. Output that was not written comes before all that Accept sends, and idle timeouts
+	// go on from where they were. With an error nothing has happened to Moved.Net.
+	In func(s Server, c *Moved) error
+}
+
+// A Bound is an address at which a Server listens for connections. UDP addresses, and Listeners with
+// AcceptFrom, are not among them.
+type Bound struct {
+	Addr     string // as in the Server's fields: "tcp://:7000"
+	Listener net.Listener
+}
+
+// Moved is a connection between two Servers: all that the first one knew of it.
+type Moved struct {
+	Net           net.Conn // the socket, which belongs to nobody else
+	Addr          string   // of the Listener, as in Bound
+	Local, Remote net.Addr
+	TLVs          []TLV
+	Input         []byte // read and not delivered
+	Output        []byte // sent and not written
+	OutputEnded   bool   // CloseWrite was called; the peer's own end shows in the socket again
+
+	// Ages: how long ago it was opened, and read and written last. Negative: never.
+	Opened, LastRead, LastWrite time.Duration
+
+	Codec   []byte // by codec.Saver
+	Handler []byte // by loop.Saver
+
+	Back bool // to the Server that it comes from, where it stays
+}
+
+// A TLV is one note in a header of the PROXY protocol, version 2.
+type TLV struct {
+	Type  byte
+	Value []byte
+}
+
+// Metrics is what package loopmetrics shows.
+type Metrics[Conn, Loop any] struct {
+	// PostPieces is Handler.PostPieces.
+	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
+
+	// ConnsFrom yields those of Conns that are among the n connections from a place of the loop's
+	// list on, the first of which is 0, for walks in pieces that must not hold up the loop. next is
+	// the place to go on from; 0 means that this piece has the end of the list. Between two pieces
+	// connections that close give their places to others, which the walk may miss then.
+	ConnsFrom func(l Loop, place, n int) (conns func(yield func(Conn) bool), next int)
+
+	// Info returns what there is to see of a connection. It takes some 100 ns.
+	Info func(c Conn) ConnInfo
+
+	// Wheel returns the loop's timing wheel as it can be drawn, in constant time, and its numbers.
+	Wheel func(l Loop) ([]wheel.Ring, wheel.Stats)
+
+	// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at most,
+	// and none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now and
+	// then only. Any goroutine may call it.
+	SlowTurns func(l Loop) []SlowTurn
+}
+
+// ConnInfo is what there is to see of a connection.
+type ConnInfo struct {
+	ID        uint64
+	Remote    net.Addr
+	Handler   string    // the type of the innermost Handler, within all middlewares
+	Opened    time.Time // times are those of the turns in which it happened
+	LastRead  time.Time // when bytes came last, or it was opened
+	LastWrite time.Time // when the system took bytes last, or it was opened
+	Pending   int       // bytes of output that the system has not taken
+	Buffered  int       // bytes of input that are not a whole frame or message yet, or wait
+	Paused    bool      // it is not read: PauseRead, backpressure, or others come first
+	Closing   bool
+
+	// IdleDeadline is when the connection will be evicted if nothing is received until then; zero:
+	// never.
+	IdleDeadline time.Time
+}
+
+// A SlowTurn is a time for which a loop was busy at a stretch, without a look at its sockets.
+type SlowTurn struct {
+	Began time.Time
+	Took  time.Duration
+
+	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its
+	// Handler. 0 and "" stand for the loop's own timers and posts.
+	Conn    uint64
+	Handler string
+
+	// Work is the kind of callback that ran last in it: accept, message, datagram, post, tell,
+	// timer, idle (which the framework's own timers of a connection are, too), offload result,
+	// flushed, close, or hook. none: there was none.
+	Work string
+}

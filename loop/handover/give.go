@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
@@ -103,6 +104,9 @@ func (o *Offer) Close() error {
 	return err
 }
 
+// in is what package loop has for this package.
+var in = inside.Take[inside.Handover[*loop.Server]]()
+
 // serve hands over to one process after the other until that has succeeded.
 func (o *Offer) serve() {
 	defer o.ln.Close()
@@ -116,7 +120,7 @@ func (o *Offer) serve() {
 			time.Sleep(acceptAgain)
 			continue
 		}
-		g := &giver{wire: wire{nc, o.cfg.Timeout}, mover: loop.Mover{Server: o.srv}, also: o.cfg.Also, patience: o.cfg.Patience}
+		g := &giver{wire: wire{nc, o.cfg.Timeout}, srv: o.srv, also: o.cfg.Also, patience: o.cfg.Patience}
 		err = g.give()
 		if err == nil {
 			o.srv.Logger.Info().Int("conns", g.conns).Msg("handed over to the next process")
@@ -131,7 +135,7 @@ func (o *Offer) serve() {
 // A giver is the old process' side of one handover.
 type giver struct {
 	wire
-	mover    loop.Mover
+	srv      *loop.Server
 	also     map[string]net.Listener
 	patience time.Duration
 	life     *os.File // the write end of the pipe
@@ -164,7 +168,7 @@ func (g *giver) give() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, b := range g.mover.Bound() {
+	for _, b := range in.Bound(g.srv) {
 		err := sockets.With(b.Listener, func(fd int) error { return g.send(listens, b.Addr, fd) })
 		if err != nil {
 			return err
@@ -188,17 +192,17 @@ func (g *giver) give() (err error) {
 	if err := g.giveBatch(nil); err != nil { // does it still live?
 		return err
 	}
-	g.mover.Retire()
+	in.Retire(g.srv)
 	err = g.send(retired, nil, -1)
 	if err == nil {
 		err = g.giveConns(0) // what has come meanwhile
 	}
 	if err != nil {
 		// The next process accepts, and has what has moved. This one cannot accept any more.
-		g.mover.Server.Logger.Error().Err(err).Msg("the last connections could not be handed over: they drain")
+		g.srv.Logger.Error().Err(err).Msg("the last connections could not be handed over: they drain")
 		return nil
 	}
-	_ = g.send(over, g.mover.Server.Stats().Conns, -1)
+	_ = g.send(over, g.srv.Stats().Conns, -1)
 	return nil
 }
 
@@ -231,11 +235,11 @@ func (g *giver) giveUp() { _, _ = g.life.Write([]byte{byte(refusal)}) }
 func (g *giver) giveConns(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(lookAgain) {
 		before := g.conns
-		for i := range g.mover.Server.Loops() {
+		for i := range g.srv.Loops() {
 			for next := math.MaxInt; next > 0; {
-				var batch []*loop.Moved
+				var batch []*inside.Moved
 				g.began = time.Now()
-				batch, next = g.mover.Out(i, next, batchSize)
+				batch, next = in.Out(g.srv, i, next, batchSize)
 				if len(batch) == 0 {
 					continue
 				}
@@ -244,7 +248,7 @@ func (g *giver) giveConns(patience time.Duration) error {
 				}
 			}
 		}
-		if g.conns == before && (g.mover.Server.Stats().Conns == 0 || !time.Now().Before(end)) {
+		if g.conns == before && (g.srv.Stats().Conns == 0 || !time.Now().Before(end)) {
 			return nil
 		}
 		if g.conns > before {
@@ -259,7 +263,7 @@ func (g *giver) giveConns(patience time.Duration) error {
 
 // giveBatch hands over some connections. With an error they are this process' again, or lost if the
 // next process died after it had confirmed them.
-func (g *giver) giveBatch(batch []*loop.Moved) error {
+func (g *giver) giveBatch(batch []*inside.Moved) error {
 	refused, err := g.offer(batch)
 	if err != nil {
 		g.giveUp()
@@ -289,7 +293,7 @@ func (g *giver) giveBatch(batch []*loop.Moved) error {
 
 // offer sends connections, and waits until the next process has them. It returns the numbers of
 // those that it does not want.
-func (g *giver) offer(batch []*loop.Moved) (refused []int, err error) {
+func (g *giver) offer(batch []*inside.Moved) (refused []int, err error) {
 	for _, m := range batch {
 		err := sockets.With(m.Net, func(fd int) error { return g.send(conn, recordOf(m), fd) })
 		if err != nil {
@@ -307,9 +311,10 @@ func (g *giver) offer(batch []*loop.Moved) (refused []int, err error) {
 }
 
 // takeBack serves a connection here again.
-func (g *giver) takeBack(m *loop.Moved) {
-	if err := g.mover.Back(m); err != nil {
-		g.mover.Server.Logger.Error().Err(err).Stringer("remote", m.Remote).Msg("a connection that did not move is lost")
+func (g *giver) takeBack(m *inside.Moved) {
+	m.Back = true
+	if err := in.In(g.srv, m); err != nil {
+		g.srv.Logger.Error().Err(err).Stringer("remote", m.Remote).Msg("a connection that did not move is lost")
 		_ = m.Net.Close()
 	}
 }

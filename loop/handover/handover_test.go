@@ -26,6 +26,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
@@ -300,17 +301,18 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	<-time.After(300 * time.Millisecond) // of real silence, which must count
 	b := lines("b")
 	b.IdleTimeout = time.Hour
-	infos := make(chan loop.ConnInfo, 1)
+	info := inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().Info
+	infos := make(chan inside.ConnInfo, 1)
 	b.Accept = func(c *loop.Conn) loop.Handler {
-		c.AfterFunc(0, func() { infos <- c.Info() })
+		c.AfterFunc(0, func() { infos <- info(c) })
 		return accept("b")(c)
 	}
 	start(t, path, b, nil)
-	info := <-infos
-	if ago := time.Since(info.LastRead); ago < 300*time.Millisecond {
+	got := <-infos
+	if ago := time.Since(got.LastRead); ago < 300*time.Millisecond {
 		t.Errorf("the last byte came %v ago", ago)
 	}
-	if after := info.IdleDeadline.Sub(info.LastRead).Round(time.Second); after != time.Hour {
+	if after := got.IdleDeadline.Sub(got.LastRead).Round(time.Second); after != time.Hour {
 		t.Errorf("it is evicted %v after its last byte, and not an hour", after)
 	}
 }

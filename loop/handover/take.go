@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -67,7 +68,7 @@ func isGone(err error) bool {
 func reach(srv *loop.Server, cfg Config) (*taker, error) {
 	nc, err := net.DialTimeout("unix", cfg.Path, cfg.Timeout)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		loop.Mover{Server: srv}.Inherit([]loop.Bound{}) // it may be dying
+		in.Inherit(srv, []inside.Bound{}) // it may be dying
 		return nil, nil
 	}
 	if err != nil {
@@ -79,7 +80,7 @@ func reach(srv *loop.Server, cfg Config) (*taker, error) {
 		t.fail()
 		return nil, err
 	}
-	loop.Mover{Server: srv}.Inherit(t.bound)
+	in.Inherit(srv, t.bound)
 	return t, nil
 }
 
@@ -88,7 +89,7 @@ type taker struct {
 	wire
 	srv    *loop.Server
 	check  func(state []byte) error
-	bound  []loop.Bound
+	bound  []inside.Bound
 	life   *os.File // at its end when the old process is dead
 	report Report
 
@@ -156,7 +157,7 @@ func (t *taker) begin() error {
 }
 
 // boundOf returns the listener of a message, and its address or name.
-func boundOf(m message) (b loop.Bound, err error) {
+func boundOf(m message) (b inside.Bound, err error) {
 	defer m.close()
 	if m.file == nil {
 		return b, errors.New("handover: the old process sent an address without its listener")
@@ -173,7 +174,7 @@ func (t *taker) takeConns() error {
 	if err := t.send(started, nil, -1); err != nil {
 		return t.broken(err)
 	}
-	var batch []*loop.Moved
+	var batch []*inside.Moved
 	for {
 		m, err := t.receive(conn, batchEnd, retired, over)
 		if err != nil {
@@ -210,7 +211,7 @@ func (t *taker) takeConns() error {
 }
 
 // movedOf returns the connection of a message.
-func movedOf(m message) (*loop.Moved, error) {
+func movedOf(m message) (*inside.Moved, error) {
 	defer m.close()
 	if m.file == nil {
 		return nil, errors.New("handover: the old process sent a connection without its socket")
@@ -231,7 +232,7 @@ func movedOf(m message) (*loop.Moved, error) {
 }
 
 // checked returns the numbers of the connections that this process does not understand.
-func (t *taker) checked(batch []*loop.Moved) (refused []int) {
+func (t *taker) checked(batch []*inside.Moved) (refused []int) {
 	for i, m := range batch {
 		if t.check != nil && t.check(m.Handler) != nil {
 			refused = append(refused, i)
@@ -242,7 +243,7 @@ func (t *taker) checked(batch []*loop.Moved) (refused []int) {
 
 // settle serves a batch that is this process', or drops it. err is why the old process has not let
 // go of it; nil: it has.
-func (t *taker) settle(batch []*loop.Moved, refused []int, err error) error {
+func (t *taker) settle(batch []*inside.Moved, refused []int, err error) error {
 	if err != nil {
 		err = t.broken(err)
 	}
@@ -258,7 +259,7 @@ func (t *taker) settle(batch []*loop.Moved, refused []int, err error) error {
 			_ = m.Net.Close()
 			t.report.Refused++
 		default:
-			if failed := (loop.Mover{Server: t.srv}).In(m); failed != nil {
+			if failed := in.In(t.srv, m); failed != nil {
 				t.srv.Logger.Error().Err(failed).Stringer("remote", m.Remote).Msg("a connection that was handed over is lost")
 				_ = m.Net.Close()
 				continue

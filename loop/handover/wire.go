@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -50,14 +50,14 @@ type greeting struct {
 	Version  int
 }
 
-// A record is a loop.Moved on its way.
+// A record is a inside.Moved on its way.
 type record struct {
 	Addr          string
 	Local, Remote address
-	TLVs          []loop.ProxyTLV `json:",omitempty"`
-	Input         []byte          `json:",omitempty"`
-	Output        []byte          `json:",omitempty"`
-	OutputEnded   bool            `json:",omitempty"`
+	TLVs          []inside.TLV `json:",omitempty"`
+	Input         []byte       `json:",omitempty"`
+	Output        []byte       `json:",omitempty"`
+	OutputEnded   bool         `json:",omitempty"`
 	Opened        time.Duration
 	LastRead      time.Duration
 	LastWrite     time.Duration
@@ -86,14 +86,14 @@ func (a address) net() (net.Addr, error) {
 	return nil, fmt.Errorf("handover: an address of network %q", a.Network)
 }
 
-func recordOf(m *loop.Moved) record {
+func recordOf(m *inside.Moved) record {
 	return record{Addr: m.Addr, Local: addressOf(m.Local), Remote: addressOf(m.Remote), TLVs: m.TLVs,
 		Input: m.Input, Output: m.Output, OutputEnded: m.OutputEnded,
 		Opened: m.Opened, LastRead: m.LastRead, LastWrite: m.LastWrite, Codec: m.Codec, Handler: m.Handler}
 }
 
 // moved returns the connection of a record with its socket.
-func (r record) moved(nc net.Conn) (*loop.Moved, error) {
+func (r record) moved(nc net.Conn) (*inside.Moved, error) {
 	local, err := r.Local.net()
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (r record) moved(nc net.Conn) (*loop.Moved, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loop.Moved{Net: nc, Addr: r.Addr, Local: local, Remote: remote, TLVs: r.TLVs,
+	return &inside.Moved{Net: nc, Addr: r.Addr, Local: local, Remote: remote, TLVs: r.TLVs,
 		Input: r.Input, Output: r.Output, OutputEnded: r.OutputEnded,
 		Opened: r.Opened, LastRead: r.LastRead, LastWrite: r.LastWrite, Codec: r.Codec, Handler: r.Handler}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // A Collector makes metrics of a server's numbers. It is a prometheus.Collector.
@@ -20,8 +21,8 @@ type Collector struct {
 // To register several servers give each registry a label of its own: prometheus.WrapRegistererWith.
 func NewCollector(s *loop.Server) *Collector {
 	c := &Collector{server: s}
-	for _, bound := range new(loop.Histogram).Bounds() {
-		c.bounds = append(c.bounds, bound.Seconds())
+	for i := range meter.Buckets - 1 {
+		c.bounds = append(c.bounds, meter.Bound(i).Seconds())
 	}
 	return c
 }
@@ -46,8 +47,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range serverMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st))
 	}
-	for r, n := range st.ClosedBy {
-		ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.CounterValue, float64(n), loop.CloseReason(r).String())
+	for reason, n := range st.ClosedBy {
+		ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.CounterValue, float64(n), reason)
 	}
 	for i := range st.Loops {
 		ls, name := &st.Loops[i], c.loop(i)

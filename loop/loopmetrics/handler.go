@@ -122,8 +122,8 @@ func (h *Handler) close(w http.ResponseWriter, r *http.Request) {
 func closeConn(l *loop.Loop, id uint64) (found, answered bool) {
 	result := make(chan bool, 1)
 	place := 0
-	_, err := l.PostPieces(func() (more bool) {
-		conns, next := l.ConnsFrom(place, maxSeen)
+	_, err := in.PostPieces(l, func() (more bool) {
+		conns, next := in.ConnsFrom(l, place, maxSeen)
 		place = next
 		for c := range conns {
 			if c.ID() == id {

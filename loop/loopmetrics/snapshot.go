@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -110,7 +111,7 @@ func (k *looker) snapshot() snapshot {
 	defer k.mu.Unlock()
 	st := k.server.Stats()
 	s := snapshot{
-		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.Evicted,
+		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.ClosedBy["idle"],
 		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
 		Buffered: 100 * float64(st.Buffered) / float64(max(1, st.MaxBuffered)),
 		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
@@ -124,7 +125,7 @@ func (k *looker) snapshot() snapshot {
 	var all sync.WaitGroup
 	for i := range s.Loops {
 		v := &s.Loops[i]
-		v.count(&st.Loops[i], s.Time)
+		v.count(&st.Loops[i], in.SlowTurns(loops[i]), s.Time)
 		from := k.from[i]
 		all.Go(func() {
 			seen, answered := ask(loops[i], func(l *loop.Loop) loopView { return lookAt(l, from, k.most) })
@@ -163,14 +164,17 @@ func await[T any](ch <-chan T) (answer T, ok bool) {
 	}
 }
 
+// in is what package loop has for this package.
+var in = inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]()
+
 // count takes what any goroutine can see.
-func (v *loopView) count(st *loop.LoopStats, now time.Time) {
+func (v *loopView) count(st *loop.LoopStats, slow []inside.SlowTurn, now time.Time) {
 	*v = loopView{
 		Conns: st.Conns, Messages: st.Messages, BytesIn: st.BytesIn, BytesOut: st.BytesOut, Timers: st.Timers,
 		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn), Wait: milliseconds(st.SocketWait),
 		Busy: milliseconds(st.Busy), Blocked: st.Blocked,
 	}
-	for _, s := range st.SlowTurns {
+	for _, s := range slow {
 		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler, s.Work})
 	}
 }
@@ -185,19 +189,19 @@ func (v *loopView) add(seen *loopView) {
 func lookAt(l *loop.Loop, from, most int) (v loopView) {
 	now := l.Now()
 	v.Rings = rings(l)
-	held := top{weight: func(c *loop.ConnInfo) int64 { return int64(c.Pending + c.Buffered) }}
-	stalled := top{weight: func(c *loop.ConnInfo) int64 {
+	held := top{weight: func(c *inside.ConnInfo) int64 { return int64(c.Pending + c.Buffered) }}
+	stalled := top{weight: func(c *inside.ConnInfo) int64 {
 		if c.Pending == 0 {
 			return 0
 		}
 		return int64(now.Sub(c.LastWrite))
 	}}
-	silent := top{weight: func(c *loop.ConnInfo) int64 { return int64(now.Sub(c.LastRead)) }}
-	conns, next := l.ConnsFrom(from, most)
+	silent := top{weight: func(c *inside.ConnInfo) int64 { return int64(now.Sub(c.LastRead)) }}
+	conns, next := in.ConnsFrom(l, from, most)
 	v.Next = next
 	for c := range conns {
 		v.Seen++
-		info := c.Info()
+		info := in.Info(c)
 		held.add(&info)
 		stalled.add(&info)
 		silent.add(&info)
@@ -207,9 +211,9 @@ func lookAt(l *loop.Loop, from, most int) (v loopView) {
 }
 
 func rings(l *loop.Loop) (views []ringView) {
-	levels := l.WheelStats().Levels
-	for level, r := range l.WheelRings() {
-		v := ringView{Span: milliseconds(r.Span), Slots: 64, Timers: levels[level], Ahead: []int{}}
+	wheel, st := in.Wheel(l)
+	for level, r := range wheel {
+		v := ringView{Span: milliseconds(r.Span), Slots: 64, Timers: st.Levels[level], Ahead: []int{}}
 		for ahead := range v.Slots {
 			if s := (r.Hand + ahead) % v.Slots; r.Occupied>>s&1 != 0 {
 				v.Ahead = append(v.Ahead, ahead)
@@ -222,11 +226,11 @@ func rings(l *loop.Loop) (views []ringView) {
 
 // A top keeps the heaviest connections of those that it is shown, without those that weigh nothing.
 type top struct {
-	weight func(*loop.ConnInfo) int64
-	kept   []loop.ConnInfo
+	weight func(*inside.ConnInfo) int64
+	kept   []inside.ConnInfo
 }
 
-func (t *top) add(c *loop.ConnInfo) {
+func (t *top) add(c *inside.ConnInfo) {
 	w := t.weight(c)
 	n := len(t.kept)
 	if w <= 0 || n == maxShown && w <= t.weight(&t.kept[n-1]) {
@@ -235,7 +239,7 @@ func (t *top) add(c *loop.ConnInfo) {
 	if n == maxShown {
 		t.kept = t.kept[:n-1]
 	}
-	at, _ := slices.BinarySearchFunc(t.kept, w, func(k loop.ConnInfo, w int64) int {
+	at, _ := slices.BinarySearchFunc(t.kept, w, func(k inside.ConnInfo, w int64) int {
 		if t.weight(&k) > w {
 			return -1
 		}

@@ -84,7 +84,7 @@ func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Addr: to, Err: err}
 	}
-	p := &Peer{addr: m.nobody(), sock: newSocket(m), settle: b.srv.settle}
+	p := &Peer{addr: m.newAddr(), sock: newSocket(m), settle: b.srv.settle}
 	if local == nil {
 		local = p.addr
 	}

@@ -23,7 +23,7 @@ func connectInMemory(t *testing.T, e engine.Engine, _ string) (net.Conn, otherEn
 	defer ln.Close()
 	peers := make(chan *Peer, 1)
 	go func() {
-		p, err := m.dial(ln.Addr(), m.nobody())
+		p, err := m.dial(ln.Addr(), m.newAddr())
 		if err != nil {
 			t.Errorf("dial: %v", err)
 		}

@@ -128,7 +128,7 @@ func (s *Server) Open() *Peer { return s.OpenTo(0) }
 // OpenTo connects to the i-th of Server.Addrs. The connection may be refused: see Peer.Closed.
 func (s *Server) OpenTo(i int) *Peer {
 	s.t.Helper()
-	p, err := s.tryOpen(i, s.memory.nobody())
+	p, err := s.tryOpen(i, s.memory.newAddr())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
 }
 
 // TryOpen is Open for servers that may not listen any more.
-func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.nobody()) }
+func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.newAddr()) }
 
 func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	addr := s.Addrs()[i]
@@ -171,9 +171,9 @@ func (s *Server) Sleep(d time.Duration) {
 	s.settle()
 }
 
-// settle waits until all that was caused has had its effects. Several goroutines of a test may do
-// so at a time, also of different Servers. A mutex would not do in place of the channel: who waits
-// for one does not count as blocked in a bubble.
+// settle waits until all goroutines of the bubble are blocked. Several goroutines of a test may
+// call it at a time, also for different Servers. A mutex would not do in place of the channel: a
+// goroutine that waits for a mutex does not count as blocked.
 func (s *Server) settle() {
 	s.waiting <- struct{}{}
 	synctest.Wait()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -131,21 +132,16 @@ func TestTwoServers(t *testing.T) {
 	})
 }
 
-// A stalled loop is blocked as by a callback: see Away and the slow turns.
+// A stalled loop is blocked as by a callback: see the slow turns.
 func TestStallIsATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, echoServer())
 		resume := srv.Stall(0)
 		srv.Sleep(10 * time.Second)
 		resume()
-		srv.Do(0, func(l *loop.Loop) {
-			if got := l.Away(); got < 10*time.Second {
-				t.Errorf("Away %v, want 10 s", got)
-			}
-		})
-		st := srv.Stats().Loops[0]
-		if len(st.SlowTurns) == 0 || st.SlowTurns[0].Took < 10*time.Second {
-			t.Errorf("slow turns %+v, want one of 10 s", st.SlowTurns)
+		slow := inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().SlowTurns(srv.Loops()[0])
+		if len(slow) == 0 || slow[0].Took < 10*time.Second {
+			t.Errorf("slow turns %+v, want one of 10 s", slow)
 		}
 	})
 }

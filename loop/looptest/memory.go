@@ -78,8 +78,8 @@ func (m *memory) listener(addr net.Addr) *memListener {
 	return nil
 }
 
-// nobody returns a new address.
-func (m *memory) nobody() *Addr { return &Addr{n: int(m.peers.Add(1))} }
+// newAddr returns an address that no other peer has.
+func (m *memory) newAddr() *Addr { return &Addr{n: int(m.peers.Add(1))} }
 
 // dial connects to a listener from remote, and waits until it has accepted.
 func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {

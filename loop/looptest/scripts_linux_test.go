@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -116,8 +117,9 @@ func (h *scriptHandler) OnMessage(c *loop.Conn, msg []byte) error {
 		c.PauseRead()
 		c.AfterFunc(soon, c.ResumeRead)
 	case "hold":
-		c.HoldRead(true)
-		c.AfterFunc(soon, func() { c.HoldRead(false) })
+		hold := inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]().HoldRead
+		hold(c, true)
+		c.AfterFunc(soon, func() { hold(c, false) })
 	case "end":
 		reply(c)
 		c.Close()

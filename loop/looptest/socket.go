@@ -61,7 +61,7 @@ func newSocket(m *memory) *socket {
 	return s
 }
 
-// finished is told that OnClose was called with err.
+// finished notes that OnClose was called with err.
 func (s *socket) finished(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *socket) refused() {
 	s.tell()
 }
 
-// signal has the loop look at the input, if there is some. s.mu is held.
+// signal makes the loop look at the input, if there is some. s.mu is held.
 func (s *socket) signal() {
 	if s.opened && !s.signaled && !s.closed && (s.reset() || !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended)) {
 		s.signaled = true

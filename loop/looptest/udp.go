@@ -50,7 +50,7 @@ func (s *Server) SetWeather(w Weather) {
 	s.settle()
 }
 
-// carry has arrive called as often as the weather wants.
+// carry calls arrive as the weather wants: never, once or twice, at once or later.
 func (n *datagrams) carry(arrive func()) {
 	n.mu.Lock()
 	times := 1
@@ -141,8 +141,9 @@ type UDPBackend struct {
 }
 
 // UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that
-// answer returns, which may be called on any goroutine. A nil answer: nobody is there, and the
-// sender is told so. A second one for an address takes its place. Without one datagrams vanish.
+// answer returns, which may be called on any goroutine. A nil answer means that nothing
+// listens there, and the sender gets an error. A second call for an address replaces the first.
+// Datagrams to an address without a backend vanish.
 func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()

@@ -35,8 +35,8 @@ func TestUDPSessions(t *testing.T) {
 		srv.Sleep(59 * time.Second)
 		p.Send("still here")
 		srv.Sleep(2 * time.Second)
-		if st := srv.Stats(); st.Conns != 1 || st.Evicted != 1 {
-			t.Errorf("%d sessions, %d evicted", st.Conns, st.Evicted)
+		if st := srv.Stats(); st.Conns != 1 || st.ClosedBy["idle"] != 1 {
+			t.Errorf("%d sessions, %d evicted", st.Conns, st.ClosedBy["idle"])
 		}
 		srv.Sleep(time.Minute)
 		if st := srv.Stats(); st.Conns != 0 || st.Timers != 0 {

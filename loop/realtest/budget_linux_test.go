@@ -19,6 +19,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+func init() { children["budget"] = budgetChild }
+
 // budgetChild is a server with default settings: it echoes lines, and pushes without end to who
 // says "push".
 func budgetChild() {
@@ -36,7 +38,7 @@ func budgetChild() {
 	servePuppet(srv, func([]string) string {
 		st := srv.Stats()
 		return fmt.Sprintf("%d connections, %d refused, %d closed for memory, %d of %d bytes are buffered",
-			st.Conns, st.Refused, st.ClosedBy[loop.ClosedByMemory], st.Buffered, st.MaxBuffered)
+			st.Conns, st.Refused, st.ClosedBy["memory"], st.Buffered, st.MaxBuffered)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -209,10 +210,10 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	}
 	testkit.Eventually(t, "all are in", func() bool { return srv.Stats().Conns == n })
 	// All were opened at different times. Now they get the same deadline.
-	at := time.Now().Add(time.Second)
+	at, info := time.Now().Add(time.Second), inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().Info
 	if err := srv.Loops()[0].Post(func() {
 		for c := range srv.Loops()[0].Conns() {
-			deadline := c.Info().IdleDeadline
+			deadline := info(c).IdleDeadline
 			c.SetIdleTimeout(timeout + at.Sub(deadline))
 		}
 	}); err != nil {

@@ -23,8 +23,8 @@ func TestHAProxyNotes(t *testing.T) {
 		ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Accept: func(c *loop.Conn) loop.Handler {
 			notes := make(map[byte][]byte)
-			for _, n := range c.ProxyTLVs() {
-				notes[n.Type] = n.Value
+			for kind, value := range c.ProxyTLVs() {
+				notes[kind] = value
 			}
 			spoke := len(notes[0x20]) > 0 && notes[0x20][0]&1 != 0
 			_ = c.Send(fmt.Appendf(nil, "%v %s %s %v", c.RemoteAddr(), notes[2], notes[5], spoke))

@@ -219,8 +219,8 @@ func check(t *testing.T, w *world, st loop.Stats) {
 	if w.echoes != w.talked || w.talked == 0 {
 		t.Errorf("%d of %d lines were echoed", w.echoes, w.talked)
 	}
-	if st.Evicted != uint64(w.ended) || w.ended == 0 || w.fallen-w.ended > w.fallen {
-		t.Errorf("%d were evicted, of %d that vanished %d have lost their connection", st.Evicted, w.fallen, w.ended)
+	if st.ClosedBy["idle"] != uint64(w.ended) || w.ended == 0 || w.fallen-w.ended > w.fallen {
+		t.Errorf("%d were evicted, of %d that vanished %d have lost their connection", st.ClosedBy["idle"], w.fallen, w.ended)
 	}
 	if w.early < 0 || w.latest > 3*time.Millisecond {
 		t.Errorf("evicted between %v and %v late", w.early, w.latest)

@@ -1,4 +1,4 @@
-// Package mailbox is the queue of what other goroutines want a loop to do.
+// Package mailbox is the queue of tasks that other goroutines post to a loop.
 package mailbox
 
 import (
@@ -28,7 +28,7 @@ type Mailbox[T any] struct {
 	mu     sync.Mutex
 	queue  [][]T         // chunks
 	puts   uint64        // tasks that were put
-	done   uint64        // of these, as far as the owner has told
+	done   uint64        // of these, the ones that had run at the last ReportRun
 	since  time.Duration // when the first of the queue was put
 	spare  []T           // an empty chunk
 	closed bool
@@ -117,9 +117,9 @@ func (m *Mailbox[T]) Close() {
 	m.mu.Unlock()
 }
 
-// Refill takes the queue as the next batch, if the last one is empty, and returns how many tasks
+// NextBatch takes the queue as the next batch, if the last one is empty, and returns how many tasks
 // there are then, and when the first of those was put. It is the owner's, and so is all below.
-func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
+func (m *Mailbox[T]) NextBatch() (n int, since time.Duration) {
 	if m.left > 0 {
 		return m.left, m.age
 	}
@@ -159,19 +159,19 @@ func (m *Mailbox[T]) drop() {
 	}
 }
 
-// Back makes t, which Next has returned last, the next task again.
-func (m *Mailbox[T]) Back(t T) {
+// PutBack makes t, which Next has returned last, the next task again.
+func (m *Mailbox[T]) PutBack(t T) {
 	m.next--
 	m.left++
 	m.ran--
 	m.batch[m.first][m.next] = t
 }
 
-// Left returns how many tasks of the batch are left.
-func (m *Mailbox[T]) Left() int { return m.left }
+// BatchLen returns how many tasks of the batch are left.
+func (m *Mailbox[T]) BatchLen() int { return m.left }
 
-// Settle tells others how many tasks have run, and returns how many wait.
-func (m *Mailbox[T]) Settle() (waiting int) {
+// ReportRun counts the tasks that have run as no longer waiting, and returns how many wait.
+func (m *Mailbox[T]) ReportRun() (waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done = m.ran
@@ -179,8 +179,8 @@ func (m *Mailbox[T]) Settle() (waiting int) {
 	return m.seen
 }
 
-// Bytes returns how much memory the queue took when Refill or Settle was called last, in whole
-// chunks: what its tasks refer to is not in it.
+// Bytes returns how much memory the queue took when NextBatch or ReportRun was called last, in
+// whole chunks: what its tasks refer to is not in it.
 func (m *Mailbox[T]) Bytes() int {
 	var t T
 	return m.seen / chunkLen * chunkLen * int(unsafe.Sizeof(t))

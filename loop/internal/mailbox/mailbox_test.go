@@ -15,7 +15,7 @@ func newTest(max int) (*Mailbox[int], *time.Duration) {
 
 func TestOrderAndAge(t *testing.T) {
 	m, now := newTest(10)
-	if n, _ := m.Refill(); n != 0 {
+	if n, _ := m.NextBatch(); n != 0 {
 		t.Errorf("%d tasks in a new mailbox", n)
 	}
 	for i := range 3 {
@@ -24,18 +24,18 @@ func TestOrderAndAge(t *testing.T) {
 			t.Errorf("Put %d = %d, %d, %v, want %d, %d, nil", i, number, waiting, err, i+1, i+1)
 		}
 	}
-	n, since := m.Refill()
+	n, since := m.NextBatch()
 	if n != 3 || since != 5 {
 		t.Errorf("%d tasks since %d, want 3 since 5", n, since)
 	}
 	*now = 20
 	_, _, _ = m.Put(3)
 	for i := range 3 {
-		if got := m.Next(); got != i || m.Left() != 2-i {
-			t.Errorf("task %d, %d left; want %d, %d", got, m.Left(), i, 2-i)
+		if got := m.Next(); got != i || m.BatchLen() != 2-i {
+			t.Errorf("task %d, %d left; want %d, %d", got, m.BatchLen(), i, 2-i)
 		}
 	}
-	if n, since := m.Refill(); n != 1 || since != 20 || m.Next() != 3 {
+	if n, since := m.NextBatch(); n != 1 || since != 20 || m.Next() != 3 {
 		t.Errorf("%d tasks since %d", n, since)
 	}
 }
@@ -53,7 +53,7 @@ func TestPutAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, _ := m.Refill(); n != 1+2*len(all) {
+	if n, _ := m.NextBatch(); n != 1+2*len(all) {
 		t.Fatalf("%d tasks, want %d", n, 1+2*len(all))
 	}
 	for i := range 1 + 2*len(all) {
@@ -86,17 +86,17 @@ func TestLimit(t *testing.T) {
 	try("into an empty one", nil)
 	try("as the second", nil)
 	try("as the third", ErrFull)
-	m.Refill()
+	m.NextBatch()
 	m.Next()
 	try("while the batch runs", ErrFull)
 	if _, waiting, err := m.Put(4); waiting != 3 || err != nil {
 		t.Errorf("Put into a full one = %d, %v, want 3, nil", waiting, err)
 	}
-	if n, _ := m.Refill(); n != 1 {
+	if n, _ := m.NextBatch(); n != 1 {
 		t.Errorf("a batch of %d was begun before the last one was done, want 1", n)
 	}
 	m.Next()
-	if got := m.Settle(); got != 1 {
+	if got := m.ReportRun(); got != 1 {
 		t.Errorf("%d wait, want 1", got)
 	}
 	try("when there is room", nil)
@@ -116,7 +116,7 @@ func TestClose(t *testing.T) {
 	if _, err := m.TryPut(2); !errors.Is(err, ErrClosed) {
 		t.Errorf("TryPut after Close: %v, want ErrClosed", err)
 	}
-	if n, _ := m.Refill(); n != 1 || m.Next() != 1 {
+	if n, _ := m.NextBatch(); n != 1 || m.Next() != 1 {
 		t.Errorf("%d tasks are left, want 1", n)
 	}
 }
@@ -129,12 +129,12 @@ func TestMemory(t *testing.T) {
 			_, _, _ = m.Put(i)
 		}
 		for i := range n {
-			m.Refill()
+			m.NextBatch()
 			if got := m.Next(); got != i {
 				t.Fatalf("task %d, want %d", got, i)
 			}
 		}
-		m.Settle()
+		m.ReportRun()
 	}
 	const chunks = 100
 	run(chunks * chunkLen)
@@ -170,11 +170,11 @@ func TestManySenders(t *testing.T) {
 	}
 	var last [senders]int
 	for done := 0; done < senders*each; done++ {
-		for n, _ := m.Refill(); n == 0; n, _ = m.Refill() {
+		for n, _ := m.NextBatch(); n == 0; n, _ = m.NextBatch() {
 			runtime.Gosched()
 		}
 		v := m.Next()
-		m.Settle()
+		m.ReportRun()
 		if s := v / each; v%each != last[s] {
 			t.Fatalf("sender %d: task %d after %d", s, v%each, last[s]-1)
 		} else {
@@ -197,14 +197,14 @@ func TestNumbersAndBack(t *testing.T) {
 	if second != first+1 || third != second+1 {
 		t.Errorf("numbers %d, %d, %d", first, second, third)
 	}
-	m.Refill()
+	m.NextBatch()
 	for range 3 {
-		m.Back(m.Next())
+		m.PutBack(m.Next())
 	}
-	if got := m.Next(); got != 1 || m.Left() != 2 {
-		t.Errorf("%d is next, and %d are left behind it", got, m.Left())
+	if got := m.Next(); got != 1 || m.BatchLen() != 2 {
+		t.Errorf("%d is next, and %d are left behind it", got, m.BatchLen())
 	}
-	m.Settle()
+	m.ReportRun()
 	if fourth, _, err := m.Put(5); err != nil || fourth != third+1 {
 		t.Errorf("number %d, %v", fourth, err)
 	}

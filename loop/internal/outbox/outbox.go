@@ -18,8 +18,8 @@ const (
 	// Slack is what a codec may add to a message without a need for a larger buffer.
 	Slack = 64
 
-	// keepHand is the largest buffer that a loop has at hand.
-	keepHand = 256<<10 + Slack
+	// keepWarm is the largest buffer of the warm box.
+	keepWarm = 256<<10 + Slack
 
 	// keepBoxes is how many boxes without buffers a loop keeps.
 	keepBoxes = 1024
@@ -43,8 +43,8 @@ func (b *Box) Len() int { return len(b.buf) - b.off }
 // Bytes returns what waits. It is valid until the next call of a method.
 func (b *Box) Bytes() []byte { return b.buf[b.off:] }
 
-// Space returns the slice to append a frame of about n bytes to. Give it back to Take.
-func (b *Box) Space(n int, s *Store) []byte {
+// BeginAppend returns the slice to append a frame of about n bytes to. Give it back to EndAppend.
+func (b *Box) BeginAppend(n int, s *Store) []byte {
 	if len(b.buf)+n+Slack > cap(b.buf) {
 		size := b.Len() + n + Slack
 		if b.Len() > 0 { // to the double, so that a byte is copied twice at most
@@ -80,9 +80,9 @@ func (b *Box) AppendPrefixed(msg []byte) bool {
 // Cap returns how many bytes its buffer has.
 func (b *Box) Cap() int { return cap(b.buf) }
 
-// Take takes back what Space returned, with more in it or not, and returns how many bytes were
-// added.
-func (b *Box) Take(buf []byte, s *Store) int {
+// EndAppend takes back what BeginAppend returned, with more in it or not, and returns how many
+// bytes were added.
+func (b *Box) EndAppend(buf []byte, s *Store) int {
 	n := len(buf) - len(b.buf)
 	if n <= 0 {
 		return 0
@@ -106,11 +106,11 @@ type Store struct {
 	// Pool is for decoders as well.
 	Pool framing.Pool
 
-	// hand is an empty box with a buffer. Most turns fill one, write it, and give it back here: a
+	// warm is an empty box with a buffer. Most turns fill one, write it, and give it back here: a
 	// loop that sends much in each turn has a large buffer in it.
-	hand *Box
+	warm *Box
 
-	spare []*Box // without buffers, so that a broadcast makes none
+	free []*Box // without buffers, so that a broadcast makes none
 }
 
 // Large reports whether the Pool keeps so much that it should be trimmed when that is not needed
@@ -119,28 +119,28 @@ func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
 
 // Get returns an empty box.
 func (s *Store) Get() *Box {
-	if b := s.hand; b != nil {
-		s.hand = nil
+	if b := s.warm; b != nil {
+		s.warm = nil
 		return b
 	}
-	last := len(s.spare) - 1
+	last := len(s.free) - 1
 	if last < 0 {
 		return new(Box)
 	}
-	b := s.spare[last]
-	s.spare = s.spare[:last]
+	b := s.free[last]
+	s.free = s.free[:last]
 	return b
 }
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if s.hand != nil || cap(b.buf) > keepHand {
+	if s.warm != nil || cap(b.buf) > keepWarm {
 		s.Pool.Put(b.buf)
-		if *b = (Box{}); len(s.spare) < keepBoxes {
-			s.spare = append(s.spare, b)
+		if *b = (Box{}); len(s.free) < keepBoxes {
+			s.free = append(s.free, b)
 		}
 		return
 	}
 	b.buf, b.off, b.Blocked = b.buf[:0], 0, false
-	s.hand = b
+	s.warm = b
 }

@@ -10,7 +10,7 @@ import (
 
 // send appends a frame of n bytes of value v, as a connection does.
 func send(b *Box, s *Store, v byte, n int) {
-	b.Take(append(b.Space(n, s), bytes.Repeat([]byte{v}, n)...), s)
+	b.EndAppend(append(b.BeginAppend(n, s), bytes.Repeat([]byte{v}, n)...), s)
 }
 
 // Whatever is appended, and however little is taken at a time, comes out as it went in.
@@ -58,7 +58,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		turn := func() {
 			b := s.Get()
 			for range 16 {
-				b.Take(append(b.Space(size, &s), frame...), &s)
+				b.EndAppend(append(b.BeginAppend(size, &s), frame...), &s)
 			}
 			s.Put(b)
 		}
@@ -88,16 +88,16 @@ func TestShortenedFrames(t *testing.T) {
 	var s Store
 	b := s.Get()
 	for b.Len() < 1<<20 {
-		n := len(b.Space(65_530, &s))
-		b.Take(b.Space(65_530, &s)[:n+100], &s)
+		n := len(b.BeginAppend(65_530, &s))
+		b.EndAppend(b.BeginAppend(65_530, &s)[:n+100], &s)
 	}
 	if cap(b.buf) > 4*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
 	}
 	b = s.Get()
 	for b.Len() < 1<<20 {
-		n := len(b.Space(1<<20, &s))
-		b.Take(b.Space(1<<20, &s)[:n+100], &s)
+		n := len(b.BeginAppend(1<<20, &s))
+		b.EndAppend(b.BeginAppend(1<<20, &s)[:n+100], &s)
 	}
 	if cap(b.buf) > 6*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
@@ -119,17 +119,17 @@ func TestManySmallBoxes(t *testing.T) {
 }
 
 // A frame that came to nothing leaves nothing.
-func TestTakeNothing(t *testing.T) {
+func TestAppendNothing(t *testing.T) {
 	var s Store
 	b := s.Get()
-	if n := b.Take(b.Space(10, &s), &s); n != 0 || b.Len() != 0 {
+	if n := b.EndAppend(b.BeginAppend(10, &s), &s); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
-	if n := b.Take(nil, &s); n != 0 || b.Len() != 0 {
+	if n := b.EndAppend(nil, &s); n != 0 || b.Len() != 0 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 	send(b, &s, 'x', 10)
-	if n := b.Take(nil, &s); n != 0 || b.Len() != 10 {
+	if n := b.EndAppend(nil, &s); n != 0 || b.Len() != 10 {
 		t.Errorf("%d taken, %d wait", n, b.Len())
 	}
 }

@@ -126,7 +126,7 @@ func parseV2(b []byte) (h Header, err error) {
 	return addrs, err
 }
 
-// parse has the library read a whole header without notes.
+// parse reads a whole header without notes by the library.
 func parse(b []byte) (Header, error) {
 	head, err := proxyproto.Read(bufio.NewReader(bytes.NewReader(b)))
 	switch {

@@ -47,21 +47,13 @@ type Host interface {
 	// HandshakeDone is called once the connection is open. The Host may close it.
 	HandshakeDone()
 
-	// HandshakeFailed says that there will be no connection, and why. It is called in place of
-	// HandshakeDone. Nothing of the Conn may be used any more.
+	// HandshakeFailed is called in place of HandshakeDone. The Conn may not be used any more.
 	HandshakeFailed(err error)
 
-	// Plaintext hands over plaintext. It is valid until the method returns.
+	// These are the methods of engine.Sink for plaintext.
 	Plaintext(p []byte)
-
-	// PlaintextRoom is engine.Sink.Room for plaintext.
 	PlaintextRoom() int
-
-	// PlaintextWritable is called once after each NotifyWritable that returned true.
 	PlaintextWritable()
-
-	// PlaintextEnded says that the peer has ended the plaintext (io.EOF), or why there is no more.
-	// When it returns the connection is closed, unless Linger was called in it.
 	PlaintextEnded(err error)
 
 	// RunLater makes the loop call Conn.GoOn in a later turn, after it has polled its sockets.
