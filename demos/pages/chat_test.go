@@ -161,7 +161,7 @@ func TestChatKeeps(t *testing.T) {
 	_ = p.cmd.Wait()
 	ann.says("connection lost")
 	ann.TypeLine("while there is none")
-	p = start(t, file, "-addr", addr)
+	start(t, file, "-addr", addr)
 	for _, text := range []string{"while it hangs", "while there is none"} {
 		for _, p := range []tab{ann, bob} {
 			p.Until(fmt.Sprintf("[...document.querySelectorAll('.message:not(.waiting) p')].filter(p => p.textContent === %q).length === 1", text))
