@@ -201,7 +201,7 @@ func (a *arrival) deliver() {
 		c.idle.lastRead = a.loop.now
 		a.loop.count.add(numBytesIn, len(a.read))
 	}
-	if c.layer() != nil { // a handshake, at once or because Accept has called StartTLS
+	if c.layer() != nil && (a.from == nil || c.tlsStart() != nil) { // a handshake, of the listener or by StartTLS in Accept
 		(*link)(c).Readable(a.read)
 	} else if c.isOpen() {
 		c.callHook(func() { c.in.decoder.Keep(a.read) })
@@ -415,7 +415,7 @@ func (ln *listener) total() (open *atomic.Int64, most int) {
 	return &s.open, s.Limits.MaxConns
 }
 
-// slot takes c's slot from it.
+// takeSlot takes c's slot from it.
 func (c *Conn) takeSlot() slot {
 	s := slot{ln: c.addrs.shared.ln, loop: c.loop, remote: c.addrs.remote(), holds: c.holds}
 	c.holds = 0
