@@ -305,16 +305,23 @@ func (s *shard) begin() bool {
 // last to the first: a member that remove moves down has been visited, or joined later, and seen
 // shows that.
 func (s *shard) visit(b *broadcast, from, end int) {
-	for i := end - 1; i >= from; i-- {
-		if i >= len(s.members) || s.members[i].seen >= b.seq {
-			continue
-		}
-		m := &s.members[i]
-		m.seen = b.seq
-		if c := m.c; c.Ref() != b.except {
-			if err := in.Try(s.loop, func() { s.serve(m, b) }); err != nil {
-				c.CloseWithError(err)
+	var c *loop.Conn // whose code runs
+	next := func() {
+		for end > from {
+			end--
+			if end >= len(s.members) || s.members[end].seen >= b.seq {
+				continue
 			}
+			m := &s.members[end]
+			m.seen = b.seq
+			if c = m.c; c.Ref() != b.except {
+				s.serve(m, b)
+			}
+		}
+	}
+	for end > from { // once, but for panics: a function for each member would be an allocation for each
+		if err := in.Try(s.loop, next); err != nil {
+			c.CloseWithError(err)
 		}
 	}
 }
