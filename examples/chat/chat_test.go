@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
@@ -95,14 +94,6 @@ func (u *user) closes(want error) {
 	if !errors.Is(u.Reason(), want) {
 		u.t.Errorf("closed with %v, want %v", u.Reason(), want)
 	}
-}
-
-func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
-
-func TestFlags(t *testing.T) {
-	testkit.FlagErrors(t, [][]string{
-		{"-addr", "-addr=nowhere"}, {"-addr", "-addr=tcp://127.0.0.1:99999"}, {`arguments besides the flags: ["x"]`, "x"},
-	})
 }
 
 func TestRooms(t *testing.T) {

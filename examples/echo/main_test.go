@@ -8,16 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
-
-func TestFlags(t *testing.T) {
-	testkit.FlagErrors(t, [][]string{{"-addr", "-addr=nowhere"}, {"-idle -1s", "-idle=-1s"}, {`besides the flags: ["x"]`, "x"}})
-}
 
 // A minute of silence takes no time in a test.
 func TestEcho(t *testing.T) {

@@ -21,22 +21,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
 	"github.com/loopwheel/loopwheel/handler"
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
-
-func TestProgramFlags(t *testing.T) {
-	t.Setenv("GATEWAY_KEY", "")
-	testkit.FlagErrors(t, [][]string{
-		{`besides the flags: ["x"]`, "-open", "x"}, {"-addr nowhere", "-open", "-addr=nowhere"},
-		{"-http nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=nowhere"},
-		{"-metrics nowhere", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-metrics=nowhere"},
-		{"-pid", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-pid=/none/x"},
-		{"-tls-cert", "-open", "-addr=tcp://127.0.0.1:0", "-tls-cert=/none"},
-	})
-}
 
 func TestCodec(t *testing.T) {
 	codectest.Suite{

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // start runs the program until the test ends, and returns where it listens. stop ends it, and
@@ -212,15 +210,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
-
 func TestFlags(t *testing.T) {
-	testkit.FlagErrors(t, [][]string{
-		{"-to"}, {"-to", "-to=nowhere"}, {"-to", "-to=a:65536"}, {"-to", "-to=a:0"}, {"-to", "-to=a:1,b:-1"}, {"-nosuch", "-nosuch"},
-		{"-idle -1s", "-to=a:1", "-idle=-1s"}, {"-connect 0s", "-to=a:1", "-connect=0"}, {"-drain 0s", "-to=a:1", "-drain=0"},
-		{"-check -1s", "-to=a:1", "-check=-1s"}, {`argument "x"`, "-to=a:1", "x"}, {"-addr", "-to=a:1", "-addr=nowhere"},
-		{"-accept-proxy", "-to=a:1", "-accept-proxy=everybody"}, {"-accept-proxy", "-to=a:1", "-accept-proxy=10.0.0.0/33"},
-	})
 	var out strings.Builder
 	if _, err := parse([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-to") {
 		t.Errorf("-h: %v, %q", err, out.String())

@@ -28,15 +28,18 @@ func Program(ctx context.Context, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// FlagErrors runs the command once for each row. The first column is what it must say, such as the
+// FlagErrors runs this program once for each row. The first column is what it must say, such as the
 // name of a flag, before it exits with an error. The others are its arguments.
-func FlagErrors(t *testing.T, rows [][]string) {
+func FlagErrors(t *testing.T, rows [][]string) { FlagErrorsOf(t, Program, rows) }
+
+// FlagErrorsOf is FlagErrors for another command.
+func FlagErrorsOf(t *testing.T, command func(ctx context.Context, args ...string) *exec.Cmd, rows [][]string) {
 	for _, row := range rows {
 		want, args := row[0], row[1:]
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			out, err := Program(ctx, args...).CombinedOutput()
+			out, err := command(ctx, args...).CombinedOutput()
 			if err == nil || ctx.Err() != nil {
 				t.Errorf("it ends with %v, want an error", err)
 			}
