@@ -59,7 +59,7 @@ type Conn struct {
 	idle      idle
 	timers    uint32 // the first in loop.timers, 0 if there is none
 	codecMode codecMode
-	pace      uint8   // messages before the first look at the clock, or 0: more, if they are short
+	pace      uint8   // messages before the first look at the clock; 0 counts as 1, and it grows while they are short
 	stage     stage   // of its link
 	holds     holds   // its slot
 	extras    *extras // nil until something of it is needed

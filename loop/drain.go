@@ -213,8 +213,8 @@ func (s *Server) notEnded() (which string) {
 // user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
 // not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
-// number of goroutines may call it, after Start. On a loop it is an error, and does nothing; so it
-// is for Wait, and for retire and moveOut.
+// number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as Wait
+// is.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(stageServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")

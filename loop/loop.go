@@ -33,7 +33,7 @@ const (
 // every callback runs.
 type Loop struct {
 	server *Server
-	engine engine.Loop // what calls host, below
+	engine engine.Loop // which calls host: see turn.go
 	index  int
 	owner  goroutine.Owner
 	locals map[any]any

@@ -50,7 +50,7 @@ type greeting struct {
 	Version  int
 }
 
-// A record is a inside.Moved on its way.
+// A record is an inside.Moved on its way.
 type record struct {
 	Addr          string
 	Local, Remote address
