@@ -48,7 +48,7 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 		t.Fatalf("%d were opened, and the loop must sleep", len(p.sessions))
 	}
 	for opened := 2; opened < 10; {
-		if p.published <= p.clock() { // its bell rings
+		if p.tickAt <= p.clock() { // its bell rings
 			if p.turn(); p.yielded() {
 				p.turn()
 			}

@@ -88,7 +88,7 @@ func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
 // adopted has the engine take nc. It runs on the loop.
 func (a *arrival) adopted(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
-	a.guarded = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
+	a.mustNotSendHeader = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
 	if a.loop.draining {
 		reset(nc)
 		a.lost(ErrServerClosed)

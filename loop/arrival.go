@@ -29,19 +29,19 @@ import (
 // class than a Conn: garbage of the same size would leave holes between those.
 type arrival struct {
 	slot
-	conn    *Conn // nil until the loop has the socket
-	local   net.Addr
-	read    []byte        // what the previous owner of the socket has read
-	notes   []inside.TLV  // of the PROXY header
-	head    []byte        // the beginning of that, which is not whole
-	moved   *inside.Moved // it comes from another Server
-	from    *Conn         // it goes on with the socket of this one
-	net     *netConn      // for a goroutine: no Accept is asked
-	session *udpSession   // of UDP: there is no socket
-	dialing *dialing      // this side has dialled
-	timer   wheel.Timer   // ends the wait
-	trusted bool          // the peer has to send a header
-	guarded bool          // the peer must not send a header
+	conn              *Conn // nil until the loop has the socket
+	local             net.Addr
+	read              []byte        // what the previous owner of the socket has read
+	notes             []inside.TLV  // of the PROXY header
+	head              []byte        // the beginning of that, which is not whole
+	moved             *inside.Moved // it comes from another Server
+	from              *Conn         // it goes on with the socket of this one
+	net               *netConn      // for a goroutine: no Accept is asked
+	session           *udpSession   // of UDP: there is no socket
+	dialing           *dialing      // this side has dialled
+	timer             wheel.Timer   // ends the wait
+	mustSendHeader    bool          // the peer has to send a header
+	mustNotSendHeader bool          // the peer must not send a header
 }
 
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
@@ -107,7 +107,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	l := a.loop
 	c := &Conn{loop: l, sock: sock}
 	a.conn = c
-	a.arrived()
+	a.leaveTransit()
 	landed := false
 	defer func() {
 		if !landed && a.dialing == nil {
@@ -128,14 +128,14 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
-		if c.stage = awaitsHeader; !a.trusted {
-			a.guarded = len(a.ln.proxies) > 0
+		if c.stage = awaitsHeader; !a.mustSendHeader {
+			a.mustNotSendHeader = len(a.ln.proxies) > 0
 			a.proceed()
 		}
 	}
 	landed = true
 	if len(a.read) > 0 {
-		a.deliver()
+		a.passOnRead()
 	}
 	l.leave()
 	return (*link)(c)
@@ -147,7 +147,7 @@ func (a *arrival) proceed() {
 		a.open()
 		return
 	}
-	a.guarded = false // a header would be no TLS
+	a.mustNotSendHeader = false // a header would be no TLS
 	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
@@ -157,7 +157,7 @@ func (a *arrival) open() {
 	if a.dialing != nil {
 		a.dialing.stop = nil
 	}
-	if c := a.conn; a.guarded {
+	if c := a.conn; a.mustNotSendHeader {
 		c.stage = awaitsFirstBytes
 	} else if c.stage == awaitsHeader {
 		c.stage = plainInput
@@ -193,9 +193,9 @@ func (a *arrival) abort(reason error) {
 	}
 }
 
-// deliver passes on what the previous owner of the socket has read. Messages are delivered in a
+// passOnRead passes on what the previous owner of the socket has read. Messages are delivered in a
 // later turn, when the engine has the Sink: a handler may call Detach.
-func (a *arrival) deliver() {
+func (a *arrival) passOnRead() {
 	c := (*link)(a.conn).owner()
 	if a.moved == nil && a.from == nil {
 		c.idle.lastRead = a.loop.now
@@ -378,8 +378,8 @@ func (s *slot) acquireLinger() bool {
 	}
 }
 
-// arrived releases what a connection in transit occupies.
-func (s *slot) arrived() {
+// leaveTransit releases what a connection in transit occupies.
+func (s *slot) leaveTransit() {
 	if s.holds&holdsTransit != 0 {
 		s.holds &^= holdsTransit
 		s.loop.inTransit.Add(-1)
@@ -388,7 +388,7 @@ func (s *slot) arrived() {
 
 // release releases all that the slot holds. It may be called again.
 func (s *slot) release() {
-	s.arrived()
+	s.leaveTransit()
 	if s.holds&holdsConn != 0 {
 		total, _ := s.ln.total()
 		total.Add(-1)

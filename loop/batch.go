@@ -78,7 +78,7 @@ func (b *batch) cross() {
 	if err != nil {
 		return // the loop has ended
 	}
-	b.to.schedule()
+	b.to.wake()
 	if waiting > b.to.server.Limits.MaxMailbox {
 		b.to.watchCrowd()
 	}

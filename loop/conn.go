@@ -403,7 +403,7 @@ func init() {
 	testhook.InTurn = func(loop any, f func()) {
 		l := loop.(*Loop)
 		l.enter()
-		l.runs(nil, meter.Post)
+		l.noteRunning(nil, meter.Post)
 		f()
 		l.leave()
 	}

@@ -59,7 +59,7 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.watch() != nil { // the loop has ended
+	if l.relieveLater() != nil { // the loop has ended
 		return
 	}
 	if p := runningLoop(); p != nil && p.running.conn != nil && p.running.conn.isOpen() && p.running.conn.in.pauses&heldByMailbox == 0 {
@@ -102,13 +102,13 @@ func (x *crowd) noteBegin() {
 // watchCrowd is watch for who does not hold x.mu.
 func (l *Loop) watchCrowd() {
 	l.crowd.mu.Lock()
-	_ = l.watch() // or it has ended
+	_ = l.relieveLater() // or it has ended
 	l.crowd.mu.Unlock()
 }
 
-// watch makes sure that relieve is called when there is room, also if that is so by now. x.mu is
+// relieveLater makes sure that relieve is called when there is room, also if that is so by now. x.mu is
 // held. The error is ErrServerClosed.
-func (l *Loop) watch() error {
+func (l *Loop) relieveLater() error {
 	x := &l.crowd
 	if x.on.Load() {
 		return nil
@@ -118,12 +118,12 @@ func (l *Loop) watch() error {
 	}
 	x.on.Store(true)
 	x.since, x.producers = l.clock(), make(map[string]int)
-	l.schedule()
+	l.wake()
 	return nil
 }
 
-// room returns a channel that is closed when there is room in the mailbox.
-func (l *Loop) room() <-chan struct{} {
+// mailboxRoom returns a channel that is closed when there is room in the mailbox.
+func (l *Loop) mailboxRoom() <-chan struct{} {
 	x := &l.crowd
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *Loop) room() <-chan struct{} {
 		x.free = make(chan struct{})
 	}
 	free := x.free
-	if l.watch() != nil { // the loop has ended
+	if l.relieveLater() != nil { // the loop has ended
 		close(x.free)
 		x.free = nil
 	}

@@ -315,7 +315,7 @@ func (a *dialing) control() engine.Control {
 func (a *dialing) landed() {
 	c, way := a.way.conn, &a.way
 	switch {
-	case !a.isWanted():
+	case !a.endIfLate():
 		c.sock.Close()
 	case a.dialer.TLS == nil:
 		way.open()
@@ -327,9 +327,9 @@ func (a *dialing) landed() {
 	}
 }
 
-// isWanted reports whether somebody waits for the connection. It ends an attempt whose time is
+// endIfLate reports whether somebody waits for the connection. It ends an attempt whose time is
 // over: the loop may have been too busy for its timer.
-func (a *dialing) isWanted() bool {
+func (a *dialing) endIfLate() bool {
 	if a.loop.clock() >= a.deadline {
 		a.fail(a.timeout())
 	}

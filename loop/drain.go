@@ -64,7 +64,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 	if s.Drain.Delay == 0 {
 		return nil
 	}
-	s.stage.Store(stageLeaving)
+	s.phase.Store(stageLeaving)
 	if !s.Drain.KeepAccepting {
 		s.stopAccepting()
 	}
@@ -89,9 +89,9 @@ func (s *Server) serveUntil(ctx context.Context) error {
 // stopAccepting may be called again, by several goroutines at a time. It returns when the listeners
 // are closed.
 func (s *Server) stopAccepting() {
-	s.stage.Store(stageLeaving)
+	s.phase.Store(stageLeaving)
 	s.stopsAccepting.Do(func() {
-		close(s.draining)
+		close(s.notAccepting)
 		s.closeListeners()
 	})
 }
@@ -263,7 +263,7 @@ func (l *Loop) beginDrain() {
 		share := float64(i) / float64(len(conns))
 		l.wheel.At(l.after(time.Duration(share*float64(l.server.Drain.Window))), func() {
 			c.sayGoodbye()
-			c.drain()
+			c.closeWhenDone()
 		})
 	}
 }
@@ -305,9 +305,9 @@ func (c *Conn) sayGoodbye() {
 	}
 }
 
-// drain closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
+// closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
 // A busy connection is still read, and so is one that waits for its peer's answer.
-func (c *Conn) drain() {
+func (c *Conn) closeWhenDone() {
 	if !c.isOpen() || !c.awaits() && !c.owes() {
 		c.beginClose(ErrServerClosed)
 		return
@@ -337,13 +337,13 @@ func (l *Loop) cutOverdue() {
 		}
 		if c.at() == stateFinishing { // with jobs not done
 			c.beginClose(ErrServerClosed)
-			c.lose(errUnfinished)
+			c.noteOutputLost(errUnfinished)
 		}
 		c.beginClose(ErrServerClosed)
-		c.flush() // a loop that was late may not have tried yet
+		c.goOnClosing() // a loop that was late may not have tried yet
 		if !c.isClosed() {
-			c.lose(nil)
-			c.release(true)
+			c.noteOutputLost(nil)
+			c.finish(true)
 		}
 	}
 	l.endLingering()
@@ -420,4 +420,22 @@ type drainState struct {
 	drainedOnce sync.Once
 	drained     chan struct{} // closed when draining and without connections
 	ended       chan struct{} // closed after OnStop
+}
+
+// owes reports whether the peer is owed an answer: a job's, or a reply.
+func (c *Conn) owes() bool { return c.out.owed > 0 || c.hasJobs() }
+
+// awaits reports whether c has business that may need its input: SetBusy, or calls.
+func (c *Conn) awaits() bool { return c.out.awaited > 0 || c.isBusy() }
+
+// inputWaits reports whether input waits that is delivered soon: in the socket, or for its turn.
+func (c *Conn) inputWaits() bool {
+	switch {
+	case !c.isOpen() || c.in.pauses&^queued != 0:
+		return false
+	case c.in.pauses == queued:
+		return c.in.decoder.Buffered() > 0
+	default:
+		return c.hasUnread()
+	}
 }

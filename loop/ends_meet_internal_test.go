@@ -17,7 +17,7 @@ func TestStopAcceptingTwiceAtOnce(t *testing.T) {
 	var round [2]atomic.Int64
 	servers := make([]Server, 10_000)
 	for i := range servers {
-		servers[i].draining = make(chan struct{})
+		servers[i].notAccepting = make(chan struct{})
 	}
 	var both sync.WaitGroup
 	for me := range round {

@@ -31,12 +31,12 @@ type idle struct {
 	lastWrite time.Duration // or notYet
 	timeout   time.Duration // jitter included; 0: never
 	timer     wheel.Timer
-	check     func() // the method checkIdle, made once
-	watch     *watch // nil until there is a hook, or an unfinished frame
+	check     func()      // the method checkIdle, made once
+	watch     *idleExtras // nil until there is a hook, or an unfinished frame
 }
 
-// watch is what OnIdle, Timeouts.Frame and IdleCountsOutput need besides.
-type watch struct {
+// idleExtras is what OnIdle, Timeouts.Frame and IdleCountsOutput need besides.
+type idleExtras struct {
 	hooks   []*idleHook   // in the order they were added
 	exact   bool          // a hook of writes wants them stamped to the instant
 	looked  time.Duration // when the kernel was asked what it holds, or notYet
@@ -48,9 +48,9 @@ type watch struct {
 }
 
 // watched returns c's watch, which is made when it is first needed.
-func (c *Conn) watched() *watch {
+func (c *Conn) watched() *idleExtras {
 	if c.idle.watch == nil {
-		c.idle.watch = &watch{looked: notYet, moved: notYet}
+		c.idle.watch = &idleExtras{looked: notYet, moved: notYet}
 		if c.isPaused() {
 			c.idle.watch.unread = -c.loop.clock()
 		}
@@ -140,7 +140,7 @@ func later(t, d time.Duration) time.Duration {
 func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 	when = never
 	for _, h := range c.hooks() {
-		if due := c.hookDue(h); due < when {
+		if due := c.updateHook(h); due < when {
 			next, when = h, due
 		}
 	}
@@ -175,7 +175,7 @@ func (c *Conn) refileIdle() {
 // checkIdle runs when the timer is due. It fires what is due indeed.
 func (c *Conn) checkIdle() {
 	l := c.loop
-	l.runs(c, meter.Idle)
+	l.noteRunning(c, meter.Idle)
 	now := l.clock()
 	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
 		if s := c.session(); s != nil && s.putsOff(now) {
@@ -228,7 +228,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.endWaits()
+	heard := (c.hasInput() || c.hasUnread()) && !c.noteEnd()
 	if c.isPiped() {
 		to := c.extras.pipe.to
 		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
@@ -236,9 +236,9 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// endWaits reports whether the peer has ended its output after input in the socket, as reading is
+// noteEnd reports whether the peer has ended its output after input in the socket, as reading is
 // paused, and had done so at the last look already. Input that waits is no sign of life then.
-func (c *Conn) endWaits() bool {
+func (c *Conn) noteEnd() bool {
 	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
 		return false
 	}
@@ -350,8 +350,8 @@ func (c *Conn) isBlocked() bool {
 	return c.out.box != nil && c.out.box.Blocked || c.sendsFile() && c.extras.file.blocked
 }
 
-// hookDue returns when h fires next as things are.
-func (c *Conn) hookDue(h *idleHook) time.Duration {
+// updateHook returns when h fires next as things are.
+func (c *Conn) updateHook(h *idleHook) time.Duration {
 	if h.kind == WriteStalled && !c.isBlocked() { // what this turn sent does not wait yet
 		return never
 	}

@@ -89,21 +89,6 @@ func (c *Conn) room(p []byte) int {
 	return max(1, (l.holdBackAt-c.pending()+size-1)/size)*size - here
 }
 
-// writable goes on with the output when the socket takes more.
-func (c *Conn) writable() {
-	if c.isClosed() {
-		return
-	}
-	c.writeOut()
-	c.resumeHeldBack()
-	if c.extras != nil {
-		c.afterWrite()
-	}
-	if c.isClosing() {
-		c.touch()
-	}
-}
-
 const (
 	// A connection whose messages are short has its first look at the clock after maxPace of them.
 	// A long message counts for one more with each longMessage bytes.
@@ -126,19 +111,19 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 	returned := false
 	defer func() { // not by Loop.guard, which would cost a message 3 % more
 		if !returned {
-			c.undecoded(c.loop.caught(recover()))
+			c.decodePanicked(c.loop.caught(recover()))
 		}
 	}()
 	c.decodeUntil(data, now, end)
 	returned = true
 }
 
-// undecoded closes c because of a panic, if it is one.
-func (c *Conn) undecoded(err error) {
+// decodePanicked closes c because of a panic, if it is one.
+func (c *Conn) decodePanicked(err error) {
 	if err != nil {
 		c.loop.running.decoding, c.loop.running.rest = 0, nil
 		c.beginClose(err)
-		c.dropInput()
+		c.giveUpInput()
 	}
 }
 
@@ -147,7 +132,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	l, came := c.loop, len(data) > 0
 	look := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
 	s := slice{end: end, seen: now, next: look}
-	l.runs(c, meter.Message)
+	l.noteRunning(c, meter.Message)
 	l.running.decoding = c.id
 	before := l.messages
 	for {
@@ -194,7 +179,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.running.decoding, l.running.rest = 0, nil; !c.isOpen() {
-		c.dropInput()
+		c.giveUpInput()
 	}
 }
 

@@ -30,7 +30,7 @@ func init() {
 		MaxOutbound:   func(c *Conn) int { return c.loop.maxOutbound },
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
-		CheckWrite:    (*Conn).reserve,
+		CheckWrite:    (*Conn).makeRoom,
 	})
 	inside.Give(&inside.Handover[*Server]{
 		Bound:   (*Server).bound,
@@ -59,7 +59,7 @@ func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 			dropped()
 			return
 		}
-		c.loop.runs(c, meter.Tell) // which a panic closes
+		c.loop.noteRunning(c, meter.Tell) // which a panic closes
 		f(c)
 	})
 }
@@ -76,24 +76,6 @@ func (c *Conn) counts(n *uint16, on bool) {
 	}
 }
 
-// owes reports whether the peer is owed an answer: a job's, or a reply.
-func (c *Conn) owes() bool { return c.out.owed > 0 || c.hasJobs() }
-
-// awaits reports whether c has business that may need its input: SetBusy, or calls.
-func (c *Conn) awaits() bool { return c.out.awaited > 0 || c.isBusy() }
-
-// inputWaits reports whether input waits that is delivered soon: in the socket, or for its turn.
-func (c *Conn) inputWaits() bool {
-	switch {
-	case !c.isOpen() || c.in.pauses&^queued != 0:
-		return false
-	case c.in.pauses == queued:
-		return c.in.decoder.Buffered() > 0
-	default:
-		return c.hasUnread()
-	}
-}
-
 // unread is inside.Handler.Unread.
 func (c *Conn) unread() time.Duration {
 	if c.isClosing() {
@@ -101,7 +83,7 @@ func (c *Conn) unread() time.Duration {
 	}
 	l, w := c.loop, c.watched()
 	now := l.clock()
-	sum := w.unread + l.meter.AwaySince(l.published, l.now, now)
+	sum := w.unread + l.meter.AwaySince(l.tickAt, l.now, now)
 	if c.isPaused() {
 		sum += now
 	}

@@ -18,8 +18,8 @@ import (
 // peer's end means, and its own end. An end has three steps:
 //
 //   - beginClose keeps the reason and stops all that c does, but for writing;
-//   - flush, at the end of the turn, writes what was sent, and waits for the peer to take it;
-//   - release gives up the socket, which may linger, and calls OnClose.
+//   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
+//   - finish gives up the socket, which may linger, and calls OnClose.
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32
@@ -102,13 +102,13 @@ func (c *Conn) begin(a *arrival) {
 	}
 	c.beginClose(nil)
 	c.writeOut()
-	c.release(false)
+	c.finish(false)
 }
 
 // accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
 // cannot go on with the state that it had.
 func (c *Conn) accept(ln *listener) (err error) {
-	c.loop.runs(c, meter.Opening)
+	c.loop.noteRunning(c, meter.Opening)
 	refused := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
 		c.lookAtCodec()
@@ -142,9 +142,9 @@ func (c *Conn) ask(accept Accept) {
 	}
 }
 
-// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending
+// socketEnded is told by the engine that the connection has ended. A peer that only stopped sending
 // (a half-close: shutdown, nc -N) still gets the output that waits for it.
-func (c *Conn) peerClosed(err error) {
+func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
@@ -159,11 +159,11 @@ func (c *Conn) peerClosed(err error) {
 	waits := c.out.box != nil || c.unacked() > 0
 	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
 	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != closedByPeer {
-		c.lose(err)
+		c.noteOutputLost(err)
 	}
 	switch {
 	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.Linger():
-		if c.waitsForBudget() {
+		if c.waitsForTurn() {
 			c.deliverAfterReset(err)
 			return
 		}
@@ -176,7 +176,7 @@ func (c *Conn) peerClosed(err error) {
 		return
 	}
 	if b := c.out.box; b != nil {
-		b.Blocked = false // flush writes, and waits for the rest
+		b.Blocked = false // goOnClosing writes, and waits for the rest
 	}
 	c.beginClose(err)
 	c.touch()
@@ -215,8 +215,8 @@ func (c *Conn) hasInput() bool {
 	return c.in.pauses != 0 && c.in.decoder.Buffered() > 0
 }
 
-// waitsForBudget reports whether there is input that only waits for its share of the loop.
-func (c *Conn) waitsForBudget() bool {
+// waitsForTurn reports whether there is input that only waits for its share of the loop.
+func (c *Conn) waitsForTurn() bool {
 	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
@@ -318,11 +318,11 @@ func (c *Conn) beginClose(err error) {
 	c.stopIdle()
 	c.stopJobs()
 	if c.loop.running.decoding != c.id {
-		c.dropInput()
+		c.giveUpInput()
 	}
 	c.touch()
 	if s := c.extras.file; s != nil && !s.over && c.sock != nil && !end.dropOutput { // an end would pass for the file's
-		c.lose(nil)
+		c.noteOutputLost(nil)
 		end.dropOutput = true
 	}
 	if f := c.extras.closing; f != nil {
@@ -335,15 +335,15 @@ func (c *Conn) beginClose(err error) {
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
 	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
-		c.lose(err)
+		c.noteOutputLost(err)
 	}
 	end.dropOutput = true
 	c.beginClose(err)
 }
 
-// lose notes that output of a connection that closes was lost, and counts that. A peer that has
+// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer that has
 // ended first, and then goes without its output, has not lost anything that it wanted.
-func (c *Conn) lose(why error) {
+func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
 	if end.lost != nil {
 		return
@@ -354,9 +354,9 @@ func (c *Conn) lose(why error) {
 	}
 }
 
-// flush goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
+// goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
 // once nothing is left to wait for.
-func (c *Conn) flush() {
+func (c *Conn) goOnClosing() {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.endFile()
@@ -368,32 +368,32 @@ func (c *Conn) flush() {
 		c.writeOut()
 	}
 	if end.dropOutput || c.sock == nil {
-		c.release(end.dropOutput)
+		c.finish(end.dropOutput)
 		return
 	}
-	left := c.unflushed()
+	left := c.endOutput()
 	switch {
 	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.release(end.endWithReset && left == 0)
+		c.finish(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
-		if end.reason != closedByPeer && c.unflushed() > 0 {
-			c.lose(nil)
+		if end.reason != closedByPeer && c.endOutput() > 0 {
+			c.noteOutputLost(nil)
 		}
-		c.release(true)
+		c.finish(true)
 	case end.timedOut:
-		c.lose(nil)
-		c.release(true)
+		c.noteOutputLost(nil)
+		c.finish(true)
 	default:
 		c.waitForPeer()
 	}
 }
 
-// unflushed returns how many bytes the peer has not acknowledged of what the system has taken. When
+// endOutput returns how many bytes the peer has not acknowledged of what the system has taken. When
 // that is all of the output it ends the output: a system acknowledges data when it likes to, but an
 // end at once. A peer is to read a reset in place of that end only after the rest.
-func (c *Conn) unflushed() (left int) {
+func (c *Conn) endOutput() (left int) {
 	end := &c.extras.ending
 	switch {
 	case end.endWithReset:
@@ -491,7 +491,7 @@ func (c *Conn) closeTimeout() {
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
-	c.flush()
+	c.goOnClosing()
 }
 
 // untaken returns how many bytes the peer has not taken, as far as the kernel tells.
@@ -514,9 +514,9 @@ func (c *Conn) sayLastWords() {
 	}
 }
 
-// release is the one end of a connection, also of one that was refused. Hard: what the peer has not
+// finish is the one end of a connection, also of one that was refused. Hard: what the peer has not
 // taken is dropped, in the kernel too.
-func (c *Conn) release(hard bool) {
+func (c *Conn) finish(hard bool) {
 	if c.isClosed() {
 		return
 	}
@@ -547,7 +547,7 @@ func (c *Conn) release(hard bool) {
 		c.tellState(StateClosed)
 	}
 	// A Ref may keep c for long. One that lingers still counts as what it was.
-	c.dropInput()
+	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
 	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, next: x.next}
 }
@@ -590,3 +590,14 @@ func (c *Conn) keepTLS() {
 
 // closeLooks is how often in Server.Timeouts.Close a close looks how far the peer has got.
 const closeLooks = 8
+
+// giveUpInput drops what is left over, or gives it to the handshake, whose beginning it is.
+func (c *Conn) giveUpInput() {
+	if c.tlsStart() != nil && c.layer() != nil {
+		if rest := c.undelivered(); len(rest) > 0 {
+			c.layer().Readable(rest)
+		}
+		c.extras.first = nil
+	}
+	c.in.decoder.Release()
+}

@@ -135,7 +135,7 @@ func (k *link) HandshakeDone() {
 	c := k.owner()
 	if c.tlsStart() != nil {
 		c.startedTLS()
-	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.isWanted() {
+	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.endIfLate() {
 		a.open()
 	} else {
 		c.sock.Close()
@@ -180,7 +180,7 @@ func (k *link) PlaintextEnded(err error) {
 	if c := k.owner(); c.stage == lingers {
 		c.endLinger(true)
 	} else {
-		c.peerClosed(err)
+		c.socketEnded(err)
 	}
 }
 

@@ -155,7 +155,7 @@ func (s *Server) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
-	case <-s.draining:
+	case <-s.notAccepting:
 		return false
 	}
 }
@@ -170,8 +170,8 @@ func (ln *listener) admit(nc net.Conn) {
 		reset(nc)
 		return
 	}
-	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, trusted: ln.trusts(remote)}
-	err := a.acquire(!a.trusted) // a balancer's header names the client
+	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, mustSendHeader: ln.trusts(remote)}
+	err := a.acquire(!a.mustSendHeader) // a balancer's header names the client
 	if err == nil && !a.chooseLoop() {
 		a.release()
 		err = ErrServerClosed

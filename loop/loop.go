@@ -39,20 +39,20 @@ type Loop struct {
 	locals map[any]any
 
 	// Time.
-	wall      func() time.Time // time.Now; tests set it
-	wheel     *wheel.Wheel
-	now       time.Duration // the clock when this turn began
-	nesting   int           // enters that have had no leave
-	advanced  time.Duration // the clock at the last advance
-	lateNoted bool          // how late that was
-	turnSlice time.Duration // the constant; tests set it
-	slice     slice         // of the turn
-	kind      int           // of work, which comes next
-	published time.Duration // what the engine was told last, or unknown
-	known     uint64        // Wheel.Changes then
-	state     atomic.Int32
-	timers    connTimers           // which timers of the wheel are a connection's
-	take      func(wheel.Due) bool // the method fire, made once
+	wall          func() time.Time // time.Now; tests set it
+	wheel         *wheel.Wheel
+	now           time.Duration // the clock when this turn began
+	nesting       int           // enters that have had no leave
+	advanced      time.Duration // the clock at the last advance
+	lateNoted     bool          // how late that was
+	turnSlice     time.Duration // the constant; tests set it
+	slice         slice         // of the turn
+	kind          int           // of work, which comes next
+	tickAt        time.Duration // what the engine was told last, or unknown
+	changesAtTick uint64        // Wheel.Changes then
+	state         atomic.Int32
+	timers        connTimers           // which timers of the wheel are a connection's
+	fireFunc      func(wheel.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd   // while that is too full
@@ -113,7 +113,7 @@ func newLoop(s *Server, index int) *Loop {
 		wheel:       wheel.New(wheel.Config{Tick: wheelTick}),
 		wall:        time.Now,
 		turnSlice:   turnSlice,
-		published:   never,
+		tickAt:      never,
 		lingering:   make(map[*Conn]*lingering),
 		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
@@ -124,7 +124,7 @@ func newLoop(s *Server, index int) *Loop {
 		checks:      inspecting,
 	}
 	l.store.Pool.SetMax(l.poolMax())
-	l.take = l.fire
+	l.fireFunc = l.fire
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.Limits.MaxMailbox, l.clock)
 	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })

@@ -41,7 +41,7 @@ func (l *Loop) post(t task) (number uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	l.schedule()
+	l.wake()
 	if waiting > l.server.Limits.MaxMailbox {
 		l.crowded(number, waiting)
 	}
@@ -51,7 +51,7 @@ func (l *Loop) post(t task) (number uint64, err error) {
 func (l *Loop) tryPost(t task) error {
 	_, err := l.mail.TryPut(t)
 	if err == nil {
-		l.schedule()
+		l.wake()
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
 	if err == nil {
-		l.schedule()
+		l.wake()
 	}
 	return number, err
 }
@@ -144,7 +144,7 @@ func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 			panic("loop: Ref.TellWait on a loop, which must not wait: use Tell or TryTell")
 		}
 		select {
-		case <-r.c.loop.room():
+		case <-r.c.loop.mailboxRoom():
 		case <-ctx.Done():
 			return ctx.Err()
 		}

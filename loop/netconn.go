@@ -107,7 +107,7 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	to.begin(a)
 	c.beginClose(reason)
 	if l.draining && to.isOpen() {
-		to.AfterFunc(0, to.drain)
+		to.AfterFunc(0, to.closeWhenDone)
 	}
 	return to
 }
@@ -467,6 +467,6 @@ func (n *netConn) giveBack(c *Conn, read []byte) {
 	to := c.passOn(&a, ErrNetConn)
 	a.read = append(read, a.read...)
 	if to.isOpen() {
-		a.deliver()
+		a.passOnRead()
 	}
 }

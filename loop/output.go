@@ -48,7 +48,7 @@ func (c *Conn) Send(msg []byte) error {
 		return c.sendDatagram(msg)
 	}
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
-		if err := c.reserve(); err != nil {
+		if err := c.makeRoom(); err != nil {
 			return err
 		}
 		b = c.out.box
@@ -89,7 +89,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 		return len(p), nil
 	}
-	if err := c.reserve(); err != nil {
+	if err := c.makeRoom(); err != nil {
 		return 0, err
 	}
 	c.endAppend(append(c.beginAppend(len(p)), p...))
@@ -140,7 +140,7 @@ func (c *Conn) sendReply(counted bool) {
 		c.refuseMessage(err)
 	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
-		_ = c.reserve()
+		_ = c.makeRoom()
 	}
 }
 
@@ -152,8 +152,8 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
-// reserve returns why no more output is taken, if so. A slow consumer is cut here.
-func (c *Conn) reserve() error {
+// makeRoom returns why no more output is taken, if so. A slow consumer is cut here.
+func (c *Conn) makeRoom() error {
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
@@ -414,4 +414,19 @@ func (c *Conn) whenPending(max int, f func()) bool {
 	w.waiters = append(w.waiters, roomWaiter{max, f})
 	c.out.endOfTurn |= hasWaiters
 	return false
+}
+
+// writable goes on with the output when the socket takes more.
+func (c *Conn) writable() {
+	if c.isClosed() {
+		return
+	}
+	c.writeOut()
+	c.resumeHeldBack()
+	if c.extras != nil {
+		c.afterWrite()
+	}
+	if c.isClosing() {
+		c.touch()
+	}
 }

@@ -25,8 +25,8 @@ func (l *Loop) caught(v any) error {
 	return l.panicked(v)
 }
 
-// runs notes whose code is about to run, nil for the loop's own, and of what kind it is.
-func (l *Loop) runs(c *Conn, w meter.Work) {
+// noteRunning notes whose code is about to run, nil for the loop's own, and of what kind it is.
+func (l *Loop) noteRunning(c *Conn, w meter.Work) {
 	var id uint64
 	if l.running.conn = c; c != nil {
 		id = c.id
@@ -65,7 +65,7 @@ func (c *Conn) callHookAs(w meter.Work, f func()) {
 	l := c.loop
 	caller := l.running.conn // what runs next may be another's, or the loop's own
 	work, conn := l.meter.Doing()
-	l.runs(c, w)
+	l.noteRunning(c, w)
 	defer func() {
 		l.running.conn = caller
 		l.meter.Works(work, conn)

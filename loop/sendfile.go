@@ -33,7 +33,7 @@ func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	if c.isUDP() {
 		return c.Write(slices.Concat(bufs...))
 	}
-	if err := c.reserve(); err != nil {
+	if err := c.makeRoom(); err != nil {
 		return 0, err
 	}
 	written := 0
@@ -115,7 +115,7 @@ func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error
 	case c.sendsFile():
 		return errors.New("loop: Conn.SendFile: another file is being sent: send this one when done is called")
 	}
-	if err := c.reserve(); err != nil {
+	if err := c.makeRoom(); err != nil {
 		return err
 	}
 	s := &fileOutput{c: c, f: f, at: offset, left: n, done: done, before: c.out.box}
@@ -301,7 +301,7 @@ func (s *fileOutput) wrote(n int) {
 func (s *fileOutput) Run() {
 	c := s.c
 	if !c.isOpen() || c.extras.file != s {
-		return // release calls it, or has
+		return // finish calls it, or has
 	}
 	c.endFile()
 	if c.out.box == nil && c.out.ended && c.isOpen() && !c.sendsFile() {

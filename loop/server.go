@@ -119,7 +119,7 @@ type Server struct {
 	watchdog    *meter.Watchdog
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
-	stage       atomic.Int32 // as below
+	phase       atomic.Int32 // as below
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
@@ -135,7 +135,7 @@ type Server struct {
 	cancel         func() // ends the server
 	hurry          context.Context
 	cut            func()         // Close: ends hurry
-	draining       chan struct{}  // closed when nothing is accepted any more
+	notAccepting   chan struct{}  // closed when nothing is accepted any more
 	stopsAccepting sync.Once      // does that
 	listening      atomic.Int32   // listeners that accept
 	dials          atomic.Int32   // goroutines that dial
@@ -153,7 +153,7 @@ const (
 	stageLeaving                   // Drain.Delay, or the drain, has begun
 )
 
-func (s *Server) has(stage int32) bool { return s.stage.Load() >= stage }
+func (s *Server) has(stage int32) bool { return s.phase.Load() >= stage }
 
 // Run is Start and Wait.
 func (s *Server) Run(ctx context.Context) error {
@@ -170,7 +170,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
 	}
-	if !s.stage.CompareAndSwap(0, stageStarting) {
+	if !s.phase.CompareAndSwap(0, stageStarting) {
 		return errors.New("loop: Server.Start was called before: a Server runs once")
 	}
 	if err := s.prepare(); err != nil {
@@ -180,7 +180,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.jobs.Init(s.Limits.MaxOffload, maxWaitingJobs)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
-	s.draining = make(chan struct{})
+	s.notAccepting = make(chan struct{})
 	s.hurry, s.cut = context.WithCancel(context.Background())
 	if s.engine = testhook.EngineOf(ctx); s.engine == nil {
 		var err error
@@ -195,7 +195,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
-	s.stage.Store(stageServing)
+	s.phase.Store(stageServing)
 	for _, ln := range s.listeners {
 		if ln.net == nil {
 			continue

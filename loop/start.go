@@ -67,10 +67,10 @@ func (s *Server) startLoops() error {
 	for i, l := range s.loops {
 		l.engine = loops[i]
 	}
-	s.stage.Store(stageLooping)
+	s.phase.Store(stageLooping)
 	go s.watchdog.Run()
 	for _, l := range s.loops {
-		l.schedule()
+		l.wake()
 	}
 	for range s.loops {
 		err = errors.Join(err, <-errs)

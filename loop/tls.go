@@ -178,17 +178,6 @@ func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	c.touch()
 }
 
-// dropInput drops what is left over, or gives it to the handshake, whose beginning it is.
-func (c *Conn) dropInput() {
-	if c.tlsStart() != nil && c.layer() != nil {
-		if rest := c.undelivered(); len(rest) > 0 {
-			c.layer().Readable(rest)
-		}
-		c.extras.first = nil
-	}
-	c.in.decoder.Release()
-}
-
 // goOnTLS begins the handshake, as soon as all is out that goes before it. It is called when no
 // message is in hand any more, so that what is left of the input belongs to the handshake.
 func (c *Conn) goOnTLS() {
@@ -196,7 +185,7 @@ func (c *Conn) goOnTLS() {
 		return
 	}
 	t := c.layer()
-	c.dropInput()
+	c.giveUpInput()
 	if c.in.socketPaused {
 		c.in.socketPaused = false
 		t.Raw().Resume()

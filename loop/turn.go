@@ -51,8 +51,8 @@ const (
 // else the loop parks: it waits for a socket, a post, or the wheel's next deadline.
 func (l *Loop) turn() {
 	l.enter()
-	l.meter.Due(l.published, l.now)
-	l.published = unknown // the engine may have forgotten it
+	l.meter.Due(l.tickAt, l.now)
+	l.tickAt = unknown // the engine may have forgotten it
 	if l.overdue.Load() && l.overdue.Swap(false) {
 		l.cutOverdue()
 	}
@@ -85,7 +85,7 @@ func (l *Loop) turn() {
 		return
 	}
 	again := l.hasWork() || !l.park()
-	l.publish() // after park: a tick that comes at once must find the loop parked, or it would do nothing
+	l.tellTick() // after park: a tick that comes at once must find the loop parked, or it would do nothing
 	l.leaveTurn()
 	if again {
 		l.engine.Again()
@@ -120,15 +120,15 @@ func (l *Loop) leave() {
 	if l.batched {
 		l.crossBatches()
 	}
-	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
+	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
 		l.requestTurn() // timers are due, and the tick is late
 	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
 	l.publishCounters()
-	if l.wheel.Changes() != l.known {
-		l.publish()
+	if l.wheel.Changes() != l.changesAtTick {
+		l.tellTick()
 	}
 	if weight := l.meter.Sample(l.now); weight != 0 {
 		l.measure(weight)
@@ -201,12 +201,12 @@ func (l *Loop) runTasks() {
 		t := l.mail.Next()
 		switch {
 		case t.c == nil:
-			l.runs(nil, meter.Post)
+			l.noteRunning(nil, meter.Post)
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
 		case t.c.isOpen():
-			l.runs(t.c, meter.Tell)
+			l.noteRunning(t.c, meter.Tell)
 			t.told(t.c)
 			if l.crowd.on.Load() {
 				l.crowd.answered(t.c)
@@ -226,7 +226,7 @@ func (l *Loop) runTimers() {
 			return
 		}
 		l.advanced, l.lateNoted = l.slice.seen, false
-		l.count.add(numFired, l.wheel.Take(l.advanced, timerBatch, l.take))
+		l.count.add(numFired, l.wheel.Take(l.advanced, timerBatch, l.fireFunc))
 		l.settle(l.slice.end) // an expiry may have closed many
 		if l.slice.look(l) {
 			return
@@ -243,7 +243,7 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 		l.noteLate(d.When)
 	}
 	c := l.timers.owner(d.Timer.Index())
-	l.runs(c, meter.Timer)
+	l.noteRunning(c, meter.Timer)
 	if c != nil && !l.wheel.Pending(d.Timer) {
 		l.timers.untie(d.Timer.Index())
 	}
@@ -316,15 +316,15 @@ func (c *Conn) endTurn() {
 	}
 	switch s := c.at(); {
 	case s == stateFinishing:
-		c.drain() // which may not be busy any more
+		c.closeWhenDone() // which may not be busy any more
 	case s > stateFinishing && s != stateClosed:
-		c.flush()
+		c.goOnClosing()
 	}
 }
 
-// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
+// wake makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
 // loop that has ended does not wake; the drain empties the mailbox then.
-func (l *Loop) schedule() {
+func (l *Loop) wake() {
 	if l.state.CompareAndSwap(loopParked, loopQueued) {
 		l.engine.Wake()
 	}
@@ -336,15 +336,15 @@ func (l *Loop) park() bool {
 	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopParked, loopQueued)
 }
 
-// publish tells the engine when the wheel has work next.
-func (l *Loop) publish() {
-	l.known = l.wheel.Changes()
+// tellTick tells the engine when the wheel has work next.
+func (l *Loop) tellTick() {
+	l.changesAtTick = l.wheel.Changes()
 	when, ok := l.wheel.Next()
 	if !ok {
 		when = never
 	}
-	if when != l.published {
-		l.published = when
+	if when != l.tickAt {
+		l.tickAt = when
 		l.engine.TickAt(max(when, l.now)) // now, if what was due did not fit into this turn
 	}
 }

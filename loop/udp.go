@@ -168,7 +168,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 		return
 	}
 	l.messages++
-	l.runs(c, meter.Datagram)
+	l.noteRunning(c, meter.Datagram)
 	if err := c.deliver(d.Data); err != nil {
 		c.refuseMessage(err)
 	}
@@ -384,7 +384,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p.to, p.only = to, &udpSession{port: p}
-	if !a.isWanted() {
+	if !a.endIfLate() {
 		p.close()
 		return
 	}

@@ -26,7 +26,7 @@ func FuzzReceive(f *testing.F) {
 		defer ours.Close()
 		w := wire{ours, time.Minute}
 		for {
-			m, err := w.receive(conn, letGo)
+			m, err := w.receive(kindConn, kindLetGo)
 			if err != nil {
 				return
 			}

@@ -142,14 +142,14 @@ type giver struct {
 	conns    int
 	began    time.Time // of the batch
 
-	confirmed bool // a batch that the next process has not been told to serve
+	inDoubt bool // a batch that the next process has not been told to serve
 }
 
 // give hands everything over. An error means that this process goes on.
 func (g *giver) give() (err error) {
 	defer g.Close()
 	if err := g.greet(); err != nil {
-		_ = g.send(refusal, err.Error(), -1)
+		_ = g.send(kindRefusal, err.Error(), -1)
 		return err
 	}
 	theirs, ours, err := os.Pipe()
@@ -158,31 +158,31 @@ func (g *giver) give() (err error) {
 	}
 	g.life = ours
 	defer func() {
-		if err != nil && !g.confirmed {
+		if err != nil && !g.inDoubt {
 			g.giveUp()
 		}
 		_ = ours.Close() // and so the next process serves what it has confirmed
 	}()
-	err = sockets.With(theirs, func(fd int) error { return g.send(life, nil, fd) })
+	err = sockets.With(theirs, func(fd int) error { return g.send(kindLife, nil, fd) })
 	_ = theirs.Close()
 	if err != nil {
 		return err
 	}
 	for _, b := range in.Bound(g.srv) {
-		err := sockets.With(b.Listener, func(fd int) error { return g.send(listens, b.Addr, fd) })
+		err := sockets.With(b.Listener, func(fd int) error { return g.send(kindListens, b.Addr, fd) })
 		if err != nil {
 			return err
 		}
 	}
 	for name, ln := range g.also {
-		if err := sockets.With(ln, func(fd int) error { return g.send(also, name, fd) }); err != nil {
+		if err := sockets.With(ln, func(fd int) error { return g.send(kindAlso, name, fd) }); err != nil {
 			return err
 		}
 	}
-	if err := g.send(started, nil, -1); err != nil {
+	if err := g.send(kindStarted, nil, -1); err != nil {
 		return err
 	}
-	if _, err := g.receive(started); err != nil {
+	if _, err := g.receive(kindStarted); err != nil {
 		return fmt.Errorf("handover: the next process has not started: %w", err)
 	}
 	if err := g.giveConns(g.patience); err != nil {
@@ -193,7 +193,7 @@ func (g *giver) give() (err error) {
 		return err
 	}
 	in.Retire(g.srv)
-	err = g.send(retired, nil, -1)
+	err = g.send(kindRetired, nil, -1)
 	if err == nil {
 		err = g.giveConns(0) // what has come meanwhile
 	}
@@ -202,7 +202,7 @@ func (g *giver) give() (err error) {
 		g.srv.Logger.Error().Err(err).Msg("the last connections could not be handed over: they drain")
 		return nil
 	}
-	_ = g.send(over, g.srv.Stats().Conns, -1)
+	_ = g.send(kindOver, g.srv.Stats().Conns, -1)
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (g *giver) greet() error {
 	if err := g.sameUser(); err != nil {
 		return err
 	}
-	m, err := g.receive(hello)
+	m, err := g.receive(kindHello)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (g *giver) greet() error {
 
 // giveUp tells the next process that what it has not been given stays here. It comes before this
 // process serves any of that again.
-func (g *giver) giveUp() { _, _ = g.life.Write([]byte{byte(refusal)}) }
+func (g *giver) giveUp() { _, _ = g.life.Write([]byte{byte(kindRefusal)}) }
 
 // giveConns hands over the connections of all loops, again and again until none moves any more and
 // the patience for those that cannot has come to its end. An empty batch tells the next process,
@@ -278,9 +278,9 @@ func (g *giver) giveBatch(batch []*inside.Moved) error {
 			batch[i] = nil
 		}
 	}
-	g.confirmed = true
-	if err = g.send(letGo, g.began.UnixNano(), -1); err == nil {
-		g.confirmed = false
+	g.inDoubt = true
+	if err = g.send(kindLetGo, g.began.UnixNano(), -1); err == nil {
+		g.inDoubt = false
 	}
 	for _, m := range batch {
 		if m != nil {
@@ -295,15 +295,15 @@ func (g *giver) giveBatch(batch []*inside.Moved) error {
 // those that it does not want.
 func (g *giver) offer(batch []*inside.Moved) (refused []int, err error) {
 	for _, m := range batch {
-		err := sockets.With(m.Net, func(fd int) error { return g.send(conn, recordOf(m), fd) })
+		err := sockets.With(m.Net, func(fd int) error { return g.send(kindConn, recordOf(m), fd) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	if err := g.send(batchEnd, nil, -1); err != nil {
+	if err := g.send(kindBatchEnd, nil, -1); err != nil {
 		return nil, err
 	}
-	m, err := g.receive(confirm)
+	m, err := g.receive(kindConfirm)
 	if err != nil {
 		return nil, err
 	}

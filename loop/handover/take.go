@@ -122,10 +122,10 @@ func (t *taker) begin() error {
 	if err := t.sameUser(); err != nil {
 		return err
 	}
-	if err := t.send(hello, greeting{"loopwheel", version}, -1); err != nil {
+	if err := t.send(kindHello, greeting{"loopwheel", version}, -1); err != nil {
 		return fmt.Errorf("handover: the old process: %w", err)
 	}
-	m, err := t.receive(life)
+	m, err := t.receive(kindLife)
 	if err != nil {
 		return err
 	}
@@ -133,11 +133,11 @@ func (t *taker) begin() error {
 		return errors.New("handover: the old process sent no pipe")
 	}
 	for {
-		m, err := t.receive(listens, also, started)
+		m, err := t.receive(kindListens, kindAlso, kindStarted)
 		if err != nil {
 			return err
 		}
-		if m.kind == started {
+		if m.kind == kindStarted {
 			t.report.Listeners = len(t.bound)
 			return nil
 		}
@@ -145,7 +145,7 @@ func (t *taker) begin() error {
 		if err != nil {
 			return err
 		}
-		if m.kind == listens {
+		if m.kind == kindListens {
 			t.bound = append(t.bound, b)
 			continue
 		}
@@ -171,29 +171,29 @@ func boundOf(m message) (b inside.Bound, err error) {
 
 // takeConns takes batches of connections until there are no more.
 func (t *taker) takeConns() error {
-	if err := t.send(started, nil, -1); err != nil {
+	if err := t.send(kindStarted, nil, -1); err != nil {
 		return t.broken(err)
 	}
 	var batch []*inside.Moved
 	for {
-		m, err := t.receive(conn, batchEnd, retired, over)
+		m, err := t.receive(kindConn, kindBatchEnd, kindRetired, kindOver)
 		if err != nil {
 			return t.settle(batch, nil, err)
 		}
 		switch m.kind {
-		case conn:
+		case kindConn:
 			moved, err := movedOf(m)
 			if err != nil {
 				return t.settle(batch, nil, err)
 			}
 			batch = append(batch, moved)
-		case batchEnd:
+		case kindBatchEnd:
 			refused := t.checked(batch)
 			var began int64
-			if err = t.send(confirm, refused, -1); err == nil {
+			if err = t.send(kindConfirm, refused, -1); err == nil {
 				// The old process may be stopped at this point, and has decided already: only it
 				// knows.
-				if m, err = t.receiveBy(time.Time{}, letGo); err == nil {
+				if m, err = t.receiveBy(time.Time{}, kindLetGo); err == nil {
 					err = json.Unmarshal(m.body, &began)
 				}
 			}
@@ -202,9 +202,9 @@ func (t *taker) takeConns() error {
 			}
 			t.report.LongestPause = max(t.report.LongestPause, time.Since(time.Unix(0, began)))
 			batch = nil
-		case retired:
+		case kindRetired:
 			t.retired = true
-		case over:
+		case kindOver:
 			return json.Unmarshal(m.body, &t.report.Stayed)
 		}
 	}

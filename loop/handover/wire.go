@@ -28,18 +28,18 @@ const version = 1
 type kind byte
 
 const (
-	hello    kind = 'H' // new: greeting
-	refusal  kind = 'X' // old: a text; the end
-	life     kind = 'P' // old: the read end of the pipe that only the old process holds
-	listens  kind = 'L' // old: an address, with its listener
-	also     kind = 'M' // old: a name, with another listener
-	started  kind = 'S' // old: there are no more listeners; then new: my Server runs
-	conn     kind = 'C' // old: a record, with its socket
-	batchEnd kind = 'B' // old: confirm these
-	confirm  kind = 'A' // new: I have them, but for those with these numbers
-	letGo    kind = 'K' // old: they are yours; when they were taken off their loops, in ns of Unix time
-	retired  kind = 'R' // old: I accept no more, and end; what has come meanwhile follows
-	over     kind = 'E' // old: that was all; how many connections stay
+	kindHello    kind = 'H' // new: greeting
+	kindRefusal  kind = 'X' // old: a text; the end
+	kindLife     kind = 'P' // old: the read end of the pipe that only the old process holds
+	kindListens  kind = 'L' // old: an address, with its listener
+	kindAlso     kind = 'M' // old: a name, with another listener
+	kindStarted  kind = 'S' // old: there are no more listeners; then new: my Server runs
+	kindConn     kind = 'C' // old: a record, with its socket
+	kindBatchEnd kind = 'B' // old: confirm these
+	kindConfirm  kind = 'A' // new: I have them, but for those with these numbers
+	kindLetGo    kind = 'K' // old: they are yours; when they were taken off their loops, in ns of Unix time
+	kindRetired  kind = 'R' // old: I accept no more, and end; what has come meanwhile follows
+	kindOver     kind = 'E' // old: that was all; how many connections stay
 )
 
 // maxMessage bounds a message. Output that waits may be large.
@@ -179,7 +179,7 @@ func (w wire) receiveBy(deadline time.Time, wanted ...kind) (m message, err erro
 		}
 	}
 	m.close()
-	if m.kind == refusal {
+	if m.kind == kindRefusal {
 		return m, fmt.Errorf("handover: the other process says: %s", m.body)
 	}
 	return m, fmt.Errorf("handover: the other process sent a message %q, which does not belong here", m.kind)
