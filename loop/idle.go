@@ -254,7 +254,7 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	if c.sock == nil {
 		return
 	}
-	w, unsent := c.watched(), c.sock.Unsent()
+	w, unsent := c.watched(), c.sock.Unacked()
 	first := w.looked == notYet
 	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
 		w.moved = now

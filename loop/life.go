@@ -162,7 +162,7 @@ func (c *Conn) socketEnded(err error) {
 		c.noteOutputLost(err)
 	}
 	switch {
-	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.Linger():
+	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.KeepWriting():
 		if c.waitsForTurn() {
 			c.deliverAfterReset(err)
 			return
@@ -397,7 +397,7 @@ func (c *Conn) endOutput() (left int) {
 	end := &c.extras.ending
 	switch {
 	case end.endWithReset:
-		left = c.sock.Unsent()
+		left = c.sock.Unacked()
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
@@ -420,7 +420,7 @@ func (c *Conn) unacked() int {
 	if c.sock == nil || !c.hasWritten() || !c.isTCP() {
 		return 0
 	}
-	n := c.sock.Unsent()
+	n := c.sock.Unacked()
 	if c.out.ended || c.extras != nil && c.extras.ending.finSent {
 		n-- // the end itself
 		if c.isTLS() {
@@ -495,7 +495,7 @@ func (c *Conn) closeTimeout() {
 }
 
 // untaken returns how many bytes the peer has not taken, as far as the kernel tells.
-func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
+func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unacked()) }
 
 // sayLastWords sends what the server, and then the codec, has to say at the end, if the peer may
 // still hear it.

@@ -124,11 +124,11 @@ func (s *rigSocket) Write(p []byte) (int, error) {
 
 func (*rigSocket) NotifyWritable() bool { return true }
 func (*rigSocket) Pending() bool        { return false }
-func (*rigSocket) Unsent() int          { return -1 }
+func (*rigSocket) Unacked() int         { return -1 }
 func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
-func (*rigSocket) Linger() bool         { return true }
+func (*rigSocket) KeepWriting() bool    { return true }
 func (s *rigSocket) Close()             { s.closed = true }
 func (s *rigSocket) Reset()             { s.closed = true }
 

@@ -262,7 +262,7 @@ func testPausedEnd(t *testing.T, r *engineRig, network string) {
 type lingerer struct{ *ear }
 
 func (l lingerer) Closed(err error) {
-	l.Socket.Linger()
+	l.Socket.KeepWriting()
 	l.ear.Closed(err)
 }
 
@@ -434,13 +434,13 @@ func testUnsent(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	n := r.fill(ear)
 	r.do(0, func() {
-		if ear.Unsent() == 0 {
+		if ear.Unacked() == 0 {
 			t.Error("nothing is unsent of a full socket")
 		}
 	})
 	drain(t, peer, n)
 	testkit.Eventually(t, "nothing is unsent", func() (done bool) {
-		r.do(0, func() { done = ear.Unsent() <= 0 })
+		r.do(0, func() { done = ear.Unacked() <= 0 })
 		return done
 	})
 }

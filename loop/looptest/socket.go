@@ -147,13 +147,13 @@ func (s *socket) Pending() bool {
 	return len(s.in) > 0 || s.end != nil && !s.ended
 }
 
-func (s *socket) Unsent() int {
+func (s *socket) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unsent
 }
 
-func (s *socket) Linger() bool {
+func (s *socket) KeepWriting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lingers = true

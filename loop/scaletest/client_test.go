@@ -62,10 +62,10 @@ func (s *socket) Write(p []byte) (int, error) {
 
 func (s *socket) NotifyWritable() bool { return true }
 func (s *socket) Pending() bool        { return false }
-func (s *socket) Unsent() int          { return 0 }
+func (s *socket) Unacked() int         { return 0 }
 func (s *socket) Pause() error         { return nil }
 func (s *socket) Resume()              {}
-func (s *socket) Linger() bool         { return false }
+func (s *socket) KeepWriting() bool    { return false }
 
 // CloseWrite is what a client that lives answers by closing.
 func (s *socket) CloseWrite() {

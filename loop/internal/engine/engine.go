@@ -106,7 +106,7 @@ type Sink interface {
 	Writable()
 
 	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
-	// the socket is gone, unless Socket.Linger was called in it.
+	// the socket is gone, unless Socket.KeepWriting was called in it.
 	Closed(err error)
 }
 
@@ -123,11 +123,11 @@ type Socket interface {
 	// Pending reports whether bytes, or the end of the stream, wait to be read.
 	Pending() bool
 
-	// Unsent returns how many bytes were written that the peer has not acknowledged, or -1 if the
+	// Unacked returns how many bytes were written that the peer has not acknowledged, or -1 if the
 	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a
 	// kernel counts its own buffers of a unix socket, but is 0 if and only if all were
 	// acknowledged.
-	Unsent() int
+	Unacked() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
 	// full. Nothing is lost. Until Resume, Readable is not called, and Closed only if the peer
@@ -141,9 +141,9 @@ type Socket interface {
 	// Reading goes on.
 	CloseWrite()
 
-	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
+	// KeepWriting, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
 	// until Close. False: not possible.
-	Linger() bool
+	KeepWriting() bool
 
 	// Close closes the socket; the kernel still sends what was written. No method of the Sink is
 	// called any more.

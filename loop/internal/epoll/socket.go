@@ -153,8 +153,8 @@ func (s *socket) Resume() {
 	_ = s.watch()
 }
 
-// Linger implements engine.Socket.
-func (s *socket) Linger() bool {
+// KeepWriting implements engine.Socket.
+func (s *socket) KeepWriting() bool {
 	s.lingers = true
 	return true
 }

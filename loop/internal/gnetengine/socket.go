@@ -49,8 +49,8 @@ func (s *socket) ready() {
 	}
 }
 
-// Linger implements engine.Socket.
-func (s *socket) Linger() bool {
+// KeepWriting implements engine.Socket.
+func (s *socket) KeepWriting() bool {
 	s.lingers = s.conn == nil || s.leaveGnet() == nil
 	return s.lingers
 }

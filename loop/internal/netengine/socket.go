@@ -282,8 +282,8 @@ func (s *socket) hasArrived() bool { return s.arrived.Load() && (len(s.piece) > 
 // Gone implements engine.Ender.
 func (s *socket) Gone() bool { return sockets.GoneOf(s.conn) }
 
-// Unsent implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
-func (s *socket) Unsent() int {
+// Unacked implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
+func (s *socket) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	here, there := len(s.out)+s.flight, sockets.UnsentOf(s.conn)
@@ -317,8 +317,8 @@ func (s *socket) CloseWrite() {
 	s.startWriter()
 }
 
-// Linger implements engine.Socket.
-func (s *socket) Linger() bool {
+// KeepWriting implements engine.Socket.
+func (s *socket) KeepWriting() bool {
 	s.lingers = s.end == io.EOF
 	return s.lingers
 }

@@ -96,8 +96,8 @@ func (d *Descriptor) Poll() (events int16) {
 	return fds[0].Revents
 }
 
-// Unsent implements engine.Socket.
-func (d *Descriptor) Unsent() int { return unsent(d.FD()) }
+// Unacked implements engine.Socket.
+func (d *Descriptor) Unacked() int { return unsent(d.FD()) }
 
 // CloseWrite implements engine.Socket.
 func (d *Descriptor) CloseWrite() { _ = unix.Shutdown(d.FD(), unix.SHUT_WR) }

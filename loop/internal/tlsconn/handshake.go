@@ -200,7 +200,7 @@ func (c *Conn) handOut() {
 // handshakeCut is called when the raw input has ended. While the goroutine computes, that may come
 // after the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
-	if c.state == computing && err == io.EOF && c.sock.Linger() {
+	if c.state == computing && err == io.EOF && c.sock.KeepWriting() {
 		c.rawEnd = err
 		return
 	}

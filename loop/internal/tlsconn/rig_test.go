@@ -133,7 +133,7 @@ func (s *server) Plaintext(p []byte) {
 func (s *server) PlaintextEnded(err error) {
 	s.ends = true
 	if s.linger && err == io.EOF {
-		s.conn.Linger()
+		s.conn.KeepWriting()
 	}
 	s.events <- err
 }
@@ -240,10 +240,10 @@ func (m *memSocket) offer() {
 	}
 }
 
-func (m *memSocket) Pending() bool { return m.linger } // an end counts, where one is left
-func (m *memSocket) Unsent() int   { return 0 }
-func (m *memSocket) Linger() bool  { m.linger = true; return true }
-func (m *memSocket) Pause() error  { m.paused = true; return nil }
+func (m *memSocket) Pending() bool     { return m.linger } // an end counts, where one is left
+func (m *memSocket) Unacked() int      { return 0 }
+func (m *memSocket) KeepWriting() bool { m.linger = true; return true }
+func (m *memSocket) Pause() error      { m.paused = true; return nil }
 
 func (m *memSocket) Resume() {
 	m.paused = false

@@ -98,7 +98,7 @@ type Conn struct {
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended after out
 	lost      bool // the raw socket is gone
-	left      int  // what its Unsent said then
+	left      int  // what its Unacked said then
 
 	owed   int   // bytes of data that would make up for the records without any
 	err    error // what ends the plaintext: the Host gets it once it does not pause
@@ -210,7 +210,7 @@ func (c *Conn) Closed(err error) {
 		c.handshakeCut(err)
 	case c.state == open:
 		c.openCut(err)
-	case c.state == ended && c.lingers && err == io.EOF && c.sock.Linger():
+	case c.state == ended && c.lingers && err == io.EOF && c.sock.KeepWriting():
 	case c.state == ended:
 		c.lose()
 		if c.hostWaits { // nothing else tells it; writing fails
@@ -225,7 +225,7 @@ func (c *Conn) Closed(err error) {
 func (c *Conn) openCut(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
-	if !waits || err != io.EOF || !c.sock.Linger() {
+	if !waits || err != io.EOF || !c.sock.KeepWriting() {
 		c.lose()
 	}
 	c.queued = false
@@ -235,14 +235,14 @@ func (c *Conn) openCut(err error) {
 // lose is for a raw socket that has gone, or is about to.
 func (c *Conn) lose() {
 	if !c.lost {
-		c.lost, c.left = true, c.sock.Unsent()
+		c.lost, c.left = true, c.sock.Unacked()
 	}
 }
 
 // cut ends an open connection without a word, as the peer has. Somebody may have cut the stream, so
 // its end is never io.EOF.
 func (c *Conn) cut() {
-	left := c.Unsent()
+	left := c.Unacked()
 	c.close(false) // what was sent still arrives
 	c.lost, c.left = true, left
 	c.host.PlaintextEnded(unexpected(c.rawEnd))
@@ -261,12 +261,12 @@ func (c *Conn) Pending() bool {
 	return waits || !c.lost && c.rawEnd == nil && c.sock.Pending()
 }
 
-// Unsent implements engine.Socket.
-func (c *Conn) Unsent() int {
+// Unacked implements engine.Socket.
+func (c *Conn) Unacked() int {
 	if c.lost {
 		return c.left
 	}
-	n := c.sock.Unsent()
+	n := c.sock.Unacked()
 	if n >= 0 && c.finQueued { // close_notify and the end are on their way to the raw socket
 		n += len(c.out) - c.sent + 1
 	}
@@ -368,8 +368,8 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	return detached, nil, nil
 }
 
-// Linger implements engine.Socket. After close_notify the raw socket is still there.
-func (c *Conn) Linger() bool {
+// KeepWriting implements engine.Socket. After close_notify the raw socket is still there.
+func (c *Conn) KeepWriting() bool {
 	c.lingers = c.state == ended
 	return c.lingers
 }
