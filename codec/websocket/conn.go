@@ -43,6 +43,7 @@ const (
 const (
 	maxBeforeOpen = 64 << 10 // bounds, in bytes, the messages kept for after the handshake
 	keptReply     = 128      // the largest reply buffer, in bytes, that a connection keeps
+	maxControls   = 1000     // pings and pongs of a peer in a second of the clock
 )
 
 // A Conn is one WebSocket: see Of. It belongs to the loop of its connection: use its fields and
@@ -103,6 +104,7 @@ type connCodec struct {
 	sendNext   Kind        // the kind of the next message sent; 0 for the default
 	fragmented bool        // a message has begun
 	compressed bool        // and is compressed
+	second     [2]uint32   // the clock at the last control frame, and how many came then
 	message    []byte      // its fragments so far
 	valid      int         // how many of these bytes are known to be UTF-8
 	reply      []byte      // what AppendReply will append
@@ -162,6 +164,12 @@ func (c *connCodec) decodeFrame(data []byte) (advance int, frame []byte, err err
 
 // control handles a control frame, RFC 6455 section 5.5.
 func (c *connCodec) control(op ws.OpCode, payload []byte) error {
+	if now := uint32(time.Now().Unix()); now != c.second[0] {
+		c.second = [2]uint32{now, 0}
+	}
+	if c.second[1]++; c.second[1] > maxControls && op != ws.OpClose {
+		return &CloseError{Code: StatusPolicy, Reason: "too many pings and pongs"}
+	}
 	switch op {
 	case ws.OpPing:
 		if c.phase == open {
@@ -191,8 +199,7 @@ func (c *connCodec) peerCloses(payload []byte) error {
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
 
-// fail ends a connection whose peer broke the protocol with a close frame (RFC 6455
-// section 7.1.7).
+// fail ends a connection whose peer broke the protocol, with a close frame: RFC 6455 section 7.1.7.
 func (c *connCodec) fail(err error) error {
 	if err == nil {
 		return nil

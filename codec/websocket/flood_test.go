@@ -43,8 +43,13 @@ func TestMessageWithoutEnd(t *testing.T) {
 				_, _ = io.Copy(io.Discard, c.in)
 			}()
 			if name != "silence" {
-				wire := []byte(strings.Repeat(string(flood.wire()), 100))
+				wire := []byte(strings.Repeat(string(flood.wire()), 10))
+				pace := time.NewTicker(20 * time.Millisecond) // half of the pings and pongs that are allowed
+				defer pace.Stop()
 				for {
+					if flood.op.IsControl() {
+						<-pace.C
+					}
 					if _, err := c.Write(wire); err != nil {
 						break
 					}

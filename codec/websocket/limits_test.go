@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gobwas/ws"
 
@@ -50,6 +52,29 @@ func opened(t testing.TB, cfg *websocket.Codec, changes ...string) connCodec {
 		t.Fatal("not open")
 	}
 	return c
+}
+
+// A peer may send so many pings and pongs in a second, and no more.
+func TestControlFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := opened(t, &websocket.Codec{})
+		flood := func(n int) (err error) {
+			for i := range n {
+				p := []frame{ping("x"), pong("")}[i%2].wire()
+				if _, _, err = c.Decode(p); err != nil {
+					return fmt.Errorf("frame %d: %w", i+1, err)
+				}
+			}
+			return nil
+		}
+		testkit.WantErr(t, "1,000 in a second", flood(1000), nil)
+		time.Sleep(time.Second)
+		testkit.WantErr(t, "1,000 in the next", flood(1000), nil)
+		var closed *websocket.CloseError
+		if err := flood(1); !errors.As(err, &closed) || closed.Code != websocket.StatusPolicy {
+			t.Errorf("one more: got %v, want a close with %d", err, websocket.StatusPolicy)
+		}
+	})
 }
 
 func TestSendLimits(t *testing.T) {
