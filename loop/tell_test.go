@@ -189,7 +189,7 @@ func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
 	)
 	synctest.Test(t, func(t *testing.T) {
 		var loops []*loop.Loop
-		ran := 0 // of the flood
+		var ran atomic.Int64 // on both loops
 		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: room}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				testkit.Block(cost)
@@ -199,7 +199,7 @@ func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
 				answer := bytes.Clone(msg)
 				return loops[1-c.Loop().Index()].Post(func() {
 					testkit.Block(cost)
-					_ = c.Ref().Tell(func(c *loop.Conn) { testkit.Block(cost); ran++; _ = c.Send(answer) })
+					_ = c.Ref().Tell(func(c *loop.Conn) { testkit.Block(cost); ran.Add(1); _ = c.Send(answer) })
 				})
 			})
 		}})
@@ -225,7 +225,7 @@ func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
 				}
 			}
 		}
-		srv.Do(0, func(*loop.Loop) { t.Logf("%d of the flood were answered", ran) })
+		t.Logf("%d requests were answered", ran.Load())
 		flooder.Reset()
 	})
 }
