@@ -20,7 +20,7 @@ func TestClientDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{0, 10, 1000, 5000} {
 		msg, wire := bytes.Repeat([]byte("x"), n), []byte(bare(ws.OpBinary, strings.Repeat("x", n)))
 		ping := []byte(bare(ws.OpPing, "hello"))
-		allocs := testing.AllocsPerRun(1000, func() {
+		allocs := testing.AllocsPerRun(200, func() { // fewer pings than a second allows
 			if _, err := c.AppendFrame(dst, msg); err != nil {
 				t.Fatal(err)
 			}
