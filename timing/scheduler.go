@@ -456,8 +456,13 @@ func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
 	return left, s.wait(ctx)
 }
 
-// wait waits for the last run to end.
+// wait waits for the last run to end. If that has ended, it does not matter what ctx says.
 func (s *Scheduler) wait(ctx context.Context) error {
+	select {
+	case <-s.ended:
+		return nil
+	default:
+	}
 	select {
 	case <-s.ended:
 		return nil
