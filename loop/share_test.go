@@ -169,7 +169,7 @@ func testInputBeforeTheEnd(t *testing.T) {
 			for range turns {
 				r.turn()
 			}
-			s.Closed(end)
+			s.Ended(end)
 			for r.err == nil && r.runQueue.len() > 0 {
 				r.turn()
 			}
@@ -189,7 +189,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	r.server.Hooks.OnClosing = func(*Conn, error) { t.Error("there is a last word for nobody") }
 	c, s, sock := r.connect()
 	s.Readable(numbered(1000))
-	s.Closed(syscall.ECONNRESET)
+	s.Ended(syscall.ECONNRESET)
 	writes := sock.writes
 	if n := len(r.got); n > perInput || r.err != nil {
 		t.Fatalf("%d messages at once; closed with %v", n, r.err)

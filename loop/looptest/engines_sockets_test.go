@@ -261,9 +261,9 @@ func testPausedEnd(t *testing.T, r *engineRig, network string) {
 // A lingerer is a sink whose socket lingers after the end.
 type lingerer struct{ *ear }
 
-func (l lingerer) Closed(err error) {
+func (l lingerer) Ended(err error) {
 	l.Socket.KeepWriting()
-	l.ear.Closed(err)
+	l.ear.Ended(err)
 }
 
 // A socket that has ended in both directions while it was paused hears, when it is resumed, what
@@ -295,7 +295,7 @@ func testPausedReset(t *testing.T, r *engineRig, network string) {
 			r.pause(ear)
 			for _, piece := range waits {
 				send(t, peer, piece)
-				r.do(0, func() { becomes(t, "the input is pending", ear.Pending) })
+				r.do(0, func() { becomes(t, "the input is pending", ear.HasInput) })
 			}
 			peer.Reset()
 			ear.ends(t, syscall.ECONNRESET)
@@ -412,19 +412,19 @@ func becomes(t testing.TB, what string, cond func() bool) {
 func testPending(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.do(0, func() {
-		if ear.Pending() {
+		if ear.HasInput() {
 			t.Error("pending, and nothing was sent")
 		}
 		_, _ = peer.Write([]byte("x"))
-		becomes(t, "the input is pending", ear.Socket.Pending)
+		becomes(t, "the input is pending", ear.Socket.HasInput)
 	})
 	ear.hears(t, "x")
 	r.do(0, func() {
-		if ear.Pending() {
+		if ear.HasInput() {
 			t.Error("pending, and all was read")
 		}
 		_ = peer.CloseWrite()
-		becomes(t, "the end is pending", ear.Socket.Pending)
+		becomes(t, "the end is pending", ear.Socket.HasInput)
 	})
 	ear.ends(t, io.EOF)
 }
@@ -460,7 +460,7 @@ func testDetach(t *testing.T, r *engineRig, network string) {
 	var read []byte
 	r.do(0, func() {
 		_, _ = peer.Write([]byte("one, "))
-		becomes(t, "the input is pending", ear.Socket.Pending)
+		becomes(t, "the input is pending", ear.Socket.HasInput)
 		var err error
 		if nc, read, err = socket.Detach(); err != nil {
 			t.Fatalf("Detach: %v", err)

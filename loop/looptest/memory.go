@@ -122,7 +122,7 @@ func (m *memory) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, erro
 // fail ends the loop with err.
 func (l *memLoop) fail(err error) {
 	l.Execute(func() {
-		l.host.Ended(err)
+		l.host.LoopEnded(err)
 		l.Lost()
 	})
 }

@@ -141,7 +141,7 @@ func (s *socket) writable() {
 	}
 }
 
-func (s *socket) Pending() bool {
+func (s *socket) HasInput() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.in) > 0 || s.end != nil && !s.ended
@@ -286,7 +286,7 @@ func (s *socket) deliver() {
 	}
 	s.ended = true
 	s.mu.Unlock()
-	s.sink.Closed(s.end)
+	s.sink.Ended(s.end)
 	s.mu.Lock()
 	if s.closed = s.closed || !s.lingers; s.closed {
 		s.memory.open.Delete(s)

@@ -122,7 +122,7 @@ func (s *socket) checkPaused() {
 // over tells the sink of the end.
 func (s *socket) over(err error) {
 	s.ended = true
-	s.sink.Closed(err)
+	s.sink.Ended(err)
 	switch {
 	case s.closed:
 	case s.lingers:

@@ -191,7 +191,7 @@ func (l *gnetLoop) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *gnetLoop: // the anchor: the loop is ending
 		l.end()
 		if !l.engine.stopping.Load() {
-			l.host.Ended(err)
+			l.host.LoopEnded(err)
 		}
 	}
 	return gnet.None

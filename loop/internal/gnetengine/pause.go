@@ -110,7 +110,7 @@ func (s *socket) readRest() {
 
 // over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
-	if s.sink.Closed(err); !s.lingers {
+	if s.sink.Ended(err); !s.lingers {
 		s.Reset()
 	}
 }

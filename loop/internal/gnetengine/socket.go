@@ -107,7 +107,7 @@ func (l *gnetLoop) drop(c gnet.Conn) {
 
 // broken reports to the sink that gnet has closed the connection.
 func (s *socket) broken(err error) {
-	s.sink.Closed(err)
+	s.sink.Ended(err)
 	if s.conn != nil && !s.isClosed() {
 		s.loop.unwatch(s)
 		s.Descriptor = -1

@@ -93,7 +93,7 @@ func (s *socket) read() {
 		}
 		s.piece, s.end = buf[:n], err
 		s.arrived.Store(true)
-		s.loop.Execute(s.handOver)
+		s.loop.Execute(s.deliver)
 		if err != nil {
 			return
 		}
@@ -129,8 +129,8 @@ func (s *socket) broken() error {
 	return s.failure
 }
 
-// handOver gives the sink what the reader has read. A pause keeps it, but for a reset.
-func (s *socket) handOver() {
+// deliver gives the sink what the reader has read. A pause keeps it, but for a reset.
+func (s *socket) deliver() {
 	if s.closed || s.over || !s.arrived.Load() {
 		return
 	}
@@ -150,7 +150,7 @@ func (s *socket) handOver() {
 // ended tells the sink of the end.
 func (s *socket) ended(err error) {
 	s.over = true
-	if s.sink.Closed(err); !s.lingers {
+	if s.sink.Ended(err); !s.lingers {
 		s.Close()
 	}
 }
@@ -181,7 +181,7 @@ func (s *socket) readable() {
 	switch {
 	case s.closed:
 	case s.end != nil:
-		s.loop.Execute(s.handOver)
+		s.loop.Execute(s.deliver)
 	default:
 		s.arrived.Store(false)
 		s.taken <- struct{}{}
@@ -269,9 +269,9 @@ func (s *socket) NotifyWritable() bool {
 	return true
 }
 
-// Pending implements engine.Socket. The reader reads ahead, so what has come is with it, unless the
+// HasInput implements engine.Socket. The reader reads ahead, so what has come is with it, unless the
 // process was stopped and it had no time yet.
-func (s *socket) Pending() bool {
+func (s *socket) HasInput() bool {
 	// The second look is for what was on its way from one place to the other.
 	return !s.over && (s.hasArrived() || sockets.HasInput(s.conn) || s.hasArrived())
 }
@@ -306,7 +306,7 @@ func (s *socket) Pause() error {
 // Resume implements engine.Socket.
 func (s *socket) Resume() {
 	s.paused = false
-	s.loop.Execute(s.handOver)
+	s.loop.Execute(s.deliver)
 }
 
 // CloseWrite implements engine.Socket.

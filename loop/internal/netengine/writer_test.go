@@ -75,7 +75,7 @@ type end struct {
 	closed chan error
 }
 
-func (e end) Closed(err error) { e.closed <- err }
+func (e end) Ended(err error) { e.closed <- err }
 
 // A failed write takes the error of a reset, and the reader finds an end: the sink gets the
 // reset all the same.
