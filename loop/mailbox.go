@@ -119,7 +119,12 @@ func (r Ref) Send(msg []byte) error {
 
 // Close tells the connection to close, as Conn.Close does. Any goroutine may call it, also when the
 // connection has closed.
-func (r Ref) Close() { _ = r.Tell((*Conn).Close) } // an error: it is closed, or its loop has ended
+func (r Ref) Close() { r.CloseWithError(nil) }
+
+// CloseWithError is Close with a reason for OnClose, as Conn.CloseWithError has.
+func (r Ref) CloseWithError(err error) {
+	_ = r.Tell(func(c *Conn) { c.CloseWithError(err) }) // an error: it is closed, or its loop has ended
+}
 
 // TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
 // loop already, for callers that would rather drop f.
