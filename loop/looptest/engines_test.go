@@ -198,6 +198,7 @@ func (r *engineRig) openTo(network string, e *ear, open func(engine.Socket) engi
 // An ear is an engine.Sink that records its calls.
 type ear struct {
 	engine.Socket
+	at       int // its loop
 	heard    chan string
 	writable chan struct{}
 	closed   chan error

@@ -169,6 +169,19 @@ type Detachable interface {
 	Detach() (nc net.Conn, read []byte, err error)
 }
 
+// A Movable is a Socket that can change its loop. What it waits for, and whether it is paused, goes
+// with it.
+type Movable interface {
+	// Leave takes the socket off its loop, on which it is called, but not within a call of the
+	// Sink. Until Join nothing watches the socket, and no other method of it may be called. With an
+	// error nothing has happened.
+	Leave() error
+
+	// Join gives the socket to another loop of the Engine, on which it is called. With an error
+	// that cannot watch it, and the socket is closed.
+	Join(l Loop) error
+}
+
 // ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to
 // its users.
 var ErrUnflushed = errors.New("loop: output waits, so the connection cannot be detached yet")
