@@ -293,7 +293,13 @@ type waitingInput Conn
 func (w *waitingInput) Run() {
 	c := (*Conn)(w)
 	c.in.pauses &^= queued
-	if !c.isOpen() || c.in.pauses != 0 {
+	switch {
+	case !c.isOpen():
+		return
+	case c.in.pauses != 0:
+		if c.isBroken() {
+			c.inputEnded()
+		}
 		return
 	}
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
@@ -411,6 +417,9 @@ func (c *Conn) PauseRead() {
 func (c *Conn) pause(why pauses) {
 	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
+	if c.isBroken() { // its turn ends it, if nobody may ever resume it
+		c.decodeSoon()
+	}
 }
 
 // setPauses changes the reasons, and measures for how long there is one.

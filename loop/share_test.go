@@ -211,6 +211,52 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	}
 }
 
+// Nobody resumes a connection that a timer or a Tell pauses after its peer's reset: it closes, as a
+// reset of a paused connection does. Reasons that end by themselves leave its input to be delivered.
+func TestPauseAfterAReset(t *testing.T) {
+	for name, pause := range map[string]func(c *Conn){
+		"by the user":              (*Conn).PauseRead,
+		"by a layer":               func(c *Conn) { c.holdRead(true) },
+		"within a mailbox's pause": func(c *Conn) { c.pause(heldByMailbox); c.PauseRead(); c.resume(heldByMailbox) },
+		"twice":                    func(c *Conn) { c.PauseRead(); c.ResumeRead(); c.PauseRead() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testPauseAfterAReset(t, pause) })
+		})
+	}
+	t.Run("by a mailbox", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newSlowRig(t, codec.Lines{})
+			c, s, _ := r.connect()
+			s.Readable(numbered(1000))
+			s.Closed(syscall.ECONNRESET)
+			c.pause(heldByMailbox)
+			r.turn()
+			if r.err != nil {
+				t.Errorf("closed with %v while a mailbox holds it", r.err)
+			}
+			c.resume(heldByMailbox)
+			for range 1000 {
+				r.turn()
+			}
+			r.expect(t, 1000)
+		})
+	})
+}
+
+func testPauseAfterAReset(t *testing.T, pause func(*Conn)) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, _ := r.connect()
+	s.Readable(numbered(1000))
+	s.Closed(syscall.ECONNRESET)
+	pause(c)
+	r.turn()
+	r.turn()
+	if r.err != syscall.ECONNRESET || !c.isClosed() || r.runQueue.len() > 0 {
+		t.Errorf("closed with %v, want %v; %d wait for a turn", r.err, syscall.ECONNRESET, r.runQueue.len())
+	}
+}
+
 // A long message counts for more: the clock is read after it.
 func TestLongMessagesCountForMore(t *testing.T) { synctest.Test(t, testLongMessagesCountForMore) }
 
