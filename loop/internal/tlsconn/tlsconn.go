@@ -59,10 +59,10 @@ type Host interface {
 	// RunLater makes the loop call Conn.GoOn in a later turn, after it has polled its sockets.
 	RunLater()
 
-	// Linger takes over the raw socket, on which an alert was the last output: it reads on for a
+	// DrainAndClose takes over the raw socket, on which an alert was the last output: it reads on for a
 	// while, and then closes it. Unread input would make the kernel reset the connection, and the
 	// peer might lose the alert. paused: the socket is not being read.
-	Linger(raw engine.Socket, paused bool)
+	DrainAndClose(raw engine.Socket, paused bool)
 }
 
 // A state is a step in the life of a Conn. They come in this order; some are left out.
@@ -204,8 +204,8 @@ func (c *Conn) Room([]byte) int {
 // Held returns how many bytes its buffers have.
 func (c *Conn) Held() int { return cap(c.in) + cap(c.out) }
 
-// Closed implements engine.Sink.
-func (c *Conn) Closed(err error) {
+// Ended implements engine.Sink.
+func (c *Conn) Ended(err error) {
 	switch {
 	case c.state < open:
 		c.handshakeCut(err)
@@ -256,10 +256,10 @@ func unexpected(err error) error {
 	return err
 }
 
-// Pending implements engine.Socket.
-func (c *Conn) Pending() bool {
+// HasInput implements engine.Socket.
+func (c *Conn) HasInput() bool {
 	waits := c.state == starting && len(c.in) > 0 || c.state == open && wholeRecords(c.in) > 0
-	return waits || !c.lost && c.rawEnd == nil && c.sock.Pending()
+	return waits || !c.lost && c.rawEnd == nil && c.sock.HasInput()
 }
 
 // Unacked implements engine.Socket.
@@ -457,7 +457,7 @@ func (c *Conn) closeAfterAlert(hard bool) {
 		return
 	}
 	c.enter(closed)
-	c.host.Linger(c.sock, c.stopped)
+	c.host.DrainAndClose(c.sock, c.stopped)
 }
 
 // hold keeps input.
