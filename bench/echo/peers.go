@@ -34,7 +34,8 @@ var echoPeers = []peer{
 var netPeer = peer{name: "net", title: "net", serve: serveNet}
 
 var tlsPeers = []peer{
-	{name: "loopwheel", title: "loopwheel", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineGnet) }},
+	{name: "loopwheel", title: "EngineGnet", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineGnet) }},
+	{name: "loopwheel-epoll", title: "EngineEpoll", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll) }},
 	{name: "net", title: "net + crypto/tls", serve: serveNet},
 }
 

@@ -178,7 +178,9 @@ func (c *Conn) finished() {
 	}
 	c.protocol = h.result
 	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
-	c.enter(open)
+	if c.enter(open); c.records != nil {
+		c.crypt() // its handshake has made the AEADs
+	}
 	c.shared.Done++
 	if c.host.HandshakeDone(); c.state != open {
 		return

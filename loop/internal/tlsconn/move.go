@@ -25,6 +25,7 @@ func (c *Conn) Leave() bool {
 		return false
 	}
 	c.disarm()
+	c.shared.forget(c)
 	for _, b := range []*[]byte{&c.in, &c.out} { // they belong to the loop's pool
 		own := slices.Clone(*b)
 		c.release(b)
@@ -39,6 +40,9 @@ func (c *Conn) Leave() bool {
 func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {
 	c.shared, c.sock, c.host = shared, sock, host
 	c.in, c.out = shared.extend(nil, c.in), shared.extend(nil, c.out)
+	if c.records != nil {
+		c.crypt()
+	}
 	c.queued = false
 	c.later()
 	if c.hostWaits {

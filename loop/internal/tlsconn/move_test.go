@@ -202,7 +202,11 @@ func TestMoveKeepsState(t *testing.T) {
 func TestMoveLeavesRetry(t *testing.T) {
 	var retries []func()
 	s := newRig(t, func(cfg *SharedConfig) {
-		cfg.After = func(_ time.Duration, f func()) { retries = append(retries, f) }
+		cfg.After = func(d time.Duration, f func()) {
+			if d == minRetry {
+				retries = append(retries, f)
+			}
+		}
 	}).serve(serverConfig())
 	client, _ := s.dial(clientConfig(), 1<<20)
 	if err := client.Handshake(); err != nil {

@@ -109,7 +109,7 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 	c.cur, c.record = nil, nil
 	if len(records) > 0 && c.state == open { // answers of the protocol's own
 		if c.records != nil {
-			c.out = c.shared.extend(c.out, c.records.Answer(c.shared.small[:0]))
+			c.out = c.shared.extend(c.out, c.crypt().Answer(c.shared.small[:0]))
 		}
 		c.flush()
 	}
@@ -152,7 +152,7 @@ func (c *Conn) open(dst []byte) (n int, err error) {
 	record := c.cur[:size]
 	c.cur = c.cur[size:]
 	c.owed += uselessBytes
-	plain, err := c.records.Open(dst, record)
+	plain, err := c.crypt().Open(dst, record)
 	return len(plain), err
 }
 

@@ -2,8 +2,12 @@ package tlsconn
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
+	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -92,4 +96,71 @@ func TestRestingEnds(t *testing.T) {
 			t.Errorf("%d bytes after a close; the socket is closed: %v", len(s.got)-n, s.sock.closed)
 		}
 	}
+}
+
+// Connections without a record for a round or two rest: their loop has no timer any more. They go on
+// all the same, also after a round in which others close, leave or speak.
+func TestConnectionsRest(t *testing.T) {
+	var due []func()
+	r := newRig(t, func(cfg *SharedConfig) { cfg.After = func(_ time.Duration, f func()) { due = append(due, f) } })
+	look := func(times int) (awake int) {
+		r.do(func() {
+			for range times {
+				now := due
+				due = nil
+				for _, f := range now {
+					f()
+				}
+			}
+			awake = len(r.shared.awake)
+		})
+		return awake
+	}
+	type pair struct {
+		s *server
+		c *tls.Conn
+	}
+	var all []pair
+	for range 50 {
+		s := r.serve(serverConfig())
+		c, _ := s.dial(clientConfig(), 1<<20)
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.opened
+		r.do(func() { s.answer = echo })
+		all = append(all, pair{s, c})
+	}
+	if all[0].s.conn.records == nil {
+		t.Skip("crypto/tls keeps it")
+	}
+	echoed := func(p pair) {
+		t.Helper()
+		_, err := p.c.Write([]byte("x"))
+		if err == nil {
+			_, err = io.ReadFull(p.c, make([]byte, 1))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	testkit.Want(t, "awake at first", look(0), 50)
+	for i := range 3 * restRound {
+		echoed(all[0])
+		if i == restRound/2 {
+			r.do(func() {
+				all[1].s.conn.Reset()
+				all[2].s.conn.Leave()
+			})
+		}
+		look(1)
+	}
+	testkit.Want(t, "awake when one speaks", look(0), 1)
+	testkit.Want(t, "awake when none does", look(3*restRound), 0)
+	testkit.Want(t, "timers when none does", len(due), 0)
+	for _, p := range slices.Delete(all, 1, 3) {
+		echoed(p)
+	}
+	testkit.Want(t, "awake when all have spoken", look(0), 48)
+	testkit.Want(t, "timers then", len(due), 1)
 }

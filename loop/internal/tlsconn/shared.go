@@ -16,6 +16,55 @@ type Shared struct {
 	plain   [plainBuffer + maxPadding]byte // plaintext of the record in hand
 	small   [64]byte                       // a record of tlsrecord's own
 	waiting list.List                      // of *Conn: those that wait for their peers, the oldest first
+	awake   []*Conn                        // those whose records may have AEADs
+	next    int                            // which of them rest looks at next
+	looks   bool                           // rest is about to be called
+}
+
+// AEADs are more than half of what a connection of TLS 1.3 takes, and making them costs a few per
+// cent of a message. So the loop looks restRound times within restTime at a part of the connections
+// that have some, and those drop them that had no record since the last look.
+const (
+	restTime  = 8 * time.Second
+	restRound = 16
+)
+
+// wake notes that c has AEADs.
+func (s *Shared) wake(c *Conn) {
+	if s.awake = append(s.awake, c); !s.looks {
+		s.looks = true
+		s.cfg.After(restTime/restRound, s.rest)
+	}
+	c.place = len(s.awake)
+}
+
+// forget ends that.
+func (s *Shared) forget(c *Conn) {
+	if c.place > 0 {
+		last := len(s.awake) - 1
+		s.awake[c.place-1] = s.awake[last]
+		s.awake[c.place-1].place = c.place
+		s.awake[last] = nil
+		s.awake, c.place = s.awake[:last], 0
+	}
+}
+
+func (s *Shared) rest() {
+	for range (len(s.awake) + restRound - 1) / restRound {
+		if s.next >= len(s.awake) {
+			s.next = 0
+		}
+		if c := s.awake[s.next]; c.records.Rest() {
+			s.forget(c)
+		} else {
+			s.next++
+		}
+	}
+	if s.looks = len(s.awake) > 0; s.looks {
+		s.cfg.After(restTime/restRound, s.rest)
+	} else {
+		s.awake = nil
+	}
 }
 
 // Counts are numbers of handshakes: how they ended, and those under way.

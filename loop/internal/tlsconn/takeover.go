@@ -104,6 +104,14 @@ func (h *handshake) takeOver(tc *tls.Conn) protocol {
 	return protocol{records: records, settled: &state}
 }
 
+// crypt returns the records, to open or seal some.
+func (c *Conn) crypt() *tlsrecord.Conn {
+	if c.place == 0 {
+		c.shared.wake(c)
+	}
+	return c.records
+}
+
 // erase ends the use of secrets.
 func (p protocol) erase() {
 	if p.records != nil {

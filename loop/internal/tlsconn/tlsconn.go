@@ -112,6 +112,7 @@ type Conn struct {
 	sent  int    // how much of out it has
 	plain int    // plaintext in out that Write has not counted
 	retry *retry // calls Writable, unless nil
+	place int    // in Shared.awake, from 1; 0: it is not there
 
 	local, remote net.Addr
 }
@@ -147,6 +148,7 @@ func (c *Conn) enter(s state) {
 	if s == closed {
 		c.release(&c.in)
 		c.release(&c.out)
+		c.shared.forget(c)
 		c.erase()
 	}
 }
@@ -343,7 +345,7 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	if err := c.mayDetach(); err != nil {
 		return nil, nil, err
 	}
-	c.out = c.shared.extend(c.out, c.records.Answer(c.shared.small[:0]))
+	c.out = c.shared.extend(c.out, c.crypt().Answer(c.shared.small[:0]))
 	if _, err := c.pushOut(); err != nil {
 		return nil, nil, err
 	}
@@ -406,7 +408,7 @@ func (c *Conn) sendCloseNotify() {
 	if !c.shut && !c.lost {
 		c.shut = true
 		if c.records != nil {
-			c.out = c.shared.extend(c.out, c.records.CloseNotify(c.shared.small[:0]))
+			c.out = c.shared.extend(c.out, c.crypt().CloseNotify(c.shared.small[:0]))
 			return
 		}
 		var err error

@@ -30,7 +30,7 @@ func (c *Conn) seal(p []byte) (n int, err error) {
 	defer c.shared.rescue(&err)
 	c.out = c.shared.grow(c.out, len(p)+len(p)/32+64)
 	if c.records != nil {
-		c.out, err = c.records.Seal(c.out, p)
+		c.out, err = c.crypt().Seal(c.out, p)
 	} else {
 		_, err = c.tls.Write(p)
 	}

@@ -67,7 +67,7 @@ func (c *Conn) peerUpdates(request byte) error {
 // update appends a KeyUpdate of our own, and goes on to the next key.
 func (c *Conn) update(dst []byte) []byte {
 	c.updates = false
-	dst = c.out.seal(dst, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateNotRequested})
+	dst = c.out.seal(c.suite, dst, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateNotRequested})
 	c.out.update(c.suite)
 	return dst
 }

@@ -38,7 +38,7 @@ func aesGCM(key []byte) (cipher.AEAD, error) {
 
 // A half is one direction: the protection of its records by one key after the other.
 type half struct {
-	aead   cipher.AEAD
+	aead   cipher.AEAD // nil after a rest: it takes 760 bytes of AES-GCM, and the secret makes it again
 	seq    uint64
 	secret [sha512.Size384]byte // application_traffic_secret_N, the first hashSize bytes of it
 	iv     [12]byte
@@ -46,15 +46,20 @@ type half struct {
 
 // set begins to use a secret (RFC 8446, section 7.3).
 func (h *half) set(s *suite, secret []byte) {
-	var key [32]byte
 	copy(h.secret[:], secret)
-	s.expand(h.secret[:s.hashSize], "key", key[:s.keySize])
 	s.expand(h.secret[:s.hashSize], "iv", h.iv[:])
+	h.seq = 0
+	h.wake(s)
+}
+
+// wake makes the AEAD of the secret.
+func (h *half) wake(s *suite) {
+	var key [32]byte
+	s.expand(h.secret[:s.hashSize], "key", key[:s.keySize])
 	var err error
 	if h.aead, err = s.aead(key[:s.keySize]); err != nil {
 		panic(err) // the key has the size that it must have
 	}
-	h.seq = 0
 	clear(key[:])
 }
 
@@ -105,7 +110,10 @@ func (s *suite) sum(b []byte) (sum [sha512.Size384]byte) {
 }
 
 // open appends the TLSInnerPlaintext of a record to dst (RFC 8446, section 5.2).
-func (h *half) open(dst, record []byte) ([]byte, error) {
+func (h *half) open(s *suite, dst, record []byte) ([]byte, error) {
+	if h.aead == nil {
+		h.wake(s)
+	}
 	h.mask()
 	inner, err := h.aead.Open(dst, h.iv[:], record[headerSize:], record[:headerSize])
 	h.mask()
@@ -116,7 +124,10 @@ func (h *half) open(dst, record []byte) ([]byte, error) {
 }
 
 // seal appends a record to dst.
-func (h *half) seal(dst []byte, typ byte, content []byte) []byte {
+func (h *half) seal(s *suite, dst []byte, typ byte, content []byte) []byte {
+	if h.aead == nil {
+		h.wake(s)
+	}
 	at := len(dst)
 	size := len(content) + 1 + tagSize
 	dst = append(dst, typeApplication, 3, 3, byte(size>>8), byte(size))

@@ -135,7 +135,7 @@ func exchange(t *testing.T, ours *Conn, w *wire, theirs *tls.Conn) {
 		case 0:
 			out = ours.update(nil)
 		case 1: // and theirs
-			out = ours.out.seal(nil, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateRequested})
+			out = ours.out.seal(ours.suite, nil, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateRequested})
 			ours.out.update(ours.suite)
 		}
 		out, err := ours.Seal(out, want)

@@ -70,6 +70,7 @@ type Conn struct {
 	alerts  bool // alert is to be sent
 	updates bool // the peer has asked for an update of our key
 	shut    bool // close_notify, or a fatal alert, is sent
+	rests   bool // no record has come or gone since Rest
 }
 
 // New returns the Conn of a server, or a client, at the end of its handshake. read and write are
@@ -105,7 +106,7 @@ func (c *Conn) Sent(sent []byte) {
 		if cap(scratch) < len(record) {
 			scratch = make([]byte, 0, len(record))
 		}
-		if _, err := c.out.open(scratch, record); err == nil {
+		if _, err := c.out.open(c.suite, scratch, record); err == nil {
 			c.out.seq = uint64(len(starts) - i)
 			return
 		}
@@ -134,7 +135,8 @@ func (c *Conn) Open(dst, record []byte) ([]byte, error) {
 		copy(err.RecordHeader[:], record)
 		return dst, c.failWith(recordOverflow, err)
 	}
-	inner, err := c.in.open(dst, record)
+	c.rests = false
+	inner, err := c.in.open(c.suite, dst, record)
 	if err != nil {
 		return dst, c.fail(badRecordMAC) // section 5.2
 	}
@@ -210,6 +212,7 @@ func (c *Conn) Seal(dst, data []byte) ([]byte, error) {
 	if c.shut {
 		return dst, ErrShutdown
 	}
+	c.rests = false
 	for len(data) > 0 {
 		if c.out.seq >= c.suite.limit-2 { // the update is a record, too, and so is an alert
 			dst = c.update(dst)
@@ -219,7 +222,7 @@ func (c *Conn) Seal(dst, data []byte) ([]byte, error) {
 			c.grown++
 			n = min(n, firstSize*int(c.grown))
 		}
-		dst = c.out.seal(dst, typeApplication, data[:n])
+		dst = c.out.seal(c.suite, dst, typeApplication, data[:n])
 		data = data[n:]
 	}
 	return dst, nil
@@ -234,7 +237,7 @@ func (c *Conn) Answer(dst []byte) []byte {
 	}
 	if c.alerts {
 		c.shut = true
-		return c.out.seal(dst, typeAlert, []byte{levelFatal, byte(c.alert)})
+		return c.out.seal(c.suite, dst, typeAlert, []byte{levelFatal, byte(c.alert)})
 	}
 	if c.updates {
 		dst = c.update(dst)
@@ -250,7 +253,18 @@ func (c *Conn) CloseNotify(dst []byte) []byte {
 		return dst
 	}
 	c.shut = true
-	return c.out.seal(dst, typeAlert, []byte{levelWarning, byte(closeNotify)})
+	return c.out.seal(c.suite, dst, typeAlert, []byte{levelWarning, byte(closeNotify)})
+}
+
+// Rest is called now and then. If no record was opened or sealed since the last call, it drops what
+// the next one can make again, and reports that.
+func (c *Conn) Rest() bool {
+	if c.rests {
+		c.in.aead, c.out.aead = nil, nil
+		return true
+	}
+	c.rests = true
+	return false
 }
 
 // Erase makes the secrets unreadable, as far as they are in c. The AEADs of package cipher keep

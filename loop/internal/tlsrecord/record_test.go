@@ -7,6 +7,7 @@ import (
 	"crypto/sha512"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -148,7 +149,7 @@ func TestRFC8448(t *testing.T) {
 				}
 			}
 			if tt.ticket != "" {
-				ticket := server.out.seal(nil, typeHandshake, unhex(t, tt.ticket))
+				ticket := server.out.seal(server.suite, nil, typeHandshake, unhex(t, tt.ticket))
 				check("ticket", server, client, ticket, tt.ticketRecord, nil, nil)
 			}
 			record, _ := client.Seal(nil, data)
@@ -397,7 +398,7 @@ func TestKeyUpdates(t *testing.T) {
 		ask := []byte{keyUpdate, 0, 0, 1, updateRequested}
 		for round := range 40 {
 			for range round % 4 {
-				record := client.out.seal(nil, typeHandshake, ask)
+				record := client.out.seal(client.suite, nil, typeHandshake, ask)
 				client.out.update(client.suite)
 				if data, err := open(server, record); len(data) > 0 || err != nil {
 					t.Fatalf("round %d: data %q, error %v", round, data, err)
@@ -461,7 +462,7 @@ func TestHalfClose(t *testing.T) {
 		if _, err := open(client, server.CloseNotify(nil)); err != io.EOF {
 			t.Fatalf("error %v, want %v", err, io.EOF)
 		}
-		ask := client.out.seal(nil, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateRequested})
+		ask := client.out.seal(client.suite, nil, typeHandshake, []byte{keyUpdate, 0, 0, 1, updateRequested})
 		client.out.update(client.suite)
 		records, err := client.Seal(ask, []byte("data"))
 		if err != nil {
@@ -477,6 +478,81 @@ func TestHalfClose(t *testing.T) {
 			t.Errorf("error %v, want %v", err, ErrShutdown)
 		}
 	})
+}
+
+// A Conn that has rested, and one that goes on in place of another, go on where they were: within a
+// KeyUpdate, with an update that is asked for, while records grow, and between the two ends.
+func TestRestAndResume(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, c *Conn) *Conn{
+		"rest": func(t *testing.T, c *Conn) *Conn {
+			c.Rest()
+			if rests := c.Rest(); !rests || c.in.aead != nil || c.out.aead != nil {
+				t.Errorf("the second Rest returns %v, want true; or an AEAD is left", rests)
+			}
+			return c
+		},
+		"resume": func(t *testing.T, c *Conn) *Conn {
+			state, ok := c.State()
+			b, err := json.Marshal(state)
+			if err == nil {
+				err = json.Unmarshal(b, &state)
+			}
+			to, err2 := Resume(state)
+			if err := errors.Join(err, err2); err != nil || !ok {
+				t.Fatalf("error %v, movable: %v", err, ok)
+			}
+			if !bytes.Equal(state.In.Secret, make([]byte, c.suite.hashSize)) {
+				t.Error("Resume leaves a secret in the State")
+			}
+			return to
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			perSuite(t, func(t *testing.T, server, client *Conn) {
+				exchange := func(size int) {
+					t.Helper()
+					server, client = change(t, server), change(t, client)
+					want := pattern(size)
+					records, _ := client.Seal(nil, want)
+					echo, err := open(server, records)
+					records, _ = server.Seal(nil, echo)
+					got, err2 := open(client, records)
+					if err := errors.Join(err, err2); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("%d bytes come back, error %v, want %d", len(got), err, size)
+					}
+				}
+				exchange(50_000)
+				if client.Rest() {
+					t.Error("Rest returns true at once after a record")
+				}
+				for _, part := range [][]byte{{keyUpdate, 0}, {0, 1}, {updateRequested}} {
+					record := forge(client, inner(typeHandshake, 0, part...)...)
+					if data, err := open(server, record); len(data) > 0 || err != nil {
+						t.Fatalf("%d bytes, error %v", len(data), err)
+					}
+					server = change(t, server)
+				}
+				client.out.update(client.suite)
+				exchange(10)
+				exchange(300_000)
+				if n := int(server.grown); n != growing {
+					t.Errorf("%d records have grown, want %d", n, growing)
+				}
+				_, err := open(client, server.CloseNotify(nil))
+				server, client = change(t, server), change(t, client)
+				if _, again := client.Open(nil, nil); err != io.EOF || again != io.EOF {
+					t.Errorf("the client reads %v, and later %v, want %v", err, again, io.EOF)
+				}
+				if _, err := server.Seal(nil, []byte("x")); err != ErrShutdown {
+					t.Errorf("Seal after close_notify: %v, want %v", err, ErrShutdown)
+				}
+				_ = server.Refuse(io.ErrNoProgress)
+				if _, ok := server.State(); ok {
+					t.Error("a Conn has a State after an alert")
+				}
+			})
+		})
+	}
 }
 
 // The model is crypto/hkdf.
