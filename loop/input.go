@@ -298,7 +298,7 @@ func (w *waitingInput) Run() {
 	case !c.isOpen():
 		return
 	case c.in.pauses != 0:
-		if c.isBroken() {
+		if c.outlivesSocket() {
 			c.inputEnded()
 		}
 		return
@@ -418,7 +418,7 @@ func (c *Conn) PauseRead() {
 func (c *Conn) pause(why pauses) {
 	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
-	if c.isBroken() { // its turn ends it, if nobody may ever resume it
+	if c.outlivesSocket() { // its turn ends it, if nobody may ever resume it
 		c.decodeSoon()
 	}
 }

@@ -229,7 +229,7 @@ func TestPauseAfterAReset(t *testing.T) {
 			r := newSlowRig(t, codec.Lines{})
 			c, s, _ := r.connect()
 			s.Readable(numbered(1000))
-			s.Closed(syscall.ECONNRESET)
+			s.Ended(syscall.ECONNRESET)
 			c.pause(heldByMailbox)
 			r.turn()
 			if r.err != nil {
@@ -248,7 +248,7 @@ func testPauseAfterAReset(t *testing.T, pause func(*Conn)) {
 	r := newSlowRig(t, codec.Lines{})
 	c, s, _ := r.connect()
 	s.Readable(numbered(1000))
-	s.Closed(syscall.ECONNRESET)
+	s.Ended(syscall.ECONNRESET)
 	pause(c)
 	r.turn()
 	r.turn()
