@@ -25,6 +25,8 @@ func init() {
 		State:         (*Conn).handlerState,
 		IsHere:        (*Loop).isHere,
 		Reach:         (*Loop).reach,
+		Current:       func(l *Loop) *Conn { return l.running.conn },
+		PostFor:       func(c *Conn, f func()) error { return c.post(task{c: c, f: f}, false) },
 		Pin:           func(c *Conn) { c.more().pinned = true },
 		IsClosing:     (*Conn).isClosing,
 		Input:         func(c *Conn) (bool, time.Duration) { return c.inputWaits(), c.idle.lastRead },

@@ -375,8 +375,8 @@ func (c *Conn) joinLoop() {
 	l.add(c)
 	c.in.decoder.UsePool(&l.store.Pool)
 	l.store.Pool.Carry(m.held)
-	if w := c.idle.watch; w != nil {
-		w.unread += m.away - l.meter.AwaySince(l.tickAt, l.now, l.clock())
+	if w := c.idle.extras; w != nil {
+		w.pausedFor += m.away - l.meter.AwaySince(l.tickAt, l.now, l.clock())
 	}
 	if len(m.timers) > 0 {
 		m.handles = make(map[wheel.Timer]wheel.Timer, len(m.timers))
@@ -404,7 +404,7 @@ func (c *Conn) leaveSocket() error {
 func (c *Conn) joinSocket() {
 	if sock, ok := c.rawSocket().(engine.Movable); ok {
 		if err := sock.Join(c.loop.engine); err != nil {
-			c.link().Closed(err)
+			c.link().Ended(err)
 		}
 	}
 }

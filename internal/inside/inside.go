@@ -78,6 +78,13 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	IsHere func(l Loop, c Conn) bool
 	Reach  func(l Loop, c Conn, f func(Conn))
 
+	// Current returns the connection whose code runs on a loop, or the zero Conn.
+	Current func(l Loop) Conn
+
+	// PostFor calls f on the loop of a connection, in the order of its Tells, also when it has closed.
+	// Any goroutine may call it. An error: that loop has ended.
+	PostFor func(c Conn, f func()) error
+
 	// Pin keeps a connection on its loop: see Conn.MoveTo.
 	Pin func(c Conn)
 
