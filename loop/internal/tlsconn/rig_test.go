@@ -206,6 +206,7 @@ type memSocket struct {
 	early  [][]byte // came while paused
 	left   bool     // the client has gone
 	ahead  []byte   // not handed over before Detach
+	moves  bool     // Detach leaves it open
 }
 
 func (m *memSocket) Write(p []byte) (int, error) {
@@ -258,7 +259,9 @@ func (m *memSocket) Resume() {
 
 // Detach gives away one end of a pipe, and the rest of the input.
 func (m *memSocket) Detach() (net.Conn, []byte, error) {
-	m.closed = true
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = !m.moves
 	nc, _ := net.Pipe()
 	return nc, m.ahead, nil
 }
