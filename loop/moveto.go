@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -214,8 +215,8 @@ func (c *Conn) runThen(then func(c *Conn)) {
 func (c *Conn) mayLeave() bool {
 	x := c.extras
 	switch {
-	case c.in.pauses&queued != 0 || x.watermarks.told || x.jobs != nil && x.jobs.goesOn: // it is in the run queue
-		c.touch()
+	case c.in.pauses&queued != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
+		c.touch() // it is in the run queue
 		return false
 	case c.out.endOfTurn&inTouched != 0:
 		return false
@@ -242,7 +243,9 @@ func (c *Conn) leave(party []*Conn) {
 				c.joinSocket()
 			}
 			comesBack()
-			c.AfterFunc(leaveAgain, c.touch)
+			if c.AfterFunc(leaveAgain, c.touch); err == net.ErrClosed {
+				party[i].abort(err)
+			}
 			return
 		}
 	}
@@ -332,7 +335,7 @@ func (c *Conn) leaveLoop(to *Loop) {
 	slices.Reverse(m.timers) // into the order in which they were made
 	l.wheel.Stop(c.idle.timer)
 	m.retry = l.wheel.Stop(x.retry)
-	m.held = c.held()
+	m.held = c.heldPlain()
 	l.store.Pool.Carry(-m.held)
 	m.away = l.meter.AwaySince(l.tickAt, l.now, l.clock())
 	m.handles, m.gated = nil, true
@@ -392,20 +395,34 @@ func (c *Conn) joinLoop() {
 	}
 }
 
-// leaveSocket takes c's socket off the loop.
+// leaveSocket takes c's socket off the loop, and the layer of TLS on it.
 func (c *Conn) leaveSocket() error {
-	if sock, ok := c.rawSocket().(engine.Movable); ok { // otherwise it has gone
-		return sock.Leave()
+	raw, t := c.rawSocket(), c.tlsLayer()
+	if raw == nil { // it has gone
+		return nil
 	}
-	return nil
+	if t != nil && !t.Leave() {
+		return net.ErrClosed
+	}
+	err := raw.(engine.Movable).Leave()
+	if err != nil && t != nil {
+		t.Arrive(c.loop.tlsShared(), raw, c.link())
+	}
+	return err
 }
 
 // joinSocket gives c's socket to the loop.
 func (c *Conn) joinSocket() {
-	if sock, ok := c.rawSocket().(engine.Movable); ok {
-		if err := sock.Join(c.loop.engine); err != nil {
-			c.link().Ended(err)
-		}
+	raw := c.rawSocket()
+	if raw == nil {
+		return
+	}
+	err := raw.(engine.Movable).Join(c.loop.engine)
+	if t := c.tlsLayer(); t != nil {
+		t.Arrive(c.loop.tlsShared(), raw, c.link())
+	}
+	if err != nil {
+		c.link().Ended(err)
 	}
 }
 
