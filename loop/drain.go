@@ -310,7 +310,7 @@ func (c *Conn) sayGoodbye() {
 // A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
 	if c.moves() {
-		c.extras.mover.lead.callOff()
+		c.extras.mover.lead.stay(nil)
 	}
 	if !c.isOpen() || !c.needsInput() && !c.owesAnswer() {
 		c.beginClose(ErrServerClosed)

@@ -149,24 +149,30 @@ func (c *Conn) party() []*Conn {
 	return []*Conn{c}
 }
 
-// callOff ends the move that c leads, before it has left.
-func (c *Conn) callOff() {
-	for _, c := range c.party() {
+// stay ends the move that c leads where c is, with then, unless it is nil.
+func (c *Conn) stay(then func(c *Conn)) {
+	party := c.party()
+	for _, c := range party {
 		if m := c.extras.mover; m != nil {
 			m.to, m.then, m.lead = nil, nil, nil
-			c.goOnHere()
 		}
+	}
+	c.runThen(then)
+	for _, c := range party {
+		c.goOnHere()
 	}
 }
 
-// goOnHere goes on with what a move has held up.
+// goOnHere goes on with what a move has held up, unless it holds it up still.
 func (c *Conn) goOnHere() {
-	if c.isClosing() {
+	switch m := c.extras.mover; {
+	case m == nil || m.to != nil || m.gated:
+	case c.isClosing():
 		c.in.pauses &^= moving
-		return
+	default:
+		c.resume(moving)
+		c.runThens()
 	}
-	c.resume(moving)
-	c.runThens()
 }
 
 // A departure makes a Conn a runnable that leaves its loop. Neither a callback of the user's nor one
@@ -185,19 +191,17 @@ func (d *departure) Run() {
 		return
 	}
 	party, here := c.party(), m.to == l
-	for _, c := range party {
-		if l.draining || !c.isOpen() {
-			party[0].callOff()
+	for _, x := range party {
+		if l.draining || !x.isOpen() {
+			c.stay(nil)
 			return
 		}
-		if !here && !c.mayLeave() {
+		if !here && !x.mayLeave() {
 			return
 		}
 	}
 	if here {
-		then := m.then
-		c.callOff()
-		c.runThen(then)
+		c.stay(m.then)
 		return
 	}
 	c.leave(party)
@@ -234,7 +238,7 @@ func (c *Conn) leave(party []*Conn) {
 	}
 	if l.server.settled.Load() { // the other loop may not have seen incoming
 		comesBack()
-		c.callOff()
+		c.stay(nil)
 		return
 	}
 	for i := range party {
