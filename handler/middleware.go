@@ -170,6 +170,7 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 			return nil
 		}
 		b := &limited{messageFilter: messageFilter{Handler: inner}, bucket: full, limit: &l, start: c.Loop().Now()}
+		b.follow(c.Loop())
 		b.unread = in.Unread(c)
 		b.filter = b.take
 		return b
@@ -199,10 +200,12 @@ func (b *limited) FilterReply(c *loop.Conn) (pass bool, err error) {
 	return b.take(c, nil)
 }
 
+func (b *limited) follow(l *loop.Loop) { b.loop, b.stops = l, &locals.Get(l).stops }
+
 func (b *limited) take(c *loop.Conn, msg []byte) (pass bool, err error) {
 	now := c.Loop().Now()
 	if l := c.Loop(); l != b.loop {
-		b.loop, b.stops = l, &locals.Get(l).stops
+		b.follow(l)
 	}
 	b.stops.watch(b.loop, now)
 	switch l := b.limit; {

@@ -93,7 +93,8 @@ func (c *Conn) other() *Conn {
 // stays, and then does not run. A loop that drains closes a connection that arrives, after then. A
 // panic in then closes c. An error means that nothing has happened: ErrClosed; ErrServerClosed, as
 // the server drains; c is about to move already; it is a session of UDP, whose loop the system has
-// chosen; or it belongs to a handler.Link. A nil Loop, or one of another Server, panics.
+// chosen; or it belongs to a handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server,
+// panics.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
 	if l == nil || l.server != c.loop.server {
@@ -108,7 +109,7 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	case c.isUDP():
 		return errors.New("loop: Conn.MoveTo: a UDP session stays on the loop that the system has chosen for its peer")
 	case c.extras != nil && c.extras.pinned || to != nil && to.extras.pinned:
-		return errors.New("loop: Conn.MoveTo: the connection of a handler.Link stays on its loop")
+		return errors.New("loop: Conn.MoveTo: the connection belongs to a handler.Link or a redisgroup.Hub, which keeps it on its loop")
 	case c.moves() || to != nil && to.moves():
 		return errors.New("loop: Conn.MoveTo: the connection is about to move already")
 	}
