@@ -20,7 +20,6 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // Timeouts.FirstByte is for those that come to us, and not for what is dialled.
@@ -63,20 +62,17 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 }
 
 // What is set within a message has its time, though nothing else wakes the loop.
-func TestKeyedInAMessage(t *testing.T) {
+func TestTimerInAMessage(t *testing.T) {
 	j := newJournal()
-	var keys *loop.Keyed[string, int]
+	var timer loop.Timer
 	srv := &loop.Server{
-		OnStart: func(l *loop.Loop) {
-			keys = loop.NewKeyed(l, func(expired []timing.Entry[string, int]) { j.at(expired[0].Key) })
-		},
 		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				switch string(msg) {
 				case "set":
-					keys.Set("a", 1, 3*time.Second)
+					timer = c.Loop().AfterFunc(3*time.Second, func() { j.at("a") })
 				case "sooner":
-					keys.Move("a", time.Second)
+					timer.Reset(time.Second)
 				}
 				return nil
 			})
