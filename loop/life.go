@@ -257,6 +257,7 @@ type ending struct {
 	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
+	discarded    int           // bytes of input since the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	latest       time.Duration // when Timeouts.MaxClose is over
@@ -401,7 +402,7 @@ func (c *Conn) endOutput() (left int) {
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < discardBytes && c.tlsStart() == nil {
 		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
@@ -412,6 +413,19 @@ func (c *Conn) endOutput() (left int) {
 	}
 	return left
 }
+
+// discardInput is for a peer that sends and takes no output: the socket is not read until the next
+// look, or it would cost the loop all of its time.
+func (c *Conn) discardInput(n int) {
+	end := &c.extras.ending
+	if end.discarded += n; end.discarded >= discardBytes {
+		c.stopReading()
+	}
+}
+
+// discardBytes is how much input a closing connection discards from one look at the time to the
+// next.
+const discardBytes = 4 << 20
 
 // unacked returns how many bytes the peer's system has not acknowledged of output that ours has
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
@@ -483,7 +497,7 @@ func (c *Conn) closeTimeout() {
 	if away := past - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.latest = later(end.progressAt, away), later(end.latest, away)
 	}
-	end.awayBefore = past
+	end.awayBefore, end.discarded = past, 0
 	if n := c.untaken(); n < end.unsent {
 		end.unsent, end.progressAt = n, now
 	}
