@@ -254,10 +254,10 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
+	discarded    uint8         // reads of input since the last look
 	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
-	discarded    int           // bytes of input since the last look
 	unsent       int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	latest       time.Duration // when Timeouts.MaxClose is over
@@ -402,7 +402,7 @@ func (c *Conn) endOutput() (left int) {
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < discardBytes && c.tlsStart() == nil {
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < maxDiscarded && c.tlsStart() == nil {
 		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
@@ -416,16 +416,15 @@ func (c *Conn) endOutput() (left int) {
 
 // discardInput is for a peer that sends and takes no output: the socket is not read until the next
 // look, or it would cost the loop all of its time.
-func (c *Conn) discardInput(n int) {
+func (c *Conn) discardInput() {
 	end := &c.extras.ending
-	if end.discarded += n; end.discarded >= discardBytes {
+	if end.discarded++; end.discarded >= maxDiscarded {
 		c.stopReading()
 	}
 }
 
-// discardBytes is how much input a closing connection discards from one look at the time to the
-// next.
-const discardBytes = 4 << 20
+// maxDiscarded is how often a closing connection is read from one look at the time to the next.
+const maxDiscarded = 64
 
 // unacked returns how many bytes the peer's system has not acknowledged of output that ours has
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
