@@ -68,7 +68,7 @@ func (c *Conn) received(p []byte) {
 		}
 		c.endTurn()
 	} else if c.at() == stateFlushing {
-		c.discardInput()
+		c.discardInput(len(p))
 	}
 	l.leave()
 }

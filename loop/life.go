@@ -254,7 +254,7 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
-	discarded    uint8         // reads of input since the last look
+	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of the next look at the time
 	lookAt       time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
@@ -416,14 +416,15 @@ func (c *Conn) endOutput() (left int) {
 
 // discardInput is for a peer that sends and takes no output: the socket is not read until the next
 // look, or it would cost the loop all of its time.
-func (c *Conn) discardInput() {
+func (c *Conn) discardInput(n int) {
 	end := &c.extras.ending
-	if end.discarded++; end.discarded >= maxDiscarded {
+	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
 		c.stopReading()
 	}
 }
 
-// maxDiscarded is how often a closing connection is read from one look at the time to the next.
+// maxDiscarded is how much input a closing connection discards from one look at the time to the
+// next, in reads or, as far as these bring more, in units of 64 KiB.
 const maxDiscarded = 64
 
 // unacked returns how many bytes the peer's system has not acknowledged of output that ours has
