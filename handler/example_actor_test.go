@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
@@ -16,7 +17,9 @@ func ExampleActor() {
 		from   loop.Ref
 	}
 	answer := func(b bid, text string) {
-		_ = b.from.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%d: %s", b.amount, text)) })
+		if err := b.from.Send(fmt.Appendf(nil, "%d: %s", b.amount, text)); err != nil {
+			log.Printf("a bidder has left: %v", err)
+		}
 	}
 	start := func(a *handler.Actor[bid]) func(bid) {
 		var best bid
@@ -78,8 +81,9 @@ func ExampleSpawn() {
 			total := 0
 			return func(m add) {
 				total += m.n
-				answer := fmt.Appendf(nil, "total %d", total)
-				_ = m.from.Tell(func(c *loop.Conn) { _ = c.Send(answer) })
+				if err := m.from.Send(fmt.Appendf(nil, "total %d", total)); err != nil {
+					log.Printf("nobody reads the total: %v", err)
+				}
 			}
 		})
 		if err != nil {

@@ -93,7 +93,9 @@ func ExampleAsk() {
 			handler.Ask(c.Loop(), visits, 10*time.Second,
 				func(r handler.Question[int]) question { return question{name, r} },
 				func(n int, err error) {
-					_ = client.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)) })
+					if err := client.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)); err != nil {
+						log.Printf("%s has left: %v", name, err)
+					}
 				})
 			return nil
 		})),

@@ -15,10 +15,10 @@ func ExampleRegistry() {
 	srv := &loop.Server{
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, id []byte) error {
-				_ = devices.Enter(string(id), c).Tell(func(old *loop.Conn) {
-					_ = old.Send([]byte("you are elsewhere"))
+				old := devices.Enter(string(id), c) // the zero Ref, if the device had no other connection
+				if old.Send([]byte("you are elsewhere")) == nil {
 					old.CloseWithError(errors.New("logged in elsewhere"))
-				})
+				}
 				return c.Send([]byte("welcome"))
 			})
 		},

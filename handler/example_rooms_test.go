@@ -3,6 +3,7 @@ package handler_test
 import (
 	"errors"
 	"fmt"
+	"log"
 	"sync"
 	"time"
 
@@ -82,7 +83,11 @@ func (h *hall) enter(c *loop.Conn, name string) error {
 				c.CloseWithError(err)
 			}
 		})
-	c.AfterClose(func(error) { _ = r.Tell(leaves{who}) })
+	c.AfterClose(func(error) {
+		if err := r.Tell(leaves{who}); err != nil && !errors.Is(err, handler.ErrStopped) {
+			log.Print(err)
+		}
+	})
 	return nil
 }
 

@@ -33,14 +33,13 @@ func ExampleDialer() {
 			question, asker := string(line), c.Ref() // line is borrowed, and c may be gone by then
 			loop.Dialer{Codec: codec.Lines{}, Timeout: 10 * time.Second}.Dial(c.Loop(), addr, func(up *loop.Conn, err error) loop.Handler {
 				if err != nil {
-					_ = asker.Tell(func(c *loop.Conn) { c.CloseWithError(err) })
+					asker.CloseWithError(err)
 					return nil
 				}
 				_ = up.Send([]byte(question))
 				return loop.HandlerFunc(func(up *loop.Conn, answer []byte) error {
 					up.Close()
-					text := string(answer)
-					return asker.Tell(func(c *loop.Conn) { _ = c.Send([]byte(text)) })
+					return asker.Send(answer)
 				})
 			})
 			return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -157,7 +158,7 @@ func ExampleLoop_Post() {
 	for paused := 0; paused == 0; { // until the connection is accepted
 		counts := make(chan int)
 		for _, l := range srv.Loops() {
-			_ = l.Post(func() {
+			err := l.Post(func() {
 				n := 0
 				for c := range l.Conns() {
 					if c.Info().Paused {
@@ -166,6 +167,9 @@ func ExampleLoop_Post() {
 				}
 				counts <- n
 			})
+			if err != nil {
+				log.Fatal(err)
+			}
 		}
 		paused = <-counts + <-counts
 	}

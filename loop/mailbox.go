@@ -72,7 +72,7 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 	}
 }
 
-// postPieces is inside.Handler.PostPieces.
+// postPieces is inside.ForHandler.PostPieces.
 func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
 	if err == nil {
@@ -119,7 +119,12 @@ func (r Ref) Send(msg []byte) error {
 
 // Close tells the connection to close, as Conn.Close does. Any goroutine may call it, also when the
 // connection has closed.
-func (r Ref) Close() { _ = r.Tell((*Conn).Close) } // an error: it is closed, or its loop has ended
+func (r Ref) Close() { r.CloseWithError(nil) }
+
+// CloseWithError is Close with a reason for OnClose, as Conn.CloseWithError has.
+func (r Ref) CloseWithError(err error) {
+	_ = r.Tell(func(c *Conn) { c.CloseWithError(err) }) // an error: it is closed, or its loop has ended
+}
 
 // TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
 // loop already, for callers that would rather drop f.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -268,4 +269,44 @@ func postStorm(s *loop.Server) (taken, ran *atomic.Int64, refused chan struct{})
 		close(refused)
 	}()
 	return taken, ran, refused
+}
+
+// Send copies the message; CloseWithError gives its reason to OnClose. Neither does anything to a
+// connection that has closed.
+func TestRefSendsAndCloses(t *testing.T) {
+	reason := errors.New("elsewhere")
+	var refs []loop.Ref
+	var ends []error
+	srv := &loop.Server{Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+		refs = append(refs, c.Ref())
+		c.AfterClose(func(err error) { ends = append(ends, err) })
+		return loop.HandlerFunc(echo)
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		msg := []byte("hello")
+		if err := refs[0].Send(msg); err != nil {
+			t.Errorf("Send: %v", err)
+		}
+		copy(msg, "later")
+		synctest.Wait()
+		if got := p.Received(); got != "hello\n" {
+			t.Errorf("received %q, want %q", got, "hello\n")
+		}
+		refs[0].CloseWithError(reason)
+		refs[1].Close()
+		synctest.Wait()
+		if len(ends) != 2 || !errors.Is(ends[0], reason) || ends[1] != nil {
+			t.Errorf("OnClose got %v, want %v and nil", ends, reason)
+		}
+		if !q.Closed() {
+			t.Error("Close left the connection open")
+		}
+		for _, r := range append(refs, loop.Ref{}) {
+			if err := r.Send(msg); !errors.Is(err, loop.ErrClosed) {
+				t.Errorf("Send after the end: %v, want ErrClosed", err)
+			}
+			r.CloseWithError(reason)
+		}
+	})
 }

@@ -105,12 +105,12 @@ func (s *Server) moveOut(loop, before, max int) (moved []*inside.Moved, next int
 
 // moveIn is inside.Handover.In.
 func (s *Server) moveIn(c *inside.Moved) error {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return errors.New("loop: a connection moves to a Server that was not started")
 	}
 	for _, ln := range s.listeners {
 		if ln.addrKey() == c.Addr {
-			return s.adopt(&arrival{slot: slot{ln: ln, remote: c.Remote}, local: c.Local, read: c.Input, moved: c}, c.Net)
+			return s.sendToLoop(&arrival{slot: slot{ln: ln, remote: c.Remote}, local: c.Local, read: c.Input, moved: c}, c.Net)
 		}
 	}
 	return fmt.Errorf("loop: this Server has no address %s, where a connection that moves came from", c.Addr)
@@ -118,10 +118,10 @@ func (s *Server) moveIn(c *inside.Moved) error {
 
 // moveOut takes c off its loop, or returns nil: it does not move, or not now.
 func (c *Conn) moveOut() *inside.Moved {
-	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owes() || c.awaits() {
+	if c.at() != stateOpen || c.mayDetach() != nil || c.isTLS() || c.isDialed() || c.owesAnswer() || c.needsInput() {
 		return nil
 	}
-	if x := c.extras; x != nil && (x.stays || x.first != nil) {
+	if x := c.extras; x != nil && (x.stays || x.firstBytes != nil) {
 		return nil
 	}
 	saver, ok := HandlerAs[Saver](c)

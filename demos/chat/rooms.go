@@ -328,13 +328,16 @@ func (s *session) say(e event) {
 		if err == nil {
 			s.chat.touch(e.Room, 1)
 		}
-		ref.Tell(func(c *loop.Conn) {
+		gone := ref.Tell(func(c *loop.Conn) {
 			if err != nil {
 				unsaid(c, e, err)
 			} else if e.ID != "" {
 				send(c, event{Type: "ack", ID: e.ID})
 			}
 		})
+		if gone != nil {
+			s.chat.opt.logger.Debug().Err(gone).Str("room", e.Room).Msg("the sender left before the answer")
+		}
 	})
 	if err != nil {
 		unsaid(s.c, e, err)

@@ -266,9 +266,10 @@ func churn(t *testing.T, srv *loop.Server) {
 			if err != nil {
 				return
 			}
-			_ = srv.Loops()[i%2].Post(func() {
-				srv.Loops()[i%2].AfterFunc(time.Second<<(i%20), func() {})
-			})
+			l := srv.Loops()[i%2]
+			if err := l.Post(func() { l.AfterFunc(time.Second<<(i%20), func() {}) }); err != nil {
+				t.Error(err)
+			}
 			if open = append(open, c); len(open) > 12 {
 				for _, c := range open[:10] {
 					_ = c.Close()

@@ -110,13 +110,12 @@ func (s *session) join(c *loop.Conn, r request) error {
 		if err != nil {
 			return err
 		}
-		// The page may come back before its old connection has ended, which may live on another
-		// loop. If there is none, Tell returns an error, and that is well.
+		// The page may come back before its old connection has ended, which may live on another loop.
 		before, err := s.chat.claim(user, r.Key, c.Ref())
 		if err != nil {
 			return err
 		}
-		before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
+		before.CloseWithError(errElsewhere)
 		s.name = user
 	}
 	if s.room != nil && s.room.name == name {

@@ -76,8 +76,11 @@ func (g *gateway) message(_ context.Context, device string, payload []byte) ([]b
 	}
 	// A login enters the registry first and then looks for messages. Here it is the other way round:
 	// so one of the two delivers the message.
-	g.devices.Get(device).Tell(func(c *loop.Conn) { sessionOf(c).deliver(c) })
-	return nil, nil
+	err := g.devices.Get(device).Tell(func(c *loop.Conn) { sessionOf(c).deliver(c) })
+	if errors.Is(err, loop.ErrClosed) {
+		err = nil // the device is not connected: it gets the message when it logs in
+	}
+	return nil, err
 }
 
 // sessionOf returns a connection's session, which the heartbeat may have wrapped.

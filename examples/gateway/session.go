@@ -132,9 +132,7 @@ func (s *session) login(c *loop.Conn, payload []byte) error {
 		return err
 	}
 	// A device may come back before its old connection has ended, which may live on another loop.
-	// If there is none, Tell returns an error, and that is well.
-	before := s.gateway.devices.Enter(s.name, c)
-	before.Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
+	s.gateway.devices.Enter(s.name, c).CloseWithError(errElsewhere)
 	s.deliver(c)
 	return nil
 }

@@ -309,3 +309,20 @@ func testFiles(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// thrownAway is a statement that ignores whether a mailbox took a function.
+var thrownAway = regexp.MustCompile(`(?m)^\s*(// *)?(_ = )?[\w.\[\]%]+(\([\w.,() ]*\))?\.(Tell|Post)\(.*`)
+
+// What shows others how to use Tell and Post looks at their results: the documents, the examples,
+// the demos, and each doc comment.
+func TestResultsOfTell(t *testing.T) {
+	for _, name := range glob(t, "*.md", "docs/*.md", "*/*/README.md", "*.go", "*/*.go", "*/*/*.go", "*/*/*/*.go") {
+		text := read(t, name)
+		whole := !strings.HasSuffix(name, ".go") || strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "demos/") || strings.Contains(name, "example")
+		for _, m := range thrownAway.FindAllString(text, -1) {
+			if line := strings.TrimSpace(m); whole || strings.HasPrefix(line, "//") {
+				t.Errorf("%s ignores the result of %s", name, line)
+			}
+		}
+	}
+}

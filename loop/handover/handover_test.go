@@ -301,7 +301,7 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	<-time.After(300 * time.Millisecond) // of real silence, which must count
 	b := lines("b")
 	b.IdleTimeout = time.Hour
-	info := inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().Info
+	info := inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().Info
 	infos := make(chan inside.ConnInfo, 1)
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		c.AfterFunc(0, func() { infos <- info(c) })
