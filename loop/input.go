@@ -67,6 +67,8 @@ func (c *Conn) received(p []byte) {
 			c.keepsTooMuch()
 		}
 		c.endTurn()
+	} else if c.at() == stateFlushing {
+		c.discardInput(len(p))
 	}
 	l.leave()
 }

@@ -191,6 +191,30 @@ func TestCloseTimeoutOfADawdler(t *testing.T) {
 	}
 }
 
+// Of a peer that sends and takes nothing, a closing connection reads a little now and then. So the
+// peer can send all that it has, and then read.
+func TestClosingReadsLittle(t *testing.T) {
+	srv := &loop.Server{Timeouts: loop.Timeouts{Close: 8 * time.Second}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		send(srv, p, 20)
+		tell(srv, p, (*loop.Conn).Close)
+		for range 20 {
+			p.Send(strings.Repeat("x", 1<<20))
+		}
+		for second, want := range []uint64{4, 8, 12} {
+			if got := srv.Stats().BytesIn >> 20; got != want {
+				t.Errorf("%d MiB are read after %d s, want %d", got, second, want)
+			}
+			srv.Sleep(time.Second)
+		}
+		if p.Unblock(); len(p.Received()) != 20 {
+			t.Errorf("%d bytes of output arrive, want 20", len(p.Received()))
+		}
+	})
+}
+
 // A server that ends says so, with or without Drain.Delay.
 func TestDrainingInTheDrain(t *testing.T) {
 	var in, before bool
