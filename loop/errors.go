@@ -27,11 +27,9 @@ var (
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
+	// ErrDetached: Conn.Detach has given the connection away, or Conn.NetConn has given it to a
+	// goroutine. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
-
-	// ErrNetConn: Conn.NetConn has given the connection to a goroutine. It is what OnClose gets.
-	ErrNetConn = errors.New("loop: the connection is used as a net.Conn")
 
 	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
 	ErrUnflushed = engine.ErrUnflushed
@@ -164,7 +162,6 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
-	{ErrNetConn, closedByHandler},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},
