@@ -56,7 +56,8 @@ func (s *Server) retire() {
 		}
 	}
 	s.stopAccepting()
-	isExpecting := func(l *Loop) bool { return l.inTransit.Load() > 0 }
+	s.settled.Store(true) // so that moveOut, which goes from loop to loop, finds all
+	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
 	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isExpecting) {
 		if time.Sleep(time.Millisecond); time.Since(began) > stuckTimeout {
 			return // a loop does not answer

@@ -58,3 +58,47 @@ func TestMoveTo(t *testing.T) {
 		testkit.Want(t, "connections that have come", srv.Stats().Loops[1-from].Moved, 1)
 	})
 }
+
+// What cannot move says why, and stays.
+func TestMoveToRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var conns []*loop.Conn
+		srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 2, Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0"}}, Accept: func(c *loop.Conn) loop.Handler {
+			conns = append(conns, c)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return nil })
+		}})
+		other := looptest.Start(t, &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: srv.Accept}).Loops()[0]
+		p := srv.OpenTo(1)
+		srv.OpenUDP(0).Send("a datagram")
+		tcp, udp, here := conns[0], conns[1], false
+		refuses := func(what string, c *loop.Conn, want error) {
+			t.Helper()
+			srv.Do(c.Loop().Index(), func(l *loop.Loop) {
+				err := c.MoveTo(srv.Loops()[1-l.Index()], func(*loop.Conn) { t.Errorf("%s: it moves", what) })
+				if err == nil || want != nil && err != want {
+					t.Errorf("%s: %v, want %v", what, err, want)
+				}
+			})
+		}
+		refuses("a session of UDP", udp, nil)
+		srv.Do(tcp.Loop().Index(), func(l *loop.Loop) {
+			for _, to := range []*loop.Loop{nil, other} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Errorf("MoveTo(%v) does not panic", to)
+						}
+					}()
+					_ = tcp.MoveTo(to, nil)
+				}()
+			}
+			if err := tcp.MoveTo(l, func(*loop.Conn) { here = true }); err != nil {
+				t.Error(err)
+			}
+			testkit.Want(t, "then has run within the callback", here, false)
+		})
+		testkit.Want(t, "it has moved to its own loop", here, true)
+		p.Close()
+		refuses("one that is closed", tcp, loop.ErrClosed)
+	})
+}
