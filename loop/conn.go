@@ -87,7 +87,8 @@ type extras struct {
 	file       *fileOutput   // SendFile
 	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy       bool          // SetBusy
-	stays      bool          // c does not move any more
+	stays      bool          // c does not move in this handover
+	frozen     *frozen       // it may be on its way to another process, or from one
 	broken     error         // why the socket has gone before all input was delivered
 	notes      []inside.TLV  // of the PROXY protocol's header
 	first      *firstBytes   // which may be a PROXY header
@@ -223,7 +224,9 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	c.openCodec()
+	if c.extras == nil || c.extras.moved == nil { // or else it goes on with the state that it had
+		c.openCodec()
+	}
 	c.forgetFrame()
 	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

@@ -30,6 +30,14 @@ var (
 	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
 
+	// ErrMoved: the connection has moved to another process, and its peer notices nothing. It is
+	// what OnClose gets. See package handover.
+	ErrMoved = errors.New("loop: the connection has moved to another process")
+
+	// ErrNotTaken: Accept was asked for a connection that was to move here from another process, or
+	// for a copy of one, and that goes on there. It is what OnClose gets.
+	ErrNotTaken = errors.New("loop: the connection has stayed with the process that it was to come from")
+
 	// ErrNetConn: Conn.NetConn has given the connection to a goroutine. It is what OnClose gets.
 	ErrNetConn = errors.New("loop: the connection is used as a net.Conn")
 
@@ -133,13 +141,14 @@ const (
 	closedByOther                           // any other error that CloseWithError was given
 	closedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	closedByMemory                          // ErrMaxBuffered
+	closedByMove                            // ErrMoved, ErrNotTaken
 
 	numCloseReasons = iota
 )
 
 // closeReasons are their names in Stats.ClosedBy.
 var closeReasons = [numCloseReasons]string{
-	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
+	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory", "moved",
 }
 
 // reasonFor looks at an error, once, when the close begins. Its methods are user code: they may
@@ -165,6 +174,8 @@ var reasonOf = []struct {
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
 	{ErrNetConn, closedByHandler},
+	{ErrMoved, closedByMove},
+	{ErrNotTaken, closedByMove},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},

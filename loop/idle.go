@@ -153,6 +153,9 @@ func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
+	if c.in.pauses&frozenToMove != 0 {
+		return // c goes on later, if at all
+	}
 	_, due := c.nextIdle()
 	due = min(due, c.stalledLook())
 	if s.watch != nil && s.watch.frame.due != 0 {

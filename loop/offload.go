@@ -109,7 +109,7 @@ func (c *Conn) await(job func(context.Context), then func() error) error {
 
 // jobDone runs on the loop after a job.
 func (c *Conn) jobDone(then func()) {
-	if c.isOpen() {
+	if c.isOpen() && !c.postpone(func() { c.jobDone(then) }, nil) {
 		j := c.extras.jobs
 		j.thens = append(j.thens, then)
 		c.runThens()

@@ -303,7 +303,7 @@ type flushed Conn
 
 func (w *flushed) Run() {
 	c := (*Conn)(w)
-	if !c.isOpen() {
+	if !c.isOpen() || c.postpone(w.Run, nil) {
 		return
 	}
 	water := &c.extras.watermarks

@@ -113,6 +113,7 @@ type Server struct {
 	listeners   []*listener
 	hasMain     bool           // the first of them is Addr's
 	inherited   []inside.Bound // for a handover
+	gateway     acceptGate
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop

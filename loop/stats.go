@@ -35,8 +35,11 @@ type Stats struct {
 	//	network         an error of the system
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	//	memory          ErrMaxBuffered
+	//	moved           ErrMoved, and in a new process ErrNotTaken
 	//	other           any other error that CloseWithError was given
 	ClosedBy map[string]uint64
+
+	MovedIn uint64 // connections that came from another process, which are not Accepted
 
 	MaxBuffered int // the limit of Buffered: Server.Limits.MaxBuffered
 
@@ -162,6 +165,7 @@ const (
 	numSessions
 	numLost
 	numHeldBack
+	numMovedIn
 	numFired
 	numHandshakes
 	numHandshakesFailed
@@ -227,7 +231,7 @@ func (s *Server) Stats() Stats {
 		st.Loops = append(st.Loops, ls)
 	}
 	st.Refused = s.refused.Load() + sum[numRefused]
-	st.Cut, st.Panics = sum[numCut], sum[numPanics]
+	st.Cut, st.Panics, st.MovedIn = sum[numCut], sum[numPanics], sum[numMovedIn]
 	st.MaxBuffered = int(s.budget.limit.Load())
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]

@@ -205,7 +205,7 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.isOpen():
+		case t.c.isOpen() && !t.c.postpone(func() { t.told(t.c) }, nil):
 			l.noteRunning(t.c, meter.Tell)
 			t.told(t.c)
 			if l.crowd.on.Load() {
@@ -244,8 +244,16 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if c != nil && !l.wheel.Pending(d.Timer) {
-		l.timers.untie(d.Timer.Index())
+	if repeats := l.wheel.Pending(d.Timer); c != nil {
+		if !repeats {
+			l.timers.untie(d.Timer.Index())
+		}
+		if c.in.pauses&frozenToMove != 0 {
+			if !repeats {
+				c.postpone(d.Func, nil)
+			}
+			return true
+		}
 	}
 	l.guardCurrent(func() {
 		d.Func()

@@ -146,9 +146,7 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	if cl.connected {
 		cl.sh.b.counts.clients.Add(-1)
 	}
-	if s := cl.s; s != nil && errors.Is(err, loop.ErrDetached) {
-		s.leave(cl.sh)
-	} else if s != nil {
+	if s := cl.s; s != nil && !errors.Is(err, loop.ErrMoved) { // or else the session has moved, too
 		s.detach(cl.sh, cl.leftWell, false)
 		cl.sh.tellGroups(s)
 	}
