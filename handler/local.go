@@ -127,7 +127,7 @@ func await(ctx context.Context, done <-chan struct{}) error {
 }
 
 // in is what package loop has for this package.
-var in = inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
+var in = inside.Take[inside.ForHandler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
 
 // onLoop panics if method is called on another goroutine than that of c's loop, and calls are
 // looked at: see loop.Server.Debug.Strict.

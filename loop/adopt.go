@@ -27,28 +27,28 @@ import (
 // a *tls.Conn the keys stay with crypto/tls, so a server that is to speak TLS has the plain
 // connection and as.TLS.
 func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Adopt needs a Server that was started")
 	}
-	ln, err := s.adopting(nc, as)
+	ln, err := s.listenerForAdopt(nc, as)
 	if err != nil {
 		return err
 	}
 	var ip net.IP
 	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
-	return s.adopt(&arrival{slot: slot{ln: ln, remote: remote}, local: local, read: bytes.Clone(read)}, nc)
+	return s.sendToLoop(&arrival{slot: slot{ln: ln, remote: remote}, local: local, read: bytes.Clone(read)}, nc)
 }
 
-// adopt counts a connection, and sends it to a loop.
-func (s *Server) adopt(a *arrival, nc net.Conn) error {
+// sendToLoop counts a connection, and sends it to a loop.
+func (s *Server) sendToLoop(a *arrival, nc net.Conn) error {
 	if err := a.acquire(true); err != nil {
 		return err
 	}
 	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
-	if !s.has(stageLeaving) {
+	if !s.has(phaseEnding) {
 		s.accepted.Add(1) // before Accept may run, which may look
-		if err = a.loop.Post(func() { a.adopted(nc) }); err != nil {
+		if err = a.loop.Post(func() { a.handToEngine(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended
 		}
 	}
@@ -58,8 +58,8 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	return err
 }
 
-// adopting checks what Adopt was given, and returns it as a listener.
-func (s *Server) adopting(nc net.Conn, as Listener) (*listener, error) {
+// listenerForAdopt checks what Adopt was given, and returns it as a listener.
+func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 	if _, ok := nc.(*tls.Conn); ok {
 		return nil, errors.New("loop: Server.Adopt: a *tls.Conn cannot be adopted, as its keys stay with crypto/tls: " +
 			"give the connection below it, before its handshake, and set Listener.TLS")
@@ -85,8 +85,8 @@ type inHand struct{ net.Conn }
 func (h inHand) Accept() (net.Conn, error) { return h.Conn, nil }
 func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
 
-// adopted has the engine take nc. It runs on the loop.
-func (a *arrival) adopted(nc net.Conn) {
+// handToEngine gives nc to the engine. It runs on the loop.
+func (a *arrival) handToEngine(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
 	if a.loop.draining {
 		reset(nc)
@@ -167,7 +167,7 @@ func (c *Conn) mayDetach() error {
 		return errors.New("loop: Conn.Detach: a file is being sent")
 	case c.isPiped():
 		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
-	case c.isBroken():
+	case c.outlivesSocket():
 		return c.extras.broken
 	}
 	return nil

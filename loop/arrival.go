@@ -185,7 +185,7 @@ func (a *arrival) failed(err error) {
 func (a *arrival) abort(reason error) {
 	if a.dialing != nil {
 		a.dialing.abort(reason)
-	} else if t := a.conn.layer(); t != nil {
+	} else if t := a.conn.tlsLayer(); t != nil {
 		t.Abort(reason, false) // which calls failed
 	} else {
 		a.failed(reason)
@@ -201,7 +201,7 @@ func (a *arrival) passOnRead() {
 		c.idle.lastRead = a.loop.now
 		a.loop.count.add(numBytesIn, len(a.read))
 	}
-	if c.layer() != nil && (a.from == nil || c.tlsStart() != nil) { // a handshake, of the listener or by StartTLS in Accept
+	if c.tlsLayer() != nil && (a.from == nil || c.tlsStart() != nil) { // a handshake, of the listener or by StartTLS in Accept
 		(*link)(c).Readable(a.read)
 	} else if c.isOpen() {
 		c.callHook(func() { c.in.decoder.Keep(a.read) })
@@ -232,7 +232,7 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 // false: the server drains.
 func (a *arrival) chooseLoop() bool {
 	for !a.acquireTransit(a.ln.server.leastLoaded()) {
-		if !a.ln.server.pause(transitAgain) {
+		if !a.ln.server.sleep(transitAgain) {
 			return false
 		}
 	}

@@ -80,6 +80,6 @@ func (b *batch) cross() {
 	}
 	b.to.wake()
 	if waiting > b.to.server.Limits.MaxMailbox {
-		b.to.watchCrowd()
+		b.to.relieveLater()
 	}
 }

@@ -117,17 +117,17 @@ func (l *Loop) account(buffered int) {
 }
 
 // poolMax returns how many bytes of buffers that are not in use a loop keeps.
-func (l *Loop) poolMax() int { return int(l.share()) / 8 }
+func (l *Loop) poolMax() int { return int(l.memoryShare()) / 8 }
 
-// share returns the part of the limit that each loop may have if all have as much.
-func (l *Loop) share() int64 { return l.server.budget.limit.Load() / int64(l.server.NumLoops) }
+// memoryShare returns the part of the limit that each loop may have if all have as much.
+func (l *Loop) memoryShare() int64 { return l.server.budget.limit.Load() / int64(l.server.NumLoops) }
 
 // excess returns how many bytes the loop is to give back now.
 func (l *Loop) excess() int64 {
 	b := &l.server.budget
 	size := l.store.Pool.Size()
 	all := b.used.Load() + int64(size+l.mailed-l.buffered) // with what account has not seen
-	return min(all-b.limit.Load()/8*7, int64(size)-l.share()/8*7)
+	return min(all-b.limit.Load()/8*7, int64(size)-l.memoryShare()/8*7)
 }
 
 // A shed is the search for connections that hold most. It passes through the loop's list again and
@@ -135,7 +135,7 @@ func (l *Loop) excess() int64 {
 // from which follows what the next pass closes.
 type shed struct {
 	waits bool // it has its turn soon
-	place int  // in Loop.conns
+	next  int  // in Loop.conns
 	held  [bits.UintSize + 1]int64
 	least int // what holds as much is closed; 0: the first pass
 }
@@ -149,12 +149,12 @@ func (w *shedding) Run() {
 	s := &l.shed
 	for range shedWalk {
 		excess := l.excess()
-		if excess <= 0 || s.place >= len(l.conns) && !s.nextPass(excess) {
+		if excess <= 0 || s.next >= len(l.conns) && !s.nextPass(excess) {
 			*s = shed{}
 			return
 		}
-		c := l.conns[s.place]
-		s.place++
+		c := l.conns[s.next]
+		s.next++
 		held := c.held()
 		if s.held[bits.Len(uint(held))] += int64(held); s.least > 0 && held >= s.least {
 			c.closeForMemory()
@@ -183,7 +183,7 @@ func (s *shed) nextPass(excess int64) bool {
 // connection of its loop could. That is for a loop whose budget is used up, which must not wait for
 // its shed while more comes.
 func (c *Conn) keepsTooMuch() {
-	if l := c.loop; int64(c.in.decoder.Cap()) > 2*l.share()/int64(max(1, len(l.conns))) && l.excess() > 0 {
+	if l := c.loop; int64(c.in.decoder.Cap()) > 2*l.memoryShare()/int64(max(1, len(l.conns))) && l.excess() > 0 {
 		c.closeForMemory()
 	}
 }
@@ -199,7 +199,7 @@ func (c *Conn) closeForMemory() {
 // held returns how many bytes the buffers of c have.
 func (c *Conn) held() int {
 	n := c.in.decoder.Cap()
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		n += t.Held()
 	}
 	if b := c.out.box; b != nil {

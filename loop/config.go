@@ -376,7 +376,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		return nil, err
 	}
 	if l.AcceptFrom != nil {
-		return ln, ln.adopt(field, l)
+		return ln, ln.useForeign(field, l)
 	}
 	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
@@ -418,8 +418,8 @@ func hasCertificate(cfg *tls.Config) bool {
 	return len(cfg.Certificates) > 0 || cfg.GetCertificate != nil || cfg.GetConfigForClient != nil
 }
 
-// adopt takes a listener from outside.
-func (ln *listener) adopt(field string, l Listener) error {
+// useForeign takes a listener from outside.
+func (ln *listener) useForeign(field string, l Listener) error {
 	switch {
 	case l.Addr != "":
 		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)

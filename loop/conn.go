@@ -53,7 +53,7 @@ type Conn struct {
 	handler   Handler
 	sock      engine.Socket // the link's, or a layer of TLS on it; nil: it is gone, or c is a session of UDP
 	state     atomic.Uint32 // a state; other goroutines may load it
-	place     int32         // in loop.conns
+	index     int32         // in loop.conns
 	in        input
 	out       output
 	idle      idle
@@ -73,29 +73,29 @@ func (c *Conn) isUDP() bool { return c.stage == datagrams }
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
-	dialed     string    // by a Dialer: the address
-	pipe       *pipeSide // where the input goes
-	start      *tlsStart // from StartTLS on, until the handshake is done
-	ending     ending
-	log        *zerolog.Logger
-	after      []func(err error)
-	watermarks watermarks
-	halves     halves
-	retry      wheel.Timer   // of a full socket whose engine cannot tell when it takes more
-	retryIn    time.Duration // the pause before that
-	jobs       *offloaded
-	file       *fileOutput   // SendFile
-	tls        *tlsconn.Conn // kept for OnClose, when sock has gone
-	busy       bool          // SetBusy
-	stays      bool          // c does not move in this handover
-	frozen     *frozen       // it may be on its way to another process, or from one
-	broken     error         // why the socket has gone before all input was delivered
-	notes      []inside.TLV  // of the PROXY protocol's header
-	first      *firstBytes   // which may be a PROXY header
-	moved      *inside.Moved // where c comes from, in Accept
-	next       *Conn         // goes on with c's socket
-	link       *link         // of the socket, if that is another Conn's
-	closing    func(error)   // inside.Handler.OnClosing
+	dialed        string    // by a Dialer: the address
+	pipe          *pipeSide // where the input goes
+	startTLS      *tlsStart // from StartTLS on, until the handshake is done
+	ending        ending
+	log           *zerolog.Logger
+	afterClose    []func(err error)
+	watermarks    watermarks
+	halfClose     halfClose
+	retry         wheel.Timer   // of a full socket whose engine cannot tell when it takes more
+	retryIn       time.Duration // the pause before that
+	jobs          *offloaded
+	file          *fileOutput   // SendFile
+	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
+	busy          bool          // SetBusy
+	stays         bool          // c does not move in this handover
+	frozen        *frozen       // it may be on its way to another process, or from one
+	broken        error         // why the socket has gone before all input was delivered
+	notes         []inside.TLV  // of the PROXY protocol's header
+	firstBytes    *firstBytes   // which may be a PROXY header
+	moved         *inside.Moved // where c comes from, in Accept
+	successor     *Conn         // goes on with c's socket
+	inheritedLink *link         // of the socket, if that is another Conn's
+	onClosing     func(error)   // inside.ForHandler.OnClosing
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -153,7 +153,7 @@ func (c *Conn) notes() []inside.TLV {
 // may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
-	t := c.layer()
+	t := c.tlsLayer()
 	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
@@ -245,7 +245,7 @@ func (c *Conn) AfterClose(f func(err error)) {
 		f(x.ending.cause())
 		return
 	}
-	x.after = append(x.after, f)
+	x.afterClose = append(x.afterClose, f)
 }
 
 // codecMode says what c's codec is asked for.
@@ -260,10 +260,10 @@ const (
 // lookAtCodec notes whether frames can be found and made without the codec, and what it is asked
 // for besides.
 func (c *Conn) lookAtCodec() {
-	c.in.fastLimit = int32(c.in.decoder.Plain())
+	c.in.prefixLimit = int32(c.in.decoder.PrefixLimit())
 	switch c.in.decoder.Codec().(type) {
 	case codec.Responder, codec.Assembler:
-		c.in.fastLimit, c.codecMode = 0, withReplies
+		c.in.prefixLimit, c.codecMode = 0, withReplies
 	default:
 		c.codecMode = framesOnly
 	}
@@ -341,7 +341,7 @@ func (c *Conn) openCodec() {
 
 // peer returns what the codec of c may know of its connection.
 func (c *Conn) peer() codec.Peer {
-	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.await, NetConn: c.netConnSoon}
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr(), Await: c.awaitJob, NetConn: c.netConnSoon}
 	if state, ok := c.TLS(); ok {
 		p.TLS = &state
 	} else if c.isTLS() {
@@ -381,7 +381,7 @@ func (c *Conn) withFD(f func(fd int) error) error {
 
 // rawSocket returns c's socket, that below a layer of TLS if there is one.
 func (c *Conn) rawSocket() engine.Socket {
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		return t.Raw()
 	}
 	return c.sock

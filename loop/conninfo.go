@@ -7,7 +7,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
-// info is inside.Metrics.Info.
+// info is inside.ForMetrics.Info.
 func (c *Conn) info() inside.ConnInfo {
 	l, opened := c.loop, c.idle.opened
 	parts, _ := c.unfinished()

@@ -59,7 +59,7 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l.relieveLater() != nil { // the loop has ended
+	if l.relieveLaterLocked() != nil { // the loop has ended
 		return
 	}
 	if p := runningLoop(); p != nil && p.running.conn != nil && p.running.conn.isOpen() && p.running.conn.in.pauses&heldByMailbox == 0 {
@@ -99,16 +99,15 @@ func (x *crowd) noteBegin() {
 	x.mu.Unlock()
 }
 
-// watchCrowd is watch for who does not hold x.mu.
-func (l *Loop) watchCrowd() {
+// relieveLater makes sure that relieve is called when there is room, also if that is so by now.
+func (l *Loop) relieveLater() {
 	l.crowd.mu.Lock()
-	_ = l.relieveLater() // or it has ended
+	_ = l.relieveLaterLocked() // or it has ended
 	l.crowd.mu.Unlock()
 }
 
-// relieveLater makes sure that relieve is called when there is room, also if that is so by now. x.mu is
-// held. The error is ErrServerClosed.
-func (l *Loop) relieveLater() error {
+// relieveLaterLocked is relieveLater, called with x.mu held. The error is ErrServerClosed.
+func (l *Loop) relieveLaterLocked() error {
 	x := &l.crowd
 	if x.on.Load() {
 		return nil
@@ -131,7 +130,7 @@ func (l *Loop) mailboxRoom() <-chan struct{} {
 		x.free = make(chan struct{})
 	}
 	free := x.free
-	if l.relieveLater() != nil { // the loop has ended
+	if l.relieveLaterLocked() != nil { // the loop has ended
 		close(x.free)
 		x.free = nil
 	}

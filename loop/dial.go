@@ -165,7 +165,7 @@ func (a *dialing) enter() error {
 		return ErrServerClosed
 	}
 	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
-		dials: true, accept: a.accept}
+		dialed: true, accept: a.accept}
 	a.way = arrival{slot: slot{ln: ln}, dialing: a}
 	if err := a.way.acquire(false); err != nil {
 		return err
@@ -388,7 +388,7 @@ func (l *Loop) endDials(err error) {
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
-		c.in.fastLimit, c.codecMode = 0, handshaking
+		c.in.prefixLimit, c.codecMode = 0, handshaking
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
@@ -408,13 +408,13 @@ type dialOpening struct {
 // lookAtHandshake gives c to who dialled it, if its handshake is done.
 func (c *Conn) lookAtHandshake() {
 	if o, ok := c.handler.(*dialOpening); ok && o.opener.Opening() == nil {
-		o.handOver(c)
+		o.opened(c)
 	}
 }
 
-// handOver asks the user for a handler, as accept does when there is no handshake. The caller
+// opened asks the user for a handler, as accept does when there is no handshake. The caller
 // recovers from a panic.
-func (o *dialOpening) handOver(c *Conn) {
+func (o *dialOpening) opened(c *Conn) {
 	c.handler = nil
 	welcome := false
 	defer func() {

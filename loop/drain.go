@@ -41,7 +41,7 @@ func (s *Server) supervise(ctx context.Context) {
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
 		go func() { // if the callback that was stuck returns after all
-			_ = await(context.Background(), s.ended()...)
+			_ = waitFor(context.Background(), s.ended()...)
 			_ = s.stopEngine()
 		}()
 		return
@@ -64,7 +64,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 	if s.Drain.Delay == 0 {
 		return nil
 	}
-	s.phase.Store(stageLeaving)
+	s.phase.Store(phaseEnding)
 	if !s.Drain.KeepAccepting {
 		s.stopAccepting()
 	}
@@ -89,7 +89,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 // stopAccepting may be called again, by several goroutines at a time. It returns when the listeners
 // are closed.
 func (s *Server) stopAccepting() {
-	s.phase.Store(stageLeaving)
+	s.phase.Store(phaseEnding)
 	s.stopsAccepting.Do(func() {
 		close(s.notAccepting)
 		s.closeListeners()
@@ -98,7 +98,7 @@ func (s *Server) stopAccepting() {
 
 // Draining reports whether the server is ending: from the end of Start's context on, Drain.Delay
 // included. A health check should fail then. Any goroutine may call it.
-func (s *Server) Draining() bool { return s.has(stageLeaving) }
+func (s *Server) Draining() bool { return s.has(phaseEnding) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
@@ -117,17 +117,17 @@ func (s *Server) drain() (cut int, stuck error) {
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
-	if await(patience, drained...) != nil {
+	if waitFor(patience, drained...) != nil {
 		// Each loop cuts what is still open before what waits in its mailbox: that may take as long
 		// as it likes, and is soon done when nobody is left whom it is for.
 		for _, l := range s.loops {
 			l.overdue.Store(true)
 		}
 		s.tellLoops(func(*Loop) {}) // which gives it a turn
-		awaitFor(stuckTimeout, drained...)
+		waitForUpTo(stuckTimeout, drained...)
 	}
 	s.tellLoops(func(l *Loop) { l.ending = true })
-	if !awaitFor(stuckTimeout, s.ended()...) {
+	if !waitForUpTo(stuckTimeout, s.ended()...) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
 	return int(s.Stats().Cut - before), nil
@@ -152,7 +152,7 @@ func (s *Server) waitForNewcomers() error {
 		s.newcomers.Wait()
 		close(gone)
 	}()
-	if awaitFor(stuckTimeout, gone) {
+	if waitForUpTo(stuckTimeout, gone) {
 		return nil
 	}
 	return fmt.Errorf("loop: goroutines do not end and are left behind: %d that dial (a Dialer.Control that blocks?), %d that accept (an AcceptFrom whose Accept goes on after Close?)",
@@ -174,15 +174,15 @@ func (s *Server) ended() (all []<-chan struct{}) {
 	return all
 }
 
-// awaitFor reports whether all is done in time.
-func awaitFor(d time.Duration, all ...<-chan struct{}) bool {
+// waitForUpTo reports whether all is done in time.
+func waitForUpTo(d time.Duration, all ...<-chan struct{}) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	return await(ctx, all...) == nil
+	return waitFor(ctx, all...) == nil
 }
 
-// await waits until all is done, or returns the error of ctx. It does not look at that before.
-func await(ctx context.Context, all ...<-chan struct{}) error {
+// waitFor waits until all is done, or returns the error of ctx. It does not look at that before.
+func waitFor(ctx context.Context, all ...<-chan struct{}) error {
 	for _, done := range all {
 		select {
 		case <-done:
@@ -216,17 +216,17 @@ func (s *Server) notEnded() (which string) {
 // number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as Wait
 // is.
 func (s *Server) Shutdown(ctx context.Context) error {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
 	}
 	if s.onLoop() {
 		return errors.New("loop: Server.Shutdown was called on a loop, which would wait for itself: call it on a goroutine")
 	}
 	s.cancel()
-	if err := await(ctx, s.done); err != nil {
+	if err := waitFor(ctx, s.done); err != nil {
 		return err
 	}
-	if err := await(ctx, append(s.ended(), s.jobs.Done())...); err != nil {
+	if err := waitFor(ctx, append(s.ended(), s.jobs.Done())...); err != nil {
 		return err
 	}
 	return s.err
@@ -237,7 +237,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Wait returns when the loops have ended, which run their mailboxes and OnStop all the same. Any
 // goroutine may call it, that of a loop too, also during a drain; only before Start it is an error.
 func (s *Server) Close() error {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
 	}
 	s.cut()
@@ -308,12 +308,12 @@ func (c *Conn) sayGoodbye() {
 // closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
 // A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
-	if !c.isOpen() || !c.awaits() && !c.owes() {
+	if !c.isOpen() || !c.needsInput() && !c.owesAnswer() {
 		c.beginClose(ErrServerClosed)
 		return
 	}
 	switch {
-	case !c.awaits():
+	case !c.needsInput():
 		c.pause(heldByJobs)
 	case !c.hasJobs():
 		c.resume(heldByJobs)
@@ -377,7 +377,7 @@ func (l *Loop) stopGuarded() {
 	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
 		l.runMail()
 	}
-	l.settle(never)
+	l.endTurns(never)
 	l.running.conn = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
@@ -406,7 +406,7 @@ func (l *Loop) broke(err error) {
 		c.touch() // it may have been flushing
 	}
 	l.endLingering()
-	l.settle(never)
+	l.endTurns(never)
 	l.publishCounters()
 	l.stop()
 	l.leaveTurn()
@@ -422,11 +422,11 @@ type drainState struct {
 	ended       chan struct{} // closed after OnStop
 }
 
-// owes reports whether the peer is owed an answer: a job's, or a reply.
-func (c *Conn) owes() bool { return c.out.owed > 0 || c.hasJobs() }
+// owesAnswer reports whether the peer is owed an answer: a job's, or a reply.
+func (c *Conn) owesAnswer() bool { return c.out.owed > 0 || c.hasJobs() }
 
-// awaits reports whether c has business that may need its input: SetBusy, or calls.
-func (c *Conn) awaits() bool { return c.out.awaited > 0 || c.isBusy() }
+// needsInput reports whether c has business that may need its input: SetBusy, or calls.
+func (c *Conn) needsInput() bool { return c.out.awaited > 0 || c.isBusy() }
 
 // inputWaits reports whether input waits that is delivered soon: in the socket, or for its turn.
 func (c *Conn) inputWaits() bool {

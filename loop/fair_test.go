@@ -46,7 +46,7 @@ func echoes(srv *looptest.Server, p *looptest.Peer, lasts time.Duration) (n int,
 	return n, slowest
 }
 
-// feed is the producer of docs/guide.md, whose chunks take so long to make.
+// feed is the producer of docs/backpressure.md, whose chunks take so long to make.
 func feed(size int, cost time.Duration) func(c *loop.Conn) {
 	chunk := make([]byte, size)
 	return func(c *loop.Conn) {

@@ -32,41 +32,41 @@ type idle struct {
 	timeout   time.Duration // jitter included; 0: never
 	timer     wheel.Timer
 	check     func()      // the method checkIdle, made once
-	watch     *idleExtras // nil until there is a hook, or an unfinished frame
+	extras    *idleExtras // nil until there is a hook, or an unfinished frame
 }
 
 // idleExtras is what OnIdle, Timeouts.Frame and IdleCountsOutput need besides.
 type idleExtras struct {
-	hooks   []*idleHook   // in the order they were added
-	exact   bool          // a hook of writes wants them stamped to the instant
-	looked  time.Duration // when the kernel was asked what it holds, or notYet
-	unsent  int           // bytes that it held then; -1: it does not tell
-	moved   time.Duration // when output was last seen to move, or began to wait, or notYet
-	endSeen bool          // the peer's end was seen after input that waits
-	frame   frameTime
-	unread  time.Duration // for how long reading was paused, less the time since which it is
+	hooks       []*idleHook   // in the order they were added
+	stampWrites bool          // a hook of writes wants them stamped to the instant
+	askedAt     time.Duration // when the kernel was asked what it holds, or notYet
+	unacked     int           // bytes that it held then; -1: it does not tell
+	outputMoved time.Duration // when output was last seen to move, or began to wait, or notYet
+	sawFIN      bool          // the peer's end was seen after input that waits
+	frame       frameTime
+	pausedFor   time.Duration // for how long reading was paused, less the time since which it is
 }
 
-// watched returns c's watch, which is made when it is first needed.
-func (c *Conn) watched() *idleExtras {
-	if c.idle.watch == nil {
-		c.idle.watch = &idleExtras{looked: notYet, moved: notYet}
+// idleExtras returns c's extras for silences, which are made when they are first needed.
+func (c *Conn) idleExtras() *idleExtras {
+	if c.idle.extras == nil {
+		c.idle.extras = &idleExtras{askedAt: notYet, outputMoved: notYet}
 		if c.isPaused() {
-			c.idle.watch.unread = -c.loop.clock()
+			c.idle.extras.pausedFor = -c.loop.clock()
 		}
 		if c.isBlocked() { // since when is not known
-			c.idle.watch.moved = c.loop.clock()
+			c.idle.extras.outputMoved = c.loop.clock()
 		}
 	}
-	return c.idle.watch
+	return c.idle.extras
 }
 
 // hooks returns those of OnIdle.
 func (c *Conn) hooks() []*idleHook {
-	if c.idle.watch == nil {
+	if c.idle.extras == nil {
 		return nil
 	}
-	return c.idle.watch.hooks
+	return c.idle.extras.hooks
 }
 
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
@@ -99,8 +99,8 @@ func (c *Conn) evictAt() time.Duration {
 	}
 	if server.Timeouts.IdleCountsOutput {
 		last = max(last, s.lastWrite)
-		if s.watch != nil {
-			last = max(last, s.watch.moved)
+		if s.extras != nil {
+			last = max(last, s.extras.outputMoved)
 		}
 	}
 	when := never
@@ -123,7 +123,7 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	case IdleBoth:
 		return max(s.opened, s.lastRead, s.lastWrite)
 	default:
-		return max(s.opened, s.lastWrite, c.watched().moved)
+		return max(s.opened, s.lastWrite, c.idleExtras().outputMoved)
 	}
 }
 
@@ -158,8 +158,8 @@ func (c *Conn) refileIdle() {
 	}
 	_, due := c.nextIdle()
 	due = min(due, c.stalledLook())
-	if s.watch != nil && s.watch.frame.due != 0 {
-		due = min(due, s.watch.frame.due)
+	if s.extras != nil && s.extras.frame.due != 0 {
+		due = min(due, s.extras.frame.due)
 	}
 	due = max(due, c.loop.now) // one in the past does not mean that the loop is late
 	switch pending := w.Pending(s.timer); {
@@ -222,7 +222,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 	}
 	switch {
 	case c.out.box != nil && c.in.pauses&waitsForReader != 0 && s.lastRead != notYet:
-		s.lastRead = max(s.lastRead, s.lastWrite, s.watch.moved)
+		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
 		s.lastRead = now
 	}
@@ -231,7 +231,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.noteEnd()
+	heard := (c.hasInput() || c.hasUnread()) && !c.noteFIN()
 	if c.isPiped() {
 		to := c.extras.pipe.to
 		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
@@ -239,15 +239,15 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// noteEnd reports whether the peer has ended its output after input in the socket, as reading is
+// noteFIN reports whether the peer has ended its output after input in the socket, as reading is
 // paused, and had done so at the last look already. Input that waits is no sign of life then.
-func (c *Conn) noteEnd() bool {
+func (c *Conn) noteFIN() bool {
 	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
 		return false
 	}
-	w := c.watched()
-	seen := w.endSeen
-	w.endSeen = true
+	w := c.idleExtras()
+	seen := w.sawFIN
+	w.sawFIN = true
 	return seen
 }
 
@@ -257,12 +257,12 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	if c.sock == nil {
 		return
 	}
-	w, unsent := c.watched(), c.sock.Unacked()
-	first := w.looked == notYet
-	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
-		w.moved = now
+	w, unsent := c.idleExtras(), c.sock.Unacked()
+	first := w.askedAt == notYet
+	if first && c.pending()+unsent > 0 || !first && unsent < w.unacked {
+		w.outputMoved = now
 	}
-	w.looked, w.unsent = now, unsent
+	w.askedAt, w.unacked = now, unsent
 }
 
 // isCutShort reports whether an eviction cuts something off: output waits, a request is being
@@ -273,7 +273,7 @@ func (c *Conn) isCutShort(now time.Duration) bool {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
-	return c.untaken() > 0 || c.isBusy() || c.owes() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
+	return c.outstanding() > 0 || c.isBusy() || c.owesAnswer() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 func (c *Conn) stopIdle() {
@@ -281,7 +281,7 @@ func (c *Conn) stopIdle() {
 	for _, h := range c.hooks() {
 		h.c = nil
 	}
-	c.idle.timeout, c.idle.check, c.idle.watch = 0, nil, nil
+	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
 }
 
 // Idle is a kind of silence.
@@ -329,9 +329,9 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	w := c.watched()
-	if (k == IdleWrite || k == IdleBoth) && !w.exact {
-		if w.exact = true; c.hasWritten() { // when is only roughly known
+	w := c.idleExtras()
+	if (k == IdleWrite || k == IdleBoth) && !w.stampWrites {
+		if w.stampWrites = true; c.hasWritten() { // when is only roughly known
 			c.idle.lastWrite = c.loop.clock()
 		}
 	}
@@ -374,7 +374,7 @@ func (c *Conn) stalledLook() time.Duration {
 	when := never
 	for _, h := range c.hooks() {
 		if h.kind == WriteStalled && c.isBlocked() {
-			when = min(when, later(c.idle.watch.looked, max(h.d/stalledLooks, time.Millisecond)))
+			when = min(when, later(c.idle.extras.askedAt, max(h.d/stalledLooks, time.Millisecond)))
 		}
 	}
 	return when
@@ -383,13 +383,13 @@ func (c *Conn) stalledLook() time.Duration {
 // outputWaits notes that output waits for the socket. moves: it has just begun to wait, or the
 // socket has taken some of it.
 func (c *Conn) outputWaits(moves bool) {
-	w := c.idle.watch
+	w := c.idle.extras
 	if w == nil || c.isClosing() {
 		return
 	}
 	now := c.loop.clock()
 	if c.lookAtOutput(now); moves {
-		w.moved = now
+		w.outputMoved = now
 	}
 	c.refileIdle()
 }
@@ -425,7 +425,7 @@ func (h *idleHook) stop() bool {
 		return false
 	}
 	h.c = nil
-	w := c.idle.watch
+	w := c.idle.extras
 	i := slices.Index(w.hooks, h)
 	w.hooks = slices.Delete(w.hooks, i, i+1)
 	c.refileIdle()
@@ -437,23 +437,23 @@ const frameGrace = 10 * time.Millisecond
 
 // A frameTime is how long a peer has for a frame, or a message of several, that is not finished.
 type frameTime struct {
-	due      time.Duration // 0: nothing is unfinished, or it is not read
-	left     time.Duration // of the time, when reading was paused; 0: all
-	extended bool          // the time was over, and there was input
-	decoded  bool          // some input was decoded since
+	due        time.Duration // 0: nothing is unfinished, or it is not read
+	remaining  time.Duration // of the time, when reading was paused; 0: all
+	grace      bool          // the time was over, and there was input
+	progressed bool          // some input was decoded since
 }
 
 // stopFrame has the time of a frame stand still while the rest is not read.
 func (c *Conn) stopFrame() {
-	if w := c.idle.watch; w != nil && w.frame.due != 0 {
-		w.frame.left = max(1, w.frame.due-c.loop.now)
+	if w := c.idle.extras; w != nil && w.frame.due != 0 {
+		w.frame.remaining = max(1, w.frame.due-c.loop.now)
 		w.frame.due = 0
 	}
 }
 
 // forgetFrame is for a frame that is finished, or of another codec.
 func (c *Conn) forgetFrame() {
-	if w := c.idle.watch; w != nil {
+	if w := c.idle.extras; w != nil {
 		w.frame = frameTime{}
 	}
 }
@@ -461,7 +461,7 @@ func (c *Conn) forgetFrame() {
 // watchFrame notes whether a frame is unfinished, and since when. delivered: the input ended one,
 // so what is left over has just begun.
 func (c *Conn) watchFrame(unfinished, delivered bool) {
-	w := c.idle.watch
+	w := c.idle.extras
 	filed := w != nil && w.frame.due != 0
 	if delivered {
 		c.forgetFrame()
@@ -473,9 +473,9 @@ func (c *Conn) watchFrame(unfinished, delivered bool) {
 		c.forgetFrame()
 		return
 	}
-	f := &c.watched().frame
-	if f.decoded = true; f.due == 0 {
-		f.due = later(c.loop.now, cmp.Or(f.left, c.loop.server.Timeouts.Frame))
+	f := &c.idleExtras().frame
+	if f.progressed = true; f.due == 0 {
+		f.due = later(c.loop.now, cmp.Or(f.remaining, c.loop.server.Timeouts.Frame))
 	}
 	if !filed {
 		c.refileIdle()
@@ -505,7 +505,7 @@ func (c *Conn) unfinished() (size int, ok bool) {
 
 // hasPartialRecord reports whether a record of TLS is unfinished.
 func (c *Conn) hasPartialRecord() bool {
-	t := c.layer()
+	t := c.tlsLayer()
 	return t != nil && t.Partial() && !c.isNet()
 }
 
@@ -520,7 +520,7 @@ func (c *Conn) watchRecord() {
 // rest, so it is decoded before. A peer that never ends its message always has some, so for that
 // the loop has as much time as it was late.
 func (c *Conn) checkFrame(now time.Duration) {
-	w := c.idle.watch
+	w := c.idle.extras
 	if w == nil || w.frame.due == 0 || w.frame.due > now {
 		return
 	}
@@ -529,11 +529,11 @@ func (c *Conn) checkFrame(now time.Duration) {
 	switch {
 	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
 		c.forgetFrame()
-	case !waits || f.extended && f.decoded:
+	case !waits || f.grace && f.progressed:
 		c.beginClose(ErrSlowFrame)
 	default:
 		f.due = later(now, max(frameGrace, min(late, c.loop.server.Timeouts.Frame)))
-		f.extended, f.decoded = true, false
+		f.grace, f.progressed = true, false
 	}
 }
 

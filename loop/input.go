@@ -23,7 +23,7 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder      framing.Decoder
-	fastLimit    int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
+	prefixLimit  int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
 	pauses       pauses // why nothing is decoded, if so
 	socketPaused bool   // Socket.Pause was called
 	ended        bool   // the peer has ended its output: nothing more comes
@@ -195,7 +195,7 @@ func (c *Conn) prefixedFrame(data []byte) int {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
-	if int64(n) >= int64(c.in.fastLimit) || int(n) > len(data)-prefix {
+	if int64(n) >= int64(c.in.prefixLimit) || int(n) > len(data)-prefix {
 		return 0
 	}
 	return int(n) + prefix
@@ -295,7 +295,13 @@ type waitingInput Conn
 func (w *waitingInput) Run() {
 	c := (*Conn)(w)
 	c.in.pauses &^= queued
-	if !c.isOpen() || c.in.pauses != 0 {
+	switch {
+	case !c.isOpen():
+		return
+	case c.in.pauses != 0:
+		if c.outlivesSocket() {
+			c.inputEnded()
+		}
 		return
 	}
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
@@ -321,7 +327,7 @@ func (c *Conn) hold(p []byte) {
 
 // hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
 // alone.
-func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.Pending() }
+func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.HasInput() }
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
@@ -335,8 +341,8 @@ func (c *Conn) stopReading() {
 	}
 }
 
-// halves are what a connection does with half-closes.
-type halves struct {
+// halfClose is what a connection does when its peer ends its output.
+type halfClose struct {
 	onEOF     func()
 	delivered bool // onEOF has been called: c stays open
 }
@@ -357,11 +363,11 @@ type halves struct {
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {
-		c.more().halves.onEOF = f
+		c.more().halfClose.onEOF = f
 	}
 }
 
-// holdRead is inside.Handler.HoldRead, for a layer between the connection and its handler, which
+// holdRead is inside.ForHandler.HoldRead, for a layer between the connection and its handler, which
 // may pause it meanwhile.
 func (c *Conn) holdRead(on bool) {
 	if on {
@@ -413,17 +419,20 @@ func (c *Conn) PauseRead() {
 func (c *Conn) pause(why pauses) {
 	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
+	if c.outlivesSocket() { // its turn ends it, if nobody may ever resume it
+		c.decodeSoon()
+	}
 }
 
 // setPauses changes the reasons, and measures for how long there is one.
 func (c *Conn) setPauses(p pauses) {
 	before := c.isPaused()
 	c.in.pauses = p
-	if w := c.idle.watch; w != nil && c.isPaused() != before {
+	if w := c.idle.extras; w != nil && c.isPaused() != before {
 		if now := c.loop.clock(); before {
-			w.unread += now
+			w.pausedFor += now
 		} else {
-			w.unread -= now
+			w.pausedFor -= now
 		}
 	}
 }

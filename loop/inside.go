@@ -12,7 +12,7 @@ import (
 // inside.
 
 func init() {
-	inside.Give(&inside.Handler[*Conn, *Loop, Ref, Dialer]{
+	inside.Give(&inside.ForHandler[*Conn, *Loop, Ref, Dialer]{
 		TellOr:        Ref.tellOr,
 		Check:         func(l *Loop, method string) { l.owner.Check(method) },
 		Try:           (*Loop).guard,
@@ -22,7 +22,7 @@ func init() {
 		DialerError:   func(d Dialer, addr string) error { return (&dialing{dialer: d, addr: addr}).check() },
 		OwesReplies:   func(c *Conn, on bool) { c.counts(&c.out.owed, on) },
 		AwaitsAnswers: func(c *Conn, on bool) { c.counts(&c.out.awaited, on) },
-		OnClosing:     func(c *Conn, f func(error)) { c.more().closing = f },
+		OnClosing:     func(c *Conn, f func(error)) { c.more().onClosing = f },
 		IsClosing:     (*Conn).isClosing,
 		Input:         func(c *Conn) (bool, time.Duration) { return c.inputWaits(), c.idle.lastRead },
 		Unread:        (*Conn).unread,
@@ -44,7 +44,7 @@ func init() {
 		Hold:   (*Server).settleDown,
 		In:     (*Server).moveIn,
 	})
-	inside.Give(&inside.Metrics[*Conn, *Loop]{
+	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,
 		ConnsFrom:  func(l *Loop, place, n int) (func(func(*Conn) bool), int) { return l.connsFrom(place, n) },
 		Info:       (*Conn).info,
@@ -53,7 +53,7 @@ func init() {
 	})
 }
 
-// tellOr is inside.Handler.TellOr.
+// tellOr is inside.ForHandler.TellOr.
 func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
@@ -85,14 +85,14 @@ func (c *Conn) counts(n *uint16, on bool) {
 	}
 }
 
-// unread is inside.Handler.Unread.
+// unread is inside.ForHandler.Unread.
 func (c *Conn) unread() time.Duration {
 	if c.isClosing() {
 		return 0
 	}
-	l, w := c.loop, c.watched()
+	l, w := c.loop, c.idleExtras()
 	now := l.clock()
-	sum := w.unread + l.meter.AwaySince(l.tickAt, l.now, now)
+	sum := w.pausedFor + l.meter.AwaySince(l.tickAt, l.now, now)
 	if c.isPaused() {
 		sum += now
 	}

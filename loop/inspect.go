@@ -46,7 +46,7 @@ func (l *Loop) mustBeSound() {
 	for range min(inspectMany, len(l.conns)) {
 		l.inspection.next = (l.inspection.next + 1) % len(l.conns)
 		c := l.conns[l.inspection.next]
-		c.require(int(c.place) == l.inspection.next, "it is not in its place of the list")
+		c.require(int(c.index) == l.inspection.next, "it is not in its place of the list")
 		c.mustBeSound()
 	}
 }
@@ -60,20 +60,20 @@ func (c *Conn) mustBeSound() {
 	s := c.at()
 	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
 	c.require(c.handler != nil, "it has no handler")
-	c.require(c.sock != nil || c.isUDP() || c.isBroken(), "it has no socket")
+	c.require(c.sock != nil || c.isUDP() || c.outlivesSocket(), "it has no socket")
 	if b := c.out.box; b != nil {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}
 	c.require(!c.in.socketPaused || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
-	c.require(c.idle.watch == nil || c.idle.watch.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
+	c.require(c.idle.extras == nil || c.idle.extras.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
 	c.require((c.tlsStart() != nil) == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.awaits() || c.in.pauses&heldByJobs != 0 && c.owes(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.needsInput() || c.in.pauses&heldByJobs != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")
@@ -85,7 +85,7 @@ func (c *Conn) mustBeSound() {
 func (c *Conn) mustFlush() {
 	c.require(c.out.box != nil || c.loop.wheel.Pending(c.extras.retry), "it flushes, and nothing waits")
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
-	c.require(c.timers == 0 && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
+	c.require(c.timers == 0 && c.idle.extras == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")
 }
 

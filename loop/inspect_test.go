@@ -27,7 +27,7 @@ func newPlanted(t *testing.T) *planted {
 	sink.Readable([]byte("hello\n"))
 	halfClosed, sink, _ := p.connect()
 	halfClosed.OnEOF(func() {})
-	sink.Closed(io.EOF)
+	sink.Ended(io.EOF)
 	p.blocked, p.halfClosed = blocked, halfClosed
 	p.closed, _, _ = p.connect()
 	p.closed.Close()
@@ -50,7 +50,7 @@ func TestInspectionFindsFaults(t *testing.T) {
 			p.load.Add(1)
 			p.add(p.closed)
 		}},
-		{"a wrong place", "not in its place", func(p *planted) { p.blocked.place++ }},
+		{"a wrong place", "not in its place", func(p *planted) { p.blocked.index++ }},
 		{"output that nobody waits for", "nothing is waited for", func(p *planted) { p.blocked.out.box.Blocked = false }},
 		{"an idle timer lost", "no timer", func(p *planted) { p.wheel.Stop(p.blocked.idle.timer) }},
 		{"a step that must not be", "from state", func(p *planted) { p.halfClosed.setState(stateOpening) }},

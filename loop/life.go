@@ -80,12 +80,12 @@ func (c *Conn) begin(a *arrival) {
 	if a.moved != nil {
 		c.restore(a.moved)
 	}
-	if a.ln.dials {
+	if a.ln.dialed {
 		c.more().dialed = a.ln.address
 		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
 	}
 	if a.from != nil {
-		c.inherit(a.from)
+		c.continueFrom(a.from)
 	}
 	switch {
 	case a.net != nil:
@@ -190,13 +190,13 @@ func (c *Conn) socketEnded(err error) {
 func (c *Conn) inputEnded() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
-	case c.isBroken():
+	case c.outlivesSocket():
 		if unread || !c.hasInput() {
 			c.beginClose(c.extras.broken)
 		}
 	case !c.isOpen() || unread || c.hasInput(): // not yet
 	case c.wantsEOF():
-		h := &c.extras.halves
+		h := &c.extras.halfClose
 		f := h.onEOF
 		h.onEOF, h.delivered = nil, true
 		c.callHook(f)
@@ -204,13 +204,13 @@ func (c *Conn) inputEnded() {
 			c.callHook(s.end)
 		}
 	case c.hasJobs(): // which answer first
-	case c.extras == nil || !c.extras.halves.delivered:
+	case c.extras == nil || !c.extras.halfClose.delivered:
 		c.beginClose(io.EOF)
 	}
 }
 
 func (c *Conn) wantsEOF() bool {
-	return c.extras != nil && (c.extras.halves.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
+	return c.extras != nil && (c.extras.halfClose.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
 }
 
 // hasInput reports whether input waits that came before the end.
@@ -233,8 +233,8 @@ func (c *Conn) deliverAfterReset(err error) {
 	c.releaseOutput()
 }
 
-// isBroken reports whether c outlives its socket.
-func (c *Conn) isBroken() bool { return c.extras != nil && c.extras.broken != nil }
+// outlivesSocket reports whether c outlives its socket.
+func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
 
 // loseSocket is told that the engine has given the socket up. The end of the turn closes c. A turn
 // advances the wheel before its end, so c's timers there are stopped here.
@@ -258,11 +258,11 @@ type ending struct {
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
 	timer        wheel.Timer   // of the next look at the time
-	lookAt       time.Duration // when that is
+	nextLook     time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
-	unsent       int           // bytes that the peer had not taken when it was last seen to take some
+	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
-	latest       time.Duration // when Timeouts.MaxClose is over
+	giveUpAt     time.Duration // when Timeouts.MaxClose is over
 }
 
 // cause returns what OnClose gets.
@@ -328,7 +328,7 @@ func (c *Conn) beginClose(err error) {
 		c.noteOutputLost(nil)
 		end.dropOutput = true
 	}
-	if f := c.extras.closing; f != nil {
+	if f := c.extras.onClosing; f != nil {
 		f(err)
 	}
 }
@@ -439,7 +439,7 @@ const closeNotify = 31
 
 // isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
 func (c *Conn) isTCP() bool {
-	if ln := c.addrs.shared.ln; !ln.dials {
+	if ln := c.addrs.shared.ln; !ln.dialed {
 		return strings.HasPrefix(ln.network, "tcp")
 	}
 	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
@@ -458,19 +458,19 @@ func (c *Conn) isGone() bool {
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
-	if end.lookAt == 0 { // it begins
-		end.unsent, end.progressAt, end.awayBefore = c.untaken(), now, l.meter.Away()
-		end.latest = never
+	if end.nextLook == 0 { // it begins
+		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
+		end.giveUpAt = never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
-			end.latest = later(now, limit)
+			end.giveUpAt = later(now, limit)
 		}
-	} else if n := c.untaken(); n < end.unsent {
-		end.unsent, end.progressAt, progress = n, now, true
+	} else if n := c.outstanding(); n < end.outstanding {
+		end.outstanding, end.progressAt, progress = n, now, true
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
-		end.lookAt = min(next, later(end.progressAt, l.server.Timeouts.Close), end.latest)
-		end.timer = l.wheel.At(end.lookAt, c.closeTimeout)
+		end.nextLook = min(next, later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
+		end.timer = l.wheel.At(end.nextLook, c.closeTimeout)
 	}
 	if c.out.box == nil {
 		c.tryAgain(progress)
@@ -482,23 +482,23 @@ func (c *Conn) waitForPeer() {
 func (c *Conn) closeTimeout() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
-	past += max(now-end.lookAt, now-l.now) // the present turn
+	past += max(now-end.nextLook, now-l.now) // the present turn
 	if away := past - end.awayBefore; away >= meter.LongTurn {
-		end.progressAt, end.latest = later(end.progressAt, away), later(end.latest, away)
+		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
 	}
 	end.awayBefore = past
-	if n := c.untaken(); n < end.unsent {
-		end.unsent, end.progressAt = n, now
+	if n := c.outstanding(); n < end.outstanding {
+		end.outstanding, end.progressAt = n, now
 	}
-	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.latest)
+	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // it may have become writable while the server was away
 	}
 	c.goOnClosing()
 }
 
-// untaken returns how many bytes the peer has not taken, as far as the kernel tells.
-func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unacked()) }
+// outstanding returns how many bytes the peer has not taken, as far as the kernel tells.
+func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked()) }
 
 // sayLastWords sends what the server, and then the codec, has to say at the end, if the peer may
 // still hear it.
@@ -532,7 +532,7 @@ func (c *Conn) finish(hard bool) {
 		l.remove(c)
 	}
 	switch {
-	case x.next != nil: // which counts in its place
+	case x.successor != nil: // which counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	case !c.isDialed() && x.frozen == nil:
@@ -543,7 +543,7 @@ func (c *Conn) finish(hard bool) {
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
-	for _, f := range x.after {
+	for _, f := range x.afterClose {
 		c.callHookAs(meter.Closing, func() { f(err) })
 	}
 	if accepted {
@@ -552,7 +552,7 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, next: x.next, frozen: x.frozen}
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
@@ -586,7 +586,7 @@ func closeSocket(sock engine.Socket, reset bool) {
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.
 func (c *Conn) keepTLS() {
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		c.more().tls = t
 	}
 }
@@ -596,11 +596,11 @@ const closeLooks = 8
 
 // giveUpInput drops what is left over, or gives it to the handshake, whose beginning it is.
 func (c *Conn) giveUpInput() {
-	if c.tlsStart() != nil && c.layer() != nil {
+	if c.tlsStart() != nil && c.tlsLayer() != nil {
 		if rest := c.undelivered(); len(rest) > 0 {
-			c.layer().Readable(rest)
+			c.tlsLayer().Readable(rest)
 		}
-		c.extras.first = nil
+		c.extras.firstBytes = nil
 	}
 	c.in.decoder.Release()
 }

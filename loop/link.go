@@ -36,21 +36,21 @@ const (
 func (k *link) owner() *Conn {
 	c := (*Conn)(k)
 	if c.stage == passedOn {
-		c = c.extras.next
+		c = c.extras.successor
 	}
 	return c
 }
 
 // link returns the link of c's socket.
 func (c *Conn) link() *link {
-	if c.extras != nil && c.extras.link != nil {
-		return c.extras.link
+	if c.extras != nil && c.extras.inheritedLink != nil {
+		return c.extras.inheritedLink
 	}
 	return (*link)(c)
 }
 
-// layer returns the layer of TLS between c and the socket, or nil.
-func (c *Conn) layer() *tlsconn.Conn {
+// tlsLayer returns the layer of TLS between c and the socket, or nil.
+func (c *Conn) tlsLayer() *tlsconn.Conn {
 	sock := c.sock
 	if c.stage == lingers {
 		if g := c.loop.lingering[c]; g != nil {
@@ -74,7 +74,7 @@ func (k *link) Readable(p []byte) {
 func (k *link) readable(p []byte) {
 	c := k.owner()
 	c.loop.enter()
-	switch t := c.layer(); {
+	switch t := c.tlsLayer(); {
 	case t != nil:
 		c.idle.lastRead = c.loop.now
 		t.Readable(p)
@@ -92,7 +92,7 @@ func (k *link) readable(p []byte) {
 // Room implements engine.Sink.
 func (k *link) Room(p []byte) int {
 	c := k.owner()
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		return t.Room(p)
 	} else if c.stage == plainInput {
 		return c.room(p)
@@ -104,7 +104,7 @@ func (k *link) Room(p []byte) int {
 func (k *link) Writable() {
 	c := k.owner()
 	c.loop.enter()
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		t.Writable()
 	} else {
 		k.PlaintextWritable()
@@ -112,18 +112,18 @@ func (k *link) Writable() {
 	c.loop.leave()
 }
 
-// Closed implements engine.Sink.
-func (k *link) Closed(err error) {
+// Ended implements engine.Sink.
+func (k *link) Ended(err error) {
 	c := k.owner()
 	c.loop.enter()
-	switch t := c.layer(); {
+	switch t := c.tlsLayer(); {
 	case t != nil:
-		t.Closed(err)
+		t.Ended(err)
 	case c.stage == awaitsHeader:
 		c.headerCut(err)
 	case len(c.heldFirstBytes()) > 0:
 		c.receiveAsFirst(c.heldFirstBytes())
-		k.Closed(err) // it may speak TLS now
+		k.Ended(err) // it may speak TLS now
 	default:
 		k.PlaintextEnded(err)
 	}
@@ -192,14 +192,14 @@ type waitingRecords struct{ *link }
 
 func (w waitingRecords) Run() {
 	c := w.owner()
-	if t := c.layer(); t != nil {
+	if t := c.tlsLayer(); t != nil {
 		t.GoOn()
 		c.watchRecord()
 	}
 }
 
-// Linger implements tlsconn.Host.
-func (k *link) Linger(raw engine.Socket, paused bool) {
+// DrainAndClose implements tlsconn.Host.
+func (k *link) DrainAndClose(raw engine.Socket, paused bool) {
 	c := k.owner()
 	if place := (slot{loop: c.loop}); place.acquireLinger() {
 		c.linger(raw, place, nil, paused)

@@ -57,7 +57,7 @@ type listener struct {
 	taken                 int            // of these, by their loops
 	local                 net.Addr       // of these
 	control               engine.Control // of these
-	dials                 bool           // what is made here is not accepted, but dialled
+	dialed                bool           // what is made here is not accepted, but dialled
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
@@ -129,7 +129,7 @@ func (ln *listener) addr() net.Addr {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
+		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
 		if !ln.server.gateway.enter(ln.server.notAccepting) {
@@ -152,7 +152,7 @@ func (ln *listener) serve() {
 			if more, ok := ln.failures.Pass(time.Now()); ok {
 				ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Int("more", more).Msg("cannot accept")
 			}
-			if !ln.server.pause(backoff) {
+			if !ln.server.sleep(backoff) {
 				return
 			}
 			backoff = min(2*backoff, maxBackoff)
@@ -160,8 +160,8 @@ func (ln *listener) serve() {
 	}
 }
 
-// pause waits for d, or returns false because the server drains.
-func (s *Server) pause(d time.Duration) bool {
+// sleep waits for d, or returns false because the server drains.
+func (s *Server) sleep(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

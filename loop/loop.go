@@ -162,7 +162,7 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 	}
 }
 
-// connsFrom is inside.Metrics.ConnsFrom.
+// connsFrom is inside.ForMetrics.ConnsFrom.
 func (l *Loop) connsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 	place = min(place, len(l.conns))
 	end := place + min(n, len(l.conns)-place)
@@ -181,7 +181,7 @@ func (l *Loop) connsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 // isVisible reports whether Conns yields c.
 func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
 
-// atStop is inside.Handler.AfterStop.
+// atStop is inside.ForHandler.AfterStop.
 func (l *Loop) atStop(f func()) {
 	select {
 	case <-l.ended:
@@ -192,7 +192,7 @@ func (l *Loop) atStop(f func()) {
 }
 
 func (l *Loop) add(c *Conn) {
-	c.place = int32(len(l.conns))
+	c.index = int32(len(l.conns))
 	l.conns = append(l.conns, c)
 	l.count[numConns].Store(uint64(len(l.conns)))
 }
@@ -201,8 +201,8 @@ func (l *Loop) add(c *Conn) {
 func (l *Loop) remove(c *Conn) {
 	last := len(l.conns) - 1
 	moved := l.conns[last]
-	l.conns[c.place], l.conns[last] = moved, nil
-	moved.place = c.place
+	l.conns[c.index], l.conns[last] = moved, nil
+	moved.index = c.index
 	l.conns = l.conns[:last]
 	l.count[numConns].Store(uint64(last))
 }

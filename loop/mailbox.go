@@ -72,7 +72,7 @@ func (l *Loop) hasRun(done <-chan struct{}) bool {
 	}
 }
 
-// postPieces is inside.Handler.PostPieces.
+// postPieces is inside.ForHandler.PostPieces.
 func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
 	if err == nil {

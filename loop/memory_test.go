@@ -118,7 +118,7 @@ func TestMaxBuffered(t *testing.T) {
 	receive(large - 64)
 	testkit.Want(t, "closed at the limit", reasons[ErrMaxBuffered], 2)
 	testkit.Want(t, "open", len(r.conns), 16)
-	r.server.phase.Store(stageLooping) // which Stats asks
+	r.server.phase.Store(phaseLooping) // which Stats asks
 	st := r.server.Stats()
 	testkit.Want(t, "Stats.ClosedBy", st.ClosedBy["memory"], 2)
 	testkit.Want(t, "Stats.MaxBuffered", st.MaxBuffered, 1<<20)

@@ -61,7 +61,7 @@ type frozen struct {
 
 func (f *frozen) Write([]byte) (int, error) { return 0, nil }
 func (f *frozen) NotifyWritable() bool      { return true }
-func (f *frozen) Pending() bool             { return false }
+func (f *frozen) HasInput() bool            { return false }
 func (f *frozen) Unacked() int              { return 0 }
 func (f *frozen) Pause() error              { return nil }
 func (f *frozen) Resume()                   {}
@@ -249,7 +249,7 @@ func (s *Server) settleDown(which inside.Held) {
 					c.extras.stays = false
 				}
 				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.awaits() || c.owes()):
+			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.needsInput() || c.owesAnswer()):
 				c.pause(heldToMove)
 			}
 		}
@@ -271,11 +271,11 @@ func (c *Conn) whyStays() string {
 		return "Pipe"
 	case x != nil && x.stays:
 		return "refused"
-	case c.awaits() || c.at() == stateFinishing:
+	case c.needsInput() || c.at() == stateFinishing:
 		return "busy"
-	case c.owes():
+	case c.owesAnswer():
 		return "jobs"
-	case c.mayDetach() != nil || x != nil && x.first != nil:
+	case c.mayDetach() != nil || x != nil && x.firstBytes != nil:
 		return "not ready"
 	case c.addrs.shared.ln.foreign:
 		return "no address"

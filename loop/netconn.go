@@ -77,7 +77,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	a := arrival{net: n}
 	n.c = c.passOn(&a, reason)
 	n.in = a.read
-	n.c.more().halves.onEOF = n.ended
+	n.c.more().halfClose.onEOF = n.ended
 	switch {
 	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
@@ -100,8 +100,8 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	if to.stage == awaitsFirstBytes && len(c.heldFirstBytes()) > 0 {
 		to.stage = plainInput
 	}
-	to.more().link = k
-	c.more().next, (*Conn)(k).more().next = to, to
+	to.more().inheritedLink = k
+	c.more().successor, (*Conn)(k).more().successor = to, to
 	c.stage, k.stage = passedOn, passedOn
 	c.loseSocket()
 	to.begin(a)
@@ -112,13 +112,13 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	return to
 }
 
-// inherit gives a new Conn what c has of the socket that it goes on with.
-func (c *Conn) inherit(from *Conn) {
+// continueFrom gives a new Conn what the old one has of the socket that it goes on with.
+func (c *Conn) continueFrom(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
 	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
 	c.in.ended, c.in.socketPaused = from.in.ended, from.in.socketPaused
 	c.out.ended = from.out.ended
-	if from.isBroken() {
+	if from.outlivesSocket() {
 		c.more().broken = from.extras.broken
 	}
 	if b := from.out.box; b != nil {

@@ -88,8 +88,8 @@ func (c *Conn) offload(run func(context.Context) (then func())) error {
 	return nil
 }
 
-// await is codec.Peer.Await.
-func (c *Conn) await(job func(context.Context), then func() error) error {
+// awaitJob is codec.Peer.Await.
+func (c *Conn) awaitJob(job func(context.Context), then func() error) error {
 	err := c.offload(func(ctx context.Context) func() {
 		job(ctx)
 		return func() {
@@ -146,8 +146,8 @@ func (c *Conn) runThens() {
 	if !c.isOpen() {
 		return
 	}
-	switch drains := c.at() == stateFinishing && !c.awaits(); {
-	case drains && !c.owes():
+	switch drains := c.at() == stateFinishing && !c.needsInput(); {
+	case drains && !c.owesAnswer():
 		c.beginClose(ErrServerClosed)
 		return
 	case !drains && j.pending <= jobsAhead/2:

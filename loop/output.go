@@ -60,7 +60,7 @@ func (c *Conn) Send(msg []byte) error {
 	if c.out.endOfTurn&inTouched == 0 {
 		c.touch() // before user code, which may panic
 	}
-	if len(msg) >= int(c.in.fastLimit) || !b.AppendPrefixed(msg) {
+	if len(msg) >= int(c.in.prefixLimit) || !b.AppendPrefixed(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
@@ -245,7 +245,7 @@ func (c *Conn) writeOut() {
 func (c *Conn) wrote(n int) {
 	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
-	if w := c.idle.watch; w != nil && w.exact {
+	if w := c.idle.extras; w != nil && w.stampWrites {
 		c.idle.lastWrite = c.loop.clock()
 	}
 }
@@ -402,7 +402,7 @@ func (c *Conn) notifyWaiters() {
 	})
 }
 
-// whenPending is inside.Handler.WhenPending.
+// whenPending is inside.ForHandler.WhenPending.
 func (c *Conn) whenPending(max int, f func()) bool {
 	if c.pending() <= max {
 		return true

@@ -20,7 +20,7 @@ import (
 type noPackets struct{ sent int }
 
 func (p *noPackets) Send([]byte, netip.AddrPort, netip.Addr) error { p.sent++; return nil }
-func (*noPackets) Pending() bool                                   { return false }
+func (*noPackets) HasInput() bool                                  { return false }
 func (*noPackets) Resume()                                         {}
 func (*noPackets) Flush() int                                      { return 0 }
 func (*noPackets) Close()                                          {}
@@ -52,10 +52,10 @@ func (p *packetPort) receive(first, n int) {
 		for i := range batch {
 			batch[i] = engine.Datagram{Data: []byte("hello"), Peer: from(first + at + i)}
 		}
-		p.admission.tokens = bucketSize
+		p.newPeers.tokens = bucketSize
 		p.Received(batch[:min(len(batch), n-at)])
-		for len(p.rest)+len(p.admission.queue) > 0 { // the machine is slow
-			p.admission.tokens = bucketSize
+		for len(p.rest)+len(p.newPeers.queue) > 0 { // the machine is slow
+			p.newPeers.tokens = bucketSize
 			p.loop.turn()
 		}
 	}
@@ -151,8 +151,8 @@ func TestUDPServesFirst(t *testing.T) {
 		if !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
-		if opened != 4 || len(p.sessions) != 2 || len(p.admission.queue) != 0 {
-			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.sessions), len(p.admission.queue))
+		if opened != 4 || len(p.sessions) != 2 || len(p.newPeers.queue) != 0 {
+			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.sessions), len(p.newPeers.queue))
 		}
 	})
 }

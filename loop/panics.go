@@ -87,7 +87,7 @@ func (l *Loop) exited() {
 	l.running.decoding, l.nesting = 0, 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
 	l.engine.Lost()
-	host{l}.Ended(errGoexited)
+	host{l}.LoopEnded(errGoexited)
 }
 
 // panicked counts and logs a recovered panic.

@@ -115,7 +115,7 @@ func (s *pipeSide) begin() {
 		c.refileIdle()
 	}
 	c.extras.watermarks = watermarks{waiters: c.extras.watermarks.waiters}
-	c.extras.halves.onEOF = nil
+	c.extras.halfClose.onEOF = nil
 	c.AfterClose(s.closed)
 }
 

@@ -93,7 +93,7 @@ func (c *Conn) receivedFirstBytes(p []byte) {
 	switch header, maybe := proxy.LooksLikeHeader(p); {
 	case maybe:
 		c.idle.lastRead = c.loop.now
-		c.more().first = &firstBytes{append(held[:0], p...)}
+		c.more().firstBytes = &firstBytes{append(held[:0], p...)}
 	case header:
 		if more, ok := c.loop.server.refusals.Pass(time.Now()); ok {
 			c.Log().Warn().Int("more", more).Err(errUntrustedHeader).Msg("connection closed")
@@ -107,7 +107,7 @@ func (c *Conn) receivedFirstBytes(p []byte) {
 // receiveAsFirst passes on the first bytes, which are no header.
 func (c *Conn) receiveAsFirst(p []byte) {
 	if c.extras != nil {
-		c.extras.first = nil
+		c.extras.firstBytes = nil
 	}
 	c.stage = plainInput
 	c.received(p)
@@ -115,8 +115,8 @@ func (c *Conn) receiveAsFirst(p []byte) {
 
 // heldFirstBytes returns what is held of the first bytes.
 func (c *Conn) heldFirstBytes() []byte {
-	if c.extras == nil || c.extras.first == nil {
+	if c.extras == nil || c.extras.firstBytes == nil {
 		return nil
 	}
-	return c.extras.first.held
+	return c.extras.firstBytes.held
 }

@@ -123,7 +123,7 @@ func (s *rigSocket) Write(p []byte) (int, error) {
 }
 
 func (*rigSocket) NotifyWritable() bool { return true }
-func (*rigSocket) Pending() bool        { return false }
+func (*rigSocket) HasInput() bool       { return false }
 func (*rigSocket) Unacked() int         { return -1 }
 func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}

@@ -146,12 +146,12 @@ type Server struct {
 	newcomers      sync.WaitGroup // what accepts, and what is on its way to a loop
 }
 
-// The stages of a Server, each of which includes those before it.
+// The phases of a Server, each of which includes those before it.
 const (
-	stageStarting int32 = iota + 1 // Start was called
-	stageLooping                   // loops may be used
-	stageServing                   // Start has succeeded
-	stageLeaving                   // Drain.Delay, or the drain, has begun
+	phaseStarting int32 = iota + 1 // Start was called
+	phaseLooping                   // loops may be used
+	phaseServing                   // Start has succeeded
+	phaseEnding                    // Drain.Delay, or the drain, has begun
 )
 
 func (s *Server) has(stage int32) bool { return s.phase.Load() >= stage }
@@ -171,7 +171,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
 	}
-	if !s.phase.CompareAndSwap(0, stageStarting) {
+	if !s.phase.CompareAndSwap(0, phaseStarting) {
 		return errors.New("loop: Server.Start was called before: a Server runs once")
 	}
 	if err := s.prepare(); err != nil {
@@ -196,7 +196,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
-	s.phase.Store(stageServing)
+	s.phase.Store(phaseServing)
 	for _, ln := range s.listeners {
 		if ln.net == nil {
 			continue
@@ -218,7 +218,7 @@ func (s *Server) Start(ctx context.Context) error {
 //
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
 	if s.onLoop() {
@@ -231,7 +231,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.has(stageServing) || !s.hasMain {
+	if !s.has(phaseServing) || !s.hasMain {
 		return nil
 	}
 	return s.listeners[0].addr()
@@ -240,7 +240,7 @@ func (s *Server) LocalAddr() net.Addr {
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
 // order; nil before Start.
 func (s *Server) Addrs() []net.Addr {
-	if !s.has(stageServing) {
+	if !s.has(phaseServing) {
 		return nil
 	}
 	var addrs []net.Addr
@@ -281,7 +281,7 @@ func (s *Server) Conns() iter.Seq[Ref] {
 
 // Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
 func (s *Server) Loops() []*Loop {
-	if !s.has(stageLooping) {
+	if !s.has(phaseLooping) {
 		return nil
 	}
 	return slices.Clone(s.loops)

@@ -169,7 +169,7 @@ func testInputBeforeTheEnd(t *testing.T) {
 			for range turns {
 				r.turn()
 			}
-			s.Closed(end)
+			s.Ended(end)
 			for r.err == nil && r.runQueue.len() > 0 {
 				r.turn()
 			}
@@ -189,7 +189,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	r.server.Hooks.OnClosing = func(*Conn, error) { t.Error("there is a last word for nobody") }
 	c, s, sock := r.connect()
 	s.Readable(numbered(1000))
-	s.Closed(syscall.ECONNRESET)
+	s.Ended(syscall.ECONNRESET)
 	writes := sock.writes
 	if n := len(r.got); n > perInput || r.err != nil {
 		t.Fatalf("%d messages at once; closed with %v", n, r.err)
@@ -208,6 +208,52 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	r.expect(t, 1000)
 	if r.err != syscall.ECONNRESET || sock.writes != writes || !c.isClosed() {
 		t.Errorf("closed with %v, %d writes to a socket that is gone", r.err, sock.writes-writes)
+	}
+}
+
+// Nobody resumes a connection that a timer or a Tell pauses after its peer's reset: it closes, as a
+// reset of a paused connection does. Reasons that end by themselves leave its input to be delivered.
+func TestPauseAfterAReset(t *testing.T) {
+	for name, pause := range map[string]func(c *Conn){
+		"by the user":              (*Conn).PauseRead,
+		"by a layer":               func(c *Conn) { c.holdRead(true) },
+		"within a mailbox's pause": func(c *Conn) { c.pause(heldByMailbox); c.PauseRead(); c.resume(heldByMailbox) },
+		"twice":                    func(c *Conn) { c.PauseRead(); c.ResumeRead(); c.PauseRead() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testPauseAfterAReset(t, pause) })
+		})
+	}
+	t.Run("by a mailbox", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newSlowRig(t, codec.Lines{})
+			c, s, _ := r.connect()
+			s.Readable(numbered(1000))
+			s.Ended(syscall.ECONNRESET)
+			c.pause(heldByMailbox)
+			r.turn()
+			if r.err != nil {
+				t.Errorf("closed with %v while a mailbox holds it", r.err)
+			}
+			c.resume(heldByMailbox)
+			for range 1000 {
+				r.turn()
+			}
+			r.expect(t, 1000)
+		})
+	})
+}
+
+func testPauseAfterAReset(t *testing.T, pause func(*Conn)) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, _ := r.connect()
+	s.Readable(numbered(1000))
+	s.Ended(syscall.ECONNRESET)
+	pause(c)
+	r.turn()
+	r.turn()
+	if r.err != syscall.ECONNRESET || !c.isClosed() || r.runQueue.len() > 0 {
+		t.Errorf("closed with %v, want %v; %d wait for a turn", r.err, syscall.ECONNRESET, r.runQueue.len())
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *Server) startLoops() error {
 	for i, l := range s.loops {
 		l.engine = loops[i]
 	}
-	s.phase.Store(stageLooping)
+	s.phase.Store(phaseLooping)
 	go s.watchdog.Run()
 	for _, l := range s.loops {
 		l.wake()

@@ -24,7 +24,7 @@ func TestStartTLSBehindAReset(t *testing.T) {
 		}
 		_, s, _ := r.connect()
 		s.Readable(numbered(1000))
-		s.Closed(syscall.ECONNRESET)
+		s.Ended(syscall.ECONNRESET)
 		for turns := 0; r.err == nil && turns < 1000; turns++ {
 			r.turn()
 		}

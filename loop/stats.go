@@ -294,7 +294,7 @@ func (l *Loop) showMeter(ls *LoopStats) {
 	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
 }
 
-// slowTurns is inside.Metrics.SlowTurns.
+// slowTurns is inside.ForMetrics.SlowTurns.
 func (l *Loop) slowTurns() (slow []inside.SlowTurn) {
 	for _, t := range l.meter.Read(l.clock()).Slow {
 		slow = append(slow, inside.SlowTurn{Began: l.wallTime(t.Began), Took: t.Took, Conn: t.Conn, Handler: t.Handler, Work: t.Work.String()})

@@ -27,7 +27,7 @@ func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
 }
 
 // isTLS reports whether c speaks TLS, or is about to.
-func (c *Conn) isTLS() bool { return c.layer() != nil }
+func (c *Conn) isTLS() bool { return c.tlsLayer() != nil }
 
 // newTLSShared returns what the TLS connections of l share.
 func (l *Loop) newTLSShared() *tlsconn.Shared {
@@ -142,7 +142,7 @@ func checkStart(cfg *tls.Config, client bool) error {
 // noHandshake is the reason of a connection whose peer has ended its output before it could begin
 // the handshake.
 func (c *Conn) noHandshake() error {
-	if c.isBroken() {
+	if c.outlivesSocket() {
 		return c.extras.broken
 	}
 	return fmt.Errorf("TLS handshake: %w", io.ErrUnexpectedEOF)
@@ -161,7 +161,7 @@ func (c *Conn) tlsStart() *tlsStart {
 	if c.extras == nil {
 		return nil
 	}
-	return c.extras.start
+	return c.extras.startTLS
 }
 
 // beginTLS puts a layer of TLS between c and its socket. The handshake itself begins when c's turn
@@ -172,7 +172,7 @@ func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	t := c.addTLS(cfg)
 	c.pause(startingTLS)
 	c.forgetFrame()
-	c.more().start = &tlsStart{done: done, timer: l.wheel.At(l.after(limit), func() {
+	c.more().startTLS = &tlsStart{done: done, timer: l.wheel.At(l.after(limit), func() {
 		t.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit), false)
 	})}
 	c.touch()
@@ -184,7 +184,7 @@ func (c *Conn) goOnTLS() {
 	if c.isClosed() {
 		return
 	}
-	t := c.layer()
+	t := c.tlsLayer()
 	c.giveUpInput()
 	if c.in.socketPaused {
 		c.in.socketPaused = false
@@ -197,9 +197,9 @@ func (c *Conn) goOnTLS() {
 
 // startedTLS goes on when the handshake is done.
 func (c *Conn) startedTLS() {
-	s := c.extras.start
+	s := c.extras.startTLS
 	c.loop.wheel.Stop(s.timer)
-	c.extras.start = nil
+	c.extras.startTLS = nil
 	c.setPauses(c.in.pauses &^ startingTLS)
 	if b := c.out.box; b != nil {
 		b.Blocked = false // the end of the turn writes

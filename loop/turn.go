@@ -15,9 +15,9 @@ import (
 
 const (
 	// turnSlice is how long a turn runs posts, timers and what goes on, before the loop polls its
-	// sockets again. settleSlice is how long the end of a turn goes on writing and closing then.
-	turnSlice   = time.Millisecond
-	settleSlice = 250 * time.Microsecond
+	// sockets again. endTurnsSlice is how long the end of a turn goes on writing and closing then.
+	turnSlice     = time.Millisecond
+	endTurnsSlice = 250 * time.Microsecond
 
 	// inputSlice is how long one connection's input, or a UDP socket's, is decoded when it comes,
 	// as it may be one of many.
@@ -30,8 +30,8 @@ const (
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
 
-	// settleAt is after how many touched connections posts are interrupted to write.
-	settleAt = 64
+	// endTurnsAt is after how many touched connections posts are interrupted to write.
+	endTurnsAt = 64
 
 	timerBatch   = 64 // nodes of the wheel touched between two looks at the clock
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
@@ -71,7 +71,7 @@ func (l *Loop) turn() {
 			break
 		}
 	}
-	l.settle(max(l.slice.end, l.slice.seen+settleSlice))
+	l.endTurns(max(l.slice.end, l.slice.seen+endTurnsSlice))
 	if l.batched {
 		l.crossBatches()
 	}
@@ -115,7 +115,7 @@ func (l *Loop) leave() {
 		return
 	}
 	if l.touched.len() != 0 {
-		l.settle(l.now + inputSlice)
+		l.endTurns(l.now + inputSlice)
 	}
 	if l.batched {
 		l.crossBatches()
@@ -160,8 +160,8 @@ func (l host) OnWake() { l.turn() }
 // OnProbe notes how long a socket would have waited.
 func (l host) OnProbe() { l.meter.Probed(l.clock()) }
 
-// Ended is called on a loop that ends without being asked.
-func (l host) Ended(err error) {
+// LoopEnded is called on a loop that ends without being asked.
+func (l host) LoopEnded(err error) {
 	if err == nil {
 		err = fmt.Errorf("loop: event loop %d ended unexpectedly", l.index)
 	}
@@ -184,7 +184,7 @@ func (l *Loop) runMail() {
 	for l.mail.BatchLen() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
-		l.settle(l.slice.end)
+		l.endTurns(l.slice.end)
 		l.slice.look(l)
 	}
 	waiting := l.mail.ReportRun()
@@ -212,7 +212,7 @@ func (l *Loop) runTasks() {
 				l.crowd.answered(t.c)
 			}
 		}
-		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
+		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= endTurnsAt || l.slice.over(l) {
 			return
 		}
 	}
@@ -227,7 +227,7 @@ func (l *Loop) runTimers() {
 		}
 		l.advanced, l.lateNoted = l.slice.seen, false
 		l.count.add(numFired, l.wheel.Take(l.advanced, timerBatch, l.fireFunc))
-		l.settle(l.slice.end) // an expiry may have closed many
+		l.endTurns(l.slice.end) // an expiry may have closed many
 		if l.slice.look(l) {
 			return
 		}
@@ -285,15 +285,15 @@ func (l *Loop) requestTurn() {
 func (l *Loop) runReady(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
 		l.runQueue.next().Run()
-		l.settle(l.slice.end)
+		l.endTurns(l.slice.end)
 		l.slice.look(l)
 	}
 }
 
-// settle ends the turn of connections that were touched, until end, but of one at least. That may
+// endTurns ends the turn of connections that were touched, until end, but of one at least. That may
 // touch others: an OnClose may send and close in turn. Those that are left have the end of a later
 // turn.
-func (l *Loop) settle(end time.Duration) {
+func (l *Loop) endTurns(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
 		l.touched.next().endTurn()
 		if s.over(l) && l.touched.len() > 0 {

@@ -33,16 +33,16 @@ const (
 // A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
 // kernel sends there; or the socket of one session that was dialled. It is the engine.PacketSink.
 type packetPort struct {
-	loop      *Loop
-	ln        *listener // nil if dialled
-	to        engine.Packets
-	local     net.Addr
-	sessions  map[sessionKey]*udpSession
-	only      *udpSession       // that was dialled
-	looked    time.Duration     // when something was received
-	rest      []engine.Datagram // of what was received, for the next slice
-	closed    bool
-	admission admission // of new peers
+	loop     *Loop
+	ln       *listener // nil if dialled
+	to       engine.Packets
+	local    net.Addr
+	sessions map[sessionKey]*udpSession
+	only     *udpSession       // that was dialled
+	looked   time.Duration     // when something was received
+	rest     []engine.Datagram // of what was received, for the next slice
+	closed   bool
+	newPeers newPeers // of new peers
 }
 
 // A udpSession is what the Conn of a UDP peer has in place of a socket. A peer that asks two
@@ -127,7 +127,7 @@ func (p *packetPort) deliver(batch []engine.Datagram, s slice) {
 			s.look(p.loop)
 		}
 	}
-	if len(p.rest) == 0 && len(p.admission.queue) > 0 && !p.admission.scheduled {
+	if len(p.rest) == 0 && len(p.newPeers.queue) > 0 && !p.newPeers.scheduled {
 		p.Run()
 	}
 }
@@ -146,7 +146,7 @@ func (p *packetPort) deliverSome(slice *slice) {
 			if s != nil {
 				s.received(d)
 			} else {
-				p.newcomer(d)
+				p.queueNewPeer(d)
 			}
 			if len(p.rest) > 0 && slice.over(p.loop) {
 				break
@@ -177,7 +177,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 // accept opens a session for the peer of a datagram, or refuses it.
 func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l, s := p.loop, p.loop.server
-	if l.draining || s.has(stageLeaving) && !s.Drain.KeepAccepting {
+	if l.draining || s.has(phaseEnding) && !s.Drain.KeepAccepting {
 		return nil
 	}
 	l.count.add(numSessions, 1)
@@ -192,7 +192,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 		return nil
 	}
 	a.acquireLoad(l)
-	a.session = &udpSession{sessionKey: sessionKey{d.Peer, d.Local}, port: p, unproven: p.admission.crowded}
+	a.session = &udpSession{sessionKey: sessionKey{d.Peer, d.Local}, port: p, unproven: p.newPeers.crowded}
 	caller := l.running.conn
 	c := &Conn{loop: l, stage: datagrams}
 	c.begin(&a)
@@ -283,7 +283,7 @@ func (c *Conn) LimitReplies(factor int) {
 	if s := c.session(); s != nil {
 		if factor == 0 && s.replyFactor > 0 && s.unproven {
 			s.unproven = false
-			s.port.admission.giveBack()
+			s.port.newPeers.giveBack()
 		}
 		s.replyFactor = uint64(factor)
 	}
@@ -301,7 +301,7 @@ func (c *Conn) session() *udpSession {
 // looked for a while, and what waits may be anybody's.
 func (s *udpSession) putsOff(now time.Duration) bool {
 	p := s.port
-	if len(p.rest) == 0 && (now-p.looked <= portBlind || !p.to.Pending()) {
+	if len(p.rest) == 0 && (now-p.looked <= portBlind || !p.to.HasInput()) {
 		return false
 	}
 	if s.offSince <= s.c.idle.lastRead || s.offSince == 0 {

@@ -17,7 +17,7 @@ type failingPackets struct {
 
 func (p *failingPackets) Send([]byte, netip.AddrPort, netip.Addr) error { return p.err }
 func (p *failingPackets) Flush() int                                    { return 0 }
-func (p *failingPackets) Pending() bool                                 { return false }
+func (p *failingPackets) HasInput() bool                                { return false }
 func (p *failingPackets) Close()                                        {}
 
 // What the system does not take for the moment is a datagram that is lost, and the session that was
@@ -32,7 +32,7 @@ func TestUDPSendErrorsThatPass(t *testing.T) {
 			err := os.NewSyscallError("sendmmsg", errno)
 			p := &packetPort{loop: r.Loop, to: &failingPackets{err: err}}
 			p.only = &udpSession{port: p}
-			ln := &listener{server: r.server, dials: true, address: "x", accept: func(*Conn) Handler { return HandlerFunc(echoAll) }}
+			ln := &listener{server: r.server, dialed: true, address: "x", accept: func(*Conn) Handler { return HandlerFunc(echoAll) }}
 			a := &arrival{slot: slot{ln: ln, remote: newPeer}, local: newPeer, session: p.only}
 			_ = a.acquire(false)
 			a.acquireLoad(r.Loop)

@@ -168,7 +168,7 @@ func (d *Decoder) Restored() {
 // those with fewer than Plain bytes of payload, one may be written without asking the codec, and
 // while Fresh reports true, one that is whole at the start of a piece of input may be taken from it
 // without asking the Decoder. Next must see what else is in the piece.
-func (d *Decoder) Plain() int {
+func (d *Decoder) PrefixLimit() int {
 	if l, ok := d.codec.(*length.Reader); ok {
 		return l.Plain()
 	}

@@ -31,7 +31,7 @@ func Take[T any]() *T {
 }
 
 // Handler is what package handler uses.
-type Handler[Conn, Loop, Ref, Dialer any] struct {
+type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// TellOr is a Tell that says when f was dropped. Of f and dropped exactly one is called, on the
 	// connection's loop, if the error is nil; neither, if not. Any goroutine may call it.
 	TellOr func(to Ref, f func(Conn), dropped func()) error
@@ -209,7 +209,7 @@ type TLV struct {
 }
 
 // Metrics is what package loopmetrics shows.
-type Metrics[Conn, Loop any] struct {
+type ForMetrics[Conn, Loop any] struct {
 	// PostPieces is Handler.PostPieces.
 	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
 

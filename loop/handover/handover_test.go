@@ -282,7 +282,7 @@ func TestOutputMoves(t *testing.T) {
 	<-sent
 	b := lines("b")
 	b.Limits.MaxOutbound = 2 * size
-	writes := make(chan error, 1)
+	writes := make(chan error, 2) // the rehearsal's, too
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		writes <- c.Send([]byte("more"))
 		return accept("b")(c)
@@ -310,7 +310,7 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	<-time.After(300 * time.Millisecond) // of real silence, which must count
 	b := lines("b")
 	b.IdleTimeout = time.Hour
-	info := inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().Info
+	info := inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().Info
 	infos := make(chan inside.ConnInfo, 1)
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		c.AfterFunc(0, func() { infos <- info(c) })

@@ -165,7 +165,7 @@ func await[T any](ch <-chan T) (answer T, ok bool) {
 }
 
 // in is what package loop has for this package.
-var in = inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]()
+var in = inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]()
 
 // count takes what any goroutine can see.
 func (v *loopView) count(st *loop.LoopStats, slow []inside.SlowTurn, now time.Time) {

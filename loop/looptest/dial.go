@@ -54,7 +54,7 @@ func (b *Backend) Hang(hang bool) {
 // Accept returns the other end of the oldest connection that was dialled and not accepted yet, or
 // nil if there is none. Peer.Reason and Peer.Ended know nothing of it.
 func (b *Backend) Accept() *Peer {
-	b.srv.settle()
+	b.srv.waitIdle()
 	select {
 	case p := <-b.waiting:
 		return p
@@ -84,7 +84,7 @@ func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Addr: to, Err: err}
 	}
-	p := &Peer{addr: m.newAddr(), sock: newSocket(m), settle: b.srv.settle}
+	p := &Peer{addr: m.newAddr(), sock: newSocket(m), settle: b.srv.waitIdle}
 	if local == nil {
 		local = p.addr
 	}

@@ -39,7 +39,7 @@ func TestEpollLooksFirst(t *testing.T) {
 		}
 		_, _ = peer.Write([]byte("x"))
 		_, _ = udp.Write([]byte("x"))
-		for !ports[0].Pending() {
+		for !ports[0].HasInput() {
 		}
 		r.askTurn(func() {
 			if len(ear.heard) <= heard || len(ports[0].peers) <= received {
@@ -70,7 +70,7 @@ func TestEpollWakeAfterTheEnd(t *testing.T) {
 		defer in.Close()
 		defer out.Close()
 		defer func() {
-			if fd := sockets.Descriptor(in.Fd()); fd.Pending() {
+			if fd := sockets.Descriptor(in.Fd()); fd.HasInput() {
 				t.Error("something was written into another's file")
 			}
 		}()

@@ -148,15 +148,15 @@ func testPacketsPending(t *testing.T, r *engineRig) {
 	addr, ports := r.servePackets("127.0.0.1:0")
 	port, peer := ports[0], r.config.dialPacket(t, r, addr)
 	r.do(0, func() {
-		if port.Pending() {
+		if port.HasInput() {
 			t.Error("pending, and nothing was sent")
 		}
 		_, _ = peer.Write([]byte("x"))
-		becomes(t, "a datagram is pending", port.Pending)
+		becomes(t, "a datagram is pending", port.HasInput)
 	})
 	testkit.Receive(t, "the datagram", port.peers)
 	r.do(0, func() {
-		if port.Pending() {
+		if port.HasInput() {
 			t.Error("pending, and all was received")
 		}
 	})
@@ -184,7 +184,7 @@ func testPacketsKept(t *testing.T, r *engineRig) {
 		if n := len(port.peers); n != kept {
 			t.Errorf("%d datagrams came to a sink that keeps a batch", n-kept)
 		}
-		becomes(t, "the next ones are pending", port.Pending)
+		becomes(t, "the next ones are pending", port.HasInput)
 		port.keeps = false
 		port.Resume()
 	})

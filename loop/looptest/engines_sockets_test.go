@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -39,15 +41,17 @@ func testSockets(t *testing.T, c engineConfig, network string) {
 		{"unsent", testUnsent},
 		{"detach", testDetach},
 		{"always room", testAlwaysRoom},
+		{"moves", testMoves},
+		{"moves at random", testRandomMoves},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.f(t, startEngine(t, c, 1), network) })
+		t.Run(test.name, func(t *testing.T) { test.f(t, startEngine(t, c, 2), network) })
 	}
 }
 
 // write writes to a socket on the loop.
 func (r *engineRig) write(e *ear, pieces ...string) {
 	r.t.Helper()
-	r.do(0, func() {
+	r.do(e.at, func() {
 		for _, s := range pieces {
 			if n, err := e.Write([]byte(s)); n != len(s) || err != nil {
 				r.t.Errorf("write of %q: %d, %v", s, n, err)
@@ -59,7 +63,7 @@ func (r *engineRig) write(e *ear, pieces ...string) {
 // pause pauses a socket.
 func (r *engineRig) pause(e *ear) {
 	r.t.Helper()
-	r.do(0, func() {
+	r.do(e.at, func() {
 		if err := e.Pause(); err != nil {
 			r.t.Errorf("pause: %v", err)
 		}
@@ -152,7 +156,7 @@ func testLastWords(t *testing.T, r *engineRig, network string) {
 // flood writes until a socket is full, and returns how much it has taken.
 func (r *engineRig) flood(e *ear) (n int) {
 	p := make([]byte, 32<<10)
-	r.do(0, func() {
+	r.do(e.at, func() {
 		for {
 			k, err := e.Write(p)
 			if n += k; err != nil || k == 0 {
@@ -173,7 +177,7 @@ func (r *engineRig) fill(e *ear) (n int) {
 		if n += k; k == 0 {
 			r.t.Fatal("Writable is called for a socket that is full")
 		}
-		r.do(0, func() {
+		r.do(e.at, func() {
 			if !e.NotifyWritable() {
 				r.t.Error("NotifyWritable returns false")
 			}
@@ -261,9 +265,9 @@ func testPausedEnd(t *testing.T, r *engineRig, network string) {
 // A lingerer is a sink whose socket lingers after the end.
 type lingerer struct{ *ear }
 
-func (l lingerer) Closed(err error) {
+func (l lingerer) Ended(err error) {
 	l.Socket.KeepWriting()
-	l.ear.Closed(err)
+	l.ear.Ended(err)
 }
 
 // A socket that has ended in both directions while it was paused hears, when it is resumed, what
@@ -295,7 +299,7 @@ func testPausedReset(t *testing.T, r *engineRig, network string) {
 			r.pause(ear)
 			for _, piece := range waits {
 				send(t, peer, piece)
-				r.do(0, func() { becomes(t, "the input is pending", ear.Pending) })
+				r.do(0, func() { becomes(t, "the input is pending", ear.HasInput) })
 			}
 			peer.Reset()
 			ear.ends(t, syscall.ECONNRESET)
@@ -412,19 +416,19 @@ func becomes(t testing.TB, what string, cond func() bool) {
 func testPending(t *testing.T, r *engineRig, network string) {
 	ear, peer := r.open(network)
 	r.do(0, func() {
-		if ear.Pending() {
+		if ear.HasInput() {
 			t.Error("pending, and nothing was sent")
 		}
 		_, _ = peer.Write([]byte("x"))
-		becomes(t, "the input is pending", ear.Socket.Pending)
+		becomes(t, "the input is pending", ear.Socket.HasInput)
 	})
 	ear.hears(t, "x")
 	r.do(0, func() {
-		if ear.Pending() {
+		if ear.HasInput() {
 			t.Error("pending, and all was read")
 		}
 		_ = peer.CloseWrite()
-		becomes(t, "the end is pending", ear.Socket.Pending)
+		becomes(t, "the end is pending", ear.Socket.HasInput)
 	})
 	ear.ends(t, io.EOF)
 }
@@ -460,7 +464,7 @@ func testDetach(t *testing.T, r *engineRig, network string) {
 	var read []byte
 	r.do(0, func() {
 		_, _ = peer.Write([]byte("one, "))
-		becomes(t, "the input is pending", ear.Socket.Pending)
+		becomes(t, "the input is pending", ear.Socket.HasInput)
 		var err error
 		if nc, read, err = socket.Detach(); err != nil {
 			t.Fatalf("Detach: %v", err)
@@ -506,4 +510,125 @@ func testAlwaysRoom(t *testing.T, r *engineRig, network string) {
 		send(t, peer, "x")
 		other.hears(t, "x")
 	}
+}
+
+// moves has a socket go to the other loop, and calls f on the way.
+func (r *engineRig) moves(e *ear, f ...func()) {
+	r.t.Helper()
+	socket := e.Socket.(engine.Movable)
+	r.do(e.at, func() {
+		if err := socket.Leave(); err != nil {
+			r.t.Errorf("leave: %v", err)
+		}
+	})
+	for _, f := range f {
+		f()
+	}
+	e.at = 1 - e.at
+	r.do(e.at, func() {
+		if err := socket.Join(r.loops[e.at].Loop); err != nil {
+			r.t.Errorf("join: %v", err)
+		}
+	})
+}
+
+// A socket that moves has on its new loop what it had on the old one: input that waits, a pause,
+// the wait for room, and its end.
+func testMoves(t *testing.T, r *engineRig, network string) {
+	for _, end := range []string{"end", "reset", "reset while paused", "half close"} {
+		ear, peer := r.open(network)
+		for range 3 {
+			r.moves(ear)
+			send(t, peer, "read")
+			ear.hears(t, "read")
+			r.pause(ear)
+			r.moves(ear)
+			send(t, peer, "held")
+			r.do(ear.at, func() {})
+			ear.silent(t)
+			n := r.fill(ear)
+			r.moves(ear)
+			drain(t, peer, n)
+			ear.room(t)
+			ear.silent(t)
+			r.do(ear.at, ear.Socket.Resume)
+			ear.hears(t, "held")
+			r.write(ear, "written")
+			gets(t, peer, "written")
+		}
+		switch end {
+		case "end":
+			r.moves(ear, func() { _ = peer.Close() })
+			ear.ends(t, io.EOF)
+		case "reset":
+			r.moves(ear, peer.Reset)
+			ear.breaks(t)
+		case "reset while paused":
+			if network == "unix" || runtime.GOOS != "linux" && r.config.system {
+				continue // the system does not tell
+			}
+			r.pause(ear)
+			r.moves(ear)
+			r.moves(ear, peer.Reset)
+			ear.breaks(t)
+		case "half close":
+			testMovesLingering(t, r, network)
+		}
+	}
+}
+
+// A socket that goes on writing after its peer's end moves, too.
+func testMovesLingering(t *testing.T, r *engineRig, network string) {
+	ear := newEar()
+	peer := r.openTo(network, ear, func(engine.Socket) engine.Sink { return lingerer{ear} })
+	r.moves(ear)
+	_ = peer.CloseWrite()
+	ear.ends(t, io.EOF)
+	r.moves(ear)
+	n := r.fill(ear)
+	r.moves(ear)
+	drain(t, peer, n)
+	ear.room(t)
+	r.write(ear, "the rest")
+	gets(t, peer, "the rest")
+	r.do(ear.at, ear.Socket.Close)
+	ends(t, peer)
+}
+
+// Whatever a socket is about, it may move: nothing is lost, doubled, or heard on the wrong loop.
+func testRandomMoves(t *testing.T, r *engineRig, network string) {
+	rnd := rand.New(rand.NewPCG(testkit.Seed(t, 52), 0))
+	ear, peer := r.open(network)
+	paused, held := false, ""
+	for i := range 300 {
+		switch rnd.IntN(6) {
+		case 0, 1:
+			r.moves(ear)
+		case 2:
+			if !paused {
+				r.pause(ear)
+			}
+			paused = true
+		case 3:
+			r.do(ear.at, ear.Socket.Resume)
+			paused = false
+			ear.hears(t, held)
+			held = ""
+		case 4:
+			s := strconv.Itoa(i) + ","
+			if send(t, peer, s); paused {
+				held += s
+			} else {
+				ear.hears(t, s)
+			}
+		case 5:
+			r.write(ear, "answer")
+			gets(t, peer, "answer")
+		}
+	}
+	r.do(ear.at, ear.Socket.Resume)
+	ear.hears(t, held)
+	_ = peer.Close()
+	ear.ends(t, io.EOF)
+	ear.silent(t)
 }

@@ -131,9 +131,9 @@ func (l *rigLoop) OnWake() {
 	}
 }
 
-func (l *rigLoop) OnProbe()        { l.rig.probes <- l.index }
-func (l *rigLoop) OnTick()         { l.rig.ticks <- l.rig.now() }
-func (l *rigLoop) Ended(err error) { l.rig.t.Errorf("loop %d ended: %v", l.index, err) }
+func (l *rigLoop) OnProbe()            { l.rig.probes <- l.index }
+func (l *rigLoop) OnTick()             { l.rig.ticks <- l.rig.now() }
+func (l *rigLoop) LoopEnded(err error) { l.rig.t.Errorf("loop %d ended: %v", l.index, err) }
 
 func (r *engineRig) now() time.Duration { return time.Since(r.base) }
 
@@ -198,6 +198,7 @@ func (r *engineRig) openTo(network string, e *ear, open func(engine.Socket) engi
 // An ear is an engine.Sink that records its calls.
 type ear struct {
 	engine.Socket
+	at       int // its loop
 	heard    chan string
 	writable chan struct{}
 	closed   chan error
@@ -210,7 +211,7 @@ func newEar() *ear {
 func (e *ear) Readable(p []byte) { e.heard <- string(p) }
 func (e *ear) Room([]byte) int   { return 0 }
 func (e *ear) Writable()         { e.writable <- struct{}{} }
-func (e *ear) Closed(err error)  { e.closed <- err }
+func (e *ear) Ended(err error)   { e.closed <- err }
 
 // hears waits for want, in however many pieces.
 func (e *ear) hears(t testing.TB, want string) {

@@ -71,7 +71,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 		return nil, err
 	}
 	t.Cleanup(s.stopUnasked)
-	s.settle()
+	s.waitIdle()
 	return s, nil
 }
 
@@ -119,7 +119,7 @@ func (s *Server) stopUnasked() {
 // Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
 func (s *Server) Shutdown() {
 	s.cancel()
-	s.settle()
+	s.waitIdle()
 }
 
 // Open connects to Server.Addr.
@@ -155,8 +155,8 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looptest: cannot connect to %v: %w", addr, err)
 	}
-	p.settle = s.settle
-	s.settle()
+	p.settle = s.waitIdle
+	s.waitIdle()
 	return p, nil
 }
 
@@ -168,13 +168,13 @@ func (s *Server) Sleep(d time.Duration) {
 		l.Execute(func() {}) // which orders memory
 	}
 	time.Sleep(d)
-	s.settle()
+	s.waitIdle()
 }
 
 // settle waits until all goroutines of the bubble are blocked. Several goroutines of a test may
 // call it at a time, also for different Servers. A mutex would not do in place of the channel: a
 // goroutine that waits for a mutex does not count as blocked.
-func (s *Server) settle() {
+func (s *Server) waitIdle() {
 	s.waiting <- struct{}{}
 	synctest.Wait()
 	<-s.waiting
@@ -190,7 +190,7 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 		s.t.Fatalf("looptest: Do: %v", err)
 	}
 	<-done
-	s.settle()
+	s.waitIdle()
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
@@ -200,10 +200,10 @@ func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	l := s.Loops()[i]
 	s.memory.loops[i].Execute(func() { testhook.InTurn(l, func() { <-blocked }) })
-	s.settle()
+	s.waitIdle()
 	return sync.OnceFunc(func() {
 		close(blocked)
-		s.settle()
+		s.waitIdle()
 	})
 }
 
@@ -214,13 +214,13 @@ func (s *Server) FailAccept(i int, err error) {
 		s.t.Fatal("looptest: FailAccept: the listener is closed")
 	}
 	ln.fail <- err
-	s.settle()
+	s.waitIdle()
 }
 
 // BreakLoop ends the i-th loop with err, as a fault of the system would.
 func (s *Server) BreakLoop(i int, err error) {
 	s.memory.loops[i].fail(err)
-	s.settle()
+	s.waitIdle()
 }
 
 // BlindWrites makes sockets unable to tell when they are writable again, as on systems without a

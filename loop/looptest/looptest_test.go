@@ -139,7 +139,7 @@ func TestStallIsATurn(t *testing.T) {
 		resume := srv.Stall(0)
 		srv.Sleep(10 * time.Second)
 		resume()
-		slow := inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().SlowTurns(srv.Loops()[0])
+		slow := inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().SlowTurns(srv.Loops()[0])
 		if len(slow) == 0 || slow[0].Took < 10*time.Second {
 			t.Errorf("slow turns %+v, want one of 10 s", slow)
 		}

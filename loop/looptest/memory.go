@@ -122,7 +122,7 @@ func (m *memory) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, erro
 // fail ends the loop with err.
 func (l *memLoop) fail(err error) {
 	l.Execute(func() {
-		l.host.Ended(err)
+		l.host.LoopEnded(err)
 		l.Lost()
 	})
 }
@@ -136,8 +136,10 @@ func (l *memLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost
 		return
 	}
 	s := c.peer.sock
-	s.loop = l
-	s.loop.Put(func() { s.open(open(s)) }, func() { lost(engine.ErrEnded) })
+	l.Put(func() {
+		s.Home.Join(l.TaskLoop)
+		s.open(open(s))
+	}, func() { lost(engine.ErrEnded) })
 }
 
 // Stop implements engine.Engine.

@@ -117,7 +117,7 @@ func (h *scriptHandler) OnMessage(c *loop.Conn, msg []byte) error {
 		c.PauseRead()
 		c.AfterFunc(soon, c.ResumeRead)
 	case "hold":
-		hold := inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]().HoldRead
+		hold := inside.Take[inside.ForHandler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]().HoldRead
 		hold(c, true)
 		c.AfterFunc(soon, func() { hold(c, false) })
 	case "end":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
 const (
@@ -21,8 +22,8 @@ const (
 // out, and how much the peer still takes. The loop calls the methods of the interface, the test the
 // others.
 type socket struct {
+	netengine.Home
 	memory *memory
-	loop   *memLoop
 	sink   engine.Sink // used on the loop only
 
 	mu       sync.Mutex
@@ -100,7 +101,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 	if !s.blocked && !s.reading && n > 0 {
 		s.reading = true
-		s.loop.Execute(s.readSoon)
+		s.Execute(s.readSoon)
 	}
 	return n, nil
 }
@@ -131,7 +132,7 @@ func (s *socket) NotifyWritable() bool {
 func (s *socket) offer() {
 	if s.waiting && s.room > 0 && !s.closed {
 		s.waiting = false
-		s.loop.Execute(s.writable)
+		s.Execute(s.writable)
 	}
 }
 
@@ -141,7 +142,7 @@ func (s *socket) writable() {
 	}
 }
 
-func (s *socket) Pending() bool {
+func (s *socket) HasInput() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.in) > 0 || s.end != nil && !s.ended
@@ -218,6 +219,18 @@ func (s *socket) tell() {
 	}
 }
 
+// Leave implements engine.Movable.
+func (s *socket) Leave() error {
+	s.Home.Leave()
+	return nil
+}
+
+// Join implements engine.Movable.
+func (s *socket) Join(l engine.Loop) error {
+	s.Home.Join(l.(*memLoop).TaskLoop)
+	return nil
+}
+
 // read takes output as read(2) would, and waits for it.
 func (s *socket) read(p []byte) (int, error) {
 	for {
@@ -258,7 +271,7 @@ func (s *socket) refused() {
 func (s *socket) signal() {
 	if s.opened && !s.signaled && !s.closed && (s.reset() || !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended)) {
 		s.signaled = true
-		s.loop.Execute(s.deliver)
+		s.Execute(s.deliver)
 	}
 }
 
@@ -286,7 +299,7 @@ func (s *socket) deliver() {
 	}
 	s.ended = true
 	s.mu.Unlock()
-	s.sink.Closed(s.end)
+	s.sink.Ended(s.end)
 	s.mu.Lock()
 	if s.closed = s.closed || !s.lingers; s.closed {
 		s.memory.open.Delete(s)

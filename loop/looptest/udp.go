@@ -47,7 +47,7 @@ func (s *Server) SetWeather(w Weather) {
 	if late != nil {
 		late()
 	}
-	s.settle()
+	s.waitIdle()
 }
 
 // carry calls arrive as the weather wants: never, once or twice, at once or later.
@@ -123,7 +123,7 @@ func (p *UDPPeer) Send(msgs ...string) {
 	for _, msg := range msgs {
 		p.srv.memory.datagrams.carry(func() { p.port.arrive(msg, p.addr) })
 	}
-	p.srv.settle()
+	p.srv.waitIdle()
 }
 
 // Received returns the datagrams that have come since the last call.
@@ -226,8 +226,8 @@ func (s *memPackets) Resume() {
 	}
 }
 
-// Pending implements engine.Packets.
-func (s *memPackets) Pending() bool {
+// HasInput implements engine.Packets.
+func (s *memPackets) HasInput() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0

@@ -210,7 +210,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	}
 	testkit.Eventually(t, "all are in", func() bool { return srv.Stats().Conns == n })
 	// All were opened at different times. Now they get the same deadline.
-	at, info := time.Now().Add(time.Second), inside.Take[inside.Metrics[*loop.Conn, *loop.Loop]]().Info
+	at, info := time.Now().Add(time.Second), inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().Info
 	if err := srv.Loops()[0].Post(func() {
 		for c := range srv.Loops()[0].Conns() {
 			deadline := info(c).IdleDeadline

@@ -61,7 +61,7 @@ func (s *socket) Write(p []byte) (int, error) {
 }
 
 func (s *socket) NotifyWritable() bool { return true }
-func (s *socket) Pending() bool        { return false }
+func (s *socket) HasInput() bool       { return false }
 func (s *socket) Unacked() int         { return 0 }
 func (s *socket) Pause() error         { return nil }
 func (s *socket) Resume()              {}

@@ -198,7 +198,7 @@ func (w *world) deliver() {
 	}
 	for w.farewell.Len() > 0 {
 		if c := w.farewell.PopFront(); c.sink != nil {
-			w.meter.measure(ended, func() { c.sink.Closed(io.EOF) })
+			w.meter.measure(ended, func() { c.sink.Ended(io.EOF) })
 			w.gone(c)
 		}
 	}

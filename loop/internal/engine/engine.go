@@ -26,7 +26,7 @@ type Engine interface {
 
 	// Start brings up a loop for each host, and returns them in the same order when all run. It may
 	// be called once. base is what Loop.TickAt counts from. Before it has returned, and after
-	// an error, no Host is called but for Ended. After an error Stop must be called as well.
+	// an error, no Host is called but for LoopEnded. After an error Stop must be called as well.
 	Start(base time.Time, hosts []Host) ([]Loop, error)
 
 	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
@@ -88,8 +88,8 @@ type Host interface {
 	// OnProbe is called once for each Probe, or once for several.
 	OnProbe()
 
-	// Ended is called when the loop ends before Engine.Stop was called, as the last thing there.
-	Ended(err error)
+	// LoopEnded is called when the loop ends before Engine.Stop was called, as the last thing there.
+	LoopEnded(err error)
 }
 
 // A Sink takes what happens to one socket, for as long as that exists. All its methods are called
@@ -105,9 +105,9 @@ type Sink interface {
 	// Writable is called once after each Socket.NotifyWritable that returned true.
 	Writable()
 
-	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
+	// Ended says that the peer closed the connection (io.EOF), or why it broke. When it returns
 	// the socket is gone, unless Socket.KeepWriting was called in it.
-	Closed(err error)
+	Ended(err error)
 }
 
 // A Socket is one connection's non-blocking socket. All its methods are called on the loop, none
@@ -120,8 +120,8 @@ type Socket interface {
 	// False: this engine cannot tell, or not now; try again later.
 	NotifyWritable() bool
 
-	// Pending reports whether bytes, or the end of the stream, wait to be read.
-	Pending() bool
+	// HasInput reports whether bytes, or the end of the stream, wait to be read.
+	HasInput() bool
 
 	// Unacked returns how many bytes were written that the peer has not acknowledged, or -1 if the
 	// system does not tell. After CloseWrite the end counts as one byte. It may be more, as a
@@ -130,7 +130,7 @@ type Socket interface {
 	Unacked() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
-	// full. Nothing is lost. Until Resume, Readable is not called, and Closed only if the peer
+	// full. Nothing is lost. Until Resume, Readable is not called, and Ended only if the peer
 	// resets the connection and the engine sees that. An error: it goes on reading.
 	Pause() error
 
@@ -141,7 +141,7 @@ type Socket interface {
 	// Reading goes on.
 	CloseWrite()
 
-	// KeepWriting, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
+	// KeepWriting, called in Sink.Ended, keeps the writing side open: Write and NotifyWritable work
 	// until Close. False: not possible.
 	KeepWriting() bool
 
@@ -167,6 +167,19 @@ type Detachable interface {
 	// of the Socket may be. ErrUnflushed: output that was written is not with the system yet. With
 	// an error nothing has happened.
 	Detach() (nc net.Conn, read []byte, err error)
+}
+
+// A Movable is a Socket that can change its loop. What it waits for, and whether it is paused, goes
+// with it.
+type Movable interface {
+	// Leave takes the socket off its loop, on which it is called, but not within a call of the
+	// Sink. Until Join nothing watches the socket, and no other method of it may be called. With an
+	// error nothing has happened.
+	Leave() error
+
+	// Join gives the socket to another loop of the Engine, on which it is called. With an error
+	// that cannot watch it, and the socket is closed.
+	Join(l Loop) error
 }
 
 // ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to

@@ -41,8 +41,8 @@ type Packets interface {
 	// Resume takes back a batch for which Received has returned false, and goes on receiving, soon.
 	Resume()
 
-	// Pending reports whether datagrams wait to be received, those that the sink keeps aside.
-	Pending() bool
+	// HasInput reports whether datagrams wait to be received, those that the sink keeps aside.
+	HasInput() bool
 
 	// Flush sends what waits, and returns how many datagrams the system did not take.
 	Flush() (lost int)

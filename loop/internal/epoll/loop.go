@@ -105,7 +105,7 @@ func (l *epollLoop) run() {
 	if err := l.poll(); err != nil {
 		l.End()
 		l.endSockets(engine.ErrEnded)
-		l.host.Ended(fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
+		l.host.LoopEnded(fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
 	}
 }
 

@@ -62,7 +62,7 @@ func (p *packets) Resume() {
 	_ = p.loop.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLIN)
 }
 
-func (p *packets) Pending() bool { return p.Readable() }
+func (p *packets) HasInput() bool { return p.Readable() }
 
 func (p *packets) Close() {
 	if p.closed {

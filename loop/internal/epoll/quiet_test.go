@@ -23,7 +23,7 @@ type paused struct {
 func (p *paused) Readable(b []byte) { p.heard += string(b) }
 func (*paused) Room([]byte) int     { return 0 }
 func (p *paused) Writable()         {}
-func (p *paused) Closed(error)      { p.ended = true }
+func (p *paused) Ended(error)       { p.ended = true }
 
 // A socket that is paused and has ended both ways, which epoll reports for ever, does not keep its
 // loop busy until it is resumed; nor does one that goes on writing after the peer's end.

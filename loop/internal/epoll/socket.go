@@ -18,7 +18,7 @@ import (
 // socket implements engine.Socket: a socket in the loop's own epoll instance.
 type socket struct {
 	sockets.Descriptor
-	place   int32
+	place   int32 // in the poller
 	loop    *epollLoop
 	sink    engine.Sink
 	polling uint32 // what epoll watches for
@@ -40,9 +40,8 @@ func (l *epollLoop) open(fd int, open func(engine.Socket) engine.Sink) (err erro
 	return nil
 }
 
-// watch brings what epoll watches for up to date. Without any of it epoll still reports a reset.
-func (s *socket) watch() error {
-	var events uint32
+// events returns what epoll is to watch for. Without any of it epoll still reports a reset.
+func (s *socket) events() (events uint32) {
 	if !s.paused && !s.ended {
 		events |= unix.EPOLLIN
 	}
@@ -52,6 +51,12 @@ func (s *socket) watch() error {
 	if events == 0 && s.ended {
 		events = unix.EPOLLONESHOT // epoll reports a socket that has ended both ways without end
 	}
+	return events
+}
+
+// watch brings what epoll watches for up to date.
+func (s *socket) watch() error {
+	events := s.events()
 	if events == s.polling {
 		return nil
 	}
@@ -122,7 +127,7 @@ func (s *socket) checkPaused() {
 // over tells the sink of the end.
 func (s *socket) over(err error) {
 	s.ended = true
-	s.sink.Closed(err)
+	s.sink.Ended(err)
 	switch {
 	case s.closed:
 	case s.lingers:
@@ -184,6 +189,22 @@ func (s *socket) Detach() (net.Conn, []byte, error) {
 		s.Close() // the copy goes on
 	}
 	return nc, nil, err
+}
+
+// Leave implements engine.Movable.
+func (s *socket) Leave() error {
+	s.loop.remove(s.place, s.FD())
+	return nil
+}
+
+// Join implements engine.Movable.
+func (s *socket) Join(l engine.Loop) (err error) {
+	s.loop, s.polling = l.(*epollLoop), s.events()
+	if s.place, err = s.loop.add(s.FD(), s.polling, s); err != nil {
+		s.closed = true
+		_ = unix.Close(s.FD())
+	}
+	return err
 }
 
 // release implements pollee.

@@ -62,6 +62,9 @@ type gnetLoop struct {
 	wants   wants
 	input   []byte // of readMore
 
+	resuming map[*socket]*ticket  // sockets on their way back to gnet
+	early    map[*socket]struct{} // sockets that cannot be watched, and are about to be ready
+
 	peerMu sync.Mutex
 	peer   int // the descriptor of the anchor's other end; -1: it is closed
 
@@ -73,7 +76,8 @@ type gnetLoop struct {
 func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
 	loops := make([]engine.Loop, len(hosts))
 	for i, h := range hosts {
-		l := &gnetLoop{engine: e, host: h, base: base, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{})}
+		l := &gnetLoop{engine: e, host: h, base: base, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{}),
+			resuming: make(map[*socket]*ticket), early: make(map[*socket]struct{})}
 		l.Queue = engine.NewQueue(l.pull)
 		if err := l.start(); err != nil {
 			return nil, fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
@@ -191,7 +195,7 @@ func (l *gnetLoop) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *gnetLoop: // the anchor: the loop is ending
 		l.end()
 		if !l.engine.stopping.Load() {
-			l.host.Ended(err)
+			l.host.LoopEnded(err)
 		}
 	}
 	return gnet.None

@@ -75,15 +75,15 @@ func (l *gnetLoop) expect(t *ticket) bool {
 // ever if the loop ends before, so each call has its own goroutine.
 func (l *gnetLoop) enroll(t *ticket) {
 	if l.expect(t) {
-		go l.handOver(t)
+		go l.enrollBlocking(t)
 	} else {
 		go t.lose(engine.ErrEnded)
 	}
 }
 
-// handOver gives the connection to gnet, which takes a copy of its descriptor and closes it. If the
+// enrollBlocking gives the connection to gnet, which takes a copy of its descriptor and closes it. If the
 // registration fails, gnet returns a dead connection and no error, but then t is still unclaimed.
-func (l *gnetLoop) handOver(t *ticket) {
+func (l *gnetLoop) enrollBlocking(t *ticket) {
 	if _, err := l.client.EnrollContext(t.conn, t); l.claim(t) {
 		t.lose(cmp.Or(err, errUnregistered))
 	}

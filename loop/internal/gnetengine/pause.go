@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -44,41 +45,82 @@ func (s *socket) checkPaused() {
 // Resume implements engine.Socket: a copy is enrolled as a new connection is, and becomes s.
 func (s *socket) Resume() {
 	s.paused = false
-	if s.conn != nil || s.resuming {
+	if s.conn != nil || s.isResuming() {
 		return
 	}
-	s.resuming = true
+	l, t := s.loop, new(ticket)
+	goOn := func(f func()) { // on the loop, unless the socket was closed, or has left
+		if l.resuming[s] == t {
+			delete(l.resuming, s)
+			f()
+		}
+	}
+	t.open = func(c gnet.Conn) {
+		if l.resuming[s] != t {
+			l.drop(c)
+		}
+		goOn(func() { s.attach(c) })
+	}
+	t.lost = func(error) {
+		time.AfterFunc(resumeAgain, func() { l.Execute(func() { goOn(s.resumeAgain) }) })
+	}
+	l.resuming[s] = t
 	nc, err := s.CopyAsIs()
 	switch {
 	case err != nil:
-		s.resumeLater(err)
+		t.lost(err)
 	case nc.RemoteAddr() == nil: // it has ended in both directions meanwhile, which gnet cannot handle
 		_ = nc.Close()
-		s.loop.Execute(s.readRest)
+		l.Execute(func() { goOn(s.readRest) })
 	default:
-		s.loop.enroll(&ticket{conn: nc, open: s.attach, lost: s.resumeLater})
+		t.conn = nc
+		l.enroll(t)
 	}
 }
 
-// resumeLater may be called on any goroutine.
-func (s *socket) resumeLater(error) {
-	time.AfterFunc(resumeAgain, func() {
-		s.loop.Execute(func() {
-			s.resuming = false
-			if !s.isClosed() && !s.paused {
-				s.Resume()
-			}
-		})
-	})
+func (s *socket) resumeAgain() {
+	if !s.paused {
+		s.Resume()
+	}
+}
+
+// isResuming reports whether the socket is on its way back to gnet.
+func (s *socket) isResuming() bool { return s.loop.resuming[s] != nil }
+
+// Leave implements engine.Movable.
+func (s *socket) Leave() error {
+	l := s.loop
+	delete(l.resuming, s)
+	if c := s.conn; c != nil {
+		fd, err := l.dup(s.FD())
+		if err != nil {
+			return os.NewSyscallError("dup", err)
+		}
+		l.unwatch(s)
+		s.Descriptor, s.conn = sockets.Descriptor(fd), nil
+		l.drop(c)
+		return nil
+	}
+	l.unwatch(s)
+	return nil
+}
+
+// Join implements engine.Movable: gnet enrolls the socket as after a pause.
+func (s *socket) Join(l engine.Loop) error {
+	s.loop = l.(*gnetLoop)
+	s.watchAgain()
+	switch {
+	case s.lingers:
+	case !s.paused:
+		s.Resume()
+	case !s.waiting:
+		_ = s.loop.watch(s, 0)
+	}
+	return nil
 }
 
 // attach makes c, which gnet has opened for the same connection, the socket's own.
 func (s *socket) attach(c gnet.Conn) {
-	s.resuming = false
-	if s.isClosed() {
-		s.loop.drop(c)
-		return
-	}
 	old := s.FD()
 	c.SetContext(s)
 	s.become(c.Fd(), c)
@@ -92,9 +134,8 @@ func (s *socket) attach(c gnet.Conn) {
 // readRest reads, in gnet's place, the input that the kernel still has of a connection that has
 // ended, and then the end.
 func (s *socket) readRest() {
-	s.resuming = false
 	buf := make([]byte, sockets.ReadBuffer)
-	for !s.isClosed() && !s.paused && !s.resuming { // Readable may pause it, and resume it
+	for !s.isClosed() && !s.paused && !s.isResuming() { // Readable may pause it, and resume it
 		switch n, err := unix.Read(s.FD(), buf); {
 		case n > 0:
 			s.sink.Readable(buf[:n])
@@ -110,7 +151,7 @@ func (s *socket) readRest() {
 
 // over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
-	if s.sink.Closed(err); !s.lingers {
+	if s.sink.Ended(err); !s.lingers {
 		s.Reset()
 	}
 }

@@ -21,13 +21,12 @@ import (
 // A socket takes 48 bytes, for as long as its connection; with a word more it would be 64.
 type socket struct {
 	sockets.Descriptor
-	waiting  bool // for a call of Sink.Writable
-	paused   bool // as the Conn wants it
-	resuming bool // on its way back to gnet
-	lingers  bool // the Conn wants to go on writing after the end
-	loop     *gnetLoop
-	conn     gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
-	sink     engine.Sink
+	waiting bool // for a call of Sink.Writable
+	paused  bool // as the Conn wants it
+	lingers bool // the Conn wants to go on writing after the end
+	loop    *gnetLoop
+	conn    gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
+	sink    engine.Sink
 }
 
 func (s *socket) isClosed() bool { return s.Descriptor < 0 }
@@ -44,7 +43,7 @@ func (s *socket) ready() {
 		s.waiting = false
 		s.sink.Writable()
 	}
-	if s.paused && s.conn == nil && !s.resuming && !s.waiting && !s.isClosed() {
+	if s.paused && s.conn == nil && !s.isResuming() && !s.waiting && !s.isClosed() {
 		s.checkPaused()
 	}
 }
@@ -69,10 +68,23 @@ func (s *socket) leaveGnet() error {
 func (s *socket) become(fd int, c gnet.Conn) {
 	s.loop.unwatch(s)
 	s.Descriptor, s.conn = sockets.Descriptor(fd), c
-	if s.waiting && !s.NotifyWritable() {
-		s.waiting = true
-		s.loop.Execute(s.ready) // too early, but then the sink tries, and asks again
+	s.watchAgain()
+}
+
+// watchAgain goes on waiting, with another descriptor or on another loop.
+func (s *socket) watchAgain() {
+	if !s.waiting || s.NotifyWritable() {
+		return
 	}
+	s.waiting = true
+	l := s.loop
+	l.early[s] = struct{}{}
+	l.Execute(func() { // too early, but then the sink tries, and asks again
+		if _, ok := l.early[s]; ok {
+			delete(l.early, s)
+			s.ready()
+		}
+	})
 }
 
 // Close implements engine.Socket.
@@ -81,6 +93,7 @@ func (s *socket) Close() {
 		return
 	}
 	s.loop.unwatch(s)
+	delete(s.loop.resuming, s)
 	if s.conn != nil {
 		s.loop.drop(s.conn)
 	} else {
@@ -107,7 +120,7 @@ func (l *gnetLoop) drop(c gnet.Conn) {
 
 // broken reports to the sink that gnet has closed the connection.
 func (s *socket) broken(err error) {
-	s.sink.Closed(err)
+	s.sink.Ended(err)
 	if s.conn != nil && !s.isClosed() {
 		s.loop.unwatch(s)
 		s.Descriptor = -1

@@ -40,6 +40,7 @@ func (l *gnetLoop) watch(s *socket, events int16) error {
 
 // unwatch forgets s; it must be called before its descriptor is closed.
 func (l *gnetLoop) unwatch(s *socket) {
+	delete(l.early, s)
 	if w := &l.watcher; w.sockets[int32(s.Descriptor)] != nil {
 		delete(w.sockets, int32(s.Descriptor))
 		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.FD(), nil)

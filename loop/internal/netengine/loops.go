@@ -24,6 +24,58 @@ type TaskLoop struct {
 	more   chan struct{} // holds a value when there may be something in the queue
 }
 
+// A Home is where the tasks of a socket run: a loop, which changes. The zero Home keeps them for
+// the first loop. Any goroutine may call Execute; Leave is called on the loop, and Join on the next
+// one.
+type Home struct {
+	mu   sync.Mutex
+	loop *TaskLoop // nil: the socket is on its way to one
+	kept []func()  // tasks of then
+}
+
+// Execute runs f on the loop that the socket has then.
+func (h *Home) Execute(f func()) {
+	h.mu.Lock()
+	l := h.loop
+	if l == nil {
+		h.kept = append(h.kept, f)
+	}
+	h.mu.Unlock()
+	if l != nil {
+		l.Execute(func() {
+			if h.is(l) {
+				f()
+			} else { // it has left meanwhile
+				h.Execute(f)
+			}
+		})
+	}
+}
+
+func (h *Home) is(l *TaskLoop) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.loop == l
+}
+
+// Leave takes the socket off its loop.
+func (h *Home) Leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.loop = nil
+}
+
+// Join gives it to another one.
+func (h *Home) Join(l *TaskLoop) {
+	h.mu.Lock()
+	kept := h.kept
+	h.loop, h.kept = l, nil
+	h.mu.Unlock()
+	for _, f := range kept {
+		h.Execute(f)
+	}
+}
+
 // Run starts a loop. base is what its TickAt counts from.
 func (ls *Loops) Run(base time.Time, h engine.Host) *TaskLoop {
 	l := &TaskLoop{host: h, base: base, more: make(chan struct{}, 1)}

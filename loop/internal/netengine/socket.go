@@ -37,7 +37,8 @@ const (
 // A socket implements engine.Socket. A field is the loop's own unless it is said to be guarded by
 // mu.
 type socket struct {
-	loop    *netLoop
+	Home
+	engine  *Engine
 	conn    net.Conn
 	sink    engine.Sink
 	closed  bool
@@ -71,14 +72,15 @@ func newSocket(l *netLoop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	return &socket{loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
+	return &socket{engine: l.engine, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // begin is the first thing on the loop.
-func (s *socket) begin(open func(engine.Socket) engine.Sink) {
-	s.loop.engine.open.Store(s, nil)
+func (s *socket) begin(l *netLoop, open func(engine.Socket) engine.Sink) {
+	s.Home.Join(l.TaskLoop)
+	s.engine.open.Store(s, nil)
 	if s.sink = open(s); !s.closed {
-		s.loop.engine.reading.Go(s.read)
+		s.engine.reading.Go(s.read)
 	}
 }
 
@@ -93,16 +95,11 @@ func (s *socket) read() {
 		}
 		s.piece, s.end = buf[:n], err
 		s.arrived.Store(true)
-		s.loop.Execute(s.handOver)
+		s.Execute(s.deliver)
 		if err != nil {
 			return
 		}
-		select {
-		case _, goOn := <-s.taken:
-			if !goOn {
-				return
-			}
-		case <-s.loop.Ended():
+		if _, goOn := <-s.taken; !goOn {
 			return
 		}
 		if n == len(buf) && n < maxRead {
@@ -129,8 +126,8 @@ func (s *socket) broken() error {
 	return s.failure
 }
 
-// handOver gives the sink what the reader has read. A pause keeps it, but for a reset.
-func (s *socket) handOver() {
+// deliver gives the sink what the reader has read. A pause keeps it, but for a reset.
+func (s *socket) deliver() {
 	if s.closed || s.over || !s.arrived.Load() {
 		return
 	}
@@ -150,7 +147,7 @@ func (s *socket) handOver() {
 // ended tells the sink of the end.
 func (s *socket) ended(err error) {
 	s.over = true
-	if s.sink.Closed(err); !s.lingers {
+	if s.sink.Ended(err); !s.lingers {
 		s.Close()
 	}
 }
@@ -166,7 +163,7 @@ func (s *socket) checkPaused() {
 	}
 	s.looking = true
 	time.AfterFunc(pausedLook, func() {
-		s.loop.Execute(func() {
+		s.Execute(func() {
 			s.looking = false
 			s.checkPaused()
 		})
@@ -181,7 +178,7 @@ func (s *socket) readable() {
 	switch {
 	case s.closed:
 	case s.end != nil:
-		s.loop.Execute(s.handOver)
+		s.Execute(s.deliver)
 	default:
 		s.arrived.Store(false)
 		s.taken <- struct{}{}
@@ -205,7 +202,7 @@ func (s *socket) Write(p []byte) (int, error) {
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
 		s.writing, s.began = true, time.Now()
-		s.loop.engine.writing.Go(s.write)
+		s.engine.writing.Go(s.write)
 	}
 }
 
@@ -241,7 +238,7 @@ func (s *socket) write() {
 // lingers has no reader any more, so a failure is reported here. s.mu is held.
 func (s *socket) reportWrite() {
 	if err := s.failure; err != nil {
-		s.loop.Execute(func() {
+		s.Execute(func() {
 			if !s.closed && s.over {
 				s.lingers = false
 				s.ended(err)
@@ -250,7 +247,7 @@ func (s *socket) reportWrite() {
 	}
 	if s.waiting && (len(s.out) <= maxUnsent/2 || s.failure != nil) {
 		s.waiting = false
-		s.loop.Execute(func() {
+		s.Execute(func() {
 			if !s.closed {
 				s.sink.Writable()
 			}
@@ -269,9 +266,9 @@ func (s *socket) NotifyWritable() bool {
 	return true
 }
 
-// Pending implements engine.Socket. The reader reads ahead, so what has come is with it, unless the
+// HasInput implements engine.Socket. The reader reads ahead, so what has come is with it, unless the
 // process was stopped and it had no time yet.
-func (s *socket) Pending() bool {
+func (s *socket) HasInput() bool {
 	// The second look is for what was on its way from one place to the other.
 	return !s.over && (s.hasArrived() || sockets.HasInput(s.conn) || s.hasArrived())
 }
@@ -306,7 +303,7 @@ func (s *socket) Pause() error {
 // Resume implements engine.Socket.
 func (s *socket) Resume() {
 	s.paused = false
-	s.loop.Execute(s.handOver)
+	s.Execute(s.deliver)
 }
 
 // CloseWrite implements engine.Socket.
@@ -356,7 +353,7 @@ func (s *socket) Close() {
 // letGo takes s off its loop. The reader ends, unless it waits for the peer.
 func (s *socket) letGo() {
 	s.closed = true
-	s.loop.engine.open.Delete(s)
+	s.engine.open.Delete(s)
 	close(s.taken)
 }
 
@@ -384,6 +381,18 @@ func (s *socket) flushed() bool {
 		}
 		time.Sleep(detachLook)
 	}
+}
+
+// Leave implements engine.Movable. The goroutines of the socket go on.
+func (s *socket) Leave() error {
+	s.Home.Leave()
+	return nil
+}
+
+// Join implements engine.Movable.
+func (s *socket) Join(l engine.Loop) error {
+	s.Home.Join(l.(*netLoop).TaskLoop)
+	return nil
 }
 
 // SyscallConn implements syscall.Conn.

@@ -75,7 +75,7 @@ type end struct {
 	closed chan error
 }
 
-func (e end) Closed(err error) { e.closed <- err }
+func (e end) Ended(err error) { e.closed <- err }
 
 // A failed write takes the error of a reset, and the reader finds an end: the sink gets the
 // reset all the same.
@@ -93,7 +93,7 @@ func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 	}
 	s, sink := newSocket(l, conn), end{closed: make(chan error, 1)}
 	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
-	s.loop.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return sink }) })
+	l.Execute(func() { s.begin(l, func(engine.Socket) engine.Sink { return sink }) })
 	testkit.WantErr(t, "the end", testkit.Receive(t, "the end", sink.closed), syscall.ECONNRESET)
 	if err := e.Stop(); err != nil {
 		t.Error(err)

@@ -57,7 +57,7 @@ func withListener(ln net.Listener, f func(fd int) error) error {
 // OwnFile makes the file of a unix socket, if ln is one, that of ln, which removes it in the end.
 func OwnFile(ln net.Listener) net.Listener {
 	if unix, ok := ln.(*net.UnixListener); ok && !strings.HasPrefix(ln.Addr().String(), "@") {
-		return adoptUnix(unix)
+		return ownUnix(unix)
 	}
 	return ln
 }

@@ -84,8 +84,8 @@ func failed(call string, err error) error {
 	return os.NewSyscallError(call, err)
 }
 
-// Pending implements engine.Socket.
-func (d *Descriptor) Pending() bool { return d.Poll()&unix.POLLIN != 0 }
+// HasInput implements engine.Socket.
+func (d *Descriptor) HasInput() bool { return d.Poll()&unix.POLLIN != 0 }
 
 // Poll returns what poll(2) says of input, and of the end.
 func (d *Descriptor) Poll() (events int16) {
@@ -162,7 +162,7 @@ func copyFD(fd int) (int, error) {
 func HasInput(c net.Conn) (found bool) {
 	_ = With(c, func(fd int) error {
 		d := Descriptor(fd)
-		found = d.Pending()
+		found = d.HasInput()
 		return nil
 	})
 	return found

@@ -97,9 +97,9 @@ func bare(err error) error {
 	return err
 }
 
-// Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop,
+// HasInput implements engine.Packets. The reader reads ahead, so what has come waits for the loop,
 // unless the reader had no time yet, as when the process was stopped.
-func (s *udpReader) Pending() bool {
+func (s *udpReader) HasInput() bool {
 	// The last look is for what was on its way from one place to the other.
 	return len(s.full) > 0 || s.Readable() || len(s.full) > 0
 }

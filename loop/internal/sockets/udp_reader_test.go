@@ -57,7 +57,7 @@ func next(t *testing.T, queue *engine.Queue) func() {
 // wait.
 func TestWhatWaitsIsPending(t *testing.T) {
 	s, sink, queue, peer := newRig(t)
-	if s.Pending() {
+	if s.HasInput() {
 		t.Error("pending, and nothing was sent")
 	}
 	want := []string{"a", "", "ccc"}
@@ -68,7 +68,7 @@ func TestWhatWaitsIsPending(t *testing.T) {
 	}
 	var got []string
 	for len(got) < len(want) {
-		if !s.Pending() {
+		if !s.HasInput() {
 			t.Errorf("not pending after %q", got)
 		}
 		next(t, queue)()
@@ -77,7 +77,7 @@ func TestWhatWaitsIsPending(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if s.Pending() {
+	if s.HasInput() {
 		t.Error("pending, and all was taken")
 	}
 }

@@ -38,11 +38,11 @@ func listenUnix(ctx context.Context, lc net.ListenConfig, path string) (net.List
 	if err != nil {
 		return nil, err
 	}
-	return adoptUnix(ln.(*net.UnixListener)), nil
+	return ownUnix(ln.(*net.UnixListener)), nil
 }
 
-// adoptUnix makes ln remove its file as a listener of listenUnix does: only if it is its own.
-func adoptUnix(ln *net.UnixListener) net.Listener {
+// ownUnix makes ln remove its file as a listener of listenUnix does: only if it is its own.
+func ownUnix(ln *net.UnixListener) net.Listener {
 	ln.SetUnlinkOnClose(false)
 	l := &unixListener{UnixListener: ln, path: ln.Addr().String()}
 	if whole, err := filepath.Abs(l.path); err == nil { // the program may change its directory

@@ -33,13 +33,13 @@ type handshake struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	keys    keyLog
-	result  protocol
-	out     []byte        // what the goroutine has written
-	handed  int           // how much of it has gone out
-	endTurn func()        // gives back what the goroutine has of Workers
-	err     error         // how it ended
-	place   *list.Element // among those that wait for their peers
+	keys          keyLog
+	result        protocol
+	out           []byte        // what the goroutine has written
+	handed        int           // how much of it has gone out
+	releaseWorker func()        // gives back what the goroutine has of Workers
+	err           error         // how it ended
+	place         *list.Element // among those that wait for their peers
 }
 
 // Start begins the handshake, with the input that has come so far, unless it has begun, or plain
@@ -88,11 +88,11 @@ func (c *Conn) work() {
 func (c *Conn) run(h *handshake) {
 	h.err = errGoexit
 	defer func() {
-		h.endTurn()
+		h.releaseWorker()
 		c.shared.cfg.Post(c.finished)
 	}()
 	defer c.shared.rescue(&h.err)
-	if h.endTurn = c.shared.cfg.Workers.begin(h.ctx); h.ctx.Err() == nil {
+	if h.releaseWorker = c.shared.cfg.Workers.begin(h.ctx); h.ctx.Err() == nil {
 		h.err = explain(c.shakeHands(h))
 	}
 }
@@ -128,8 +128,8 @@ func (c *Conn) next(h *handshake) bool {
 		return true
 	default:
 	}
-	h.endTurn()
-	h.endTurn = func() {}
+	h.releaseWorker()
+	h.releaseWorker = func() {}
 	if !c.shared.cfg.Post(c.waits) {
 		return false
 	}
@@ -138,7 +138,7 @@ func (c *Conn) next(h *handshake) bool {
 	case <-h.ctx.Done():
 		return false
 	}
-	h.endTurn = c.shared.cfg.Workers.begin(h.ctx)
+	h.releaseWorker = c.shared.cfg.Workers.begin(h.ctx)
 	return h.ctx.Err() == nil
 }
 

@@ -36,7 +36,7 @@ func TestEndBehindWhatIsHeld(t *testing.T) {
 			s.sock.feed(sent(), 1<<20)
 			s.rig.do(func() { // the end comes before what was held
 				s.conn.Resume()
-				s.sock.sink.Closed(io.EOF)
+				s.sock.sink.Ended(io.EOF)
 			})
 			s.resumeUntilEnd(tt.want)
 			if got := s.plain(); got != text {
@@ -55,7 +55,7 @@ func (s *server) resumeUntilEnd(want error) {
 	s.rig.t.Helper()
 	for range 100 {
 		s.rig.do(func() {
-			if !s.ends && s.conn.Pending() != (wholeRecords(s.conn.in) > 0) {
+			if !s.ends && s.conn.HasInput() != (wholeRecords(s.conn.in) > 0) {
 				s.rig.t.Error("the end counts as input that waits")
 			}
 			s.conn.Resume()

@@ -106,7 +106,7 @@ func (s *server) HandshakeDone()            { close(s.opened) }
 func (s *server) HandshakeFailed(err error) { s.events <- err }
 func (s *server) PlaintextRoom() int        { return 0 }
 
-func (s *server) Linger(raw engine.Socket, paused bool) {
+func (s *server) DrainAndClose(raw engine.Socket, paused bool) {
 	s.sock.sink = lingering{raw}
 	raw.CloseWrite()
 	if paused {
@@ -185,7 +185,7 @@ type lingering struct{ sock engine.Socket }
 func (lingering) Readable([]byte) {}
 func (lingering) Room([]byte) int { return 0 }
 func (lingering) Writable()       {}
-func (l lingering) Closed(error)  { l.sock.Close() }
+func (l lingering) Ended(error)   { l.sock.Close() }
 
 // memSocket is the raw socket, with the kernel's part.
 type memSocket struct {
@@ -206,6 +206,7 @@ type memSocket struct {
 	early  [][]byte // came while paused
 	left   bool     // the client has gone
 	ahead  []byte   // not handed over before Detach
+	moves  bool     // Detach leaves it open
 }
 
 func (m *memSocket) Write(p []byte) (int, error) {
@@ -240,7 +241,7 @@ func (m *memSocket) offer() {
 	}
 }
 
-func (m *memSocket) Pending() bool     { return m.linger } // an end counts, where one is left
+func (m *memSocket) HasInput() bool    { return m.linger } // an end counts, where one is left
 func (m *memSocket) Unacked() int      { return 0 }
 func (m *memSocket) KeepWriting() bool { m.linger = true; return true }
 func (m *memSocket) Pause() error      { m.paused = true; return nil }
@@ -258,7 +259,9 @@ func (m *memSocket) Resume() {
 
 // Detach gives away one end of a pipe, and the rest of the input.
 func (m *memSocket) Detach() (net.Conn, []byte, error) {
-	m.closed = true
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = !m.moves
 	nc, _ := net.Pipe()
 	return nc, m.ahead, nil
 }
@@ -330,7 +333,7 @@ func (m *memSocket) feed(p []byte, n int) {
 func (m *memSocket) hangUp(err error) {
 	m.rig.do(func() {
 		if !m.closed {
-			m.sink.Closed(err)
+			m.sink.Ended(err)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func resting(t *testing.T) (s *server, want []byte) {
 		if n := len(s.got); n != share || !s.sock.paused {
 			t.Errorf("%d bytes at first, want %d; paused: %v", n, share, s.sock.paused)
 		}
-		if s.conn.Partial() || !s.conn.Pending() {
+		if s.conn.Partial() || !s.conn.HasInput() {
 			t.Error("a record seems to be unfinished, or nothing to wait")
 		}
 	})

@@ -59,10 +59,10 @@ type Host interface {
 	// RunLater makes the loop call Conn.GoOn in a later turn, after it has polled its sockets.
 	RunLater()
 
-	// Linger takes over the raw socket, on which an alert was the last output: it reads on for a
+	// DrainAndClose takes over the raw socket, on which an alert was the last output: it reads on for a
 	// while, and then closes it. Unread input would make the kernel reset the connection, and the
 	// peer might lose the alert. paused: the socket is not being read.
-	Linger(raw engine.Socket, paused bool)
+	DrainAndClose(raw engine.Socket, paused bool)
 }
 
 // A state is a step in the life of a Conn. They come in this order; some are left out.
@@ -111,6 +111,7 @@ type Conn struct {
 	out   []byte // ciphertext that the raw socket has not taken
 	sent  int    // how much of out it has
 	plain int    // plaintext in out that Write has not counted
+	retry *retry // calls Writable, unless nil
 
 	local, remote net.Addr
 }
@@ -184,7 +185,7 @@ func (c *Conn) Readable(p []byte) {
 
 // Writable implements engine.Sink.
 func (c *Conn) Writable() {
-	c.armed = false
+	c.disarm()
 	if c.hostWaits && c.state != closed {
 		c.hostWaits = false
 		c.host.PlaintextWritable() // writes, which sends what is in out first
@@ -203,8 +204,8 @@ func (c *Conn) Room([]byte) int {
 // Held returns how many bytes its buffers have.
 func (c *Conn) Held() int { return cap(c.in) + cap(c.out) }
 
-// Closed implements engine.Sink.
-func (c *Conn) Closed(err error) {
+// Ended implements engine.Sink.
+func (c *Conn) Ended(err error) {
 	switch {
 	case c.state < open:
 		c.handshakeCut(err)
@@ -255,10 +256,10 @@ func unexpected(err error) error {
 	return err
 }
 
-// Pending implements engine.Socket.
-func (c *Conn) Pending() bool {
+// HasInput implements engine.Socket.
+func (c *Conn) HasInput() bool {
 	waits := c.state == starting && len(c.in) > 0 || c.state == open && wholeRecords(c.in) > 0
-	return waits || !c.lost && c.rawEnd == nil && c.sock.Pending()
+	return waits || !c.lost && c.rawEnd == nil && c.sock.HasInput()
 }
 
 // Unacked implements engine.Socket.
@@ -339,14 +340,8 @@ var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection spea
 // Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read
 // and not decrypted is in it.
 func (c *Conn) Detach() (net.Conn, []byte, error) {
-	sock, ok := c.sock.(engine.Detachable)
-	switch {
-	case c.tls != nil:
-		return nil, nil, ErrKept
-	case c.state != open && !(c.state == ended && c.lingers) || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
-		return nil, nil, net.ErrClosed
-	case !ok:
-		return nil, nil, errors.ErrUnsupported
+	if err := c.mayDetach(); err != nil {
+		return nil, nil, err
 	}
 	c.out = c.shared.extend(c.out, c.records.Answer(c.shared.small[:0]))
 	if _, err := c.pushOut(); err != nil {
@@ -356,7 +351,7 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 		c.flush()
 		return nil, nil, engine.ErrUnflushed
 	}
-	nc, ahead, err := sock.Detach()
+	nc, ahead, err := c.detachRaw()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -366,6 +361,29 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	c.lost = true
 	c.close(true)
 	return detached, nil, nil
+}
+
+// mayDetach says what is in the way of Detach and MoveOut.
+func (c *Conn) mayDetach() error {
+	switch {
+	case c.tls != nil:
+		return ErrKept
+	case c.state != open && !(c.state == ended && c.lingers) || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// detachRaw takes the raw socket off the loop.
+func (c *Conn) detachRaw() (nc net.Conn, ahead []byte, err error) {
+	if err := c.mayDetach(); err != nil {
+		return nil, nil, err
+	}
+	sock, ok := c.sock.(engine.Detachable)
+	if !ok {
+		return nil, nil, errors.ErrUnsupported
+	}
+	return sock.Detach()
 }
 
 // KeepWriting implements engine.Socket. After close_notify the raw socket is still there.
@@ -439,7 +457,7 @@ func (c *Conn) closeAfterAlert(hard bool) {
 		return
 	}
 	c.enter(closed)
-	c.host.Linger(c.sock, c.stopped)
+	c.host.DrainAndClose(c.sock, c.stopped)
 }
 
 // hold keeps input.

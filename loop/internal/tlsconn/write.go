@@ -80,14 +80,31 @@ func (c *Conn) flush() {
 		}
 	}
 	if len(c.out) > 0 && !c.armed {
-		c.armed = true
-		if !c.sock.NotifyWritable() {
-			c.shared.cfg.After(minRetry, func() {
-				if c.armed {
-					c.Writable()
-				}
-			})
-		}
+		c.arm()
+	}
+}
+
+// arm has Writable called, by the raw socket or a timer.
+func (c *Conn) arm() {
+	c.armed = true
+	if !c.sock.NotifyWritable() {
+		t := &retry{c}
+		c.retry = t
+		c.shared.cfg.After(minRetry, func() {
+			if t.conn != nil {
+				t.conn.Writable()
+			}
+		})
+	}
+}
+
+// A retry has Writable called by a timer. Without a Conn it does nothing.
+type retry struct{ conn *Conn }
+
+// disarm has Writable not called, unless by the raw socket.
+func (c *Conn) disarm() {
+	if c.armed = false; c.retry != nil {
+		c.retry.conn, c.retry = nil, nil
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 // A suite is a cipher suite of TLS 1.3 (RFC 8446, appendix B.4).
 type suite struct {
+	id       uint16
 	keySize  int
 	hashSize int
 	aead     func(key []byte) (cipher.AEAD, error)
@@ -22,9 +23,9 @@ type suite struct {
 // suites have the limits of RFC 8446, section 5.5: 2^24.5 full records of AES-GCM. With
 // ChaCha20-Poly1305 the sequence number would wrap first.
 var suites = map[uint16]*suite{
-	tls.TLS_AES_128_GCM_SHA256:       {16, sha256.Size, aesGCM, 1 << 24},
-	tls.TLS_AES_256_GCM_SHA384:       {32, sha512.Size384, aesGCM, 1 << 24},
-	tls.TLS_CHACHA20_POLY1305_SHA256: {32, sha256.Size, chacha20poly1305.New, 1<<64 - 1},
+	tls.TLS_AES_128_GCM_SHA256:       {tls.TLS_AES_128_GCM_SHA256, 16, sha256.Size, aesGCM, 1 << 24},
+	tls.TLS_AES_256_GCM_SHA384:       {tls.TLS_AES_256_GCM_SHA384, 32, sha512.Size384, aesGCM, 1 << 24},
+	tls.TLS_CHACHA20_POLY1305_SHA256: {tls.TLS_CHACHA20_POLY1305_SHA256, 32, sha256.Size, chacha20poly1305.New, 1<<64 - 1},
 }
 
 func aesGCM(key []byte) (cipher.AEAD, error) {

@@ -68,12 +68,12 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	if got := p.order[5:7]; !slices.Equal(got, []string{"0b", "1b"}) {
 		t.Errorf("%q came first", got)
 	}
-	for turns := 0; len(p.admission.queue) > 0; turns++ {
+	for turns := 0; len(p.newPeers.queue) > 0; turns++ {
 		before := len(p.order)
 		if p.turn(); len(p.order)-before > 5 || turns > 10 {
 			t.Fatalf("%d in turn %d", len(p.order)-before, turns)
 		}
-		if p.yielded() != (len(p.admission.queue) > 0) {
+		if p.yielded() != (len(p.newPeers.queue) > 0) {
 			t.Error("another turn must be asked for while somebody waits, and not otherwise")
 		}
 	}
@@ -86,8 +86,8 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	if !slices.Equal(got, opened) || p.Loop.count[numLost].Load() != 0 {
 		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count[numLost].Load())
 	}
-	if p.admission.bytes != 0 || p.admission.queue != nil {
-		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.admission.bytes, cap(p.admission.queue))
+	if p.newPeers.bytes != 0 || p.newPeers.queue != nil {
+		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.newPeers.bytes, cap(p.newPeers.queue))
 	}
 }
 
@@ -133,7 +133,7 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 		first += len(batch)
 		for _, step := range []func(){func() { p.Received(batch) }, r.turn} {
 			begun := p.loop.clock()
-			if step(); p.loop.clock()-begun > admitShare+admitLot*answer {
+			if step(); p.loop.clock()-begun > openSlice+openLot*answer {
 				t.Fatalf("%d are open; the last ones took %v", len(p.sessions), p.loop.clock()-begun)
 			}
 		}
@@ -141,7 +141,7 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 	for len(p.sessions) <= few {
 		arrive()
 	}
-	p.admission.queue, p.admission.bytes = nil, 0
+	p.newPeers.queue, p.newPeers.bytes = nil, 0
 	r.pass(time.Second)
 	r.turn()
 	opened, begun := len(p.sessions), p.loop.clock()
@@ -150,10 +150,10 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 		r.pass(100 * time.Microsecond)
 	}
 	spent, earned := time.Duration(len(p.sessions)-opened)*answer, bucketSize+(p.loop.clock()-begun)/crowdPart
-	if spent < earned/2 || spent > earned+admitShare {
+	if spent < earned/2 || spent > earned+openSlice {
 		t.Errorf("the answers of a crowd took %v, and it had %v", spent, earned)
 	}
-	if to.longest > admitLot || to.waiting != 0 {
+	if to.longest > openLot || to.waiting != 0 {
 		t.Errorf("%d answers have waited, %d do", to.longest, to.waiting)
 	}
 }
@@ -167,22 +167,22 @@ func testUDPNewcomersAreBounded(t *testing.T) {
 	for at := 1; at < 3000; at += 64 {
 		p.arrive("", append(numbers(at, at+63), 0)...)
 	}
-	if n := len(p.admission.queue); n < maxNewPeers-1 || n > maxNewPeers || cap(p.admission.queue) > 2*maxNewPeers {
-		t.Errorf("%d wait, with room for %d", n, cap(p.admission.queue))
+	if n := len(p.newPeers.queue); n < maxNewPeers-1 || n > maxNewPeers || cap(p.newPeers.queue) > 2*maxNewPeers {
+		t.Errorf("%d wait, with room for %d", n, cap(p.newPeers.queue))
 	}
-	opened, waiting := len(p.sessions)-1, len(p.admission.queue)
+	opened, waiting := len(p.sessions)-1, len(p.newPeers.queue)
 	if lost := int(p.Loop.count[numLost].Load()); lost != 47*63-opened-waiting {
 		t.Errorf("%d of %d were lost, %d opened, %d wait", lost, 47*63, opened, waiting)
 	}
 	if got := len(p.order) - opened; got != 1+47 {
 		t.Errorf("%d datagrams of the peer with a session", got)
 	}
-	for len(p.admission.queue) > 0 {
-		p.admission.take()
+	for len(p.newPeers.queue) > 0 {
+		p.newPeers.take()
 	}
 	large := engine.Datagram{Data: make([]byte, 60<<10), Peer: from(1)}
 	for n := range 6 {
-		if got := p.admission.put(large); got != (n < 4) {
+		if got := p.newPeers.put(large); got != (n < 4) {
 			t.Errorf("%v for the large datagram %d", got, n)
 		}
 	}
@@ -194,7 +194,7 @@ func TestUDPNewcomersBeyondTheLimit(t *testing.T) { synctest.Test(t, testUDPNewc
 func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: 3}})
 	p.arrive("", numbers(0, 64)...)
-	for len(p.admission.queue) > 0 {
+	for len(p.newPeers.queue) > 0 {
 		p.turn()
 		p.pass(time.Millisecond)
 	}
@@ -202,8 +202,8 @@ func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 		t.Errorf("%d refused of %d, %d lost", n[numRefused], n[numSessions], n[numLost])
 	}
 	p.arrive("", numbers(64, 128)...)
-	if n := p.Loop.count.load(); n[numRefused] != 61+64 || n[numSessions] != 128 || len(p.admission.queue) != 0 {
-		t.Errorf("%d refused of %d, %d wait", n[numRefused], n[numSessions], len(p.admission.queue))
+	if n := p.Loop.count.load(); n[numRefused] != 61+64 || n[numSessions] != 128 || len(p.newPeers.queue) != 0 {
+		t.Errorf("%d refused of %d, %d wait", n[numRefused], n[numSessions], len(p.newPeers.queue))
 	}
 }
 
@@ -221,7 +221,7 @@ func testUDPNewcomersThatPanic(t *testing.T) {
 		return accept(c)
 	}
 	p.arrive("", numbers(0, 20)...)
-	for len(p.admission.queue) > 0 {
+	for len(p.newPeers.queue) > 0 {
 		p.turn()
 	}
 	if len(p.order) != 10 || p.Loop.count[numPanics].Load() != 10 || len(p.sessions) != 10 {

@@ -24,12 +24,12 @@ const (
 	crowdPart  = 16
 	bucketSize = 4 * time.Millisecond
 
-	admitShare = 500 * time.Microsecond // for which sessions are opened between two looks at the socket
-	admitLeast = 50 * time.Microsecond  // that the bucket must hold
+	openSlice = 500 * time.Microsecond // for which sessions are opened between two looks at the socket
+	openLeast = 50 * time.Microsecond  // that the bucket must hold
 
 	// admitLot is after how many new peers their answers are sent, which may cost more than all
 	// else, and is part of the time that they have.
-	admitLot = 4
+	openLot = 4
 
 	// maxNewPeers and maxNewBytes are how much may wait in the queue. More is dropped: in a flood
 	// from addresses that are nobody's, most of it is worth nothing.
@@ -37,8 +37,8 @@ const (
 	maxNewBytes = 256 << 10
 )
 
-// An admission is the queue of the new peers of a UDP address, and its bucket.
-type admission struct {
+// newPeers is the queue of the new peers of a UDP address, and its bucket.
+type newPeers struct {
 	queue     []engine.Datagram // copies
 	bytes     int               // of those that wait
 	scheduled bool              // Run is about to be called
@@ -50,7 +50,7 @@ type admission struct {
 }
 
 // put keeps a copy, if there is room.
-func (a *admission) put(d engine.Datagram) bool {
+func (a *newPeers) put(d engine.Datagram) bool {
 	if len(a.queue) >= maxNewPeers || a.bytes+len(d.Data) > maxNewBytes {
 		return false
 	}
@@ -61,7 +61,7 @@ func (a *admission) put(d engine.Datagram) bool {
 }
 
 // take returns the oldest.
-func (a *admission) take() engine.Datagram {
+func (a *newPeers) take() engine.Datagram {
 	d := a.queue[0]
 	a.queue[0] = engine.Datagram{}
 	a.bytes -= len(d.Data)
@@ -72,23 +72,23 @@ func (a *admission) take() engine.Datagram {
 }
 
 // giveBack is for a new peer that has proved its address.
-func (a *admission) giveBack() { a.tokens = min(a.tokens+a.lastCost, bucketSize) }
+func (a *newPeers) giveBack() { a.tokens = min(a.tokens+a.lastCost, bucketSize) }
 
-// newcomer takes a datagram of a peer without a session. Where no session can be opened it ends
+// queueNewPeer takes a datagram of a peer without a session. Where no session can be opened it ends
 // here.
-func (p *packetPort) newcomer(d *engine.Datagram) {
+func (p *packetPort) queueNewPeer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.Limits.MaxSessions):
 		p.loop.count.add(numSessions, 1)
 		p.refused(ErrTooManyConns, newPeer)
-	case !p.admission.put(*d):
+	case !p.newPeers.put(*d):
 		p.loop.count.add(numLost, 1)
 	}
 }
 
 // refill fills the bucket of the address, and returns the time.
 func (p *packetPort) refill() (now time.Duration) {
-	a, s := &p.admission, p.loop.server
+	a, s := &p.newPeers, p.loop.server
 	now = p.loop.clock()
 	a.tokens = min(a.tokens+(now-a.refilledAt)/crowdPart, bucketSize)
 	a.refilledAt, a.crowded = now, s.sessions.Load() > int64(s.Limits.MaxSessions/crowdPart)
@@ -101,18 +101,18 @@ func (p *packetPort) refill() (now time.Duration) {
 // Run opens sessions for those who wait, as long as the bucket allows. For those who are left it
 // comes again after a look at the sockets, or when the bucket holds enough.
 func (p *packetPort) Run() {
-	l, a := p.loop, &p.admission
+	l, a := p.loop, &p.newPeers
 	a.scheduled = false
 	p.flush() // what those with a session have been sent
 	begun := p.refill()
 	opened := l.count[numSessions].Load()
-	for end := begun + min(admitShare, a.tokens); a.tokens >= admitLeast && len(a.queue) > 0 && l.clock() < end; {
-		p.admit(end)
+	for end := begun + min(openSlice, a.tokens); a.tokens >= openLeast && len(a.queue) > 0 && l.clock() < end; {
+		p.openSessions(end)
 	}
 	p.flush()
 	took := l.clock() - begun
 	if n := l.count[numSessions].Load() - opened; n > 0 {
-		a.lastCost = min(took/time.Duration(n), admitShare)
+		a.lastCost = min(took/time.Duration(n), openSlice)
 	}
 	// A loop that has lost its processor meanwhile is no reason to wait for long.
 	a.tokens = max(a.tokens-took, -bucketSize)
@@ -120,21 +120,21 @@ func (p *packetPort) Run() {
 	if a.scheduled = len(a.queue) > 0; !a.scheduled {
 		return
 	}
-	if a.tokens >= admitLeast {
+	if a.tokens >= openLeast {
 		l.runSoon(p)
 		return
 	}
-	l.wheel.At(now+(admitLeast-a.tokens)*crowdPart, func() { l.runSoon(p) })
+	l.wheel.At(now+(openLeast-a.tokens)*crowdPart, func() { l.runSoon(p) })
 }
 
-// admit opens sessions until the time is over, nobody waits, or one panics.
-func (p *packetPort) admit(end time.Duration) {
-	p.loop.guardCurrent(func() { p.admitGuarded(end) })
+// openSessions opens sessions until the time is over, nobody waits, or one panics.
+func (p *packetPort) openSessions(end time.Duration) {
+	p.loop.guardCurrent(func() { p.openSessionsGuarded(end) })
 }
 
-func (p *packetPort) admitGuarded(end time.Duration) {
+func (p *packetPort) openSessionsGuarded(end time.Duration) {
 	for n := 1; ; n++ {
-		d := p.admission.take()
+		d := p.newPeers.take()
 		s := p.sessions[sessionKey{d.Peer, d.Local}] // of which this may be the second datagram
 		if s == nil {
 			s = p.accept(&d)
@@ -142,10 +142,10 @@ func (p *packetPort) admitGuarded(end time.Duration) {
 		if s != nil {
 			s.received(&d)
 		}
-		if n%admitLot == 0 {
+		if n%openLot == 0 {
 			p.flush()
 		}
-		if len(p.admission.queue) == 0 || p.loop.clock() >= end {
+		if len(p.newPeers.queue) == 0 || p.loop.clock() >= end {
 			break
 		}
 	}

@@ -17,9 +17,9 @@ func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	const few, cost, rounds = 100, 100 * time.Microsecond, 200
 	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: few * crowdPart}})
 	p.arrive("", numbers(0, few)...)
-	for begun := p.clock(); len(p.admission.queue) > 0; {
+	for begun := p.clock(); len(p.newPeers.queue) > 0; {
 		if p.turn(); p.clock()-begun > few*cost {
-			t.Fatalf("%d of %d wait after %v", len(p.admission.queue), few, p.clock()-begun)
+			t.Fatalf("%d of %d wait after %v", len(p.newPeers.queue), few, p.clock()-begun)
 		}
 	}
 	begun := p.clock()
@@ -28,7 +28,7 @@ func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 		p.turn()
 		p.pass(time.Millisecond)
 	}
-	most := int(((p.clock()-begun)/crowdPart + bucketSize + admitShare) / cost)
+	most := int(((p.clock()-begun)/crowdPart + bucketSize + openSlice) / cost)
 	if opened := len(p.sessions) - few; opened > most || opened < most/2 {
 		t.Errorf("%d were opened in %v, want %d at most", opened, p.clock()-begun, most)
 	}
@@ -42,7 +42,7 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 	p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowdPart}})
 	p.arrive("", 0, 1)
 	p.refill()
-	p.admission.tokens = 0
+	p.newPeers.tokens = 0
 	p.arrive("", numbers(2, 10)...)
 	if len(p.sessions) != 2 || p.yielded() {
 		t.Fatalf("%d were opened, and the loop must sleep", len(p.sessions))
@@ -135,10 +135,10 @@ func TestUDPProofCountsOnce(t *testing.T) {
 		for n, times := range []int{0, 0, 1} {
 			c := p.sessions[sessionKey{peer: from(n)}].c
 			for i := range 3 {
-				p.admission.tokens = 0
+				p.newPeers.tokens = 0
 				c.LimitReplies(3)
 				c.LimitReplies(0)
-				if back := p.admission.tokens; back > 0 != (i < times) {
+				if back := p.newPeers.tokens; back > 0 != (i < times) {
 					t.Errorf("peer %d, proof %d: %v is given back", n, i, back)
 				}
 			}

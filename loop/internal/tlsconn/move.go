@@ -1,0 +1,181 @@
+package tlsconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsrecord"
+)
+
+// This file moves an open Conn: to another loop, by Leave and Arrive, or to another process, by
+// MoveOut and Resume.
+
+// Leave takes c off its loop, on which it is called, but not within a method of the Host. From then
+// on c may only be used by Arrive. What the Host was to call soon, GoOn, it must not call any more.
+// False: c is not open, or its raw socket has gone; nothing has happened.
+func (c *Conn) Leave() bool {
+	if c.state != open && c.state != ended || c.lost {
+		return false
+	}
+	c.disarm()
+	for _, b := range []*[]byte{&c.in, &c.out} { // they belong to the loop's pool
+		own := slices.Clone(*b)
+		c.release(b)
+		*b = own
+	}
+	c.shared = nil
+	return true
+}
+
+// Arrive has c go on after Leave. It is called on the new loop. sock is the raw socket there, paused
+// if it was paused before. The Host gets nothing until it calls GoOn, for which RunLater is called.
+func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {
+	c.shared, c.sock, c.host = shared, sock, host
+	c.in, c.out = shared.extend(nil, c.in), shared.extend(nil, c.out)
+	c.queued = false
+	c.later()
+	if c.hostWaits {
+		c.arm()
+	}
+	c.flush()
+}
+
+// A moved is a Conn on its way to another process. It has the secrets.
+type moved struct {
+	Records   tlsrecord.State
+	Settled   settled
+	Input     []byte `json:",omitempty"` // ciphertext that was read, and not decrypted
+	Output    []byte `json:",omitempty"` // ciphertext that the socket has not taken
+	Plain     int    `json:",omitempty"` // as in Conn
+	Owed      int    `json:",omitempty"`
+	FinQueued bool   `json:",omitempty"`
+}
+
+// MoveOut takes c off its loop for good, as Detach does and with Detach's errors. It returns the
+// connection below TLS, and what Resume needs. That has the secrets: the caller must erase it.
+// Plaintext that Write has not counted yet must be written again, first, after Resume.
+func (c *Conn) MoveOut() (nc net.Conn, state []byte, err error) {
+	nc, ahead, err := c.detachRaw()
+	if err != nil {
+		return nil, nil, err
+	}
+	m := moved{Settled: settledOf(c.settled), Input: slices.Concat(c.cur, c.in, ahead), Output: c.out[c.sent:],
+		Plain: c.plain, Owed: c.owed, FinQueued: c.finQueued}
+	m.Records, _ = c.records.State()
+	state, err = json.Marshal(m)
+	clear(m.Records.In.Secret)
+	clear(m.Records.Out.Secret)
+	c.lost = true
+	c.close(true)
+	return nc, state, err
+}
+
+// Resume returns a Conn that goes on where MoveOut ended, maybe in another process. sock is the raw
+// socket, which is read. The Host gets nothing until it calls GoOn, for which RunLater is called:
+// what it wants paused it pauses before. ExportKeyingMaterial does not work any more: its secret
+// stays with crypto/tls. An error: state is not from MoveOut, or of a version that knows more.
+func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn, error) {
+	var m moved
+	if err := json.Unmarshal(state, &m); err != nil {
+		return nil, fmt.Errorf("tls: the state of a connection that moves: %w", err)
+	}
+	records, err := tlsrecord.Resume(m.Records)
+	if err != nil {
+		return nil, err
+	}
+	settled, err := m.Settled.state()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		protocol: protocol{records: records, settled: settled},
+		state:    open,
+		shut:     m.Records.Shut,
+		owed:     m.Owed,
+		in:       m.Input, out: m.Output, plain: m.Plain, finQueued: m.FinQueued,
+	}
+	if m.Records.Ended {
+		c.state, c.lingers, c.err = ended, true, io.EOF
+	}
+	c.Arrive(shared, sock, host)
+	return c, nil
+}
+
+// A settled is a tls.ConnectionState of TLS 1.3 without what cannot move. Chains are positions in
+// Certificates, whose first Peer ones are the peer's.
+type settled struct {
+	DidResume, ECHAccepted, HelloRetryRequest bool
+	CipherSuite                               uint16
+	CurveID                                   tls.CurveID
+	NegotiatedProtocol, ServerName            string
+	Certificates                              [][]byte `json:",omitempty"`
+	Peer                                      int      `json:",omitempty"`
+	Chains                                    [][]int  `json:",omitempty"`
+	Timestamps                                [][]byte `json:",omitempty"`
+	OCSPResponse                              []byte   `json:",omitempty"`
+}
+
+func settledOf(s *tls.ConnectionState) settled {
+	m := settled{s.DidResume, s.ECHAccepted, s.HelloRetryRequest, s.CipherSuite, s.CurveID, s.NegotiatedProtocol, s.ServerName,
+		nil, len(s.PeerCertificates), nil, s.SignedCertificateTimestamps, s.OCSPResponse}
+	certs := slices.Clone(s.PeerCertificates)
+	for _, chain := range s.VerifiedChains {
+		var places []int
+		for _, cert := range chain {
+			i := slices.IndexFunc(certs, cert.Equal)
+			if i < 0 {
+				i, certs = len(certs), append(certs, cert)
+			}
+			places = append(places, i)
+		}
+		m.Chains = append(m.Chains, places)
+	}
+	for _, cert := range certs {
+		m.Certificates = append(m.Certificates, cert.Raw)
+	}
+	return m
+}
+
+// withoutExport is a state whose ExportKeyingMaterial returns an error. That of one that is made by
+// hand panics.
+var withoutExport = tls.Client(nil, &tls.Config{Renegotiation: tls.RenegotiateOnceAsClient}).ConnectionState()
+
+var errSettled = errors.New("tls: the state of a connection that moves has certificates that are none of it")
+
+func (m settled) state() (*tls.ConnectionState, error) {
+	s := withoutExport
+	s.Version, s.HandshakeComplete, s.TLSUnique = tls.VersionTLS13, true, nil
+	s.DidResume, s.ECHAccepted, s.HelloRetryRequest = m.DidResume, m.ECHAccepted, m.HelloRetryRequest
+	s.CipherSuite, s.CurveID, s.NegotiatedProtocol, s.ServerName = m.CipherSuite, m.CurveID, m.NegotiatedProtocol, m.ServerName
+	s.SignedCertificateTimestamps, s.OCSPResponse = m.Timestamps, m.OCSPResponse
+	var certs []*x509.Certificate
+	for _, der := range m.Certificates {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	if m.Peer < 0 || m.Peer > len(certs) {
+		return nil, errSettled
+	}
+	s.PeerCertificates = certs[:m.Peer:m.Peer]
+	for _, places := range m.Chains {
+		var chain []*x509.Certificate
+		for _, i := range places {
+			if i < 0 || i >= len(certs) {
+				return nil, errSettled
+			}
+			chain = append(chain, certs[i])
+		}
+		s.VerifiedChains = append(s.VerifiedChains, chain)
+	}
+	return &s, nil
+}
