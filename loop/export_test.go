@@ -59,7 +59,7 @@ func (s *Server) MoveIn(m *inside.Moved) error {
 		m.Drop(ErrNotTaken)
 		return m.Err
 	}
-	m.Thaw()
+	m.Thaw(false)
 	return nil
 }
 

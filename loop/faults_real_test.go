@@ -47,7 +47,7 @@ func TestRestoreThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer stays.Close()
-			err = srv.MoveIn(&inside.Moved{Net: near, Addr: srv.Addr, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
+			err = srv.MoveIn(&inside.Moved{Net: near, Kind: inside.Kind{Addr: srv.Addr}, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
 				IdleTimeout: -1, Local: near.LocalAddr(), Remote: near.RemoteAddr()})
 			if err == nil {
 				t.Error("it is taken, want an error")

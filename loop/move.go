@@ -226,7 +226,7 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 			} else if why != "" && w.Stays != nil {
 				w.Stays[why]++
 			}
-			if w.Max < len(l.conns) && l.clock() > end { // a Save that is slow must not hold up the others
+			if l.clock() > end { // a Save that is slow must not hold up the others
 				w.Next--
 				break
 			}
@@ -259,8 +259,6 @@ func (s *Server) settleDown(which inside.Held) {
 // whyStays returns why c cannot move at all, or not now; "": it can.
 func (c *Conn) whyStays() string {
 	switch x := c.extras; {
-	case c.at() != stateOpen && c.at() != stateFinishing:
-		return "closing"
 	case c.isUDP():
 		return "UDP"
 	case c.isTLS() || c.tlsStart() != nil:
@@ -285,8 +283,11 @@ func (c *Conn) whyStays() string {
 
 // moveOut freezes c, or only copies it, if w asks for that. If it returns nil, c has not changed.
 func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
-	if c.in.pauses&frozenToMove != 0 || c.isNet() {
+	switch {
+	case c.isNet() || c.isClosing():
 		return nil, ""
+	case c.in.pauses&frozenToMove != 0 && !c.extras.stays:
+		return nil, "on its way back"
 	}
 	if why := c.whyStays(); why != "" {
 		return nil, why
@@ -302,11 +303,11 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 	if w.PerKind < 0 { // nobody asks whether Save works
 		return nil, ""
 	}
-	kind := fmt.Sprintf("%s %T %T", key, c.handler, c.in.decoder.Codec())
+	kind := inside.Kind{Addr: key, Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
 	if w.PerKind > 0 && w.Kinds[kind] >= w.PerKind {
 		return nil, ""
 	}
-	m = &inside.Moved{Addr: key, Kind: kind, Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
+	m = &inside.Moved{Kind: kind, Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
 	saved := false
 	c.callHook(func() {
 		if m.Codec, ok = c.savedCodec(); ok {
@@ -341,9 +342,9 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 			return nil, "output waits"
 		}
 		m.Net = c.extras.frozen.net
-		m.Thaw = func() {
+		m.Thaw = func(stays bool) {
 			_ = c.loop.Post(func() {
-				c.more().stays = true
+				c.more().stays = stays
 				c.thaw()
 			})
 		}
@@ -428,9 +429,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 		closeSocket(sock, f.resets)
 		return
 	}
-	if c.sock = sock; c.in.socketPaused && sock.Pause() != nil {
-		c.in.socketPaused = false
-	}
+	c.sock, c.in.socketPaused = sock, false // input pauses it again
 	if f.ends && c.out.box == nil {
 		sock.CloseWrite()
 	}
@@ -504,7 +503,7 @@ var errNoAddress = errors.New("loop: this Server does not listen where the conne
 func (s *Server) moveIn(batch []*inside.Moved) {
 	var done sync.WaitGroup
 	for _, m := range batch {
-		m.Thaw = func() {}
+		m.Thaw = func(bool) {}
 		m.Drop = func(error) { m.CloseNet() }
 		i := slices.IndexFunc(s.listeners, func(ln *listener) bool { return ln.addrKey() == m.Addr })
 		if i < 0 {
@@ -514,7 +513,8 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 		a := &arrival{slot: slot{ln: s.listeners[i], remote: m.Remote}, local: m.Local, moved: m}
 		a.acquireMoved(s.leastLoaded())
 		done.Add(1)
-		if m.Err = a.loop.Post(func() { defer done.Done(); a.arriveFrozen() }); m.Err != nil {
+		if err := a.loop.Post(func() { defer done.Done(); a.arriveFrozen() }); err != nil {
+			m.Err = err
 			a.release()
 			done.Done()
 		}
@@ -533,7 +533,7 @@ func (a *arrival) arriveFrozen() {
 	c := &Conn{loop: a.loop}
 	a.conn = c
 	c.beginFrozen(&frozen{c: c, net: m.Net})
-	m.Thaw = func() {
+	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
 			if c.extras.frozen != nil {
 				c.extras.frozen.served = m.Served

@@ -96,7 +96,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 			t.Logf("it said %s", p.said())
 		}
 	})
-	testkit.Eventually(t, "a process is in charge", func() bool { return p.pid() != 0 })
+	testkit.Eventually(t, "a process is in charge", func() bool { return p.pid() != 0 && strings.Contains(p.said(), "listening on") })
 	if kind != "unix" {
 		_, rest, _ := strings.Cut(p.said(), "listening on tcp://")
 		p.addr, _, _ = strings.Cut(rest, "\n")

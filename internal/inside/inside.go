@@ -10,6 +10,7 @@ package inside
 import (
 	"fmt"
 	"net"
+	"reflect"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
@@ -155,8 +156,14 @@ type Walk struct {
 	Addrs   []string       // of the other Server: a connection of another one cannot move
 	Copy    bool           // leaves them where they are, as Moved without Net
 	PerKind int            // of each kind at most so many; 0: no limit; negative: none
-	Kinds   map[string]int // how many of each kind were taken; nil: nobody asks
+	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
 	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks
+}
+
+// A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.
+type Kind struct {
+	Addr           string
+	Handler, Codec reflect.Type
 }
 
 // A Bound is an address at which a Server listens for connections. UDP addresses, and Listeners with
@@ -168,9 +175,8 @@ type Bound struct {
 
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
+	Kind                   // only Addr in another process
 	Net           net.Conn // the socket; nil: a copy for a rehearsal, which is only for Drop
-	Addr          string   // of the Listener, as in Bound
-	Kind          string   // address, handler and codec
 	Local, Remote net.Addr
 	TLVs          []TLV
 	Input         []byte // read and not delivered
@@ -187,7 +193,7 @@ type Moved struct {
 	Frozen  time.Time
 
 	Err    error       // of In: why it is not taken
-	Thaw   func()      // it goes on in this Server. Any goroutine may call it
+	Thaw   func(bool)  // it goes on in this Server; true: and stays there. Any goroutine may call it
 	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
 	Served func()      // called by In's Server on the loop when it goes on; nil: nobody asks
 }

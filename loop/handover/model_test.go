@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"os"
 	"strings"
 	"testing"
 )
@@ -214,7 +215,6 @@ func (w giverIn) keep() {
 	p := w.proc()
 	w.s.serve(w.i, p.Batch)
 	p.Rest = modelMsg{Kind: batch, N: p.Old.n, Set: p.Batch, Epochs: w.s.epochs()} // stale by now
-	p.Stays |= p.Batch
 	p.Batch = 0
 }
 
@@ -666,7 +666,10 @@ func circle(begin, edges []int32) int32 {
 // At most one process touches a connection, none serves an old copy of one, none is lost without a
 // kill -9, and in the end exactly one process accepts.
 func TestModel(t *testing.T) {
-	budgets := []budget{{1, 1, 1, 1}, {1, 0, 2, 1}, {0, 1, 2, 1}}
+	budgets := []budget{{1, 1, 1, 1}, {1, 0, 2, 1}}
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		budgets = []budget{{1, 1, 2, 2}}
+	}
 	if *modelBudget != "" {
 		var b budget
 		if _, err := fmt.Sscanf(*modelBudget, "%d,%d,%d,%d", &b.Crashes, &b.Terms, &b.Starts, &b.Timeouts); err != nil {

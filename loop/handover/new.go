@@ -232,7 +232,7 @@ func (t *taking) serve(bool) {
 			for before := t.longest.Load(); pause > before && !t.longest.CompareAndSwap(before, pause); before = t.longest.Load() {
 			}
 		}
-		m.Thaw()
+		m.Thaw(false)
 		t.report.Moved++
 	}
 	t.batch, t.doubt = nil, len(t.refused)

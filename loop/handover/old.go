@@ -41,6 +41,7 @@ type giving struct {
 	batch     []*inside.Moved
 	unsent    []message // the rest of a late batch
 	since     time.Time // the batch was frozen
+	kept      time.Time // a batch came back
 	moved     int
 	newcomers bool      // there may be some, as it accepts again
 	began     time.Time // the move
@@ -178,7 +179,7 @@ func (g *giving) got(m message) {
 	if g.phase == offered && m.kind == accepted && m.n == g.n {
 		for _, i := range numbersIn(m.body) { // which the new process refuses
 			if i < len(g.batch) && g.batch[i] != nil {
-				g.batch[i].Thaw()
+				g.batch[i].Thaw(true)
 				g.batch[i] = nil
 			}
 		}
@@ -305,7 +306,7 @@ func (g *giving) rehearse() error {
 	if err := g.sendState(deadline); err != nil {
 		return err
 	}
-	copies := g.walk(inside.Walk{Copy: true, PerKind: samples, Kinds: make(map[string]int), Max: math.MaxInt, Bytes: math.MaxInt})
+	copies := g.walk(inside.Walk{Copy: true, PerKind: samples, Kinds: make(map[inside.Kind]int), Max: math.MaxInt, Bytes: math.MaxInt})
 	for _, m := range copies {
 		if err := g.line.write(message{kind: connection, body: recordOf(m)}, nil, deadline); err != nil {
 			return err
@@ -330,13 +331,13 @@ func (g *giving) rehearse() error {
 	if why, ok := failures[-1]; ok {
 		return errors.New("State.Restore: " + why)
 	}
-	good := make(map[string]bool)
+	good := make(map[inside.Kind]bool)
 	for i, m := range copies {
 		good[m.Kind] = good[m.Kind] || failures[i] == ""
 	}
 	for i, m := range copies {
 		if !good[m.Kind] {
-			return fmt.Errorf("it takes none of the connections of kind %s: %s", m.Kind, failures[i])
+			return fmt.Errorf("it takes none of the connections at %s with %v: %s", m.Addr, m.Kind.Handler, failures[i])
 		}
 	}
 	return nil
@@ -400,7 +401,7 @@ func (g *giving) writeBatch() {
 	g.batch = slices.DeleteFunc(g.batch, func(m *inside.Moved) bool {
 		body := recordOf(m)
 		if len(body) > maxMessage {
-			m.Thaw()
+			m.Thaw(true)
 			return true
 		}
 		records = append(records, message{kind: connection, body: body})
@@ -458,7 +459,7 @@ func (g *giving) next() {
 	}
 	if g.began.IsZero() { // first one of each kind
 		g.began, g.since = time.Now(), time.Now()
-		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[string]int), Max: batchConns, Bytes: batchBytes})
+		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[inside.Kind]int), Max: batchConns, Bytes: batchBytes})
 		g.again()
 		if len(g.batch) > 0 {
 			g.put()
@@ -476,7 +477,11 @@ func (g *giving) next() {
 				}
 			}
 		}
-		waits := 0
+		waits := c.Stays["on its way back"]
+		if waits > 0 && time.Since(g.kept) < g.h.cfg.Timeout {
+			time.Sleep(lookAgain / 4)
+			continue
+		}
 		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready"} {
 			waits += c.Stays[reason]
 		}
@@ -552,12 +557,14 @@ func (g *giving) send(k kind, n int) {
 func (g *giving) accept(on bool) {
 	g.newcomers = g.newcomers || on
 	g.h.setAccepting(on)
+	g.again() // there may be others by now, and some that came back
 }
 
 func (g *giving) keep() {
+	g.kept = time.Now()
 	for _, m := range g.batch {
 		if m != nil {
-			m.Thaw()
+			m.Thaw(false)
 		}
 	}
 	g.batch = nil

@@ -136,6 +136,7 @@ type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string // closed when it has ended
+	last  string      // of these
 }
 
 func run(t *testing.T, addr, path string) *process {
@@ -164,6 +165,7 @@ func runWith(t *testing.T, cfg serverConfig) *process {
 	}
 	go func() {
 		for s := bufio.NewScanner(out); s.Scan(); {
+			p.last = s.Text()
 			p.lines <- s.Text()
 		}
 		_ = p.cmd.Wait()
@@ -387,7 +389,7 @@ func TestFaults(t *testing.T) {
 						third := runWith(t, cfg)
 						moved, ok := third.says("serves")
 						if !ok {
-							t.Fatalf("the next handover fails: its process ends with %v", third.cmd.ProcessState)
+							t.Fatalf("the next handover fails: its process ends with %v: %s", third.cmd.ProcessState, third.last)
 						}
 						if !served(addr) {
 							t.Error("after the next handover a newcomer is not served")

@@ -66,7 +66,7 @@ type giverDoes interface {
 	awaitAccepted(n int)  // hears what is in the line, up to accepted n
 	send(k kind, n int)
 	accept(on bool) // newcomers, and hellos
-	keep()          // the batch is this process' again, and stays in this attempt
+	keep()          // the batch is this process' again; it may be offered anew, as another batch
 	gone()          // the batch is the new one's
 	forget()        // closes the line; nothing of the attempt is left
 }
