@@ -92,7 +92,6 @@ type extras struct {
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    *firstBytes   // which may be a PROXY header
-	moved         *inside.Moved // where c comes from, in Accept
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
 	onClosing     func(error)   // inside.ForHandler.OnClosing
@@ -154,6 +153,9 @@ func (c *Conn) notes() []inside.TLV {
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
+	if f := c.frozen(); f != nil && f.tls != nil {
+		return tlsconn.StateIn(f.tls)
+	}
 	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
@@ -224,7 +226,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	if c.extras == nil || c.extras.moved == nil { // or else it goes on with the state that it had
+	if c.arriving() == nil { // or else it goes on with the state that it had
 		c.openCodec()
 	}
 	c.forgetFrame()

@@ -153,7 +153,7 @@ func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
-	if c.in.pauses&frozenToMove != 0 {
+	if c.isFrozen() {
 		return // c goes on later, if at all
 	}
 	_, due := c.nextIdle()

@@ -60,15 +60,14 @@ func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 	}
 	c := r.c
 	return c.loop.Post(func() {
-		run := func() {
-			c.loop.noteRunning(c, meter.Tell) // which a panic closes
-			f(c)
-		}
 		switch {
 		case !c.isOpen():
 			dropped()
-		case !c.postpone(run, dropped):
-			run()
+		case c.isFrozen():
+			c.postpone(func() { f(c) }, dropped)
+		default:
+			c.loop.noteRunning(c, meter.Tell) // which a panic closes
+			f(c)
 		}
 	})
 }

@@ -113,20 +113,20 @@ func (c *Conn) accept(ln *listener) error {
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		moved := c.extras != nil && c.extras.moved != nil
-		if !moved {
+		moved := c.arriving()
+		if moved == nil {
 			c.openCodec()
-		} else if d := c.extras.moved.IdleTimeout; d >= 0 {
+		} else if d := moved.IdleTimeout; d >= 0 {
 			c.idle.timeout = d
 		}
 		c.ask(ln.accept)
-		if moved && c.handler != nil {
+		if moved != nil && c.handler != nil {
 			c.callHook(func() {
 				if err := c.restoreCodec(); err != nil {
 					c.beginClose(err)
 				}
 			})
-			c.extras.moved = nil
+			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)

@@ -16,6 +16,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file moves addresses and living connections from one Server to another, for package
@@ -39,24 +40,25 @@ type Saver interface {
 // The bytes belong to the caller.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
-	if c.extras == nil || c.extras.moved == nil {
-		return nil, false
+	if m := c.arriving(); m != nil {
+		return m.Handler, true
 	}
-	return c.extras.moved.Handler, true
+	return nil, false
 }
 
 // A frozen connection's socket takes nothing, and says so: what is sent waits.
 type frozen struct {
-	c       *Conn
-	net     net.Conn // nil: a copy for a rehearsal
-	ahead   []byte   // read by the engine and not handed over
-	held    []func() // what would have run, in its order
-	dropped []func() // what runs in place of that if the connection goes
-	served  func()   // called when it goes on; nil: nobody asks
-	thaws   bool     // it is on its way back to the engine
-	isOver  bool     // it was closed meanwhile
-	resets  bool
-	ends    bool // CloseWrite
+	c      *Conn
+	net    net.Conn      // nil: a copy for a rehearsal
+	ahead  []byte        // read by the engine and not handed over
+	moved  *inside.Moved // where c comes from, in Accept
+	tls    []byte        // of a layer of TLS, which goes on with it; nil: there is none
+	held   []postponed   // what would have run, in its order
+	served func()        // called when it goes on; nil: nobody asks
+	thaws  bool          // it is on its way back to the engine
+	isOver bool          // it was closed meanwhile
+	resets bool
+	ends   bool // CloseWrite
 }
 
 func (f *frozen) Write([]byte) (int, error) { return 0, nil }
@@ -70,18 +72,36 @@ func (f *frozen) KeepWriting() bool         { return true }
 func (f *frozen) Close()                    { f.isOver = true }
 func (f *frozen) Reset()                    { f.isOver, f.resets = true, true }
 
-// postpone keeps f until a frozen connection goes on, and reports whether it is frozen. If it does not
-// go on, dropped is called in place of f, unless that is nil.
-func (c *Conn) postpone(f, dropped func()) bool {
-	if c.in.pauses&frozenToMove == 0 {
-		return false
-	}
+// isFrozen reports whether nothing of c may run at present, as it may be another process's.
+func (c *Conn) isFrozen() bool { return c.in.pauses&frozenToMove != 0 }
+
+// postpone keeps f until c, which is frozen, goes on. If it does not, dropped is called in place of f,
+// unless that is nil.
+func (c *Conn) postpone(f, dropped func()) {
 	fr := c.extras.frozen
-	fr.held = append(fr.held, f)
-	if dropped != nil {
-		fr.dropped = append(fr.dropped, dropped)
+	fr.held = append(fr.held, postponed{f, dropped})
+}
+
+type postponed struct{ f, dropped func() }
+
+// runPostponed runs what was postponed, as far as c is open then, or drops it.
+func (c *Conn) runPostponed(held []postponed) {
+	for _, p := range held {
+		if c.isOpen() {
+			c.callHookAs(meter.Tell, p.f)
+		} else {
+			c.callHook(p.dropped)
+		}
 	}
-	return true
+}
+
+// postponeTask is postpone for what c was told. A caller with such a function would allocate t.
+func (c *Conn) postponeTask(t task) {
+	c.postpone(func() {
+		if c.isOpen() {
+			t.told(c)
+		}
+	}, nil)
 }
 
 // bound is inside.Handover.Bound.
@@ -261,7 +281,7 @@ func (c *Conn) whyStays() string {
 	switch x := c.extras; {
 	case c.isUDP():
 		return "UDP"
-	case c.isTLS() || c.tlsStart() != nil:
+	case c.isTLS() && !c.tlsLayer().Movable() || c.tlsStart() != nil:
 		return "TLS"
 	case c.isDialed():
 		return "dialed"
@@ -286,7 +306,7 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 	switch {
 	case c.isNet() || c.isClosing():
 		return nil, ""
-	case c.in.pauses&frozenToMove != 0 && !c.extras.stays:
+	case c.isFrozen() && !c.extras.stays:
 		return nil, "on its way back"
 	}
 	if why := c.whyStays(); why != "" {
@@ -300,10 +320,10 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 	if !ok {
 		return nil, "no Save"
 	}
-	if w.PerKind < 0 { // nobody asks whether Save works
+	if w.PerKind < 0 || w.Copy && c.isTLS() && w.Kinds != nil { // nobody asks whether Save works; keys are not copied
 		return nil, ""
 	}
-	kind := inside.Kind{Addr: key, Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
+	kind := inside.Kind{Addr: key, TLS: c.isTLS(), Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
 	if w.PerKind > 0 && w.Kinds[kind] >= w.PerKind {
 		return nil, ""
 	}
@@ -341,7 +361,7 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 		if err := c.freeze(); err != nil {
 			return nil, "output waits"
 		}
-		m.Net = c.extras.frozen.net
+		m.Net, m.TLS = c.extras.frozen.net, c.extras.frozen.tls
 		m.Thaw = func(stays bool) {
 			_ = c.loop.Post(func() {
 				c.more().stays = stays
@@ -368,15 +388,22 @@ func (c *Conn) freeze() error {
 	if c.out.box != nil {
 		c.writeOut()
 	}
-	sock, ok := c.sock.(engine.Detachable)
-	if !ok || !c.isOpen() {
-		return errors.ErrUnsupported
+	f, err := &frozen{c: c}, errors.ErrUnsupported
+	if !c.isOpen() {
+		return ErrClosed
 	}
-	nc, ahead, err := sock.Detach()
+	if t := c.tlsLayer(); t != nil {
+		if f.net, f.tls, err = t.MoveOut(); err == nil {
+			c.keepTLS()
+			c.stage = plainInput
+		}
+	} else if sock, ok := c.sock.(engine.Detachable); ok {
+		f.net, f.ahead, err = sock.Detach()
+	}
 	if err != nil {
 		return err
 	}
-	c.beginFrozen(&frozen{c: c, net: nc, ahead: ahead})
+	c.beginFrozen(f)
 	c.loop.wheel.Stop(c.idle.timer)
 	c.loop.wheel.Stop(c.extras.retry)
 	return nil
@@ -419,6 +446,14 @@ func (c *Conn) frozen() *frozen {
 	return c.extras.frozen
 }
 
+// arriving returns where c comes from, in Accept, if it moves here.
+func (c *Conn) arriving() *inside.Moved {
+	if f := c.frozen(); f != nil {
+		return f.moved
+	}
+	return nil
+}
+
 // unfreeze goes on with a socket: what has happened to c meanwhile happens to it, too, and what
 // was held runs.
 func (c *Conn) unfreeze(sock engine.Socket) {
@@ -427,11 +462,15 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if c.isClosed() {
 		closeSocket(sock, f.resets)
+		c.runPostponed(f.held)
 		return
 	}
 	c.sock, c.in.socketPaused = sock, false // input pauses it again
+	if f.tls != nil {
+		c.resumeTLS(f.tls)
+	}
 	if f.ends && c.out.box == nil {
-		sock.CloseWrite()
+		c.sock.CloseWrite()
 	}
 	if b := c.out.box; b != nil {
 		b.Blocked = false
@@ -440,23 +479,31 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	if f.served != nil {
 		f.served()
 	}
-	if c.isClosing() {
-		return
-	}
-	if len(f.ahead) > 0 {
+	if len(f.ahead) > 0 && !c.isClosing() {
 		c.callHook(func() { c.in.decoder.Keep(f.ahead) })
 	}
-	for _, held := range f.held {
-		if c.isOpen() {
-			c.callHookAs(meter.Tell, held)
-		}
-	}
+	c.runPostponed(f.held)
 	if c.isOpen() {
 		c.refileIdle()
 		if c.in.pauses == 0 {
 			c.decodeSoon()
 		}
 	}
+}
+
+// resumeTLS puts the layer of TLS, with a state of before, on c's socket.
+func (c *Conn) resumeTLS(state []byte) {
+	l := c.loop
+	if l.tls == nil {
+		l.tls = l.newTLSShared()
+	}
+	c.stage = tlsInput
+	t, err := tlsconn.Resume(l.tls, state, c.sock, c.link())
+	if clear(state); err != nil {
+		c.abort(err)
+		return
+	}
+	c.sock = t
 }
 
 // dropSoon has c, which is frozen, end with err.
@@ -471,18 +518,16 @@ func (c *Conn) drop(err error) {
 	if f.net != nil {
 		_ = f.net.Close()
 	}
+	clear(f.tls)
 	c.extras.frozen = nil
 	c.setPauses(c.in.pauses &^ frozenToMove)
-	for _, dropped := range f.dropped {
-		c.callHook(dropped)
+	if !c.isClosed() {
+		c.loseSocket()
+		c.releaseOutput()
+		c.beginClose(err)
+		c.touch()
 	}
-	if c.isClosed() {
-		return
-	}
-	c.loseSocket()
-	c.releaseOutput()
-	c.beginClose(err)
-	c.touch()
+	c.runPostponed(f.held)
 }
 
 // savedCodec returns the state of c's codec, and false if it has some that cannot be saved.
@@ -532,7 +577,7 @@ func (a *arrival) arriveFrozen() {
 	}
 	c := &Conn{loop: a.loop}
 	a.conn = c
-	c.beginFrozen(&frozen{c: c, net: m.Net})
+	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m})
 	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
 			if c.extras.frozen != nil {
@@ -571,8 +616,7 @@ func (c *Conn) restore(m *inside.Moved) {
 		return now - age
 	}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = since(m.Opened), since(m.LastRead), since(m.LastWrite)
-	x := c.more()
-	x.notes, x.moved = m.TLVs, m
+	c.more().notes = m.TLVs
 	if len(m.Output) > 0 {
 		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
 	}
@@ -586,7 +630,7 @@ func (c *Conn) restore(m *inside.Moved) {
 
 // restoreCodec gives c's codec, which Accept may have chosen, the state that it had.
 func (c *Conn) restoreCodec() (err error) {
-	state := c.extras.moved.Codec
+	state := c.arriving().Codec
 	s, ok := c.in.decoder.Codec().(codec.Saver)
 	switch {
 	case ok:

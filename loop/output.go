@@ -303,7 +303,11 @@ type flushed Conn
 
 func (w *flushed) Run() {
 	c := (*Conn)(w)
-	if !c.isOpen() || c.postpone(w.Run, nil) {
+	if c.isFrozen() {
+		c.postpone(w.Run, nil)
+		return
+	}
+	if !c.isOpen() {
 		return
 	}
 	water := &c.extras.watermarks

@@ -205,7 +205,9 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.isOpen() && !t.c.postpone(func() { t.told(t.c) }, nil):
+		case t.c.isFrozen():
+			t.c.postponeTask(t)
+		case t.c.isOpen():
 			l.noteRunning(t.c, meter.Tell)
 			t.told(t.c)
 			if l.crowd.on.Load() {
@@ -248,7 +250,7 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 		if !repeats {
 			l.timers.untie(d.Timer.Index())
 		}
-		if c.in.pauses&frozenToMove != 0 {
+		if c.isFrozen() {
 			if !repeats {
 				c.postpone(d.Func, nil)
 			}

@@ -106,7 +106,7 @@ func run(ctx context.Context) error {
 	}
 	h, err := handover.Open(ctx, srv, handover.Config{Path: *meet, Service: "mqtt", State: b})
 	if err != nil {
-		return err
+		return fmt.Errorf("-handover %s: %w", *meet, err)
 	}
 	defer h.Close()
 	if *metrics != "" {

@@ -94,7 +94,7 @@ func run(ctx context.Context) (err error) {
 		},
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("-handover %s, -pid %s: %w", *meet, *pidFile, err)
 	}
 	defer h.Close()
 

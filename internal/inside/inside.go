@@ -163,6 +163,7 @@ type Walk struct {
 // A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.
 type Kind struct {
 	Addr           string
+	TLS            bool
 	Handler, Codec reflect.Type
 }
 
@@ -188,6 +189,7 @@ type Moved struct {
 	Opened, LastRead, LastWrite time.Duration
 	IdleTimeout                 time.Duration // of SetIdleTimeout; negative: the Server's
 
+	TLS     []byte // with its secrets; nil: it is plain
 	Codec   []byte // by codec.Saver
 	Handler []byte // by loop.Saver
 	Frozen  time.Time

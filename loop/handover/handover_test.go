@@ -5,6 +5,7 @@ package handover_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -670,6 +671,60 @@ func TestState(t *testing.T) {
 	for _, c := range clients {
 		c.say("f\n")
 		c.hears("b 3 half")
+	}
+}
+
+// TLS 1.3 moves, with what the handshake has settled; TLS 1.2 stays, and so does a handshake.
+func TestTLS(t *testing.T) {
+	cert := testkit.Certificate("localhost")
+	for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			servers := []*loop.Server{lines("a"), lines("b"), lines("c")}
+			names := make(chan string, 100)
+			for i, srv := range servers {
+				srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+				srv.Drain.Delay = patience
+				srv.Accept = func(c *loop.Conn) loop.Handler {
+					state, _ := c.TLS()
+					names <- state.ServerName
+					return accept(string(rune('a' + i)))(c)
+				}
+			}
+			start(t, path, servers[0])
+			var clients []*client
+			for range 20 {
+				nc, err := tls.Dial("tcp", servers[0].LocalAddr().String(),
+					&tls.Config{InsecureSkipVerify: true, ServerName: "localhost", MaxVersion: version})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				_ = nc.SetDeadline(time.Now().Add(patience))
+				c := &client{t, nc, bufio.NewReader(nc)}
+				c.say("one\nhal")
+				c.hears("a 1 one")
+				clients = append(clients, c)
+			}
+			who, moves := []string{"a", "a"}, 0
+			if version == tls.VersionTLS13 {
+				who, moves = []string{"b", "c"}, 20
+			}
+			for i, next := range servers[1:] {
+				if r := start(t, path, next); r.Moved != moves {
+					t.Fatalf("%+v, want %d moved", r, moves)
+				}
+				for _, c := range clients {
+					c.say("f\nhal")
+					c.hears(fmt.Sprintf("%s %d half", who[i], i+2))
+				}
+			}
+			for range len(names) {
+				if name := <-names; name != "localhost" {
+					t.Errorf("Accept sees the server name %q, want localhost", name)
+				}
+			}
+		})
 	}
 }
 

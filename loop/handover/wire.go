@@ -231,6 +231,7 @@ const (
 	tagHandler   = 13
 	tagTLV       = 15
 	tagFlags     = 17
+	tagTLS       = 19
 )
 
 const (
@@ -256,6 +257,7 @@ func recordOf(m *inside.Moved) (b []byte) {
 	bytesOf(tagRemote, addressOf(m.Remote))
 	bytesOf(tagInput, m.Input)
 	bytesOf(tagOutput, m.Output)
+	bytesOf(tagTLS, m.TLS)
 	bytesOf(tagCodec, m.Codec)
 	bytesOf(tagHandler, m.Handler)
 	for _, t := range m.TLVs {
@@ -305,6 +307,8 @@ func movedOf(b []byte) (*inside.Moved, error) {
 			m.Input = value
 		case tagOutput:
 			m.Output = value
+		case tagTLS:
+			m.TLS = value
 		case tagCodec:
 			m.Codec = value
 		case tagHandler:
