@@ -121,10 +121,8 @@ func (p *restarting) pid() int {
 func (p *restarting) restart(t *testing.T) {
 	t.Helper()
 	old := p.pid()
-	testkit.EventuallyIn(t, 2*time.Minute, "a new process is in charge", func() bool {
-		_ = syscall.Kill(old, syscall.SIGHUP) // it may be too early for it: then it says so
-		return p.pid() != old
-	})
+	_ = syscall.Kill(old, syscall.SIGHUP)
+	testkit.EventuallyIn(t, 2*time.Minute, "a new process is in charge", func() bool { return p.pid() != old })
 	awaitExit(t, old)
 }
 

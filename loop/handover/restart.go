@@ -15,10 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// startGrace is for how long another signal does not end the next process.
+const startGrace = 5 * time.Second
+
 // A child is the successor that this process has started.
 type child struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd // nil: there is none
+	began time.Time
 	hello bool      // it has been here
 }
 
@@ -33,8 +37,9 @@ func (c *child) saidHello(pid int) {
 
 // RestartOn starts the program's file once more, with the arguments and the environment of this
 // process, at each of the signals, such as SIGHUP. The file may be another version by now. The new
-// process takes over by itself. If it does not call Open within Config.StartTimeout, or at another
-// signal before that, it is killed. RestartOn returns at once; call it once.
+// process takes over by itself. If it does not call Open within Config.StartTimeout it is killed,
+// and at another signal 5 s after its start already, for another one. RestartOn returns at once; call
+// it once.
 func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)
@@ -56,7 +61,7 @@ func (h *Handover) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cmd != nil {
-		if c.hello {
+		if c.hello || time.Since(c.began) < startGrace {
 			h.log().Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
 			return
 		}
@@ -70,7 +75,7 @@ func (h *Handover) restart() {
 		c.cmd = nil
 		return
 	}
-	c.cmd, c.hello = next, false
+	c.cmd, c.began, c.hello = next, time.Now(), false
 	impatience := time.AfterFunc(h.cfg.StartTimeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
