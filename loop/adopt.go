@@ -72,7 +72,7 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 	if isTCP && nc.RemoteAddr() == nil {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
-	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.UDP.Control != nil || !as.TCP.isZero() {
+	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
 		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
 	}
 	as.AcceptFrom = inHand{nc}

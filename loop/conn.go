@@ -165,13 +165,6 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	return t.State()
 }
 
-// Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
-// those within. nil in Accept, and after OnClose.
-func (c *Conn) Handler() Handler {
-	c.loop.owner.Check("Conn.Handler")
-	return c.handler
-}
-
 // SetHandler makes h the handler of c, as when a connection goes on with another protocol: the next
 // message is h's, and so is OnClose. The handler that c had is not told. In Accept, whose result
 // counts, it panics, as it does with nil, and on a connection of a Pipe. After Close it does

@@ -78,31 +78,3 @@ func TestServePacketsOfALoopThatEnds(t *testing.T) {
 		}
 	}
 }
-
-// A quantile is of the nearest rank.
-func TestQuantileOfFew(t *testing.T) {
-	ladder := func(counts ...uint64) (h Histogram) {
-		copy(h.Counts[:], counts)
-		return h
-	}
-	bounds := new(Histogram).Bounds()
-	for _, c := range []struct {
-		h    Histogram
-		q    float64
-		want int // the bucket
-	}{
-		{ladder(99, 0, 0, 1), 0.99, 0},
-		{ladder(99, 0, 0, 1), 0.991, 3},
-		{ladder(1, 0, 1), 0.5, 0},
-		{ladder(1, 0, 1), 0.51, 2},
-		{ladder(0, 1, 1), 0, 1},
-		{ladder(1, 1, 1), 1, 2},
-		{ladder(1, 1, 1), 2, 2},
-		{ladder(7, 93), 0.07, 0},
-		{ladder(1, 1, 1), -1, 0},
-	} {
-		if got := c.h.Quantile(c.q); got != bounds[c.want] {
-			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.h.Counts[:4], got, bounds[c.want])
-		}
-	}
-}

@@ -27,7 +27,8 @@ var (
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
+	// ErrDetached: Conn.Detach has given the connection away, or Conn.NetConn has given it to a
+	// goroutine. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
 
 	// ErrMoved: the connection has moved to another process, and its peer notices nothing. It is
@@ -37,9 +38,6 @@ var (
 	// ErrNotTaken: Accept was asked for a connection that was to move here from another process, or
 	// for a copy of one, and that goes on there. It is what OnClose gets.
 	ErrNotTaken = errors.New("loop: the connection has stayed with the process that it was to come from")
-
-	// ErrNetConn: Conn.NetConn has given the connection to a goroutine. It is what OnClose gets.
-	ErrNetConn = errors.New("loop: the connection is used as a net.Conn")
 
 	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
 	ErrUnflushed = engine.ErrUnflushed
@@ -173,7 +171,6 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
-	{ErrNetConn, closedByHandler},
 	{ErrMoved, closedByMove},
 	{ErrNotTaken, closedByMove},
 	{ErrOffloadFull, closedByOverload},

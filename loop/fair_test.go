@@ -95,8 +95,8 @@ func TestProducersLeaveTheLoopToOthers(t *testing.T) {
 			}
 			// Beside one reader the loop is idle most of the time, and a socket may never have to
 			// wait.
-			if c.readers > 1 && (st.MaxSocketWait == 0 || st.Loops[0].SocketWaits.Total() == 0) {
-				t.Errorf("%+v: sockets waited %v at most, %d times; want some", c, st.MaxSocketWait, st.Loops[0].SocketWaits.Total())
+			if c.readers > 1 && st.MaxSocketWait == 0 {
+				t.Errorf("%+v: sockets waited %v at most; want some", c, st.MaxSocketWait)
 			}
 			began := time.Now()
 			if err := srv.Stop(); err != nil {

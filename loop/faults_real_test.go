@@ -112,7 +112,7 @@ func TestZoneIsNoPartOfTheName(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
-	srv := &loop.Server{AcceptFrom: ln, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, Accept: silent}
+	srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}}}, Accept: silent}
 	startWith(t, t.Context(), srv)
 	zone := ""
 	links, _ := net.Interfaces()

@@ -69,6 +69,8 @@ func (c *Conn) received(p []byte) {
 			c.keepsTooMuch()
 		}
 		c.endTurn()
+	} else if c.at() == stateFlushing {
+		c.discardInput(len(p))
 	}
 	l.leave()
 }
@@ -468,7 +470,7 @@ func (c *Conn) deliver(msg []byte) error {
 	return c.handler.OnMessage(c, msg)
 }
 
-// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// deliverCopy is deliver for Server.Debug.Strict. It lends a copy, whatever the codec made the
 // message of: the loop's buffer, its own, or a constant.
 func (c *Conn) deliverCopy(msg []byte) error {
 	lent := append(make([]byte, 0, len(msg)), msg...)

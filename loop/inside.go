@@ -51,6 +51,7 @@ func init() {
 		Wheel:      func(l *Loop) ([]wheel.Ring, wheel.Stats) { return l.wheel.Rings(), l.wheel.Stats() },
 		SlowTurns:  (*Loop).slowTurns,
 	})
+	inside.Give(&inside.Meter[*Loop, meter.Record]{Read: func(l *Loop) meter.Record { return l.meter.Read(l.clock()) }})
 }
 
 // tellOr is inside.ForHandler.TellOr.

@@ -257,6 +257,7 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
+	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of the next look at the time
 	nextLook     time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
@@ -404,7 +405,7 @@ func (c *Conn) endOutput() (left int) {
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < maxDiscarded && c.tlsStart() == nil {
 		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
@@ -415,6 +416,19 @@ func (c *Conn) endOutput() (left int) {
 	}
 	return left
 }
+
+// discardInput is for a peer that sends and takes no output: the socket is not read until the next
+// look, or it would cost the loop all of its time.
+func (c *Conn) discardInput(n int) {
+	end := &c.extras.ending
+	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
+		c.stopReading()
+	}
+}
+
+// maxDiscarded is how much input a closing connection discards from one look at the time to the
+// next, in reads or, as far as these bring more, in units of 64 KiB.
+const maxDiscarded = 64
 
 // unacked returns how many bytes the peer's system has not acknowledged of output that ours has
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
@@ -486,7 +500,7 @@ func (c *Conn) closeTimeout() {
 	if away := past - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
 	}
-	end.awayBefore = past
+	end.awayBefore, end.discarded = past, 0
 	if n := c.outstanding(); n < end.outstanding {
 		end.outstanding, end.progressAt = n, now
 	}

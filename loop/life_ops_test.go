@@ -267,7 +267,7 @@ func (l *life) look() {
 	if closed := l.closed && n > 0; closed || n < 0 {
 		l.wrong("%d bytes are pending; closed: %v", n, l.closed)
 	}
-	_, _, _, _ = l.c.Info(), l.c.Codec(), l.c.Handler(), l.c.LocalAddr()
+	_, _, _ = l.c.Info(), l.c.Codec(), l.c.LocalAddr()
 	if l.closed && !l.c.Info().IdleDeadline.IsZero() {
 		l.wrong("it has an idle deadline, and is closed")
 	}

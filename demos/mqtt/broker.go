@@ -23,6 +23,7 @@ type Config struct {
 	MaxPacket        int           // bytes of one packet; 0: 256 KiB; anyPacket: whatever the format allows
 	MaxPending       int           // bytes that wait in the socket of a slow client before QoS 0 is dropped; 0: 256 KiB
 	MaxQueue         int           // messages of QoS 1 and 2 that wait for one client; 0: 1,000
+	MaxQueueBytes    int           // bytes of their payloads, from which on no more wait; 0: 1 MiB
 	MaxInflight      int           // messages of QoS 1 and 2 under way in each direction; 0: 100
 	MaxAlias         int           // topic aliases of a client in each direction; 0: 16
 	MaxSubscriptions int           // of one client; 0: 1,000
@@ -98,6 +99,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	or(&cfg.MaxPacket, 256<<10)
 	or(&cfg.MaxPending, 256<<10)
 	or(&cfg.MaxQueue, 1000)
+	or(&cfg.MaxQueueBytes, 1<<20)
 	or(&cfg.MaxInflight, 100)
 	or(&cfg.MaxAlias, 16)
 	or(&cfg.MaxSubscriptions, 1000)

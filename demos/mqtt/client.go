@@ -155,7 +155,7 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 // onClosing is Server.Hooks.OnClosing: it sends the client the reason code for what the loop closes
 // for.
 func onClosing(c *loop.Conn, err error) {
-	cl, ok := c.Handler().(*client)
+	cl, ok := loop.HandlerAs[*client](c)
 	if !ok {
 		return
 	}

@@ -25,6 +25,7 @@ type session struct {
 	turn     uint64
 	inflight map[uint16]*outgoing // sent, and not acknowledged
 	queue    []*outgoing          // QoS 1 and 2 that wait for the client, or for an acknowledgement
+	queued   int                  // bytes of their payloads
 	received map[uint16]int       // inbound QoS 2 without PUBREL: how often the connection has sent each
 
 	will      *will // nil: none, or published
@@ -65,8 +66,9 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 		s.start(sh, out)
 		return
 	}
-	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra {
+	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes {
 		s.queue = append(s.queue, out)
+		s.queued += len(out.m.payload)
 		return
 	}
 	sh.dropped++
@@ -104,6 +106,7 @@ func (s *session) pump(sh *shard) {
 	for n < len(s.queue) && s.client != nil && s.ready() {
 		out := s.queue[n]
 		s.queue[n] = nil
+		s.queued = max(0, s.queued-len(out.m.payload)) // what another process has queued was not counted
 		n++
 		if out.o.qos > 0 {
 			s.start(sh, out)

@@ -239,6 +239,12 @@ type ForMetrics[Conn, Loop any] struct {
 	SlowTurns func(l Loop) []SlowTurn
 }
 
+// Meter is for package loopmetrics, too, which knows meter.Record.
+type Meter[Loop, Record any] struct {
+	// Read returns what a loop has measured since the start. Any goroutine may call it.
+	Read func(l Loop) Record
+}
+
 // ConnInfo is what there is to see of a connection.
 type ConnInfo struct {
 	ID        uint64

@@ -41,8 +41,13 @@ func TestGettingStarted(t *testing.T) {
 	}
 }
 
-// Someone who follows docs/mqtt.md has a broker, which sends a client its own message.
+// Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own message.
 func TestMQTTBroker(t *testing.T) {
+	for _, f := range codeIn(t, "docs/mqtt.md") {
+		if lines := strings.Count(f.code, "\n"); f.language == "go" && lines > 150 {
+			t.Errorf("%s has %d lines, want at most 150", f.file, lines)
+		}
+	}
 	addr := testkit.FreeAddr(t)
 	c, _ := start(t, follow(t, "docs/mqtt.md", "127.0.0.1:1883", addr), addr)
 	_, _ = io.WriteString(c, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi")

@@ -23,7 +23,7 @@ type child struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd // nil: there is none
 	began time.Time
-	hello bool      // it has been here
+	hello bool // it has been here
 }
 
 // saidHello notes that process pid was here.
