@@ -31,14 +31,6 @@ var (
 	// goroutine. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
 
-	// ErrMoved: the connection has moved to another process, and its peer notices nothing. It is
-	// what OnClose gets. See package handover.
-	ErrMoved = errors.New("loop: the connection has moved to another process")
-
-	// ErrNotTaken: Accept was asked for a connection that was to move here from another process, or
-	// for a copy of one, and that goes on there. It is what OnClose gets.
-	ErrNotTaken = errors.New("loop: the connection has stayed with the process that it was to come from")
-
 	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
 	ErrUnflushed = engine.ErrUnflushed
 
@@ -139,7 +131,7 @@ const (
 	closedByOther                           // any other error that CloseWithError was given
 	closedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	closedByMemory                          // ErrMaxBuffered
-	closedByMove                            // ErrMoved, ErrNotTaken
+	closedByMove                            // it is with another process
 
 	numCloseReasons = iota
 )
@@ -171,8 +163,6 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
-	{ErrMoved, closedByMove},
-	{ErrNotTaken, closedByMove},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},

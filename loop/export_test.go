@@ -57,7 +57,7 @@ func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() 
 // MoveIn has the Server serve a connection, or drops it with the error.
 func (s *Server) MoveIn(m *inside.Moved) error {
 	if s.moveIn([]*inside.Moved{m}); m.Err != nil {
-		m.Drop(ErrNotTaken)
+		m.Drop(m.Err)
 		return m.Err
 	}
 	m.Thaw(false)

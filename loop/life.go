@@ -314,7 +314,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != closedByInput { // which the error does not show
+	if end.reason != closedByInput && end.reason != closedByMove { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)

@@ -29,7 +29,7 @@ import (
 type Saver interface {
 	// Save returns what Accept of the other process needs to make a handler that goes on: there
 	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send. It
-	// must not change anything: c may stay, and go on. If c moves, OnClose follows with ErrMoved.
+	// must not change anything: c may stay, and go on. If c moves, OnClose follows with handover.ErrMoved.
 	// An error means that c does not move now: it is asked again later, as long as others move. A
 	// panic closes c.
 	Save(c *Conn) ([]byte, error)
@@ -423,7 +423,7 @@ func (c *Conn) thaw() {
 		return
 	}
 	if f.thaws = true; f.net == nil {
-		c.drop(ErrMoved)
+		c.drop(errors.ErrUnsupported) // which does not happen
 		return
 	}
 	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
@@ -524,6 +524,9 @@ func (c *Conn) drop(err error) {
 	if !c.isClosed() {
 		c.loseSocket()
 		c.releaseOutput()
+		if !c.isClosing() {
+			c.more().ending.reason = closedByMove
+		}
 		c.beginClose(err)
 		c.touch()
 	}

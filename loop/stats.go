@@ -33,7 +33,7 @@ type Stats struct {
 	//	network         an error of the system
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	//	memory          ErrMaxBuffered
-	//	moved           ErrMoved, and in a new process ErrNotTaken
+	//	moved           it is with another process: see package handover
 	//	other           any other error that CloseWithError was given
 	ClosedBy map[string]uint64
 

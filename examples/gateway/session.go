@@ -12,6 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 const (
@@ -110,7 +111,7 @@ func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 // OnClose implements loop.Handler. Timers stop, the registry forgets the connection, and its
 // commands fail: all of that happens by itself.
 func (s *session) OnClose(c *loop.Conn, err error) {
-	if errors.Is(err, loop.ErrMoved) {
+	if errors.Is(err, handover.ErrMoved) {
 		s.gateway.moved.Store(true)
 	}
 	c.Log().Info().Str("device", s.name).AnErr("reason", err).Msg("closed")

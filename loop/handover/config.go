@@ -75,6 +75,16 @@ type State interface {
 	Restore(r io.Reader) error
 }
 
+// Reasons with which connections close that are with another process. Their peers notice nothing.
+var (
+	// ErrMoved: the connection has moved to the next process.
+	ErrMoved = errors.New("handover: the connection has moved to the next process")
+
+	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one, and
+	// that goes on in the process before.
+	ErrNotTaken = errors.New("handover: the connection has stayed with the process before")
+)
+
 func (c *Config) fill() (err error) {
 	if c.MaxState < 0 || c.Patience < 0 || c.Timeout < 0 || c.StartTimeout < 0 {
 		return errors.New("handover: a negative MaxState, Patience, Timeout or StartTimeout; 0 means the default")

@@ -1,7 +1,7 @@
-// Package handover lets a new process take over from an old one: its addresses, its plain
+// Package handover lets a new process take over from an old one: its addresses, its
 // connections, and its state. Their peers notice nothing of a deployment. Each connection moves
 // between two callbacks, with what was read and not decoded, what was sent and not written, idle
-// times, SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the codec's state and the
+// times, SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the state of TLS 1.3, the codec's state and the
 // handler's.
 //
 // A program opens a Handover, starts everything else that it needs, and runs:
@@ -30,12 +30,12 @@
 //
 // The handler sets timers and hooks again, and enters groups and registries. What it sends or starts
 // in Accept is held until the connection belongs to this process. If it does not come to that,
-// OnClose gets loop.ErrNotTaken; Accept is also asked for copies of some connections, in a
-// rehearsal, for which that is so each time. In the old process OnClose gets loop.ErrMoved.
+// OnClose gets ErrNotTaken; Accept is also asked for copies of some connections, in a
+// rehearsal, for which that is so each time. In the old process OnClose gets ErrMoved.
 //
 // # What stays
 //
-// Connections with TLS, those that were dialed, Pipes, sessions of UDP, connections of
+// Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP, connections of
 // Server.AcceptFrom and Adopt, handlers without Save, codecs with a state and no codec.Saver;
 // connections whose Save fails, that are busy (Conn.SetBusy), or that have jobs, calls or replies
 // under way, for as long as that is so, at most Config.Patience; what Accept refuses; and

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A taking is the new process's side: it does what its taker decides.
@@ -179,7 +178,7 @@ func (t *taking) rehearse() {
 		if m.Err != nil {
 			failures[i] = m.Err.Error()
 		}
-		m.Drop(loop.ErrNotTaken)
+		m.Drop(ErrNotTaken)
 	}
 	t.batch = nil
 	body, _ := json.Marshal(failures)
@@ -200,7 +199,7 @@ func (t *taking) restore() {
 
 func (t *taking) dropArriving() {
 	for _, m := range append(t.arriving, t.batch...) {
-		m.Drop(loop.ErrNotTaken)
+		m.Drop(ErrNotTaken)
 	}
 	t.arriving, t.batch = nil, nil
 }
@@ -224,7 +223,7 @@ func (t *taking) accept(on bool) { t.h.setAccepting(on) }
 func (t *taking) serve(bool) {
 	for i, m := range t.batch {
 		if m.Err != nil {
-			m.Drop(loop.ErrNotTaken)
+			m.Drop(ErrNotTaken)
 			continue
 		}
 		t.batch[i].Served = func() {
@@ -240,7 +239,7 @@ func (t *taking) serve(bool) {
 
 func (t *taking) drop() {
 	for _, m := range t.batch {
-		m.Drop(loop.ErrNotTaken)
+		m.Drop(ErrNotTaken)
 	}
 	t.batch = nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop"
 )
 
 const (
@@ -573,7 +572,7 @@ func (g *giving) keep() {
 func (g *giving) gone() {
 	for _, m := range g.batch {
 		if m != nil {
-			m.Drop(loop.ErrMoved)
+			m.Drop(ErrMoved)
 			g.moved++
 		}
 	}
