@@ -21,17 +21,17 @@ import (
 
 // This file moves addresses and living connections from one Server to another, for package
 // handover. A connection that may move is frozen, at the end of a callback: its socket leaves the
-// loop, and nothing of its own runs. It keeps its Conn, its handler, and its place in the limits, so
-// that it can go on if the other process does not take it. In the other process Accept makes a
+// loop, and nothing of its own runs. It keeps its Conn, its handler, and its place in the limits,
+// so that it can go on if the other process does not take it. In the other process Accept makes a
 // connection that is frozen, too, until that process has the right to serve it.
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
 	// Save returns what Accept of the other process needs to make a handler that goes on: there
-	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send. It
-	// must not change anything: c may stay, and go on. If c moves, OnClose follows with handover.ErrMoved.
-	// An error means that c does not move now: it is asked again later, as long as others move. A
-	// panic closes c.
+	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send.
+	// It must not change anything: c may stay, and go on. If c moves, OnClose follows with
+	// handover.ErrMoved. An error means that c does not move now: it is asked again later, as long
+	// as others move. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 
@@ -75,8 +75,8 @@ func (f *frozen) Reset()                    { f.isOver, f.resets = true, true }
 // isFrozen reports whether nothing of c may run at present, as it may be another process's.
 func (c *Conn) isFrozen() bool { return c.in.pauses&frozenToMove != 0 }
 
-// postpone keeps f until c, which is frozen, goes on. If it does not, dropped is called in place of f,
-// unless that is nil.
+// postpone keeps f until c, which is frozen, goes on. If it does not, dropped is called in place of
+// f, unless that is nil.
 func (c *Conn) postpone(f, dropped func()) {
 	fr := c.extras.frozen
 	fr.held = append(fr.held, postponed{f, dropped})

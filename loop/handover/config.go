@@ -26,12 +26,13 @@ type Config struct {
 	// an error.
 	Path string
 
-	// Service names the program: one of another name is refused. "" means the base name of its file.
+	// Service names the program: one of another name is refused. "" means the base name of its
+	// file.
 	Service string
 
-	// State is what belongs to no connection: registries, messages for peers that are away. With one
-	// all connections move at one instant, together with it, or none does. nil: there is none, and
-	// they move in small batches.
+	// State is what belongs to no connection: registries, messages for peers that are away. With
+	// one all connections move at one instant, together with it, or none does. nil: there is none,
+	// and they move in small batches.
 	State State
 
 	// MaxState bounds what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
@@ -45,8 +46,8 @@ type Config struct {
 	// 0 means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
-	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0 means
-	// DefaultStartTimeout, one minute.
+	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0
+	// means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
 	// PIDFile is the file that has the number of the process in charge. "": there is none.
@@ -66,12 +67,12 @@ type State interface {
 	// Save writes the state, in the old process.
 	Save(w io.Writer) error
 
-	// Thaw says, in the old process, that the handover has failed: the state may change again. After
-	// a handover that has succeeded nothing is called.
+	// Thaw says, in the old process, that the handover has failed: the state may change again.
+	// After a handover that has succeeded nothing is called.
 	Thaw()
 
-	// Restore reads what Save has written, in the new process, before Accept is called for the first
-	// connection. An error ends the handover, and the old process goes on.
+	// Restore reads what Save has written, in the new process, before Accept is called for the
+	// first connection. An error ends the handover, and the old process goes on.
 	Restore(r io.Reader) error
 }
 
@@ -80,8 +81,8 @@ var (
 	// ErrMoved: the connection has moved to the next process.
 	ErrMoved = errors.New("handover: the connection has moved to the next process")
 
-	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one, and
-	// that goes on in the process before.
+	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
+	// and that goes on in the process before.
 	ErrNotTaken = errors.New("handover: the connection has stayed with the process before")
 )
 

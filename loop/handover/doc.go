@@ -1,8 +1,8 @@
-// Package handover lets a new process take over from an old one: its addresses, its
-// connections, and its state. Their peers notice nothing of a deployment. Each connection moves
-// between two callbacks, with what was read and not decoded, what was sent and not written, idle
-// times, SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the state of TLS 1.3, the codec's state and the
-// handler's.
+// Package handover lets a new process take over from an old one: its addresses, its connections,
+// and its state. Their peers notice nothing of a deployment. Each connection moves between two
+// callbacks, with what was read and not decoded, what was sent and not written, idle times,
+// SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the state of TLS 1.3, the codec's
+// state and the handler's.
 //
 // A program opens a Handover, starts everything else that it needs, and runs:
 //
@@ -28,19 +28,20 @@
 //		return s
 //	}
 //
-// The handler sets timers and hooks again, and enters groups and registries. What it sends or starts
-// in Accept is held until the connection belongs to this process. If it does not come to that,
-// OnClose gets ErrNotTaken; Accept is also asked for copies of some connections, in a
+// The handler sets timers and hooks again, and enters groups and registries. What it sends or
+// starts in Accept is held until the connection belongs to this process. If it does not come to
+// that, OnClose gets ErrNotTaken; Accept is also asked for copies of some connections, in a
 // rehearsal, for which that is so each time. In the old process OnClose gets ErrMoved.
 //
 // # What stays
 //
-// Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP, connections of
-// Server.AcceptFrom and Adopt, handlers without Save, codecs with a state and no codec.Saver;
-// connections whose Save fails, that are busy (Conn.SetBusy), or that have jobs, calls or replies
-// under way, for as long as that is so, at most Config.Patience; what Accept refuses; and
-// connections of addresses that the new process lacks. They stay with the old process, as if nothing
-// had happened, and drain there when all else has moved. Report.Stayed counts them by reason.
+// Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP,
+// connections of Server.AcceptFrom and Adopt, handlers without Save, codecs with a state and no
+// codec.Saver; connections whose Save fails, that are busy (Conn.SetBusy), or that have jobs, calls
+// or replies under way, for as long as that is so, at most Config.Patience; what Accept refuses;
+// and connections of addresses that the new process lacks. They stay with the old process, as if
+// nothing had happened, and drain there when all else has moved. Report.Stayed counts them by
+// reason.
 //
 // No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
 // newcomers.
@@ -52,12 +53,12 @@
 // The new process reads it when Accept has returned for each connection. The old one reads it if
 // that takes longer than Config.Timeout, or the new one has died. Batch 0 is the right to accept
 // newcomers: until the new process has it, the old one is untouched. So the death of either process
-// costs what it owned, as without a handover, and never what is on its way. One that was stopped for
-// a while goes on where it was.
+// costs what it owned, as without a handover, and never what is on its way. One that was stopped
+// for a while goes on where it was.
 //
 // The new process takes nothing before it says that everything it needs has started, and has
-// accepted copies of three connections of each kind: of an address, a type of handlers and a type of
-// codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
+// accepted copies of three connections of each kind: of an address, a type of handlers and a type
+// of codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.

@@ -129,9 +129,10 @@ func (h *Handover) own(on bool) {
 	}
 }
 
-// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx is done. Then it drains
-// what is left, as Server.Shutdown does, and closes everything. nil: nothing was cut. If ctx ends
-// while the next process takes over, that goes on, and this one drains only what it is left with.
+// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
+// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
+// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
+// only what it is left with.
 func (h *Handover) Run(ctx context.Context) error {
 	h.mu.Lock()
 	isReady := h.inCharge
@@ -256,8 +257,8 @@ func (h *Handover) freeReserve() {
 	h.reserve = nil
 }
 
-// writePID writes the file in one step, so that a full disk leaves the old one. Without keep it only
-// finds out whether it could.
+// writePID writes the file in one step, so that a full disk leaves the old one. Without keep it
+// only finds out whether it could.
 func writePID(path string, keep bool) error {
 	beside := fmt.Sprintf("%s.%x", path, rand.Uint32())
 	err := os.WriteFile(beside, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)

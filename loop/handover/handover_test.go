@@ -18,7 +18,6 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -608,7 +607,6 @@ func TestLimitsDoNotCut(t *testing.T) {
 
 // A notebook is a State.
 type notebook struct {
-	mu      sync.Mutex
 	notes   []string
 	frozen  int
 	thawed  int

@@ -154,8 +154,8 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 	}
 }
 
-// checkPeer returns the number of the process at the other end, which must be of this one's user, or
-// of root.
+// checkPeer returns the number of the process at the other end, which must be of this one's user,
+// or of root.
 func (h *Handover) checkPeer(l *line) (pid int, err error) {
 	var uid int
 	if err = sockets.With(l.UnixConn, func(fd int) (err error) {

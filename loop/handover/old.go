@@ -192,8 +192,8 @@ func (g *giving) got(m message) {
 	}
 }
 
-// waitLong waits for a process that may be stopped, and complains. It reports whether this process is
-// to end, and has waited long enough.
+// waitLong waits for a process that may be stopped, and complains. It reports whether this process
+// is to end, and has waited long enough.
 func (g *giving) waitLong() (ends bool) {
 	phase, patience, complain := g.phase, g.h.cfg.Timeout, time.NewTicker(complainIn)
 	defer complain.Stop()
@@ -275,8 +275,8 @@ func (g *giving) quiesce() {
 	}
 }
 
-// stays returns how many connections cannot move at the moment, by reason. With save those count, too,
-// whose Save fails.
+// stays returns how many connections cannot move at the moment, by reason. With save those count,
+// too, whose Save fails.
 func (g *giving) stays(save bool) map[string]int {
 	w := inside.Walk{Copy: true, Stays: make(map[string]int), Max: math.MaxInt, Bytes: math.MaxInt}
 	if !save {

@@ -328,8 +328,8 @@ func TestHandoversUnderLoad(t *testing.T) {
 }
 
 // A fault happens to one of two processes at some instant of a handover. Without a kill no client
-// notices anything; a kill costs what the dead process owned. In the end one process serves, and the
-// next handover succeeds.
+// notices anything; a kill costs what the dead process owned. In the end one process serves, and
+// the next handover succeeds.
 func TestFaults(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	rounds, conns := 1, 200

@@ -6,9 +6,9 @@ package handover
 // with the very code that runs.
 //
 // Beside their socket, the line, both processes have the read end of a pipe. Before the old one
-// writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch: the
-// kernel gives it to one process, so each can decide alone, at any time. Batch 0 is the right to
-// accept newcomers, and with a State everything else, too.
+// writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
+// the kernel gives it to one process, so each can decide alone, at any time. Batch 0 is the right
+// to accept newcomers, and with a State everything else, too.
 
 // A kind is what a message is.
 type kind byte

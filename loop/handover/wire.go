@@ -214,8 +214,8 @@ func (b baton) close() {
 	}
 }
 
-// The tags of a record's fields. A field whose tag is even may be skipped by a process that does not
-// know it; a connection with one that is odd is refused then.
+// The tags of a record's fields. A field whose tag is even may be skipped by a process that does
+// not know it; a connection with one that is odd is refused then.
 const (
 	tagAddr      = 1
 	tagOpened    = 2
