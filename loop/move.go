@@ -237,6 +237,9 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 	err := l.Post(func() {
 		defer close(done)
 		end := l.clock() + turnSlice
+		if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && w.Stays != nil && w.Next > len(l.conns) {
+			w.Stays["handshake"] += n // or a PROXY header
+		}
 		for w.Next = min(w.Next, len(l.conns)); w.Next > 0 && len(moved) < w.Max && w.Bytes > 0; w.Next-- {
 			c := l.conns[w.Next-1]
 			m, why := c.moveOut(w)

@@ -481,7 +481,7 @@ func (g *giving) next() {
 			time.Sleep(lookAgain / 4)
 			continue
 		}
-		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready"} {
+		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready", "handshake"} {
 			waits += c.Stays[reason]
 		}
 		gone := time.Since(g.began)
