@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -108,11 +106,11 @@ func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
 func (h *Handover) settled() {
 	if h.cfg.PIDFile != "" {
 		if err := writePID(h.cfg.PIDFile, true); err != nil { // it could be written in Open
-			h.log().Error().Err(err).Msg("handover: the PID file was not written")
+			h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written")
 		}
 	}
 	if err := notify(); err != nil {
-		h.log().Error().Err(err).Msg("handover: the service manager was not told")
+		h.srv.Logger.Error().Err(err).Msg("handover: the service manager was not told")
 	}
 }
 
@@ -231,8 +229,6 @@ func (h *Handover) giveBack() {
 		from.giveUp()
 	}
 }
-
-func (h *Handover) log() *zerolog.Logger { return &h.srv.Logger }
 
 // fillReserve keeps some descriptors in reserve.
 func (h *Handover) fillReserve() {

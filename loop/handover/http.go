@@ -144,7 +144,7 @@ func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
 			err = s.Serve(ln)
 		}
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			h.log().Error().Err(err).Str("name", name).Msg("handover: an HTTP server has ended")
+			h.srv.Logger.Error().Err(err).Str("name", name).Msg("handover: an HTTP server has ended")
 		}
 	})
 	return nil

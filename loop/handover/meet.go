@@ -202,7 +202,7 @@ func (h *Handover) answer() {
 			return
 		}
 		if err != nil { // no descriptors, say
-			h.log().Error().Err(err).Msg("handover: cannot accept the next process: it is tried again")
+			h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process: it is tried again")
 			h.freeReserve()
 			time.Sleep(askAgain)
 			continue
@@ -212,7 +212,7 @@ func (h *Handover) answer() {
 			defer func() { <-places }()
 			l := newLine(nc.(*net.UnixConn))
 			if err := h.hearHello(l); err != nil {
-				h.log().Warn().Err(err).Msg("handover: a process was refused")
+				h.srv.Logger.Warn().Err(err).Msg("handover: a process was refused")
 				_ = l.write(message{kind: refuse, body: []byte(err.Error())}, nil, time.Now().Add(helloTimeout))
 				l.hang()
 			}

@@ -160,7 +160,7 @@ func (t *taking) acceptAll() {
 	for i, m := range t.batch {
 		if m.Err != nil {
 			t.refused = append(t.refused, i)
-			t.h.log().Warn().Err(m.Err).Msg("handover: a connection was refused, and stays with the old process")
+			t.h.srv.Logger.Warn().Err(m.Err).Msg("handover: a connection was refused, and stays with the old process")
 		}
 	}
 }

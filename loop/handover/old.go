@@ -65,7 +65,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 // run goes on until the new process has taken over, or this one goes on.
 func (g *giving) run() {
 	defer close(g.done)
-	log := g.h.log().With().Int("pid", g.pid).Logger()
+	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
 	log.Info().Msg("handover: a process is to take over")
 	g.begin()
 	err := g.welcome()
@@ -218,7 +218,7 @@ func (g *giving) waitLong() (ends bool) {
 		case <-ending:
 			return true
 		case <-complain.C:
-			g.h.log().Error().Int("pid", g.pid).Msg("handover: the next process says nothing: it may be stopped, and holds its connections")
+			g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process says nothing: it may be stopped, and holds its connections")
 		}
 	}
 	return false

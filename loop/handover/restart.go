@@ -62,16 +62,16 @@ func (h *Handover) restart() {
 	defer c.mu.Unlock()
 	if c.cmd != nil {
 		if c.hello || time.Since(c.began) < startGrace {
-			h.log().Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
+			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
 			return
 		}
-		h.log().Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: it is killed, for another one")
+		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: it is killed, for another one")
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
 	next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := next.Start(); err != nil {
-		h.log().Error().Err(err).Msg("handover: cannot start the next process")
+		h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process")
 		c.cmd = nil
 		return
 	}
@@ -80,7 +80,7 @@ func (h *Handover) restart() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.cmd == next && !c.hello {
-			h.log().Error().Int("pid", next.Process.Pid).Msg("handover: the next process has not called Open within StartTimeout: it is killed")
+			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process has not called Open within StartTimeout: it is killed")
 			_ = next.Process.Kill()
 		}
 	})
@@ -92,7 +92,7 @@ func (h *Handover) restart() {
 		if c.cmd == next {
 			c.cmd = nil
 		}
-		h.log().Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+		h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
 	}()
 }
 
