@@ -83,16 +83,16 @@ type extras struct {
 	halfClose     halfClose
 	retry         wheel.Timer   // of a full socket whose engine cannot tell when it takes more
 	busy          bool          // SetBusy
-	stays         bool          // c does not move to another server any more
-	pinned        bool          // nor to another loop
+	stays         bool          // c does not move in this handover
+	pinned        bool          // it does not move to another loop
 	retryIn       time.Duration // the pause before that
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
+	frozen        *frozen       // it may be on its way to another process, or from one
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    *firstBytes   // which may be a PROXY header
-	moved         *inside.Moved // where c comes from, in Accept
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
 	mover         *mover        // MoveTo
@@ -157,6 +157,9 @@ func (c *Conn) notes() []inside.TLV {
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
+	if f := c.frozen(); f != nil && f.tls != nil {
+		return tlsconn.StateIn(f.tls)
+	}
 	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
@@ -220,7 +223,9 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	c.openCodec()
+	if c.arriving() == nil { // or else it goes on with the state that it had
+		c.openCodec()
+	}
 	c.forgetFrame()
 	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

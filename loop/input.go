@@ -42,6 +42,8 @@ const (
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
 	moving                           // MoveTo, until all is there that was told to it before
+	heldToMove                       // it is to come to rest, so that it can move to another process
+	frozenToMove                     // it is on its way there: extras.frozen
 	queued                           // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
@@ -409,9 +411,9 @@ func (c *Conn) resumeHeldBack() {
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
 // are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
 // bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing, or (on Linux) the peer has ended its output after what waits in the
-// socket: then it evicts c within twice its time. Without one, TCP's keepalive finds a peer that
-// has closed both ways.
+// the peer takes nothing, or the peer has ended its output (which only Linux shows behind bytes in
+// the socket): then it evicts c within twice its time. Without one, TCP's keepalive finds a peer
+// that has closed both ways.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -105,31 +104,35 @@ func (c *Conn) begin(a *arrival) {
 	c.finish(false)
 }
 
-// accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
-// cannot go on with the state that it had.
-func (c *Conn) accept(ln *listener) (err error) {
+// accept asks for c's handler. An error means that c is refused: Accept has panicked.
+func (c *Conn) accept(ln *listener) error {
 	c.loop.noteRunning(c, meter.Opening)
-	refused := c.loop.guard(func() {
+	return c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
 		c.lookAtCodec()
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		if c.extras == nil || c.extras.moved == nil {
+		moved := c.arriving()
+		if moved == nil {
 			c.openCodec()
-		} else if err = c.restoreCodec(); err != nil {
-			return
+		} else if d := moved.IdleTimeout; d >= 0 {
+			c.idle.timeout = d
 		}
 		c.ask(ln.accept)
-		if c.extras != nil {
-			c.extras.moved = nil
+		if moved != nil && c.handler != nil {
+			c.callHook(func() {
+				if err := c.restoreCodec(); err != nil {
+					c.beginClose(err)
+				}
+			})
+			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)
 			c.tellState(StateOpen)
 		}
 	})
-	return cmp.Or(refused, err)
 }
 
 // ask has accept choose the handler: nil if it refuses.
@@ -311,7 +314,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != closedByInput { // which the error does not show
+	if end.reason != closedByInput && end.reason != closedByMove { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
@@ -546,7 +549,7 @@ func (c *Conn) finish(hard bool) {
 	case x.successor != nil: // which counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
-	case !c.isDialed():
+	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
 	c.releaseSocket(hard)
@@ -564,7 +567,7 @@ func (c *Conn) finish(hard bool) {
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
 	c.endMove()
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, mover: x.mover}
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, mover: x.mover}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
@@ -580,7 +583,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
+	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle || c.frozen() != nil:
 		closeSocket(sock, hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)

@@ -471,6 +471,8 @@ func (l *Loop) runTold(t task) {
 	case t.told == nil:
 		l.noteRunning(nil, meter.Post)
 		t.f()
+	case t.c.isFrozen():
+		t.c.postponeTask(t)
 	case t.c.isOpen():
 		l.noteRunning(t.c, meter.Tell)
 		t.told(t.c)

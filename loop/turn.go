@@ -242,8 +242,16 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if c != nil && !l.wheel.Pending(d.Timer) {
-		l.timers.untie(d.Timer.Index())
+	if repeats := l.wheel.Pending(d.Timer); c != nil {
+		if !repeats {
+			l.timers.untie(d.Timer.Index())
+		}
+		if c.isFrozen() {
+			if !repeats {
+				c.postpone(d.Func, nil)
+			}
+			return true
+		}
 	}
 	l.guardCurrent(func() {
 		d.Func()
