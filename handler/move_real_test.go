@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -287,12 +288,12 @@ func (m *moves) teller(by int) {
 }
 
 // Connections of all kinds move between four loops, while messages, Tells, timers, jobs, pauses and
-// broadcasts go on: none is lost, doubled or out of order. LOOPWHEEL_SLOW=1 has 1,000 connections and
-// 1,000,000 moves.
+// broadcasts go on: none is lost, doubled or out of order. LOOPWHEEL_MOVES=1000000 has 1,000
+// connections and so many moves on each engine.
 func TestMovesAtRandom(t *testing.T) {
 	conns, most := 100, int64(5_000)
-	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		conns, most = 1_000, 1_000_000
+	if n, err := strconv.ParseInt(os.Getenv("LOOPWHEEL_MOVES"), 10, 64); err == nil {
+		conns, most = 1_000, n
 	}
 	for name, engine := range map[string]loop.Engine{"default": loop.EngineDefault, "epoll": loop.EngineEpoll, "net": loop.EngineNet} {
 		t.Run(name, func(t *testing.T) { moveAtRandom(t, engine, conns, most) })
@@ -327,7 +328,7 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 			time.Sleep(20 * time.Millisecond) // no event: it is how often it says something
 		}
 	})
-	for began := time.Now(); m.moved.Load() < most && m.faults.Load() == 0 && time.Since(began) < 8*time.Minute; {
+	for m.moved.Load() < most && m.faults.Load() == 0 {
 		_ = m.srv.Loops()[rand.IntN(4)].Post(func() { time.Sleep(time.Millisecond) }) // so that its mailbox is long
 		time.Sleep(20 * time.Millisecond)                                             // no event: it is how often
 	}
@@ -339,9 +340,6 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 	clients.Wait()
 	testkit.Eventually(t, "all have closed", func() bool { return m.closed.Load() == int64(conns) && m.srv.Stats().Conns == 0 })
 	testkit.Eventually(t, "no timer is left", func() bool { return m.srv.Stats().Timers == 0 })
-	if m.moved.Load() < most {
-		t.Errorf("%d moves, want %d", m.moved.Load(), most)
-	}
 	t.Logf("%d moves, %d messages, %d timers", m.moved.Load(), m.heard.Load(), m.fired.Load())
 	stop()
 	must(t, m.srv.Wait())
