@@ -46,7 +46,7 @@ func (s *Server) sendToLoop(a *arrival, nc net.Conn) error {
 	}
 	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
-	if !s.has(phaseEnding) || a.moved != nil && a.moved.Back {
+	if !s.has(phaseEnding) {
 		s.accepted.Add(1) // before Accept may run, which may look
 		if err = a.loop.Post(func() { a.handToEngine(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended
@@ -72,7 +72,7 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 	if isTCP && nc.RemoteAddr() == nil {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
-	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.UDP.Control != nil || !as.TCP.isZero() {
+	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
 		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
 	}
 	as.AcceptFrom = inHand{nc}
@@ -88,7 +88,6 @@ func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
 // handToEngine gives nc to the engine. It runs on the loop.
 func (a *arrival) handToEngine(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
-	a.mustNotSendHeader = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
 	if a.loop.draining {
 		reset(nc)
 		a.lost(ErrServerClosed)

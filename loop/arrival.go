@@ -119,8 +119,8 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	switch {
 	case a.dialing != nil:
 		a.dialing.landed()
-	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
-		a.open() // the PROXY header of one that has moved has been read
+	case a.ln.tls == nil && len(a.ln.proxies) == 0:
+		a.open()
 	case l.draining:
 		a.lost(ErrServerClosed)
 		sock.Close()
@@ -197,7 +197,7 @@ func (a *arrival) abort(reason error) {
 // later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) passOnRead() {
 	c := (*link)(a.conn).owner()
-	if a.moved == nil && a.from == nil {
+	if a.from == nil {
 		c.idle.lastRead = a.loop.now
 		a.loop.count.add(numBytesIn, len(a.read))
 	}
@@ -335,6 +335,16 @@ func (s *slot) acquire(addressKnown bool) error {
 		return s.acquireAddress()
 	}
 	return nil
+}
+
+// acquireMoved counts one that moves here from another process: no limit closes it.
+func (s *slot) acquireMoved(l *Loop) {
+	total, _ := s.ln.total()
+	total.Add(1)
+	s.ln.open.Add(1)
+	s.ln.server.gate.Count(s.remote)
+	s.holds |= holdsConn | holdsAddress
+	s.acquireLoad(l)
 }
 
 // acquireAddress counts one more from the remote address. With an error nothing is held.

@@ -44,7 +44,7 @@ const (
 
 // A budget is what all loops of a server share.
 type budget struct {
-	limit atomic.Int64 // Stats may read it while Start sets it
+	limit int64        // Server.Limits.MaxBuffered
 	used  atomic.Int64 // as of the ends of their turns
 	level atomic.Int32
 }
@@ -59,7 +59,7 @@ func (b *budget) add(n int64) {
 
 // decide returns the level that follows from what is used.
 func (b *budget) decide() int32 {
-	switch used, limit := b.used.Load(), b.limit.Load(); {
+	switch used, limit := b.used.Load(), b.limit; {
 	case used < limit/2:
 		return levelLow
 	case used < limit/4*3:
@@ -80,7 +80,7 @@ func (s *Server) limitMemory(capacity int) {
 	if s.Limits.MaxBuffered == 0 {
 		s.Limits.MaxBuffered = max(1, int(ours/bufferedPart))
 	}
-	s.budget.limit.Store(int64(s.Limits.MaxBuffered))
+	s.budget.limit = int64(s.Limits.MaxBuffered)
 	if s.Limits.MaxConns == 0 {
 		s.Limits.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
 	}
@@ -120,14 +120,14 @@ func (l *Loop) account(buffered int) {
 func (l *Loop) poolMax() int { return int(l.memoryShare()) / 8 }
 
 // memoryShare returns the part of the limit that each loop may have if all have as much.
-func (l *Loop) memoryShare() int64 { return l.server.budget.limit.Load() / int64(l.server.NumLoops) }
+func (l *Loop) memoryShare() int64 { return l.server.budget.limit / int64(l.server.NumLoops) }
 
 // excess returns how many bytes the loop is to give back now.
 func (l *Loop) excess() int64 {
 	b := &l.server.budget
 	size := l.store.Pool.Size()
 	all := b.used.Load() + int64(size+l.mailed-l.buffered) // with what account has not seen
-	return min(all-b.limit.Load()/8*7, int64(size)-l.memoryShare()/8*7)
+	return min(all-b.limit/8*7, int64(size)-l.memoryShare()/8*7)
 }
 
 // A shed is the search for connections that hold most. It passes through the loop's list again and
@@ -198,10 +198,16 @@ func (c *Conn) closeForMemory() {
 
 // held returns how many bytes the buffers of c have.
 func (c *Conn) held() int {
-	n := c.in.decoder.Cap()
+	n := c.heldPlain()
 	if t := c.tlsLayer(); t != nil {
 		n += t.Held()
 	}
+	return n
+}
+
+// heldPlain is held without those of the layer of TLS.
+func (c *Conn) heldPlain() int {
+	n := c.in.decoder.Cap()
 	if b := c.out.box; b != nil {
 		n += b.Cap()
 	}

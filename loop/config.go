@@ -19,7 +19,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/framing"
-	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -32,13 +31,9 @@ type Limits struct {
 	// KiB each. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
 	MaxConns int
 
-	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network:
-	// see IPv6Prefix. 0 means no limit.
+	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network
+	// of 64 bits. 0 means no limit.
 	MaxConnsPerIP int
-
-	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most. 0 means
-	// 64.
-	IPv6Prefix int
 
 	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
 	// wait in the system's queue. 0 means no limit.
@@ -52,10 +47,6 @@ type Limits struct {
 	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
 	// each takes 36 KB. For one more, the one that has waited longest is cut. 0 means 1,024.
 	MaxHandshakes int
-
-	// MaxProxyHeader is how many bytes a header of the PROXY protocol may have, with the notes of
-	// Conn.ProxyTLVs. 0 means 65,551, which the protocol allows.
-	MaxProxyHeader int
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
@@ -176,7 +167,7 @@ type Hooks struct {
 	OnDrain func(c *Conn)
 }
 
-// UDPOptions are options of UDP sockets.
+// UDPOptions are options of all UDP sockets.
 type UDPOptions struct {
 	// Control is called by Start with each socket before it is bound, as that of net.ListenConfig
 	// is. On Linux there is a socket for each loop, and the first one gets broadcasts and
@@ -187,14 +178,11 @@ type UDPOptions struct {
 
 // Debug has checks for tests, and what helps to find faults.
 type Debug struct {
-	// Strict makes each call on the wrong goroutine (Conn.Send from one of yours, say) panic there,
-	// as it does in builds with the race detector. It is for tests: a call costs a microsecond.
+	// Strict finds two mistakes at once, for tests. Each call on the wrong goroutine (Conn.Send from
+	// one of yours, say) panics there: a call costs a microsecond. And bytes that are used after they
+	// were lent are overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. "
+	// when it has returned. Builds with the race detector always do both.
 	Strict bool
-
-	// Poison finds bytes that are used after they were lent: OnMessage gets a copy of each message,
-	// which is overwritten with "LENT NO LONGER. " when it returns. It costs two copies of each
-	// message. Builds with the race detector do it always, and so does looptest.
-	Poison bool
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
 	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
@@ -214,11 +202,14 @@ type Listener struct {
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout, a negative one never
 
-	AcceptFrom    net.Listener   // as Server.AcceptFrom
+	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
+	// systemd, from a test. It must accept connections of package net as they are: TCP or unix. The
+	// server closes it, and its sockets do not linger (SO_LINGER).
+	AcceptFrom net.Listener
+
 	TLS           *tls.Config    // nil means plain
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
-	UDP           UDPOptions     // the zero UDPOptions means Server.UDP
 
 	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
 	// the limits of the Server: a crowd at one port leaves room at another, such as an
@@ -238,10 +229,6 @@ func (s *Server) prepare() error {
 	case s.NumLoops > maxLoops:
 		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
 			s.NumLoops, maxLoops)
-	case s.Limits.IPv6Prefix > 128:
-		return fmt.Errorf("loop: Server.Limits.IPv6Prefix is %d: an IPv6 address has 128 bits", s.Limits.IPv6Prefix)
-	case s.Limits.MaxProxyHeader > proxy.MaxHeader:
-		return fmt.Errorf("loop: Server.Limits.MaxProxyHeader is %d: the protocol allows %d", s.Limits.MaxProxyHeader, proxy.MaxHeader)
 	case s.Engine > EngineNet:
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
 	case s.Timeouts.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }):
@@ -253,27 +240,25 @@ func (s *Server) prepare() error {
 		s.Logger = defaultLogger()
 	}
 	s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.Limits.MaxHandshakes)
-	s.hasMain = s.Addr != "" || s.AcceptFrom != nil
-	if !s.hasMain && (s.TLS != nil || s.ProxyProtocol != nil) {
+	hasMain := s.Addr != ""
+	if !hasMain && (s.TLS != nil || s.ProxyProtocol != nil) {
 		return errors.New("loop: Server.TLS and ProxyProtocol are for Server.Addr, which is empty: a Listener has its own")
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
-		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, UDP: s.UDP}
+		TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP}
 	const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
-	useful := raw(s.Codec) || !s.hasMain && len(s.Listeners) == 0 // Adopt may use it
+	useful := raw(s.Codec) || !hasMain && len(s.Listeners) == 0 // Adopt may use it
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
 			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
-		} else if !s.hasMain {
+		} else if !hasMain {
 			continue
 		}
 		ln, err := s.newListener(field, l)
 		switch {
 		case err != nil:
 			return err
-		case !ln.isUDP() && i > 0 && l.UDP.Control != nil:
-			return fmt.Errorf("loop: %s.UDP.Control is for a udp address: others have TCP.Control", field)
 		case !ln.isUDP():
 			useful = useful || i == 0 || l.Codec == nil
 		case i > 0 && !raw(l.Codec):
@@ -296,14 +281,12 @@ func (s *Server) setDefaults() error {
 	err := cmp.Or(
 		defaults.Set(name+"Timeouts.Handshake", &s.Timeouts.Handshake, 10*time.Second, 0),
 		defaults.Set(name+"Limits.MaxHandshakes", &s.Limits.MaxHandshakes, 1024, 0),
-		defaults.Set(name+"Limits.MaxProxyHeader", &s.Limits.MaxProxyHeader, proxy.MaxHeader, 0),
 		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
 		defaults.Set(name+"Timeouts.IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
 		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
 		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 128<<10, 0),
 		defaults.Set(name+"Limits.MaxConns", &s.Limits.MaxConns, 0, 0),
 		defaults.Set(name+"Limits.MaxConnsPerIP", &s.Limits.MaxConnsPerIP, 0, 0),
-		defaults.Set(name+"Limits.IPv6Prefix", &s.Limits.IPv6Prefix, 64, 0),
 		defaults.Set(name+"Limits.AcceptRate", &s.Limits.AcceptRate, 0, 0),
 		defaults.Set(name+"Timeouts.FirstByte", &s.Timeouts.FirstByte, 0, 0),
 		defaults.Set(name+"Timeouts.Frame", &s.Timeouts.Frame, 0, 0),
@@ -388,9 +371,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		}
 		ln.codec = codec.Raw{}
 		ln.idleTimeout = max(0, cmp.Or(l.IdleTimeout, s.IdleTimeout, defaultSessionTimeout))
-		if ln.control = l.UDP.Control; ln.control == nil {
-			ln.control = s.UDP.Control
-		}
+		ln.control = s.UDP.Control
 	}
 	return ln, nil
 }

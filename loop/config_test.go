@@ -59,8 +59,6 @@ func TestValidation(t *testing.T) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: (*nilCodec)(nil)}}
 		}},
 		{"partly IPv4", func(s *loop.Server) { s.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::ffff:0.0.0.0/90")} }},
-		{"Server.Limits.IPv6Prefix", func(s *loop.Server) { s.Limits.IPv6Prefix = 129 }},
-		{"Server.Limits.MaxProxyHeader", func(s *loop.Server) { s.Limits.MaxProxyHeader = 70_000 }},
 		{"Server.Limits.MaxConns ", func(s *loop.Server) { s.Limits.MaxConns = -1 }},
 		{"Server.Limits.MaxConnsPerIP", func(s *loop.Server) { s.Limits.MaxConnsPerIP = -1 }},
 		{"Server.Limits.AcceptRate", func(s *loop.Server) { s.Limits.AcceptRate = -1 }},
@@ -77,10 +75,6 @@ func TestValidation(t *testing.T) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0"}, {Addr: "tcp://" + taken}}
 		}},
 		{"Server.Timeouts.Handshake is 30ns: is the unit missing?", func(s *loop.Server) { s.Timeouts.Handshake = 30 }},
-		{"Server.Listeners[0].UDP.Control is for a udp address", func(s *loop.Server) {
-			set := func(string, string, syscall.RawConn) error { return nil }
-			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", UDP: loop.UDPOptions{Control: set}}}
-		}},
 		{"Server.Listeners[0].MaxConns", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", MaxConns: -1}}
 		}},

@@ -79,7 +79,7 @@ func TestDialWaitsForHandshake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := dialGreeter(t, loop.Dialer{}, func(c *loop.Conn, g *greeted) loop.Handler {
-					if c.Handler() != nil {
+					if _, ok := loop.HandlerAs[loop.Handler](c); ok {
 						t.Error("it has a handler before open has returned one")
 					}
 					_ = c.Send([]byte("opened"))

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -51,7 +52,7 @@ func (*wokenLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, erro
 	return nil, errors.ErrUnsupported
 }
 
-// What moveOut has taken off a loop is not dropped if the loop has ended when it looks.
+// What was frozen on a loop is not forgotten if the loop has ended when it looks.
 func TestMoveOutOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
@@ -59,8 +60,9 @@ func TestMoveOutOfALoopThatEnds(t *testing.T) {
 		for range 3 {
 			r.connect()
 		}
-		if _, next := r.server.moveOut(0, 3, 0); next != 3 {
-			t.Fatalf("the place to go on from is %d, want 3", next)
+		w := inside.Walk{Next: 3}
+		if r.server.freezeSome(&w); w.Next != 3 {
+			t.Fatalf("the place to go on from is %d, want 3", w.Next)
 		}
 	}
 }
@@ -73,34 +75,6 @@ func TestServePacketsOfALoopThatEnds(t *testing.T) {
 		nc, _ := net.Pipe()
 		if err := r.servePackets(&listener{}, nc); !errors.Is(err, errors.ErrUnsupported) {
 			t.Fatalf("got %v, want what the engine said", err)
-		}
-	}
-}
-
-// A quantile is of the nearest rank.
-func TestQuantileOfFew(t *testing.T) {
-	ladder := func(counts ...uint64) (h Histogram) {
-		copy(h.Counts[:], counts)
-		return h
-	}
-	bounds := new(Histogram).Bounds()
-	for _, c := range []struct {
-		h    Histogram
-		q    float64
-		want int // the bucket
-	}{
-		{ladder(99, 0, 0, 1), 0.99, 0},
-		{ladder(99, 0, 0, 1), 0.991, 3},
-		{ladder(1, 0, 1), 0.5, 0},
-		{ladder(1, 0, 1), 0.51, 2},
-		{ladder(0, 1, 1), 0, 1},
-		{ladder(1, 1, 1), 1, 2},
-		{ladder(1, 1, 1), 2, 2},
-		{ladder(7, 93), 0.07, 0},
-		{ladder(1, 1, 1), -1, 0},
-	} {
-		if got := c.h.Quantile(c.q); got != bounds[c.want] {
-			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.h.Counts[:4], got, bounds[c.want])
 		}
 	}
 }

@@ -27,11 +27,9 @@ var (
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
+	// ErrDetached: Conn.Detach has given the connection away, or Conn.NetConn has given it to a
+	// goroutine. It is what OnClose gets.
 	ErrDetached = errors.New("loop: connection detached")
-
-	// ErrNetConn: Conn.NetConn has given the connection to a goroutine. It is what OnClose gets.
-	ErrNetConn = errors.New("loop: the connection is used as a net.Conn")
 
 	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
 	ErrUnflushed = engine.ErrUnflushed
@@ -133,13 +131,14 @@ const (
 	closedByOther                           // any other error that CloseWithError was given
 	closedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	closedByMemory                          // ErrMaxBuffered
+	closedByMove                            // it is with another process
 
 	numCloseReasons = iota
 )
 
 // closeReasons are their names in Stats.ClosedBy.
 var closeReasons = [numCloseReasons]string{
-	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
+	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory", "moved",
 }
 
 // reasonFor looks at an error, once, when the close begins. Its methods are user code: they may
@@ -164,7 +163,6 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
-	{ErrNetConn, closedByHandler},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},

@@ -51,16 +51,15 @@ func (l *Loop) AfterStop(f func())                       { l.atStop(f) }
 func (l *Loop) Away() time.Duration                      { return l.meter.Away() }
 func (l *Loop) NumConns() int                            { return len(l.conns) }
 func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats() }
-func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
+func (l *Loop) Measured() meter.Record                   { return l.meter.Read(l.clock()) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
 
-func (h *Histogram) Total() uint64        { return h.total() }
-func (h *Histogram) Add(other *Histogram) { h.add(other) }
-
-// Bounds returns the bounds of the buckets but the last, which has none.
-func (*Histogram) Bounds() (bounds []time.Duration) {
-	for i := range meter.Buckets - 1 {
-		bounds = append(bounds, meter.Bound(i))
+// MoveIn has the Server serve a connection, or drops it with the error.
+func (s *Server) MoveIn(m *inside.Moved) error {
+	if s.moveIn([]*inside.Moved{m}); m.Err != nil {
+		m.Drop(m.Err)
+		return m.Err
 	}
-	return bounds
+	m.Thaw(false)
+	return nil
 }

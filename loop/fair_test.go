@@ -46,7 +46,7 @@ func echoes(srv *looptest.Server, p *looptest.Peer, lasts time.Duration) (n int,
 	return n, slowest
 }
 
-// feed is the producer of docs/guide.md, whose chunks take so long to make.
+// feed is the producer of docs/backpressure.md, whose chunks take so long to make.
 func feed(size int, cost time.Duration) func(c *loop.Conn) {
 	chunk := make([]byte, size)
 	return func(c *loop.Conn) {
@@ -95,8 +95,8 @@ func TestProducersLeaveTheLoopToOthers(t *testing.T) {
 			}
 			// Beside one reader the loop is idle most of the time, and a socket may never have to
 			// wait.
-			if c.readers > 1 && (st.MaxSocketWait == 0 || st.Loops[0].SocketWaits.Total() == 0) {
-				t.Errorf("%+v: sockets waited %v at most, %d times; want some", c, st.MaxSocketWait, st.Loops[0].SocketWaits.Total())
+			if c.readers > 1 && st.MaxSocketWait == 0 {
+				t.Errorf("%+v: sockets waited %v at most; want some", c, st.MaxSocketWait)
 			}
 			began := time.Now()
 			if err := srv.Stop(); err != nil {

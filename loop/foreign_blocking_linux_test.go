@@ -48,7 +48,7 @@ func TestForeignListenerOfBlockingSockets(t *testing.T) {
 				t.Fatal(err)
 			}
 			flood := make([]byte, 64<<10)
-			at := start(t, &loop.Server{AcceptFrom: tuned{ln}, NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
+			at := start(t, &loop.Server{Listeners: []loop.Listener{{AcceptFrom: tuned{ln}}}, NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
 				return script{Message: func(c *loop.Conn, msg []byte) error {
 					if msg[0] == 'x' {
 						return c.Send(msg)

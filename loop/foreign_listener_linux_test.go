@@ -33,7 +33,7 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		srv := &loop.Server{AcceptFrom: ln, Accept: silent}
+		srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln}}, Accept: silent}
 		if err := srv.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestForeignListenerThatLingers(t *testing.T) {
 			t.Fatal(err)
 		}
 		full := make(chan struct{})
-		srv := &loop.Server{AcceptFrom: ln, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln}}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				if string(msg) == "quick" {
 					return echo(c, msg)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // Errors are user code: each of their methods may panic.
@@ -102,10 +101,9 @@ var ways = map[string]func(c *loop.Conn, err error) error{
 		c.SetCodec(badResumer{badCodec{reply: func() { panic(err) }}})
 		return nil
 	},
-	"a post panics":       func(c *loop.Conn, err error) error { return c.Loop().Post(func() { panic(err) }) },
-	"a loop's timer":      func(c *loop.Conn, err error) error { c.Loop().AfterFunc(0, func() { panic(err) }); return nil },
-	"an expiry of a loop": func(c *loop.Conn, err error) error { expireSoon(c.Loop(), err); return nil },
-	"at the loop's end":   func(c *loop.Conn, err error) error { c.Loop().AfterStop(func() { panic(err) }); return nil },
+	"a post panics":     func(c *loop.Conn, err error) error { return c.Loop().Post(func() { panic(err) }) },
+	"a loop's timer":    func(c *loop.Conn, err error) error { c.Loop().AfterFunc(0, func() { panic(err) }); return nil },
+	"at the loop's end": func(c *loop.Conn, err error) error { c.Loop().AfterStop(func() { panic(err) }); return nil },
 	"all hooks at once": func(c *loop.Conn, err error) error {
 		for _, hook := range []func(func()){c.OnFlushed, c.OnEOF, func(f func()) { c.OnHighWater(0, f) }} {
 			hook(func() { panic(err) })
@@ -184,12 +182,6 @@ type badResumer struct{ badCodec }
 // Decode wants more, and then goes on.
 func (badResumer) Decode([]byte) (int, []byte, error)            { return 0, nil, nil }
 func (b badResumer) DecodeFrom([]byte, int) (int, []byte, error) { b.reply(); return 0, nil, nil }
-
-// expireSoon has a key expire whose callback panics.
-func expireSoon(l *loop.Loop, err error) {
-	k := loop.NewKeyed(l, func([]timing.Entry[int, int]) { panic(err) })
-	k.Set(1, 1, time.Millisecond)
-}
 
 type badNew struct{ badCodec }
 

@@ -153,6 +153,9 @@ func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
+	if c.isFrozen() {
+		return // c goes on later, if at all
+	}
 	_, due := c.nextIdle()
 	due = min(due, c.stalledLook())
 	if s.extras != nil && s.extras.frame.due != 0 {
@@ -236,10 +239,10 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// noteFIN reports whether the peer has ended its output after input in the socket, as reading is
-// paused, and had done so at the last look already. Input that waits is no sign of life then.
+// noteFIN reports whether the peer had ended its output at the last look already, while reading is
+// paused. Input that waits is no sign of life then.
 func (c *Conn) noteFIN() bool {
-	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
+	if c.in.pauses&heldUnread == 0 || !c.in.ended && !c.peerEnded() {
 		return false
 	}
 	w := c.idleExtras()
@@ -336,7 +339,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
 	w.hooks = append(w.hooks, h)
 	c.refileIdle()
-	return Timer{l: c.loop, hook: h}
+	return Timer{c: c, hook: h}
 }
 
 func needIdleTime(method string, d time.Duration) {

@@ -41,6 +41,9 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
+	moving                           // MoveTo, until all is there that was told to it before
+	heldToMove                       // it is to come to rest, so that it can move to another process
+	frozenToMove                     // it is on its way there: extras.frozen
 	queued                           // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
@@ -67,6 +70,8 @@ func (c *Conn) received(p []byte) {
 			c.keepsTooMuch()
 		}
 		c.endTurn()
+	} else if c.at() == stateFlushing {
+		c.discardInput(len(p))
 	}
 	l.leave()
 }
@@ -406,9 +411,9 @@ func (c *Conn) resumeHeldBack() {
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
 // are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
 // bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing, or (on Linux) the peer has ended its output after what waits in the
-// socket: then it evicts c within twice its time. Without one, TCP's keepalive finds a peer that
-// has closed both ways.
+// the peer takes nothing, or the peer has ended its output (which only Linux shows behind bytes in
+// the socket): then it evicts c within twice its time. Without one, TCP's keepalive finds a peer
+// that has closed both ways.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
@@ -425,6 +430,9 @@ func (c *Conn) pause(why pauses) {
 // setPauses changes the reasons, and measures for how long there is one.
 func (c *Conn) setPauses(p pauses) {
 	before := c.isPaused()
+	if p&moving != 0 && p != c.in.pauses {
+		c.touch() // it may have nothing left to wait for
+	}
 	c.in.pauses = p
 	if w := c.idle.extras; w != nil && c.isPaused() != before {
 		if now := c.loop.clock(); before {
@@ -466,7 +474,7 @@ func (c *Conn) deliver(msg []byte) error {
 	return c.handler.OnMessage(c, msg)
 }
 
-// deliverCopy is deliver for Server.Debug.Poison. It lends a copy, whatever the codec made the
+// deliverCopy is deliver for Server.Debug.Strict. It lends a copy, whatever the codec made the
 // message of: the loop's buffer, its own, or a constant.
 func (c *Conn) deliverCopy(msg []byte) error {
 	lent := append(make([]byte, 0, len(msg)), msg...)

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -105,31 +104,35 @@ func (c *Conn) begin(a *arrival) {
 	c.finish(false)
 }
 
-// accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
-// cannot go on with the state that it had.
-func (c *Conn) accept(ln *listener) (err error) {
+// accept asks for c's handler. An error means that c is refused: Accept has panicked.
+func (c *Conn) accept(ln *listener) error {
 	c.loop.noteRunning(c, meter.Opening)
-	refused := c.loop.guard(func() {
+	return c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
 		c.lookAtCodec()
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		if c.extras == nil || c.extras.moved == nil {
+		moved := c.arriving()
+		if moved == nil {
 			c.openCodec()
-		} else if err = c.restoreCodec(); err != nil {
-			return
+		} else if d := moved.IdleTimeout; d >= 0 {
+			c.idle.timeout = d
 		}
 		c.ask(ln.accept)
-		if c.extras != nil {
-			c.extras.moved = nil
+		if moved != nil && c.handler != nil {
+			c.callHook(func() {
+				if err := c.restoreCodec(); err != nil {
+					c.beginClose(err)
+				}
+			})
+			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)
 			c.tellState(StateOpen)
 		}
 	})
-	return cmp.Or(refused, err)
 }
 
 // ask has accept choose the handler: nil if it refuses.
@@ -254,6 +257,7 @@ type ending struct {
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	finSent      bool          // the end of the output has been sent
 	timedOut     bool          // the time to flush is over
+	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of the next look at the time
 	nextLook     time.Duration // when that is
 	awayBefore   time.Duration // for how long the loop was away, at the last look
@@ -310,7 +314,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != closedByInput { // which the error does not show
+	if end.reason != closedByInput && end.reason != closedByMove { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
@@ -325,8 +329,8 @@ func (c *Conn) beginClose(err error) {
 		c.noteOutputLost(nil)
 		end.dropOutput = true
 	}
-	if f := c.extras.onClosing; f != nil {
-		f(err)
+	if s := c.extras.state; s != nil {
+		s.Closing(err)
 	}
 }
 
@@ -401,7 +405,7 @@ func (c *Conn) endOutput() (left int) {
 	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
 		left = c.unacked()
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && c.tlsStart() == nil {
+	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < maxDiscarded && c.tlsStart() == nil {
 		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
 		c.sock.Resume()
 	}
@@ -412,6 +416,19 @@ func (c *Conn) endOutput() (left int) {
 	}
 	return left
 }
+
+// discardInput is for a peer that sends and takes no output: the socket is not read until the next
+// look, or it would cost the loop all of its time.
+func (c *Conn) discardInput(n int) {
+	end := &c.extras.ending
+	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
+		c.stopReading()
+	}
+}
+
+// maxDiscarded is how much input a closing connection discards from one look at the time to the
+// next, in reads or, as far as these bring more, in units of 64 KiB.
+const maxDiscarded = 64
 
 // unacked returns how many bytes the peer's system has not acknowledged of output that ours has
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
@@ -483,7 +500,7 @@ func (c *Conn) closeTimeout() {
 	if away := past - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
 	}
-	end.awayBefore = past
+	end.awayBefore, end.discarded = past, 0
 	if n := c.outstanding(); n < end.outstanding {
 		end.outstanding, end.progressAt = n, now
 	}
@@ -532,7 +549,7 @@ func (c *Conn) finish(hard bool) {
 	case x.successor != nil: // which counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
-	case !c.isDialed():
+	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
 	c.releaseSocket(hard)
@@ -549,7 +566,8 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor}
+	c.endMove()
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, mover: x.mover}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
@@ -565,7 +583,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
+	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle || c.frozen() != nil:
 		closeSocket(sock, hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)

@@ -72,7 +72,7 @@ type Loop struct {
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
 	running     running
-	poisons     bool // Server.Debug.Poison, or a build with the race detector
+	poisons     bool // Server.Debug.Strict, looptest, or a build with the race detector
 	store       outbox.Store
 	trim        wheel.Timer    // of the store
 	runQueue    line[runnable] // what goes on in a turn of the loop
@@ -94,6 +94,7 @@ type Loop struct {
 	checks    bool         // more is to be done at the end of each turn: see publishCounters
 	load      atomic.Int64 // connections, those in transit included
 	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
+	incoming  atomic.Int64 // and those that MoveTo brings
 	meter     meter.Meter
 
 	inspection inspection // nothing, but in tests
@@ -118,7 +119,7 @@ func newLoop(s *Server, index int) *Loop {
 		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
-		poisons:     s.Debug.Poison || goroutine.Race,
+		poisons:     s.Debug.Strict || s.inTest || goroutine.Race,
 		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,

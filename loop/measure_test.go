@@ -14,30 +14,9 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-func TestHistogram(t *testing.T) {
-	var h loop.Histogram
-	if h.Quantile(0.5) != 0 || h.Total() != 0 {
-		t.Error("an empty histogram has something in it")
-	}
-	h.Counts[0], h.Counts[3], h.Counts[len(h.Counts)-1] = 50, 49, 1
-	if got := h.Quantile(0.4); got != h.Bounds()[0] {
-		t.Errorf("quantile 0.4: %v", got)
-	}
-	if got := h.Quantile(0.9); got != 512*time.Microsecond {
-		t.Errorf("quantile 0.9: %v", got)
-	}
-	if got := h.Quantile(1); got < 4*time.Second {
-		t.Errorf("quantile 1: %v", got)
-	}
-	h.Sum = time.Second
-	h.Add(&h)
-	if h.Total() != 200 || h.Sum != 2*time.Second {
-		t.Errorf("%d durations, %v in all", h.Total(), h.Sum)
-	}
-}
 
 // dawdler blocks its loop for as long as its messages say.
 type dawdler struct{ script }
@@ -46,6 +25,14 @@ func (dawdler) OnMessage(_ *loop.Conn, msg []byte) error {
 	d, err := time.ParseDuration(string(msg))
 	testkit.Block(d)
 	return err
+}
+
+// total returns how many durations a series has.
+func total(s *meter.Series) (n uint64) {
+	for _, count := range s.Counts {
+		n += count
+	}
+	return n
 }
 
 // What takes long is in the histograms, and among the slow turns with who did it.
@@ -57,14 +44,14 @@ func TestMeasures(t *testing.T) {
 		srv.Do(0, func(l *loop.Loop) { l.AfterFunc(10*time.Millisecond, func() {}) })
 		p.Send("30ms\n") // the timer is late by 20 ms
 		wait(time.Second)
-		ls := srv.Stats().Loops[0]
-		if got := ls.Late.Quantile(1); got < 20*time.Millisecond || got > 64*time.Millisecond {
-			t.Errorf("timers were late by %v", got)
+		measured := srv.Loops()[0].Measured()
+		if got, want := measured.Late.Max, 20*time.Millisecond; got != want {
+			t.Errorf("the latest timer: got %v, want %v", got, want)
 		}
-		if got := ls.Turns.Quantile(1); got < 70*time.Millisecond || got > 140*time.Millisecond {
-			t.Errorf("the longest turn is %v", got)
+		if got, want := measured.Turns.Max, 70*time.Millisecond; got != want {
+			t.Errorf("the longest turn: got %v, want %v", got, want)
 		}
-		if n := ls.Waited.Total(); n == 0 {
+		if n := total(&measured.Waited); n == 0 {
 			t.Error("nothing was posted")
 		}
 		slow := srv.Loops()[0].SlowTurns()

@@ -121,7 +121,7 @@ func TestMaxBuffered(t *testing.T) {
 	r.server.phase.Store(phaseLooping) // which Stats asks
 	st := r.server.Stats()
 	testkit.Want(t, "Stats.ClosedBy", st.ClosedBy["memory"], 2)
-	testkit.Want(t, "Stats.MaxBuffered", st.MaxBuffered, 1<<20)
+	testkit.Want(t, "Limits.MaxBuffered", r.server.Limits.MaxBuffered, 1<<20)
 	testkit.Want(t, "Stats.Buffered", st.Buffered, r.store.Pool.Size())
 	if st.Buffered > 1<<20/8*7 {
 		t.Errorf("%d bytes are buffered, want %d at most", st.Buffered, 1<<20/8*7)

@@ -51,7 +51,7 @@ func listenMPTCP(t *testing.T) net.Listener {
 // same, in small pieces and in large ones, and after the end of the client's output, too.
 func TestMPTCPEcho(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		srv := &loop.Server{AcceptFrom: listenMPTCP(t), Accept: func(c *loop.Conn) loop.Handler {
+		srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: listenMPTCP(t)}}, Accept: func(c *loop.Conn) loop.Handler {
 			c.OnEOF(func() {
 				c.OnFlushed(c.Close)
 				if c.Pending() == 0 {
@@ -90,7 +90,7 @@ func TestMPTCPPause(t *testing.T) {
 		const much = 1 << 20
 		opened, closed := make(chan *loop.Conn, 1), make(chan error, 1)
 		got := 0
-		srv := &loop.Server{AcceptFrom: listenMPTCP(t), NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: listenMPTCP(t)}}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
 			c.PauseRead()
 			opened <- c
 			return script{

@@ -28,7 +28,7 @@ const netMark = 64 << 10
 // function.
 //
 // From then on c is closed: its timers, hooks, jobs and idle timeouts are stopped, Send and Write
-// return ErrClosed, and OnClose runs after the current callback, with ErrNetConn. The connection
+// return ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection
 // still counts in Stats.Conns and in all limits until it ends.
 //
 // Deadlines, CloseWrite, addresses and errors of the net.Conn follow package net. Read takes from a
@@ -45,7 +45,7 @@ const netMark = 64 << 10
 // to speak TLS.
 func (c *Conn) NetConn() (net.Conn, error) {
 	c.loop.owner.Check("Conn.NetConn")
-	return c.becomeNet(ErrNetConn)
+	return c.becomeNet(ErrDetached)
 }
 
 // mayBecomeNet says what is in the way.
@@ -464,7 +464,7 @@ func (n *netConn) giveBack(c *Conn, read []byte) {
 	read = append(read, n.in[n.at:]...)
 	n.mu.Unlock()
 	var a arrival
-	to := c.passOn(&a, ErrNetConn)
+	to := c.passOn(&a, ErrDetached)
 	a.read = append(read, a.read...)
 	if to.isOpen() {
 		a.passOnRead()

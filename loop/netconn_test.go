@@ -291,7 +291,7 @@ func TestNetConnTakesOver(t *testing.T) {
 						return nil
 					},
 					Close: func(_ *loop.Conn, err error) {
-						testkit.WantErr(t, "OnClose", err, loop.ErrNetConn)
+						testkit.WantErr(t, "OnClose", err, loop.ErrDetached)
 						log.add("OnClose")
 					},
 				}

@@ -20,8 +20,8 @@ func TestOptionsAfterAPause(t *testing.T) {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_NODELAY},
 	}
 	for name, tcp := range map[string]TCPOptions{
-		"times": {KeepAlive: net.KeepAliveConfig{Idle: 300 * time.Second, Interval: 60 * time.Second, Count: 3}, Delay: true},
-		"none":  {NoKeepAlive: true},
+		"times": {KeepAlive: net.KeepAliveConfig{Idle: 300 * time.Second, Interval: 60 * time.Second, Count: 3}},
+		"none":  {KeepAlive: net.KeepAliveConfig{Idle: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := func(c *Conn) (v [5]int) {

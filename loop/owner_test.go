@@ -47,23 +47,20 @@ func TestWrongGoroutine(t *testing.T) {
 		p := srv.Open()
 		var c *loop.Conn
 		var timer, ofConn loop.Timer
-		var keyed *loop.Keyed[int, int]
 		tell(srv, p, func(conn *loop.Conn) {
 			c = conn
 			timer, ofConn = c.Loop().AfterFunc(time.Hour, func() {}), c.AfterFunc(time.Hour, func() {})
-			keyed = loop.NewKeyed[int, int](c.Loop(), nil)
 		})
 		local := loop.NewLocal(func(*loop.Loop) int { return 0 })
 		calls := map[string]func(){
 			"Offload":       func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
 			"HandlerAs":     func() { loop.HandlerAs[loop.Handler](c) },
 			"Pipe":          func() { loop.Pipe(c, c, loop.PipeConfig{}) },
-			"NewKeyed":      func() { loop.NewKeyed[int, int](c.Loop(), nil) },
 			"Loop.PostFrom": func() { _ = c.Loop().PostFrom(c.Loop(), func() {}) }, // from is the loop that it must be called on
 			"Ref.TellFrom":  func() { _ = c.Ref().TellFrom(c.Loop(), func(*loop.Conn) {}) },
 			"Local.Get":     func() { local.Get(c.Loop()) },
 		}
-		for of, v := range map[string]any{"Conn": c, "Loop": c.Loop(), "Timer": timer, "Keyed": keyed} {
+		for of, v := range map[string]any{"Conn": c, "Loop": c.Loop(), "Timer": timer} {
 			maps.Copy(calls, methods(of, v))
 		}
 		for name, call := range calls {

@@ -49,12 +49,12 @@ func TestPoisonInMemory(t *testing.T) {
 	})
 }
 
-// On real sockets Server.Debug.Poison does it, by TCP and UDP.
+// On real sockets Server.Debug.Strict does it, by TCP and UDP.
 func TestPoisonReal(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		for _, network := range []string{"tcp", "udp"} {
 			f := &forgetful{jobs: make(chan string, 3)}
-			srv := &loop.Server{Addr: network + "://127.0.0.1:0", Debug: loop.Debug{Poison: true}, Accept: func(*loop.Conn) loop.Handler { return f }}
+			srv := &loop.Server{Addr: network + "://127.0.0.1:0", Debug: loop.Debug{Strict: true}, Accept: func(*loop.Conn) loop.Handler { return f }}
 			if network == "tcp" {
 				srv.Codec = codec.Lines{}
 			}

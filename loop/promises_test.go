@@ -20,7 +20,6 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // Timeouts.FirstByte is for those that come to us, and not for what is dialled.
@@ -63,20 +62,17 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 }
 
 // What is set within a message has its time, though nothing else wakes the loop.
-func TestKeyedInAMessage(t *testing.T) {
+func TestTimerInAMessage(t *testing.T) {
 	j := newJournal()
-	var keys *loop.Keyed[string, int]
+	var timer loop.Timer
 	srv := &loop.Server{
-		OnStart: func(l *loop.Loop) {
-			keys = loop.NewKeyed(l, func(expired []timing.Entry[string, int]) { j.at(expired[0].Key) })
-		},
 		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				switch string(msg) {
 				case "set":
-					keys.Set("a", 1, 3*time.Second)
+					timer = c.Loop().AfterFunc(3*time.Second, func() { j.at("a") })
 				case "sooner":
-					keys.Move("a", time.Second)
+					timer.Reset(time.Second)
 				}
 				return nil
 			})
@@ -193,6 +189,30 @@ func TestCloseTimeoutOfADawdler(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of a peer that sends and takes nothing, a closing connection reads a little now and then. So the
+// peer can send all that it has, and then read.
+func TestClosingReadsLittle(t *testing.T) {
+	srv := &loop.Server{Timeouts: loop.Timeouts{Close: 8 * time.Second}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		send(srv, p, 20)
+		tell(srv, p, (*loop.Conn).Close)
+		for range 20 {
+			p.Send(strings.Repeat("x", 1<<20))
+		}
+		for second, want := range []uint64{4, 8, 12} {
+			if got := srv.Stats().BytesIn >> 20; got != want {
+				t.Errorf("%d MiB are read after %d s, want %d", got, second, want)
+			}
+			srv.Sleep(time.Second)
+		}
+		if p.Unblock(); len(p.Received()) != 20 {
+			t.Errorf("%d bytes of output arrive, want 20", len(p.Received()))
+		}
+	})
 }
 
 // A server that ends says so, with or without Drain.Delay.

@@ -35,7 +35,7 @@ func (c *Conn) receivedHeader(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxy.ParseHeader(p, c.loop.server.Limits.MaxProxyHeader)
+	head, n, err := proxy.ParseHeader(p, proxy.MaxHeader)
 	switch {
 	case err != nil:
 		a.abort(err)

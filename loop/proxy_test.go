@@ -140,8 +140,8 @@ func TestListenerFromOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &loop.Server{AcceptFrom: ln, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
-		Listeners: []loop.Listener{{AcceptFrom: second, TLS: serverTLS()}}}
+	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+		Listeners: []loop.Listener{{AcceptFrom: ln}, {AcceptFrom: second, TLS: serverTLS()}}}
 	start(t, srv)
 	if got := srv.Addrs(); got[0].String() != ln.Addr().String() || got[1].String() != second.Addr().String() {
 		t.Errorf("addresses %v", got)
@@ -160,8 +160,8 @@ func TestListenerFromOutsideIsChecked(t *testing.T) {
 		srv  *loop.Server
 		want string
 	}{
-		{&loop.Server{AcceptFrom: ln, Addr: "tcp://:0"}, "both Addr and AcceptFrom"},
-		{&loop.Server{AcceptFrom: ln, TCP: loop.TCPOptions{Backlog: 1}}, "who made the listener"},
+		{&loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, Addr: "tcp://:0"}}}, "both Addr and AcceptFrom"},
+		{&loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, TCP: loop.TCPOptions{Backlog: 1}}}}, "who made the listener"},
 		{&loop.Server{Addr: "tcp://:0", TCP: loop.TCPOptions{SendBuffer: -1}}, "TCP.SendBuffer is -1: want at least 0"},
 		{&loop.Server{Addr: "tcp://:0", ProxyProtocol: []netip.Prefix{{}}}, "Server.ProxyProtocol[0] is no network"},
 		{&loop.Server{Addr: "tcp://:0", Engine: 77}, "Server.Engine 77 is unknown"},
@@ -181,7 +181,7 @@ func TestListenerThatWraps(t *testing.T) {
 	}
 	var log bytes.Buffer
 	var mu sync.Mutex
-	srv := &loop.Server{AcceptFrom: tls.NewListener(inner, serverTLS()), Accept: silent, Logger: zerolog.New(lockedWriter{&mu, &log})}
+	srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: tls.NewListener(inner, serverTLS())}}, Accept: silent, Logger: zerolog.New(lockedWriter{&mu, &log})}
 	start(t, srv)
 	c := dial(t, inner.Addr())
 	if _, err := c.Read(make([]byte, 1)); err == nil {

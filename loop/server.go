@@ -55,11 +55,6 @@ type Server struct {
 	// Accept, Codec, IdleTimeout, TCP and UDP are the defaults of the Listeners, and nothing else.
 	Listeners []Listener
 
-	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
-	// systemd, from a test. It must accept connections of package net as they are: TCP or unix. The
-	// server closes it, and its sockets do not linger (SO_LINGER).
-	AcceptFrom net.Listener
-
 	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
 	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
@@ -107,12 +102,13 @@ type Server struct {
 	Drain    Drain
 	Hooks    Hooks
 	TCP      TCPOptions // of Addr's sockets
-	UDP      UDPOptions // of Addr's sockets
+	UDP      UDPOptions // of all UDP sockets
 	Debug    Debug
 
 	listeners   []*listener
-	hasMain     bool           // the first of them is Addr's
+	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
+	gateway     acceptGate
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
@@ -120,6 +116,7 @@ type Server struct {
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
+	settled     atomic.Bool  // no connection leaves its loop any more: see MoveTo
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
@@ -182,7 +179,8 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.notAccepting = make(chan struct{})
 	s.hurry, s.cut = context.WithCancel(context.Background())
-	if s.engine = testhook.EngineOf(ctx); s.engine == nil {
+	s.engine = testhook.EngineOf(ctx)
+	if s.inTest = s.engine != nil; !s.inTest {
 		var err error
 		if s.engine, err = s.newEngine(); err != nil {
 			return err
@@ -227,10 +225,9 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the address that Addr became, with the real port, or nil before Start and
-// without an Addr.
+// LocalAddr returns the first of Addrs, with the real port; nil before Start, and if there is none.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.has(phaseServing) || !s.hasMain {
+	if !s.has(phaseServing) || len(s.listeners) == 0 {
 		return nil
 	}
 	return s.listeners[0].addr()

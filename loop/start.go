@@ -17,6 +17,9 @@ import (
 // none, or a thousand million, and without any other a flood of connections would take all memory.
 const maxDefaultConns = 1_000_000
 
+// ipv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at: what a site has at least.
+const ipv6Prefix = 64
+
 // limitConns fills in what follows from the limits of the system.
 func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
@@ -27,7 +30,7 @@ func (s *Server) limitConns() {
 	}
 	s.maxInTransit = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.gate = limits.NewGate(s.Limits.MaxConnsPerIP, s.Limits.IPv6Prefix, s.Limits.AcceptRate)
+	s.gate = limits.NewGate(s.Limits.MaxConnsPerIP, ipv6Prefix, s.Limits.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.

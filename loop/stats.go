@@ -1,19 +1,17 @@
 package loop
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
-	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns
 // that have ended, but they are not read at one instant.
 type Stats struct {
-	// LoopStats are those of all loops together; of Lag, Turn and SocketWait, their Maxs, and
-	// Unpolled, the largest.
+	// LoopStats are those of all loops together; of Lag, Turn, SocketWait and their Maxs the
+	// largest.
 	LoopStats
 
 	Accepted uint64 // connections that the listeners accepted
@@ -35,10 +33,11 @@ type Stats struct {
 	//	network         an error of the system
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	//	memory          ErrMaxBuffered
+	//	moved           it is with another process: see package handover
 	//	other           any other error that CloseWithError was given
 	ClosedBy map[string]uint64
 
-	MaxBuffered int // the limit of Buffered: Server.Limits.MaxBuffered
+	MovedIn uint64 // connections that came from another process, which are not Accepted
 
 	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
 	Handshakes, HandshakesFailed uint64
@@ -69,6 +68,7 @@ type LoopStats struct {
 	Fired    uint64 // callbacks that the wheel ran, the framework's own included
 	Mailbox  int    // functions that wait, those of the batch that runs included
 	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
+	Moved    uint64 // connections that have come to the loop by Conn.MoveTo
 	Buffered int    // bytes that the buffers take that count against Server.Limits.MaxBuffered
 
 	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
@@ -92,60 +92,8 @@ type LoopStats struct {
 	// start; a probe that waits now counts with what it has waited so far.
 	SocketWait, MaxSocketWait time.Duration
 
-	// Unpolled is for how long the loop has not polled its sockets, as far as a probe that waits
-	// now tells; 0 if none does.
-	Unpolled time.Duration
-
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.Debug.BlockedAfter
-
-	// Since the start: how long turns took, where one that is measured stands for all like it; how
-	// late the first of the timers was that were due together; how long the oldest of the functions
-	// had waited that were taken from the mailbox together; how long probes waited, which stand for
-	// sockets that are ready.
-	Turns, Late, Waited, SocketWaits Histogram
-}
-
-// A Histogram counts durations. It is a copy, which does not change.
-type Histogram struct {
-	// Counts are how many durations there were in each bucket: in the first those below 64
-	// microseconds, in each further one those below twice the bound before, and in the last, which
-	// has no bound, all others: 4.2 seconds and more.
-	Counts [meter.Buckets]uint64
-
-	Sum time.Duration // of all durations
-}
-
-// total returns how many durations there were.
-func (h *Histogram) total() (n uint64) {
-	for _, c := range h.Counts {
-		n += c
-	}
-	return n
-}
-
-// add adds the durations of another Histogram.
-func (h *Histogram) add(other *Histogram) {
-	for i, c := range other.Counts {
-		h.Counts[i] += c
-	}
-	h.Sum += other.Sum
-}
-
-// Quantile returns the bound of the bucket that holds the shortest duration which at least a part q
-// of all do not exceed (the nearest rank): the bound is at most twice as long. 0 if there are none;
-// the last bucket counts as if it had a bound.
-func (h *Histogram) Quantile(q float64) time.Duration {
-	total := h.total()
-	const rounding = 1e-9 // 0.07 times 100 is more than 7
-	rank := uint64(max(1, math.Ceil(q*float64(total)-rounding)))
-	var seen uint64
-	for i, c := range h.Counts {
-		if seen += c; c > 0 && seen >= min(rank, total) {
-			return meter.Bound(i)
-		}
-	}
-	return 0
 }
 
 // A counter is a number of a loop's that others may see.
@@ -162,6 +110,8 @@ const (
 	numSessions
 	numLost
 	numHeldBack
+	numMoved
+	numMovedIn
 	numFired
 	numHandshakes
 	numHandshakesFailed
@@ -220,15 +170,14 @@ func (s *Server) Stats() Stats {
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
-			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack],
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack], Moved: n[numMoved],
 			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
 		st.add(&ls)
 		st.Loops = append(st.Loops, ls)
 	}
 	st.Refused = s.refused.Load() + sum[numRefused]
-	st.Cut, st.Panics = sum[numCut], sum[numPanics]
-	st.MaxBuffered = int(s.budget.limit.Load())
+	st.Cut, st.Panics, st.MovedIn = sum[numCut], sum[numPanics], sum[numMovedIn]
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
 	st.HandshakesPending = int(sum[numHandshakesPending])
@@ -244,14 +193,10 @@ func (s *LoopStats) add(l *LoopStats) {
 	s.Conns, s.Timers, s.Mailbox, s.Buffered = s.Conns+l.Conns, s.Timers+l.Timers, s.Mailbox+l.Mailbox, s.Buffered+l.Buffered
 	s.Messages, s.BytesIn, s.BytesOut = s.Messages+l.Messages, s.BytesIn+l.BytesIn, s.BytesOut+l.BytesOut
 	s.Fired, s.HeldBack, s.Blocked, s.Busy = s.Fired+l.Fired, s.HeldBack+l.HeldBack, s.Blocked+l.Blocked, s.Busy+l.Busy
+	s.Moved += l.Moved
 	s.Lag, s.MaxLag = max(s.Lag, l.Lag), max(s.MaxLag, l.MaxLag)
 	s.Turn, s.MaxTurn = max(s.Turn, l.Turn), max(s.MaxTurn, l.MaxTurn)
 	s.SocketWait, s.MaxSocketWait = max(s.SocketWait, l.SocketWait), max(s.MaxSocketWait, l.MaxSocketWait)
-	s.Unpolled = max(s.Unpolled, l.Unpolled)
-	s.Turns.add(&l.Turns)
-	s.Late.add(&l.Late)
-	s.Waited.add(&l.Waited)
-	s.SocketWaits.add(&l.SocketWaits)
 }
 
 // measure measures the turn that ends now, as one of so many like it.
@@ -281,13 +226,8 @@ func (l *Loop) showMeter(ls *LoopStats) {
 	r, running := l.meter.Read(now), l.meter.Running(now)
 	ls.Lag, ls.MaxLag = max(r.Late.Recent(), r.Waited.Recent()), max(r.Late.Max, r.Waited.Max)
 	ls.Turn, ls.MaxTurn = max(r.Turns.Recent(), running), max(r.Turns.Max, running)
-	ls.Unpolled = l.meter.Unpolled(now)
-	ls.SocketWait, ls.MaxSocketWait = max(r.Ready.Recent(), ls.Unpolled), max(r.Ready.Max, ls.Unpolled)
-	ls.SocketWaits = Histogram{r.Ready.Counts, r.Ready.Sum}
+	ls.SocketWait, ls.MaxSocketWait = max(r.Ready.Recent(), r.Unpolled), max(r.Ready.Max, r.Unpolled)
 	ls.Busy, ls.Blocked = r.Turns.Sum+running, r.Blocked
-	ls.Turns = Histogram{r.Turns.Counts, r.Turns.Sum}
-	ls.Late = Histogram{r.Late.Counts, r.Late.Sum}
-	ls.Waited = Histogram{r.Waited.Counts, r.Waited.Sum}
 }
 
 // slowTurns is inside.ForMetrics.SlowTurns.

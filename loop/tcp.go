@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"reflect"
 	"syscall"
@@ -16,11 +17,9 @@ import (
 // (UserTimeout elsewhere than on Linux) fails at Start.
 type TCPOptions struct {
 	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
-	// broken. Zeros: after 15 s, every 15 s, 9 times. Its Enable has no meaning here.
+	// broken. Zeros: after 15 s, every 15 s, 9 times. A negative Idle turns it off, and Enable has no
+	// meaning here.
 	KeepAlive net.KeepAliveConfig
-
-	// NoKeepAlive turns that off.
-	NoKeepAlive bool
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
 	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output waits:
@@ -28,10 +27,6 @@ type TCPOptions struct {
 	// that do not read after a time of your own, an OnIdle hook with WriteStalled. 0 means the
 	// system's time, on Linux about 15 minutes.
 	UserTimeout time.Duration
-
-	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
-	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
-	Delay bool
 
 	// Backlog is how many connections may wait to be accepted. The system cuts it to its
 	// largest (on Linux net.core.somaxconn). 0 means that largest.
@@ -44,13 +39,8 @@ type TCPOptions struct {
 	// but a 4,096th of the memory that a cgroup or GOMEMLIMIT allows, if that is less than 1 GiB.
 	SendBuffer, ReceiveBuffer int
 
-	// ReusePort lets several processes listen on the port, if all of them ask for it
-	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
-	// one that ends are lost.
-	ReusePort bool
-
 	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
-	// is: for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes
+	// is: for options that are not here, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT. It comes
 	// after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER with a
 	// time is taken off again: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
@@ -73,7 +63,7 @@ func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 // that control sets.
 func (o TCPOptions) listenConfig() net.ListenConfig {
 	return net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
-		own := sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, ReusePort: o.ReusePort, UserTimeout: o.UserTimeout}
+		own := sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
 		if err := own.Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
@@ -81,15 +71,32 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 	}}
 }
 
+// setInherited sets the options of a listener that another process has opened, or says which one is
+// only for a new one.
+func (o TCPOptions) setInherited(network string, ln net.Listener) error {
+	c, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := o.listenConfig().Control(network, ln.Addr().String(), raw); err != nil {
+		return fmt.Errorf("TCP: for the listener of the process before: %w", err)
+	}
+	if o.Backlog != 0 {
+		return sockets.SetBacklog(ln, o.Backlog)
+	}
+	return nil
+}
+
 // setConn sets the options of a connection that package net sets for each.
 func (o TCPOptions) setConn(c *net.TCPConn) {
 	alive := o.KeepAlive
-	if alive.Enable = !o.NoKeepAlive; alive.Enable {
+	if alive.Enable = alive.Idle >= 0; alive.Enable {
 		_ = c.SetKeepAliveConfig(alive)
 	} else {
 		_ = c.SetKeepAlive(false) // that of an inherited listener
-	}
-	if o.Delay {
-		_ = c.SetNoDelay(false)
 	}
 }

@@ -21,9 +21,9 @@ func TestTCPOptions(t *testing.T) {
 		Addr: "tcp://127.0.0.1:0",
 		TCP: TCPOptions{
 			KeepAlive:   net.KeepAliveConfig{Idle: 77 * time.Second, Interval: 7 * time.Second, Count: 5},
-			UserTimeout: 33 * time.Second, Delay: true, Backlog: 5, SendBuffer: 20_000, ReceiveBuffer: 30_000, ReusePort: true,
+			UserTimeout: 33 * time.Second, Backlog: 5, SendBuffer: 20_000, ReceiveBuffer: 30_000,
 		},
-		Listeners: []Listener{{Addr: "tcp://127.0.0.1:0", TCP: TCPOptions{NoKeepAlive: true}}},
+		Listeners: []Listener{{Addr: "tcp://127.0.0.1:0", TCP: TCPOptions{KeepAlive: net.KeepAliveConfig{Idle: -1}}}},
 	}
 	fds := make(chan int, 1)
 	srv.Accept = func(c *Conn) Handler {
@@ -33,19 +33,12 @@ func TestTCPOptions(t *testing.T) {
 	if err := srv.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lc := net.ListenConfig{Control: TCPOptions{ReusePort: true}.listenConfig().Control}
-	second, err := lc.Listen(t.Context(), "tcp", srv.LocalAddr().String())
-	if err != nil {
-		t.Errorf("ReusePort: %v", err)
-	} else {
-		second.Close()
-	}
 	for i, want := range []map[[2]int]int{
 		{
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 1, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}: 77,
 			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}: 7, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}: 5,
-			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}: 33_000, {unix.IPPROTO_TCP, unix.TCP_NODELAY}: 0,
-			{unix.SOL_SOCKET, unix.SO_SNDBUF}: 40_000, {unix.SOL_SOCKET, unix.SO_RCVBUF}: 60_000,
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}: 33_000,
+			{unix.SOL_SOCKET, unix.SO_SNDBUF}:         40_000, {unix.SOL_SOCKET, unix.SO_RCVBUF}: 60_000,
 		},
 		{{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 0, {unix.IPPROTO_TCP, unix.TCP_NODELAY}: 1},
 	} {
@@ -83,7 +76,7 @@ func TestTCPOptionsOfInheritedListeners(t *testing.T) {
 	}
 	_ = ln.Close()
 	alive := make(chan int, 1)
-	srv := &Server{Addr: "tcp://" + ln.Addr().String(), TCP: TCPOptions{NoKeepAlive: true}, Accept: func(c *Conn) Handler {
+	srv := &Server{Addr: "tcp://" + ln.Addr().String(), TCP: TCPOptions{KeepAlive: net.KeepAliveConfig{Idle: -1}}, Accept: func(c *Conn) Handler {
 		n, err := unix.GetsockoptInt(c.sock.(interface{ FD() int }).FD(), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
 		if err != nil {
 			t.Error(err)

@@ -316,3 +316,29 @@ func TestTimersOfNilAndZeroPanic(t *testing.T) {
 		})
 	})
 }
+
+// Every period of an Every is called, of whatever ratio to the wheel's tick it is.
+func TestEveryKeepsEachPeriod(t *testing.T) {
+	const periods = 10_000
+	for _, tenths := range []time.Duration{10, 15, 20, 100, 10_000} {
+		period := tenths * time.Millisecond / 10
+		bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+			wait(333 * time.Microsecond) // not on a tick
+			calls := 0
+			var begin time.Time
+			srv.Do(0, func(l *loop.Loop) {
+				begin = l.Now()
+				l.Every(period, func() {
+					calls++
+					if late := l.Now().Sub(begin) - time.Duration(calls)*period; late < 0 || late >= time.Millisecond {
+						t.Errorf("period %v: call %d is late by %v", period, calls, late)
+					}
+				})
+			})
+			wait(periods*period + time.Millisecond)
+			if calls < periods || calls > periods+1 {
+				t.Errorf("period %v: %d calls in %d periods", period, calls, periods)
+			}
+		})
+	}
+}

@@ -205,12 +205,10 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.isOpen():
-			l.noteRunning(t.c, meter.Tell)
-			t.told(t.c)
-			if l.crowd.on.Load() {
-				l.crowd.answered(t.c)
-			}
+		case t.c.home() != l || t.c.in.pauses&moving != 0:
+			l.runMoving(t)
+		default:
+			l.runTold(t)
 		}
 		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= endTurnsAt || l.slice.over(l) {
 			return
@@ -244,8 +242,16 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if c != nil && !l.wheel.Pending(d.Timer) {
-		l.timers.untie(d.Timer.Index())
+	if repeats := l.wheel.Pending(d.Timer); c != nil {
+		if !repeats {
+			l.timers.untie(d.Timer.Index())
+		}
+		if c.isFrozen() {
+			if !repeats {
+				c.postpone(d.Func, nil)
+			}
+			return true
+		}
 	}
 	l.guardCurrent(func() {
 		d.Func()
@@ -311,8 +317,9 @@ func (c *Conn) endTurn() {
 	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite()
 	}
-	if c.in.pauses&(heldBack|startingTLS) != 0 {
+	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
 		c.resumeHeldBack()
+		c.leaveSoon()
 	}
 	switch s := c.at(); {
 	case s == stateFinishing:

@@ -23,7 +23,7 @@ type KeyedConfig struct {
 // a [Scheduler] is one whose value is a callback; Set, Move, Remove, Drain, Stop, Shutdown and
 // Stats mean the same in both. Any goroutine may call its methods, the expire function included.
 // Make one with [NewKeyed]: the methods of the zero Keyed panic. Delays and goroutines are those of
-// a [Scheduler]. On a loop, use loop.Keyed.
+// a [Scheduler].
 //
 // Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown. After
 // thousands of entries it releases their memory when the last one goes. An entry takes 32 bytes

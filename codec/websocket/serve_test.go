@@ -167,7 +167,7 @@ func conversation(t *testing.T, addr, request string, size int) string {
 	return changing.ReplaceAllString(string(got), "-")
 }
 
-// What is no WebSocket is answered as net/http does, byte for byte. docs/guide.md has what differs.
+// What is no WebSocket is answered as net/http does, byte for byte. docs/websocket.md has what differs.
 func TestHTTPIsThatOfNetHTTP(t *testing.T) {
 	h, quiet := manyAnswers(), log.New(io.Discard, "", 0)
 	ref := httptest.NewUnstartedServer(h)
@@ -192,7 +192,7 @@ func TestHTTPIsThatOfNetHTTP(t *testing.T) {
 	}
 }
 
-// What differs from net/http, as docs/guide.md says.
+// What differs from net/http, as docs/websocket.md says.
 func TestHTTPDiffers(t *testing.T) {
 	s := start(t, &websocket.Codec{Path: "/ws", HTTP: manyAnswers()})
 	for request, want := range map[string]string{

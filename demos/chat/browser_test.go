@@ -337,6 +337,9 @@ func scrolls(bad, odd webPage) {
 // quiet: what changes all the time is not read out, and what is unread is counted.
 func quiet(bad, odd webPage) {
 	bad.Until("!document.querySelector('#link').closest('[role=status], [aria-live]')")
+	// Redis learns once a second how much was said: until then a page does not know how much it has seen.
+	odd.Eval("window.before = state.rooms; 0")
+	odd.Until("send('/rooms') && state.rooms !== before && state.seen.lobby === 64") // 60 of them are lines
 	odd.Eval("post('/join other')")
 	odd.says("You have joined other")
 	bad.TypeLine("unread 1")

@@ -49,7 +49,7 @@ func info(s *session, args [][]byte) error {
 func (s *session) census(reply func(keys, expires, expired int) []byte) error {
 	counts := make([][3]int, len(s.loops))
 	return s.gather(s.loops,
-		func(sh *shard) { counts[sh.index] = [3]int{len(sh.keys), sh.deadlines.Len(), sh.expired} },
+		func(sh *shard) { counts[sh.loop.Index()] = [3]int{len(sh.keys), sh.expiring, sh.expired} },
 		func() []byte {
 			keys, expires, expired := 0, 0, 0
 			for _, c := range counts {

@@ -122,7 +122,7 @@ func (s *session) eachKey(args [][]byte, step int, work func(sh *shard, i int, k
 		places[l.Index()] = append(places[l.Index()], at)
 	}
 	return s.gather(loops, func(sh *shard) {
-		for _, at := range places[sh.index] {
+		for _, at := range places[sh.loop.Index()] {
 			work(sh, at/step, args[at:at+step])
 		}
 	}, reply)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/timing"
 )
 
 // shards has a shard for each loop. Only that loop can get it: there is no lock, and no way to read
@@ -15,26 +14,25 @@ func shardOf(l *loop.Loop) *shard { return *shards.Get(l) }
 
 // A shard is the keys of one loop.
 type shard struct {
-	index     int // of the loop
-	keys      map[string]*entry
-	list      []*entry                    // the same, in an order for scan
-	deadlines *loop.Keyed[string, *entry] // those that expire, on the wheel of the loop
-	expired   int                         // how many have
-	scratch   []byte
+	loop     *loop.Loop
+	keys     map[string]*entry
+	list     []*entry // the same, in an order for scan
+	expiring int      // how many will expire
+	expired  int      // how many have
+	scratch  []byte
 }
 
 // An entry is a key and its value.
 type entry struct {
 	key   string
 	value []byte
-	due   int64 // in Unix milliseconds, the last one in which it is there; 0 means never
-	place int   // in shard.list
+	due   int64      // in Unix milliseconds, the last one in which it is there; 0 means never
+	timer loop.Timer // for that, in the wheel of the loop
+	place int        // in shard.list
 }
 
 func newShard(l *loop.Loop) *shard {
-	sh := &shard{index: l.Index(), keys: make(map[string]*entry)}
-	sh.deadlines = loop.NewKeyed(l, sh.expire)
-	return sh
+	return &shard{loop: l, keys: make(map[string]*entry)}
 }
 
 // run runs a command on a key of this shard. The reply is valid until the next call.
@@ -100,35 +98,42 @@ func (sh *shard) expireAt(e *entry, due int64) {
 	case due == 0 && e.due == 0:
 	case due == 0:
 		e.due = 0
-		sh.deadlines.Remove(e.key)
+		e.timer.Stop()
+		sh.expiring--
 	case due <= now():
 		sh.remove(e)
 	default:
+		if e.due == 0 {
+			sh.expiring++
+		}
 		e.due = due
 		sh.arm(e)
 	}
 }
 
-// arm files an entry in the wheel, to expire with the first millisecond in which it is overdue.
+// arm sets the timer of an entry to the first millisecond in which it is overdue.
 func (sh *shard) arm(e *entry) {
-	sh.deadlines.Set(e.key, e, time.Until(time.UnixMilli(e.due).Add(time.Millisecond)))
+	d := time.Until(time.UnixMilli(e.due).Add(time.Millisecond))
+	if !e.timer.Reset(d) {
+		e.timer = sh.loop.AfterFunc(d, func() { sh.expire(e) })
+	}
 }
 
-// expire gets what the wheel has found due. The wheel counts time that passes; deadlines are of the
-// wall clock. If somebody has set that back, the time has not come yet.
-func (sh *shard) expire(due []timing.Entry[string, *entry]) {
-	for _, d := range due {
-		if e := d.Value; e.overdue() {
-			sh.expired++
-			sh.remove(e)
-		} else {
-			sh.arm(e)
-		}
+// expire removes an entry whose timer has fired. The wheel counts time that passes; deadlines are of
+// the wall clock. If somebody has set that back, the time has not come yet.
+func (sh *shard) expire(e *entry) {
+	if e.overdue() {
+		sh.expired++
+		sh.remove(e)
+	} else {
+		sh.arm(e)
 	}
 }
 
 // flush removes all keys.
 func (sh *shard) flush() {
-	sh.deadlines.Drain(nil)
-	sh.keys, sh.list = make(map[string]*entry), nil
+	for _, e := range sh.list {
+		e.timer.Stop()
+	}
+	sh.keys, sh.list, sh.expiring = make(map[string]*entry), nil, 0
 }

@@ -23,6 +23,7 @@ type Config struct {
 	MaxPacket        int           // bytes of one packet; 0: 256 KiB; anyPacket: whatever the format allows
 	MaxPending       int           // bytes that wait in the socket of a slow client before QoS 0 is dropped; 0: 256 KiB
 	MaxQueue         int           // messages of QoS 1 and 2 that wait for one client; 0: 1,000
+	MaxQueueBytes    int           // bytes of their payloads, from which on no more wait; 0: 1 MiB
 	MaxInflight      int           // messages of QoS 1 and 2 under way in each direction; 0: 100
 	MaxAlias         int           // topic aliases of a client in each direction; 0: 16
 	MaxSubscriptions int           // of one client; 0: 1,000
@@ -86,9 +87,9 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
-	opened atomic.Uint64 // numbers the connections of sessions
 
 	stateComes bool // clients wait for load
+	loaded     bool
 	counts     struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
 	start      time.Time
 }
@@ -98,6 +99,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	or(&cfg.MaxPacket, 256<<10)
 	or(&cfg.MaxPending, 256<<10)
 	or(&cfg.MaxQueue, 1000)
+	or(&cfg.MaxQueueBytes, 1<<20)
 	or(&cfg.MaxInflight, 100)
 	or(&cfg.MaxAlias, 16)
 	or(&cfg.MaxSubscriptions, 1000)
@@ -121,7 +123,7 @@ func (b *broker) onStart(l *loop.Loop) {
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
 		groups: map[string]*group{}, seen: make([]uint64, n), ready: !b.stateComes}
 	b.shards[sh.index] = sh
-	l.Every(statsEvery, sh.tick)
+	l.Every(statsEvery, func() { sh.unlessFrozen(sh.tick) })
 }
 
 // statsEvery is how often $SYS topics are published and counters added up.

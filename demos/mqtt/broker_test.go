@@ -124,9 +124,13 @@ func mustConnect(t *testing.T, addr, id string) *peer {
 
 // TestHostileClients: what a client must not do ends its connection with the reason of the standard.
 func TestHostileClients(t *testing.T) {
-	addr, _ := start(t, 2, Config{MaxPacket: 1000, MaxInflight: 2, MaxSubscriptions: 2})
+	addr, _ := start(t, 2, Config{MaxPacket: 1000, MaxInflight: 2, MaxSubscriptions: 2, MaxQueueBytes: 1000})
 	publish := func(p mqtt.Publish) []byte { b, _ := p.Append(nil, mqtt.V5); return b }
 	alias := mqtt.Properties(nil).AppendNumber(mqtt.TopicAlias, 5)
+	slow, _ := mqtt.AppendSubscribe(nil, mqtt.V5, 1, nil, mqtt.Subscription{Filter: []byte("slow"), QoS: 1})
+	for range 5 { // two are under way and two wait
+		slow = append(slow, publish(mqtt.Publish{QoS: 1, ID: 1, Topic: []byte("slow"), Payload: make([]byte, 500)})...)
+	}
 	for _, tt := range []struct {
 		name string
 		send []byte
@@ -140,6 +144,7 @@ func TestHostileClients(t *testing.T) {
 		{"a server's packet", []byte{0x90, 4, 0, 1, 0, 0}, mqtt.ProtocolError},
 		{"an unknown alias", publish(mqtt.Publish{Properties: alias}), mqtt.ProtocolError},
 		{"QoS 2 above the receive maximum", bytes.Join([][]byte{publish(mqtt.Publish{QoS: 2, ID: 1, Topic: []byte("a")}), publish(mqtt.Publish{QoS: 2, ID: 2, Topic: []byte("a")}), publish(mqtt.Publish{QoS: 2, ID: 3, Topic: []byte("a")})}, nil), mqtt.ReceiveMaximumExceeded},
+		{"too many bytes that wait for it", slow, mqtt.QuotaExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := mustConnect(t, addr, tt.name)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +21,11 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// pace is how often hostile clients do something, all together: their work takes CPU time from the
-// well-behaved ones, which are in the same process.
+// pace is how often hostile clients do something, all together: their own work takes CPU time
+// from the broker and the well-behaved ones.
 var pace = time.Tick(500 * time.Microsecond)
+
+var endless = append([]byte{0x30, 0xFF, 0xFF, 0xFF, 0x7F}, make([]byte, 100_000)...)
 
 // hostile are what clients do that mean harm, again and again, each on a connection of its own. They
 // return when the broker has had enough of it.
@@ -30,7 +35,7 @@ var hostile = map[string]func(p *peer){
 		_, _ = p.nextWithin(100 * time.Millisecond) // and the connection closes in the middle
 	},
 	"length 268,435,455": func(p *peer) {
-		_, _ = p.nc.Write(append([]byte{0x30, 0xFF, 0xFF, 0xFF, 0x7F}, make([]byte, 100_000)...))
+		_, _ = p.nc.Write(endless)
 		_, _ = io.Copy(io.Discard, p.r)
 	},
 	"bad UTF-8": func(p *peer) {
@@ -88,10 +93,15 @@ func (p *peer) talk(packet []byte) bool {
 	return err == nil && mqtt.TypeOf(frame) != mqtt.DISCONNECT
 }
 
-// TestHostileCrowd: beside ten hostile clients the 99th percentile of what 1,000 well-behaved clients
-// wait for a PUBACK at most doubles, or stays below 10 ms.
+// TestHostileCrowd: beside ten hostile clients, in a process of their own, the 99th percentile of what
+// 1,000 well-behaved clients wait for a PUBACK at most doubles, or stays below 10 ms: the median of
+// three rounds.
 func TestHostileCrowd(t *testing.T) {
 	testkit.NeedSlow(t, "measures latency, and wants the machine for itself")
+	if addr := os.Getenv("LOOPWHEEL_HOSTILE"); addr != "" {
+		crowd(t, addr)
+		return
+	}
 	testkit.NeedFiles(t, 4000)
 	addr := testkit.FreeAddr(t)
 	process(t, addr, filepath.Join(t.TempDir(), "meet"))
@@ -99,8 +109,48 @@ func TestHostileCrowd(t *testing.T) {
 	for i := range peers {
 		peers[i] = mustConnect(t, addr, fmt.Sprint("well", i))
 	}
-	alone := latency(t, peers)
-	var stop atomic.Bool
+	var alone, beside []time.Duration
+	for range 3 {
+		alone = append(alone, latency(t, peers))
+		beside = append(beside, besideCrowd(t, addr, peers))
+	}
+	t.Logf("p99 alone %v, beside ten hostile clients %v", alone, beside)
+	slices.Sort(alone)
+	slices.Sort(beside)
+	if beside[1] > max(2*alone[1], 10*time.Millisecond) {
+		t.Errorf("in the median p99 is %v beside hostile clients, and %v without them", beside[1], alone[1])
+	}
+}
+
+// besideCrowd is latency while a process of hostile clients runs.
+func besideCrowd(t *testing.T, addr string, peers []*peer) time.Duration {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := exec.Command(program, "-test.v", "-test.run=^TestHostileCrowd$")
+	cmd.Env = append(os.Environ(), "LOOPWHEEL_HOSTILE="+addr)
+	cmd.Stdout = &said
+	end, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p99 := latency(t, peers)
+	_ = end.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the hostile clients: %v", err)
+	}
+	t.Logf("%s", &said)
+	return p99
+}
+
+// crowd has ten hostile clients at work until the input ends.
+func crowd(t *testing.T, addr string) {
+	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	kinds := make(map[string]*atomic.Int64)
 	names := slices.Sorted(maps.Keys(hostile))
@@ -110,40 +160,26 @@ func TestHostileCrowd(t *testing.T) {
 			kinds[name] = new(atomic.Int64)
 		}
 		work.Go(func() {
-			for n := 0; !stop.Load(); n++ {
+			for ctx.Err() == nil {
+				<-pace
 				p, _, err := join(addr, mqtt.Connect{Version: mqtt.V5, CleanStart: true, ClientID: fmt.Append(nil, "hostile", i)})
 				if err != nil {
 					continue
 				}
-				done := make(chan struct{})
-				go func() { // ends with the connection
-					for !stop.Load() {
-						select {
-						case <-done:
-							return
-						case <-time.After(50 * time.Millisecond):
-						}
-					}
-					_ = p.nc.Close()
-				}()
-				<-pace
+				ended := context.AfterFunc(ctx, func() { _ = p.nc.Close() })
 				hostile[name](p)
-				close(done)
+				ended()
 				p.nc.(*net.TCPConn).SetLinger(0)
 				_ = p.nc.Close()
 				kinds[name].Add(1)
 			}
 		})
 	}
-	beside := latency(t, peers)
-	stop.Store(true)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	stop()
 	work.Wait()
-	t.Logf("p99 alone %v, beside ten hostile clients %v", alone, beside)
 	for name, n := range kinds {
 		t.Logf("%d times: %s", n.Load(), name)
-	}
-	if beside > max(2*alone, 10*time.Millisecond) {
-		t.Errorf("p99 is %v beside hostile clients, and %v without them", beside, alone)
 	}
 }
 

@@ -23,8 +23,8 @@ type message struct {
 
 // newMessage copies a PUBLISH. The topic alias has been replaced.
 func newMessage(topic string, p *mqtt.Publish, from *session, now time.Time) *message {
-	m := &message{topic: topic, qos: p.QoS, retain: p.Retain, from: from}
-	m.payload = append(make([]byte, 0, len(p.Payload)), p.Payload...)
+	m := &message{topic: topic, payload: make([]byte, len(p.Payload)), qos: p.QoS, retain: p.Retain, from: from}
+	copy(m.payload, p.Payload)
 	m.setProperties(p.Properties, now)
 	return m
 }

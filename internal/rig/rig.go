@@ -52,7 +52,7 @@ func (s Script) OnClose(c *loop.Conn, err error) {
 // Start runs srv until the test ends, and returns the address of its first listener.
 func Start(t *testing.T, srv *loop.Server) net.Addr {
 	t.Helper()
-	if srv.Addr == "" && srv.AcceptFrom == nil {
+	if srv.Addr == "" && len(srv.Listeners) == 0 {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
 	Secure(srv)

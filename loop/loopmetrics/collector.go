@@ -33,6 +33,8 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- m.desc
 	}
 	ch <- closedDesc
+	ch <- bufferedLimitDesc
+	ch <- unpolledDesc
 	for _, m := range loopMetrics {
 		ch <- m.desc
 	}
@@ -43,20 +45,23 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	st := c.server.Stats()
+	st, loops := c.server.Stats(), c.server.Loops()
 	for _, m := range serverMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st))
 	}
 	for reason, n := range st.ClosedBy {
 		ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.CounterValue, float64(n), reason)
 	}
+	ch <- prometheus.MustNewConstMetric(bufferedLimitDesc, prometheus.GaugeValue, float64(bufferedLimit(c.server)))
 	for i := range st.Loops {
 		ls, name := &st.Loops[i], c.loop(i)
 		for _, m := range loopMetrics {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(ls), name)
 		}
+		record := measured(loops[i])
+		ch <- prometheus.MustNewConstMetric(unpolledDesc, prometheus.GaugeValue, record.Unpolled.Seconds(), name)
 		for _, m := range loopHistograms {
-			ch <- c.histogram(m.desc, m.value(ls), name)
+			ch <- c.histogram(m.desc, m.value(&record), name)
 		}
 	}
 }
@@ -65,7 +70,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 func (c *Collector) loop(i int) string { return strconv.Itoa(i) }
 
 // histogram makes the counts cumulative, as Prometheus wants them.
-func (c *Collector) histogram(d *prometheus.Desc, h *loop.Histogram, name string) prometheus.Metric {
+func (c *Collector) histogram(d *prometheus.Desc, h *meter.Series, name string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(c.bounds))
 	var total uint64
 	for i, bound := range c.bounds {
@@ -86,7 +91,7 @@ type metric[S any] struct {
 // A histogram is one of what a loop measures.
 type histogram struct {
 	desc  *prometheus.Desc
-	value func(*loop.LoopStats) *loop.Histogram
+	value func(*meter.Record) *meter.Series
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -105,20 +110,24 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
 	counter("probes_total", "Accepted connections that ended before the first byte of a TLS handshake or PROXY header.", func(s *loop.Stats) uint64 { return s.Probes }),
+	counter("moved_in_total", "Connections that came from the process before, which are not accepted ones.", func(s *loop.Stats) uint64 { return s.MovedIn }),
 	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
 	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),
 	counter("tls_handshakes_total", "TLS handshakes that were done.", func(s *loop.Stats) uint64 { return s.Handshakes }),
 	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
 	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
-	gauge("buffered_limit_bytes", "What the buffers of all loops may take (Server.Limits.MaxBuffered).", func(s *loop.Stats) float64 { return float64(s.MaxBuffered) }),
 	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
 
 var closedDesc = desc("closed_total", "Connections that have ended, by what ended them; idle ones were evicted.", "reason")
 
+var bufferedLimitDesc = desc("buffered_limit_bytes", "What the buffers of all loops may take (Server.Limits.MaxBuffered).")
+
 const loopLabel = "loop"
+
+var unpolledDesc = desc("unpolled_seconds", "For how long the loop has not polled its sockets, as far as a probe that waits now tells.", loopLabel)
 
 // loopMetrics are those of each loop.
 var loopMetrics = []metric[loop.LoopStats]{
@@ -129,20 +138,20 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("timers", "Timers that are pending.", func(s *loop.LoopStats) float64 { return float64(s.Timers) }, loopLabel),
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
+	counter("moved_total", "Connections that have come from other loops (Conn.MoveTo).", func(s *loop.LoopStats) uint64 { return s.Moved }, loopLabel),
 	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.Limits.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
 	gauge("buffered_bytes", "What buffers of output and input take, and the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),
 	gauge("socket_wait_recent_max_seconds", "The longest that a probe, which waits as a socket that is ready does, waited in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.SocketWait.Seconds() }, loopLabel),
-	gauge("unpolled_seconds", "For how long the loop has not polled its sockets, as far as a probe that waits now tells.", func(s *loop.LoopStats) float64 { return s.Unpolled.Seconds() }, loopLabel),
 	{desc("busy_seconds_total", "Time that the loop was busy, estimated.", loopLabel), prometheus.CounterValue, func(s *loop.LoopStats) float64 { return s.Busy.Seconds() }},
 	counter("blocked_total", "Turns that took longer than Server.Debug.BlockedAfter.", func(s *loop.LoopStats) uint64 { return s.Blocked }, loopLabel),
 }
 
 var loopHistograms = []histogram{
-	{desc("turn_seconds", "How long the loop is busy at a stretch; of short turns a sample stands for all.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Turns }},
-	{desc("timer_lateness_seconds", "How late timers run: the first of those that are due together.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Late }},
-	{desc("mailbox_wait_seconds", "How long posts and tells wait: the oldest of those that are taken together.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.Waited }},
-	{desc("socket_wait_seconds", "How long a socket that is ready waits for the loop, by probes sent while it is busy.", loopLabel), func(s *loop.LoopStats) *loop.Histogram { return &s.SocketWaits }},
+	{desc("turn_seconds", "How long the loop is busy at a stretch; of short turns a sample stands for all.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Turns }},
+	{desc("timer_lateness_seconds", "How late timers run: the first of those that are due together.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Late }},
+	{desc("mailbox_wait_seconds", "How long posts and tells wait: the oldest of those that are taken together.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Waited }},
+	{desc("socket_wait_seconds", "How long a socket that is ready waits for the loop, by probes sent while it is busy.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Ready }},
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 const (
@@ -33,6 +34,7 @@ type snapshot struct {
 	Cut       uint64     `json:"cut"`
 	Panics    uint64     `json:"panics"`
 	HeldBack  uint64     `json:"heldBack"`
+	Moved     uint64     `json:"moved"`
 	Buffered  float64    `json:"buffered"` // of Server.Limits.MaxBuffered, in percent
 	Shaken    uint64     `json:"handshakes"`
 	Unshaken  uint64     `json:"handshakesFailed"`
@@ -112,8 +114,8 @@ func (k *looker) snapshot() snapshot {
 	st := k.server.Stats()
 	s := snapshot{
 		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.ClosedBy["idle"],
-		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
-		Buffered: 100 * float64(st.Buffered) / float64(max(1, st.MaxBuffered)),
+		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack, Moved: st.Moved,
+		Buffered: 100 * float64(st.Buffered) / float64(max(1, bufferedLimit(k.server))),
 		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
 		Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,
 		Loops: make([]loopView, len(st.Loops)),
@@ -164,8 +166,19 @@ func await[T any](ch <-chan T) (answer T, ok bool) {
 	}
 }
 
-// in is what package loop has for this package.
-var in = inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]()
+// bufferedLimit returns Server.Limits.MaxBuffered, which Start fills in; 0 before.
+func bufferedLimit(s *loop.Server) int {
+	if s.Loops() == nil {
+		return 0
+	}
+	return s.Limits.MaxBuffered
+}
+
+// What package loop has for this package.
+var (
+	in       = inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]()
+	measured = inside.Take[inside.Meter[*loop.Loop, meter.Record]]().Read
+)
 
 // count takes what any goroutine can see.
 func (v *loopView) count(st *loop.LoopStats, slow []inside.SlowTurn, now time.Time) {

@@ -21,7 +21,7 @@
 // the kernel do is done here: accepting, reading, writing, waking. Each loop is a goroutine of the
 // bubble, so that the owner check of builds with the race detector works, too.
 //
-// Messages are overwritten when OnMessage returns (loop.Server.Debug.Poison): a handler that keeps
+// Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict): a handler that keeps
 // what it was lent shows here. A call from the wrong goroutine shows with loop.Server.Debug.Strict,
 // and in builds with the race detector.
 //

@@ -59,7 +59,6 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: waitingOf(t)}
 	s.log.logTo(t.Output(), &srv.Logger)
-	srv.Debug.Poison = true
 	srv.Accept = recording(srv.Accept)
 	for i := range srv.Listeners {
 		srv.Listeners[i].Accept = recording(srv.Listeners[i].Accept)

@@ -38,7 +38,7 @@ func budgetChild() {
 	servePuppet(srv, func([]string) string {
 		st := srv.Stats()
 		return fmt.Sprintf("%d connections, %d refused, %d closed for memory, %d of %d bytes are buffered",
-			st.Conns, st.Refused, st.ClosedBy["memory"], st.Buffered, st.MaxBuffered)
+			st.Conns, st.Refused, st.ClosedBy["memory"], st.Buffered, srv.Limits.MaxBuffered)
 	})
 }
 

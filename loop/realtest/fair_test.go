@@ -38,7 +38,7 @@ func work(d time.Duration) {
 	}
 }
 
-// feeds is the producer of docs/guide.md: it makes more whenever all has been taken.
+// feeds is the producer of docs/backpressure.md: it makes more whenever all has been taken.
 func feeds(size int, cost time.Duration) func(c *loop.Conn) {
 	chunk := make([]byte, size)
 	return func(c *loop.Conn) {

@@ -74,7 +74,7 @@ func (w *lastWords) serve(t *testing.T, ln net.Listener) {
 	w.ended, w.closing = make(chan error, 1), make(chan struct{})
 	ctx, end := context.WithCancel(context.Background())
 	t.Cleanup(end)
-	w.srv = &loop.Server{AcceptFrom: ln, NumLoops: 1, Engine: w.engine, Codec: w.codec, Limits: loop.Limits{MaxOutbound: 64 << 20},
+	w.srv = &loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln}}, NumLoops: 1, Engine: w.engine, Codec: w.codec, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Timeouts: loop.Timeouts{Close: w.patience}, Hooks: loop.Hooks{OnClosing: func(*loop.Conn, error) { close(w.closing) }}}
 	w.srv.Accept = func(c *loop.Conn) loop.Handler {
 		return script{

@@ -67,7 +67,7 @@ var handlers = map[string]loop.Accept{
 	// A handler that knows nothing of backpressure.
 	"plain": func(*loop.Conn) loop.Handler { return loop.HandlerFunc(respond) },
 
-	// The recipes of docs/guide.md.
+	// The recipes of docs/backpressure.md.
 	"hooks": func(c *loop.Conn) loop.Handler {
 		c.OnHighWater(64<<10, c.PauseRead)
 		c.OnFlushed(c.ResumeRead)

@@ -86,7 +86,7 @@ func TestPageOnASlowLine(t *testing.T) {
 	}
 	const size = 8_000_000
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
-	rig.Start(t, &loop.Server{AcceptFrom: ln, Codec: &websocket.Codec{HTTP: page}, Accept: silent})
+	rig.Start(t, &loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln}}, Codec: &websocket.Codec{HTTP: page}, Accept: silent})
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -57,8 +57,9 @@ type Record struct {
 	Waited Series // how long the oldest of the posts had waited that were taken together
 	Ready  Series // how long probes waited, which stand for sockets that are ready
 
-	Slow    []Turn // the longest turns of the last ten minutes, the longest first
-	Blocked uint64 // turns that the watchdog found to be too long
+	Slow     []Turn        // the longest turns of the last ten minutes, the longest first
+	Blocked  uint64        // turns that the watchdog found to be too long
+	Unpolled time.Duration // for how long the loop has not polled its sockets, as far as a probe that waits now tells
 }
 
 // A Turn is a time for which a loop was busy at a stretch.
@@ -202,9 +203,9 @@ func (m *Meter) Probed(now time.Duration) {
 	m.probed.Store(noTurn)
 }
 
-// Unpolled returns for how long the loop has not looked at its sockets, at least; 0 if it is not
-// known to be late. Any goroutine may call it.
-func (m *Meter) Unpolled(now time.Duration) time.Duration {
+// unpolled returns for how long the loop has not looked at its sockets, at least; 0 if it is not
+// known to be late.
+func (m *Meter) unpolled(now time.Duration) time.Duration {
 	sent := m.probed.Load()
 	if sent == noTurn || m.over.Load() {
 		return 0
@@ -224,6 +225,7 @@ func (m *Meter) Read(now time.Duration) Record {
 	r := m.record
 	r.Slow = slices.Clone(r.Slow)
 	m.mu.Unlock()
+	r.Unpolled = m.unpolled(now)
 	r.forget(now)
 	for _, s := range []*Series{&r.Turns, &r.Late, &r.Waited, &r.Ready} {
 		s.pass(now)

@@ -151,7 +151,7 @@ func TestProbes(t *testing.T) {
 	d.Watch(m, func() { sent++ })
 	expect := func(probes int, unpolled, now time.Duration) {
 		t.Helper()
-		if got := m.Unpolled(now); sent != probes || got != unpolled {
+		if got := m.unpolled(now); sent != probes || got != unpolled {
 			t.Errorf("%d probes were sent, and the loop has not polled for %v; want %d, %v", sent, got, probes, unpolled)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 type Options struct {
 	SendBuffer    int // bytes
 	ReceiveBuffer int // bytes
-	ReusePort     bool
 	UserTimeout   time.Duration
 }
 

@@ -14,7 +14,7 @@ func (o Options) Set(string, syscall.RawConn) error {
 	if o == (Options{}) {
 		return nil
 	}
-	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer, ReusePort", errors.ErrUnsupported)
+	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer", errors.ErrUnsupported)
 }
 
 // SetBacklog cannot be done here.

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set sets the options of a socket of a network. ReusePort and UserTimeout are not for unix
-// sockets.
+// Set sets the options of a socket of a network. UserTimeout is not for unix sockets.
 func (o Options) Set(network string, c syscall.RawConn) error {
 	return With(c, func(fd int) error { return o.set(fd, network == "unix") })
 }
@@ -26,11 +25,6 @@ func (o Options) set(fd int, isUnix bool) error {
 	if o.ReceiveBuffer != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBuffer); err != nil {
 			return fmt.Errorf("TCP.ReceiveBuffer: %w", err)
-		}
-	}
-	if o.ReusePort && !isUnix {
-		if err := setReusePort(fd); err != nil {
-			return fmt.Errorf("TCP.ReusePort: %w", err)
 		}
 	}
 	if o.UserTimeout != 0 && !isUnix {

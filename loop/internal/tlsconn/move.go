@@ -35,6 +35,9 @@ func (c *Conn) Leave() bool {
 	return true
 }
 
+// Queued reports whether the Host is to call GoOn soon.
+func (c *Conn) Queued() bool { return c.queued }
+
 // Arrive has c go on after Leave. It is called on the new loop. sock is the raw socket there, paused
 // if it was paused before. The Host gets nothing until it calls GoOn, for which RunLater is called.
 func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {
@@ -79,6 +82,23 @@ func (c *Conn) MoveOut() (nc net.Conn, state []byte, err error) {
 	c.lost = true
 	c.close(true)
 	return nc, state, err
+}
+
+// Movable reports whether MoveOut has a chance: not before the handshake is done, nor with what
+// crypto/tls keeps to itself, such as TLS 1.2.
+func (c *Conn) Movable() bool { return c.mayDetach() == nil }
+
+// StateIn returns what the handshake has settled, of what MoveOut has returned.
+func StateIn(state []byte) (tls.ConnectionState, bool) {
+	var m moved
+	if json.Unmarshal(state, &m) != nil {
+		return tls.ConnectionState{}, false
+	}
+	s, err := m.Settled.state()
+	if err != nil {
+		return tls.ConnectionState{}, false
+	}
+	return *s, true
 }
 
 // Resume returns a Conn that goes on where MoveOut ended, maybe in another process. sock is the raw
