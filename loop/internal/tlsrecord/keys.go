@@ -38,7 +38,7 @@ func aesGCM(key []byte) (cipher.AEAD, error) {
 
 // A half is one direction: the protection of its records by one key after the other.
 type half struct {
-	aead   cipher.AEAD // nil after a rest: it takes 760 bytes of AES-GCM, and the secret makes it again
+	aead   cipher.AEAD // nil after a rest: AES-GCM's takes 768 bytes
 	seq    uint64
 	secret [sha512.Size384]byte // application_traffic_secret_N, the first hashSize bytes of it
 	iv     [12]byte
