@@ -54,6 +54,7 @@ type serverConfig struct {
 	Dies               string // at the same places
 	SlowAccept         time.Duration
 	TLS                string // another address
+	Files              int    // how many it may have open; SIGUSR1 opens all of them
 	WithState          bool
 }
 
@@ -117,6 +118,23 @@ func serve(text string) error {
 		return err
 	}
 	defer h.Close()
+	if cfg.Files > 0 {
+		limit := syscall.Rlimit{Cur: uint64(cfg.Files), Max: uint64(cfg.Files)}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			return err
+		}
+		fill := make(chan os.Signal, 1)
+		signal.Notify(fill, syscall.SIGUSR1)
+		go func() {
+			<-fill
+			for {
+				if _, err := syscall.Open(os.DevNull, 0, 0); err != nil {
+					fmt.Println("full")
+					return
+				}
+			}
+		}()
+	}
 	cfg.at("ready")
 	go func() { // the test asks for the goroutines, and its end is this process' end
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -351,6 +369,7 @@ func TestFaults(t *testing.T) {
 		{name: "new stopped for an instant", signal: syscall.SIGSTOP, lasts: timeout / 5},
 		{name: "old told to end", old: true, signal: syscall.SIGTERM},
 		{name: "new told to end", signal: syscall.SIGTERM},
+		{name: "old without descriptors", old: true, signal: syscall.SIGUSR1},
 		{name: "new dies before it is ready", dies: "ready"},
 		{name: "new dies in Accept", dies: "accept"},
 	}
@@ -368,10 +387,17 @@ func TestFaults(t *testing.T) {
 						path, addr := filepath.Join(t.TempDir(), "s"), testkit.FreeAddr(t)
 						cfg := serverConfig{Addr: "tcp://" + addr, Path: path, Timeout: timeout, Patience: time.Millisecond, WithState: together,
 							Engine: engine, SlowAccept: 100 * time.Microsecond}
+						if f.signal == syscall.SIGUSR1 {
+							cfg.Files = 2*conns + 300
+						}
 						old := runWith(t, cfg)
 						old.says("serves")
 						c := &crowd{t: t, think: 10 * time.Millisecond}
 						c.join(addr, conns, nil)
+						if f.signal == syscall.SIGUSR1 {
+							_ = old.cmd.Process.Signal(f.signal)
+							old.says("full")
+						}
 						cfg.StopAt, cfg.Dies = "accept", f.dies
 						next := runWith(t, cfg)
 						victim := next
