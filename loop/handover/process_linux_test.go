@@ -348,7 +348,7 @@ func TestHandoversUnderLoad(t *testing.T) {
 // notices anything; a kill costs what the dead process owned. In the end one process serves, and
 // the next handover succeeds.
 func TestFaults(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	const timeout = time.Second
 	rounds, conns := 1, 100
 	all := os.Getenv("LOOPWHEEL_SLOW") != ""
 	if all {
@@ -364,8 +364,8 @@ func TestFaults(t *testing.T) {
 	faults := []fault{
 		{name: "old killed", old: true, signal: syscall.SIGKILL},
 		{name: "new killed", signal: syscall.SIGKILL},
-		{name: "old stopped", old: true, signal: syscall.SIGSTOP, lasts: 4 * timeout},
-		{name: "new stopped", signal: syscall.SIGSTOP, lasts: 4 * timeout},
+		{name: "old stopped", old: true, signal: syscall.SIGSTOP, lasts: 2 * timeout},
+		{name: "new stopped", signal: syscall.SIGSTOP, lasts: 2 * timeout},
 		{name: "new stopped for an instant", signal: syscall.SIGSTOP, lasts: timeout / 5},
 		{name: "old told to end", old: true, signal: syscall.SIGTERM},
 		{name: "new told to end", signal: syscall.SIGTERM},
