@@ -373,6 +373,9 @@ func TestFaults(t *testing.T) {
 		{name: "new dies before it is ready", dies: "ready"},
 		{name: "new dies in Accept", dies: "accept"},
 	}
+	if testing.Short() {
+		faults = faults[:4]
+	}
 	for i, f := range faults {
 		for _, engine := range []string{"gnet", "epoll", "net"} {
 			if !all && (i%3 != len(engine)%3 || f.signal == syscall.SIGUSR1) {
