@@ -340,7 +340,7 @@ func (l *Loop) cutOverdue() {
 			c.noteOutputLost(errUnfinished)
 		}
 		c.beginClose(ErrServerClosed)
-		c.goOnClosing() // a loop that was late may not have tried yet
+		c.goOnClosing(false) // a loop that was late may not have tried yet
 		if !c.isClosed() {
 			c.noteOutputLost(nil)
 			c.finish(true)

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,23 @@ import (
 //   - beginClose keeps the reason and stops all that c does, but for writing;
 //   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
 //   - finish gives up the socket, which may linger, and calls OnClose.
+//
+// What ended it decides what is still sent, and what the socket waits for:
+//
+//	the end is                        sent                          awaited
+//	Close, an error, a panic, drain   last words, output, FIN       acknowledgement; then it lingers
+//	eviction (ErrIdle)                the same                      the system takes the output
+//	eviction that cuts something off  the same, and then a reset    acknowledgement
+//	abort: slow consumer, memory,     a reset                       nothing
+//	  write error, failed handshake
+//	peer's FIN, and nothing waits     nothing                       nothing
+//	peer's FIN, and output waits      output, FIN                   acknowledgement
+//	peer's FIN, and OnEOF, input or   c stays open until that is done; then it closes
+//	  jobs wait
+//	peer's reset                      nothing                       input is delivered, in its turns
+//
+// A wait for the peer ends by Timeouts.Close without progress, or Timeouts.MaxClose: with a reset.
+// So does the drain, by Drain.Timeout (cutOverdue). Lingering ends after lingerTimeout.
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32
@@ -88,28 +104,26 @@ func (c *Conn) begin(a *arrival) {
 	if a.from != nil {
 		c.continueFrom(a.from)
 	}
-	switch {
-	case a.net != nil:
+	if a.net != nil {
 		c.handler = a.net
 		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
 		c.setState(stateOpen)
-	case l.draining || c.accept(a.ln) != nil:
+	} else if l.draining || !c.accept(a.ln) { // refused
 		c.handler = nil
-	}
-	if c.handler != nil {
-		l.add(c)
+		c.beginClose(nil)
+		c.writeOut()
+		c.finish(false)
 		return
 	}
-	c.beginClose(nil)
-	c.writeOut()
-	c.finish(false)
+	l.add(c)
 }
 
-// accept asks for c's handler. An error means that c is refused: Accept has panicked, or a codec
-// cannot go on with the state that it had.
-func (c *Conn) accept(ln *listener) (err error) {
+// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked, or
+// a codec cannot go on with the state that it had.
+func (c *Conn) accept(ln *listener) bool {
 	c.loop.noteRunning(c, meter.Opening)
-	refused := c.loop.guard(func() {
+	var err error
+	panicked := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
 		c.lookAtCodec()
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
@@ -129,7 +143,7 @@ func (c *Conn) accept(ln *listener) (err error) {
 			c.tellState(StateOpen)
 		}
 	})
-	return cmp.Or(refused, err)
+	return c.handler != nil && panicked == nil && err == nil
 }
 
 // ask has accept choose the handler: nil if it refuses.
@@ -142,42 +156,42 @@ func (c *Conn) ask(accept Accept) {
 	}
 }
 
-// socketEnded is told by the engine that the connection has ended. A peer that only stopped sending
-// (a half-close: shutdown, nc -N) still gets the output that waits for it.
+// socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
+// half-close, such as shutdown or nc -N), or of the connection.
 func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
-	x := c.extras
+	c.in.ended = true
+	var end ending // nothing of it is set unless c closes
+	if c.extras != nil {
+		end = c.extras.ending
+	}
 	halfClosed := errors.Is(err, io.EOF)
 	if halfClosed {
 		err = io.EOF
 	}
-	c.in.ended = true
-	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
-	stays := hasMore || c.hasJobs()
-	waits := c.out.box != nil || c.unacked() > 0
-	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != closedByPeer {
+	inputLeft := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
+	outputLeft := c.out.box != nil || c.unacked() > 0
+	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
 	}
+	worth := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // a reset waits for the output, too
+	keepsSocket := halfClosed && worth && !end.dropOutput && c.sock.KeepWriting()
 	switch {
-	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.KeepWriting():
-		if c.waitsForTurn() {
-			c.deliverAfterReset(err)
-			return
-		}
-		c.loseSocket()
-		if halfClosed && hasMore && c.isOpen() {
-			err = errInputLost
-		}
-	case stays && c.isOpen():
+	case keepsSocket && c.isOpen() && (inputLeft || c.hasJobs()):
 		c.inputEnded()
 		return
+	case !keepsSocket && c.waitsForTurn():
+		c.deliverAfterReset(err)
+		return
+	case !keepsSocket:
+		c.loseSocket()
+		if halfClosed && inputLeft && c.isOpen() {
+			err = errInputLost
+		}
 	}
-	if b := c.out.box; b != nil {
-		b.Blocked = false // goOnClosing writes, and waits for the rest
-	}
+	c.unblock()
 	c.beginClose(err)
 	c.touch()
 }
@@ -233,14 +247,21 @@ func (c *Conn) deliverAfterReset(err error) {
 // outlivesSocket reports whether c outlives its socket.
 func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
 
-// loseSocket is told that the engine has given the socket up. The end of the turn closes c. A turn
-// advances the wheel before its end, so c's timers there are stopped here.
+// loseSocket is called when the socket is no more c's: it has broken, or was given away. The end of
+// the turn closes c. A turn advances the wheel before its end, so c's timers there are stopped
+// here.
 func (c *Conn) loseSocket() {
 	c.keepTLS()
 	c.sock = nil
 	if x := c.extras; x != nil {
-		c.loop.wheel.Stop(x.ending.timer)
-		c.loop.wheel.Stop(x.retry)
+		c.stopWaiting(x)
+	}
+}
+
+// stopWaiting ends the timers for which c waits for its peer.
+func (c *Conn) stopWaiting(x *extras) {
+	for _, t := range [...]wheel.Timer{x.ending.timer, x.ending.poll, x.retry} {
+		c.loop.wheel.Stop(t)
 	}
 }
 
@@ -252,11 +273,11 @@ type ending struct {
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
-	finSent      bool          // the end of the output has been sent
-	timedOut     bool          // the time to flush is over
 	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of the next look at the time
 	nextLook     time.Duration // when that is
+	poll         wheel.Timer   // of the next question for acknowledgements
+	pollIn       time.Duration // how long before that it was asked
 	awayBefore   time.Duration // for how long the loop was away, at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
@@ -342,8 +363,8 @@ func (c *Conn) abort(err error) {
 	c.beginClose(err)
 }
 
-// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer that has
-// ended first, and then goes without its output, has not lost anything that it wanted.
+// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer
+// that has ended first, and then goes without its output, has not lost anything that it wanted.
 func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
 	if end.lost != nil {
@@ -355,9 +376,9 @@ func (c *Conn) noteOutputLost(why error) {
 	}
 }
 
-// goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
-// once nothing is left to wait for.
-func (c *Conn) goOnClosing() {
+// goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and
+// finishes once nothing is left to wait for. timeout: the peer has had all its time.
+func (c *Conn) goOnClosing(timeout bool) {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.endFile()
@@ -372,18 +393,26 @@ func (c *Conn) goOnClosing() {
 		c.finish(end.dropOutput)
 		return
 	}
-	left := c.endOutput()
+	left := c.awaitedAcks()
+	if left > 0 || c.out.box != nil {
+		c.readAgain()
+	}
+	if left > 0 && c.out.box == nil && !end.endWithReset && !c.out.ended {
+		c.out.ended = true
+		c.sock.CloseWrite() // a system acknowledges data when it likes to, but an end at once
+		left = c.awaitedAcks()
+	}
 	switch {
 	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
 		c.finish(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
-		if end.reason != closedByPeer && c.endOutput() > 0 {
+		if end.reason != closedByPeer && c.awaitedAcks() > 0 {
 			c.noteOutputLost(nil)
 		}
 		c.finish(true)
-	case end.timedOut:
+	case timeout:
 		c.noteOutputLost(nil)
 		c.finish(true)
 	default:
@@ -391,27 +420,24 @@ func (c *Conn) goOnClosing() {
 	}
 }
 
-// endOutput returns how many bytes the peer has not acknowledged of what the system has taken. When
-// that is all of the output it ends the output: a system acknowledges data when it likes to, but an
-// end at once. A peer is to read a reset in place of that end only after the rest.
-func (c *Conn) endOutput() (left int) {
-	end := &c.extras.ending
-	switch {
+// awaitedAcks returns how many bytes the peer has yet to acknowledge, of those that the system has
+// taken, before c ends. -1: a reset waits for that, and the system does not tell.
+func (c *Conn) awaitedAcks() int {
+	switch end := &c.extras.ending; {
 	case end.endWithReset:
-		left = c.sock.Unacked()
-	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
-		left = c.unacked()
+		return c.sock.Unacked()
+	case end.reason == closedByIdle: // a peer that is silent would acknowledge nothing
+		return 0
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < maxDiscarded && c.tlsStart() == nil {
-		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
+	return c.unacked()
+}
+
+// readAgain ends a pause of the socket: a peer that sends must be able to, or it may never read.
+func (c *Conn) readAgain() {
+	if c.in.socketPaused && c.extras.ending.discarded < maxDiscarded && c.tlsStart() == nil {
+		c.in.socketPaused = false
 		c.sock.Resume()
 	}
-	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
-		end.finSent = true
-		c.sock.CloseWrite()
-		left = c.unacked()
-	}
-	return left
 }
 
 // discardInput is for a peer that sends and takes no output: the socket is not read until the next
@@ -435,7 +461,7 @@ func (c *Conn) unacked() int {
 		return 0
 	}
 	n := c.sock.Unacked()
-	if c.out.ended || c.extras != nil && c.extras.ending.finSent {
+	if c.out.ended {
 		n-- // the end itself
 		if c.isTLS() {
 			n -= closeNotify // a client that has read all it asked for may close without reading it
@@ -464,33 +490,43 @@ func (c *Conn) isGone() bool {
 }
 
 // waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
-// seen to take something. Nobody tells when it acknowledges what the kernel has, so that is asked
-// for.
+// seen to take something. Nothing tells when it acknowledges what the system has, so that is asked
+// for, again and again.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
-	now, progress := l.clock(), false
+	now := l.clock()
 	if end.nextLook == 0 { // it begins
 		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
 		end.giveUpAt = never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.giveUpAt = later(now, limit)
 		}
-	} else if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt, progress = n, now, true
+	} else {
+		c.noteProgress(now)
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
 		end.nextLook = min(next, later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-		end.timer = l.wheel.At(end.nextLook, c.closeTimeout)
+		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
 	}
-	if c.out.box == nil {
-		c.tryAgain(progress)
+	if c.out.box == nil && !l.wheel.Pending(end.poll) {
+		end.pollIn = min(max(minRetry, 2*end.pollIn), maxRetry)
+		end.poll = l.wheel.At(l.after(end.pollIn), func() { c.goOnClosing(false) })
 	}
 }
 
-// closeTimeout looks whether the time is over. The time for which the server itself was away is
-// added: a callback blocked its loop, or the process was stopped.
-func (c *Conn) closeTimeout() {
+// noteProgress notes whether the peer has taken something since the last look.
+func (c *Conn) noteProgress(now time.Duration) {
+	end := &c.extras.ending
+	if n := c.outstanding(); n < end.outstanding {
+		end.outstanding, end.progressAt, end.pollIn = n, now, 0
+	}
+}
+
+// lookAtPeer looks whether the time of the peer is over. The time for which the
+// server itself was away is added to the peer's: a callback blocked its loop, or the process was
+// stopped.
+func (c *Conn) lookAtPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
 	past += max(now-end.nextLook, now-l.now) // the present turn
@@ -498,14 +534,9 @@ func (c *Conn) closeTimeout() {
 		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
 	}
 	end.awayBefore, end.discarded = past, 0
-	if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt = n, now
-	}
-	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-	if b := c.out.box; b != nil {
-		b.Blocked = false // it may have become writable while the server was away
-	}
-	c.goOnClosing()
+	c.noteProgress(now)
+	c.unblock() // it may have become writable while the server was away
+	c.goOnClosing(now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
 }
 
 // outstanding returns how many bytes the peer has not taken, as far as the kernel tells.
@@ -536,8 +567,7 @@ func (c *Conn) finish(hard bool) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.cause()
-	l.wheel.Stop(x.ending.timer)
-	l.wheel.Stop(x.retry)
+	c.stopWaiting(x)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)

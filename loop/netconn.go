@@ -122,8 +122,8 @@ func (c *Conn) continueFrom(from *Conn) {
 		c.more().broken = from.extras.broken
 	}
 	if b := from.out.box; b != nil {
-		b.Blocked = false // the end of the turn writes
 		c.out.box, from.out.box = b, nil
+		c.unblock()
 		c.touch()
 	}
 }

@@ -237,7 +237,14 @@ func (c *Conn) writeOut() {
 	b.Blocked = true
 	c.outputWaits(moves)
 	if !c.sock.NotifyWritable() {
-		c.tryAgain(n > 0)
+		c.retryWrite(n > 0)
+	}
+}
+
+// unblock has the next end of a turn try output that the socket has not taken.
+func (c *Conn) unblock() {
+	if b := c.out.box; b != nil {
+		b.Blocked = false
 	}
 }
 
@@ -261,8 +268,8 @@ func (c *Conn) releaseOutput() {
 // hasWritten reports whether the system has taken any output of c.
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
-// tryAgain has the output tried again by the wheel: soon, if the last time has brought progress.
-func (c *Conn) tryAgain(progress bool) {
+// retryWrite has the output tried again by the wheel: soon, if the last time has brought progress.
+func (c *Conn) retryWrite(progress bool) {
 	l, x := c.loop, c.more()
 	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
 	if progress {

@@ -275,7 +275,7 @@ func (s *fileOutput) writeOut() {
 			s.blocked = true
 			c.outputWaits(moved)
 			if !c.sock.NotifyWritable() {
-				c.tryAgain(moved)
+				c.retryWrite(moved)
 			}
 			return
 		}
@@ -320,9 +320,7 @@ func (c *Conn) endFile() {
 	}
 	s := c.extras.file
 	c.extras.file = nil
-	if b := c.out.box; b != nil {
-		b.Blocked = false // by the file
-	}
+	c.unblock() // the file had blocked it
 	s.queue.End()
 	if !s.reading { // otherwise the job still has it
 		s.drop()

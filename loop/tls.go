@@ -201,8 +201,8 @@ func (c *Conn) startedTLS() {
 	c.loop.wheel.Stop(s.timer)
 	c.extras.startTLS = nil
 	c.setPauses(c.in.pauses &^ startingTLS)
-	if b := c.out.box; b != nil {
-		b.Blocked = false // the end of the turn writes
+	if c.out.box != nil {
+		c.unblock()
 		c.touch()
 	}
 	if c.isOpen() {

@@ -318,7 +318,7 @@ func (c *Conn) endTurn() {
 	case s == stateFinishing:
 		c.closeWhenDone() // which may not be busy any more
 	case s > stateFinishing && s != stateClosed:
-		c.goOnClosing()
+		c.goOnClosing(false)
 	}
 }
 
