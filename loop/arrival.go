@@ -23,6 +23,13 @@ import (
 //	listener.admit ──▶ hand ──▶ enroll ──▶ land ──▶ PROXY header ──▶ TLS handshake ──▶ open
 //	Server.Adopt, Mover.In ──┘              │             │                 │
 //	                                        └───── lost, on any goroutine ──┘
+//
+// A way fails by one of these. Only lost is for other goroutines than the loop's:
+//
+//	lost     there is no socket any more: the slot is released, the refusal counted and logged
+//	failed   that, for one that waited on the loop; a Dialer's open function gets the error instead
+//	abort    closes the socket, which comes to failed
+//	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
 
 // An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and
 // comes to life at the end of the way, when the arrival is dropped. An arrival is of another size
@@ -118,7 +125,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	l.enter()
 	switch {
 	case a.dialing != nil:
-		a.dialing.landed()
+		a.dialing.goOn()
 	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
 		a.open() // the PROXY header of one that has moved has been read
 	case l.draining:
@@ -130,7 +137,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
 		if c.stage = awaitsHeader; !a.mustSendHeader {
 			a.mustNotSendHeader = len(a.ln.proxies) > 0
-			a.proceed()
+			a.afterHeader()
 		}
 	}
 	landed = true
@@ -141,8 +148,8 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	return (*link)(c)
 }
 
-// proceed goes on after the PROXY header, or without one.
-func (a *arrival) proceed() {
+// afterHeader goes on after the PROXY header, or without one.
+func (a *arrival) afterHeader() {
 	if a.ln.tls == nil {
 		a.open()
 		return
@@ -153,7 +160,7 @@ func (a *arrival) proceed() {
 
 // open brings the connection to life.
 func (a *arrival) open() {
-	a.done()
+	a.endWait()
 	if a.dialing != nil {
 		a.dialing.stop = nil
 	}
@@ -165,15 +172,15 @@ func (a *arrival) open() {
 	a.conn.begin(a)
 }
 
-// done ends the wait, in each case.
-func (a *arrival) done() {
+// endWait is how each wait on the loop ends, in a connection or not.
+func (a *arrival) endWait() {
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.arrivals, a.conn)
 }
 
-// failed is the end of the wait without a connection. The socket is closed, or about to be.
+// failed ends the wait without a connection. The socket is closed, or about to be.
 func (a *arrival) failed(err error) {
-	a.done()
+	a.endWait()
 	if a.dialing != nil {
 		a.dialing.fail(a.dialing.wrap(err, a.remote))
 	} else {
@@ -266,18 +273,18 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
 	l := s.leastLoaded()
-	place := slot{ln: ln, loop: l}
-	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !place.acquireLinger() {
+	lingerer := slot{ln: ln, loop: l}
+	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !lingerer.acquireLinger() {
 		reset(nc)
 		return
 	}
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
 		c := &Conn{loop: l}
 		l.enter()
-		c.linger(sock, place, s.Limits.Refusal, false)
+		c.linger(sock, lingerer, s.Limits.Refusal, false)
 		l.leave()
 		return (*link)(c)
-	}, func(error) { place.release() })
+	}, func(error) { lingerer.release() })
 }
 
 // reset ends it at once.
@@ -297,8 +304,8 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 
 // A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
 // bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
-// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one, but
-// only one at a time.
+// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one,
+// but only one at a time.
 type slot struct {
 	ln     *listener
 	loop   *Loop

@@ -311,8 +311,8 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// landed goes on when there is a socket.
-func (a *dialing) landed() {
+// goOn goes on when there is a socket.
+func (a *dialing) goOn() {
 	c, way := a.way.conn, &a.way
 	switch {
 	case !a.endIfLate():

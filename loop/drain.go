@@ -126,7 +126,7 @@ func (s *Server) drain() (cut int, stuck error) {
 		s.tellLoops(func(*Loop) {}) // which gives it a turn
 		waitForUpTo(stuckTimeout, drained...)
 	}
-	s.tellLoops(func(l *Loop) { l.ending = true })
+	s.tellLoops(func(l *Loop) { l.mayStop = true })
 	if !waitForUpTo(stuckTimeout, s.ended()...) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
@@ -392,7 +392,9 @@ func (l *Loop) stopGuarded() {
 	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
+	l.account()
 	l.publishCounters()
+	l.noteDrained()
 	l.meter.Over()
 	close(l.ended)
 }
@@ -407,7 +409,7 @@ func (l *Loop) broke(err error) {
 	}
 	l.endLingering()
 	l.endTurns(never)
-	l.publishCounters()
+	l.noteDrained()
 	l.stop()
 	l.leaveTurn()
 }
@@ -415,7 +417,7 @@ func (l *Loop) broke(err error) {
 // drainState is a loop's part in the drain.
 type drainState struct {
 	draining    bool
-	ending      bool
+	mayStop     bool
 	overdue     atomic.Bool // cutOverdue is to be called, by the next turn
 	drainedOnce sync.Once
 	drained     chan struct{} // closed when draining and without connections

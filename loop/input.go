@@ -389,8 +389,8 @@ func (c *Conn) holdBack() {
 	}
 }
 
-// resumeHeldBack goes on with StartTLS, and ends holdBack.
-func (c *Conn) resumeHeldBack() {
+// outputMoved goes on with what waited for output to go: StartTLS, or the end of holdBack.
+func (c *Conn) outputMoved() {
 	if c.tlsStart() != nil {
 		c.goOnTLS()
 	}

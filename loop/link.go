@@ -201,8 +201,8 @@ func (w waitingRecords) Run() {
 // DrainAndClose implements tlsconn.Host.
 func (k *link) DrainAndClose(raw engine.Socket, paused bool) {
 	c := k.owner()
-	if place := (slot{loop: c.loop}); place.acquireLinger() {
-		c.linger(raw, place, nil, paused)
+	if lingerer := (slot{loop: c.loop}); lingerer.acquireLinger() {
+		c.linger(raw, lingerer, nil, paused)
 	} else {
 		raw.Close()
 	}

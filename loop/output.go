@@ -429,7 +429,7 @@ func (c *Conn) writable() {
 		return
 	}
 	c.writeOut()
-	c.resumeHeldBack()
+	c.outputMoved()
 	if c.extras != nil {
 		c.afterWrite()
 	}

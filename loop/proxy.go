@@ -44,7 +44,7 @@ func (c *Conn) receivedHeader(p []byte) {
 			a.head = append(a.head, p...)
 		}
 	case a.identify(head):
-		if a.proceed(); len(p) > n {
+		if a.afterHeader(); len(p) > n {
 			(*link)(c).Readable(p[n:])
 		}
 	}

@@ -306,7 +306,7 @@ func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
 				}
 			})
 		}
-		r.ending = true
+		r.mayStop = true
 		r.turn()
 		if ran+refused != 2000 || ran < 1000 || r.mail.Len() != 0 {
 			t.Errorf("%d ran, %d were refused, %d wait", ran, refused, r.mail.Len())
