@@ -125,7 +125,7 @@ type dialing struct {
 	canceled atomic.Bool
 
 	ctx    context.Context // of DialContext, or nil
-	forget func() bool     // ends what waits for that
+	forget func() bool     // stops waiting for ctx
 }
 
 // begin runs on the loop.

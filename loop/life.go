@@ -235,7 +235,7 @@ func (c *Conn) waitsForTurn() bool {
 }
 
 // deliverAfterReset keeps c open after its socket has gone, until the input that came before is
-// delivered, in shares as ever: a peer must not get more of the loop at once by a reset. Output
+// delivered, one share at a time: a peer must not get more of the loop at once by a reset. Output
 // that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
