@@ -300,7 +300,7 @@ func (w *waitingInput) Run() {
 		return
 	case c.in.pauses != 0:
 		if c.outlivesSocket() {
-			c.inputEnded()
+			c.deliverEOF()
 		}
 		return
 	}
@@ -312,7 +312,7 @@ func (w *waitingInput) Run() {
 		}
 	}
 	if c.in.ended {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 

@@ -176,11 +176,11 @@ func (c *Conn) socketEnded(err error) {
 	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
 	}
-	worth := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // a reset waits for the output, too
-	keepsSocket := halfClosed && worth && !end.dropOutput && c.sock.KeepWriting()
+	toWrite := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // now, or by the handler, or the reset
+	keepsSocket := halfClosed && toWrite && !end.dropOutput && c.sock.KeepWriting()
 	switch {
 	case keepsSocket && c.isOpen() && (inputLeft || c.hasJobs()):
-		c.inputEnded()
+		c.deliverEOF()
 		return
 	case !keepsSocket && c.waitsForTurn():
 		c.deliverAfterReset(err)
@@ -196,9 +196,10 @@ func (c *Conn) socketEnded(err error) {
 	c.touch()
 }
 
-// inputEnded goes on with a connection whose peer has ended its output, once all that came before
-// is dealt with.
-func (c *Conn) inputEnded() {
+// deliverEOF delivers the end of the peer's output, once all that came before it is dealt with: to
+// OnEOF or a Pipe, or it closes c. It is called again when one of the things that come before is
+// done.
+func (c *Conn) deliverEOF() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
 	case c.outlivesSocket():
@@ -269,16 +270,16 @@ func (c *Conn) stopWaiting(x *extras) {
 type ending struct {
 	err          error         // the first cause
 	lost         error         // that output was lost, and why, if so
-	both         *lossError    // of err and lost, once somebody was given it
+	both         *lossError    // err and lost, made when OnClose or AfterClose asks
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	discarded    uint8         // input since the last look, see maxDiscarded
-	timer        wheel.Timer   // of the next look at the time
+	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
-	poll         wheel.Timer   // of the next question for acknowledgements
-	pollIn       time.Duration // how long before that it was asked
-	awayBefore   time.Duration // for how long the loop was away, at the last look
+	poll         wheel.Timer   // asks for acknowledgements again
+	pollIn       time.Duration // the pause before that, which doubles without progress
+	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	giveUpAt     time.Duration // when Timeouts.MaxClose is over

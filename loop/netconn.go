@@ -82,7 +82,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
 	case n.c.in.ended:
-		n.c.inputEnded()
+		n.c.deliverEOF()
 	}
 	if state, ok := n.c.TLS(); ok {
 		return tlsNetConn{n, state}, nil

@@ -309,7 +309,7 @@ func (s *fileOutput) Run() {
 	}
 	c.out.endOfTurn |= hasWaiters
 	if c.touch(); c.in.ended && c.isOpen() {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 
