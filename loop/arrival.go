@@ -115,9 +115,9 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	c := &Conn{loop: l, sock: sock}
 	a.conn = c
 	a.leaveTransit()
-	landed := false
+	exited := true // until the end: Accept may call runtime.Goexit
 	defer func() {
-		if !landed && a.dialing == nil {
+		if exited && a.dialing == nil {
 			c.releaseSlot()
 			a.lost(errGoexited)
 		}
@@ -135,12 +135,14 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
-		if c.stage = awaitsHeader; !a.mustSendHeader {
+		if a.mustSendHeader {
+			c.stage = awaitsHeader
+		} else {
 			a.mustNotSendHeader = len(a.ln.proxies) > 0
 			a.afterHeader()
 		}
 	}
-	landed = true
+	exited = false
 	if len(a.read) > 0 {
 		a.passOnRead()
 	}

@@ -90,7 +90,7 @@ type extras struct {
 	stays         bool          // c does not move any more
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
-	firstBytes    *firstBytes   // which may be a PROXY header
+	firstBytes    []byte        // held, as a PROXY header may begin with them
 	moved         *inside.Moved // where c comes from, in Accept
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
