@@ -135,7 +135,7 @@ func (k *link) HandshakeDone() {
 	c := k.owner()
 	if c.tlsStart() != nil {
 		c.startedTLS()
-	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.endIfLate() {
+	} else if a := c.loop.arrivals[c]; a.dialing == nil || !a.dialing.endIfLate() {
 		a.open()
 	} else {
 		c.sock.Close()
