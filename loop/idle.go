@@ -236,10 +236,10 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// noteFIN reports whether the peer has ended its output after input in the socket, as reading is
-// paused, and had done so at the last look already. Input that waits is no sign of life then.
+// noteFIN reports whether the peer had ended its output at the last look already, while reading is
+// paused. Input that waits is no sign of life then.
 func (c *Conn) noteFIN() bool {
-	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
+	if c.in.pauses&heldUnread == 0 || !c.in.ended && !c.peerEnded() {
 		return false
 	}
 	w := c.idleExtras()

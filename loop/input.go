@@ -408,9 +408,9 @@ func (c *Conn) outputMoved() {
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
 // are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
 // bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing, or (on Linux) the peer has ended its output after what waits in the
-// socket: then it evicts c within twice its time. Without one, TCP's keepalive finds a peer that
-// has closed both ways.
+// the peer takes nothing, or the peer has ended its output (which only Linux shows behind bytes in
+// the socket): then it evicts c within twice its time. Without one, TCP's keepalive finds a peer
+// that has closed both ways.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
