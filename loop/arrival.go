@@ -10,9 +10,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -172,6 +174,80 @@ func (a *arrival) open() {
 		c.stage = plainInput
 	}
 	a.conn.begin(a)
+}
+
+// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
+func (c *Conn) begin(a *arrival) {
+	l := c.loop
+	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
+	c.holds, a.holds = a.holds, 0
+	if a.session != nil {
+		a.session.c, c.addrs.shared.session = c, a.session
+	}
+	if len(a.notes) > 0 {
+		c.more().notes = a.notes
+	}
+	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
+	if a.moved != nil {
+		c.restore(a.moved)
+	}
+	if a.ln.dialed {
+		c.more().dialed = a.ln.address
+		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
+	}
+	if a.from != nil {
+		c.continueFrom(a.from)
+	}
+	if a.net != nil {
+		c.handler = a.net
+		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
+		c.setState(stateOpen)
+	} else if l.draining || !c.accept(a.ln) { // refused
+		c.handler = nil
+		c.beginClose(nil)
+		c.writeOut()
+		c.finish(false)
+		return
+	}
+	l.add(c)
+}
+
+// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked, or
+// a codec cannot go on with the state that it had.
+func (c *Conn) accept(ln *listener) bool {
+	c.loop.noteRunning(c, meter.Opening)
+	var err error
+	panicked := c.loop.guard(func() {
+		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
+		c.lookAtCodec()
+		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
+			c.setIdleTimeout(ln.idleTimeout)
+		}
+		if c.extras == nil || c.extras.moved == nil {
+			c.openCodec()
+		} else if err = c.restoreCodec(); err != nil {
+			return
+		}
+		c.ask(ln.accept)
+		if c.extras != nil {
+			c.extras.moved = nil
+		}
+		if c.handler != nil && c.at() == stateOpening {
+			c.setState(stateOpen)
+			c.tellState(StateOpen)
+		}
+	})
+	return c.handler != nil && panicked == nil && err == nil
+}
+
+// ask has accept choose the handler: nil if it refuses.
+func (c *Conn) ask(accept Accept) {
+	if c.handler = accept(c); isTypedNil(c.handler) {
+		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
+	}
 }
 
 // endWait is how each wait on the loop ends, in a connection or not.

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -13,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// This file is the life of a connection, from top to bottom: its states, how it opens, what its
-// peer's end means, and its own end. An end has three steps:
+// This file is the life of a connection once it is open (how it comes to that is in arrival.go): its
+// states, what its peer's end means, and its own end, from top to bottom. An end has three steps:
 //
 //   - beginClose keeps the reason and stops all that c does, but for writing;
 //   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
@@ -81,80 +80,6 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
-
-// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
-func (c *Conn) begin(a *arrival) {
-	l := c.loop
-	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
-	c.holds, a.holds = a.holds, 0
-	if a.session != nil {
-		a.session.c, c.addrs.shared.session = c, a.session
-	}
-	if len(a.notes) > 0 {
-		c.more().notes = a.notes
-	}
-	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
-	if a.moved != nil {
-		c.restore(a.moved)
-	}
-	if a.ln.dialed {
-		c.more().dialed = a.ln.address
-		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
-	}
-	if a.from != nil {
-		c.continueFrom(a.from)
-	}
-	if a.net != nil {
-		c.handler = a.net
-		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
-		c.setState(stateOpen)
-	} else if l.draining || !c.accept(a.ln) { // refused
-		c.handler = nil
-		c.beginClose(nil)
-		c.writeOut()
-		c.finish(false)
-		return
-	}
-	l.add(c)
-}
-
-// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked, or
-// a codec cannot go on with the state that it had.
-func (c *Conn) accept(ln *listener) bool {
-	c.loop.noteRunning(c, meter.Opening)
-	var err error
-	panicked := c.loop.guard(func() {
-		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
-		c.lookAtCodec()
-		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
-			c.setIdleTimeout(ln.idleTimeout)
-		}
-		if c.extras == nil || c.extras.moved == nil {
-			c.openCodec()
-		} else if err = c.restoreCodec(); err != nil {
-			return
-		}
-		c.ask(ln.accept)
-		if c.extras != nil {
-			c.extras.moved = nil
-		}
-		if c.handler != nil && c.at() == stateOpening {
-			c.setState(stateOpen)
-			c.tellState(StateOpen)
-		}
-	})
-	return c.handler != nil && panicked == nil && err == nil
-}
-
-// ask has accept choose the handler: nil if it refuses.
-func (c *Conn) ask(accept Accept) {
-	if c.handler = accept(c); isTypedNil(c.handler) {
-		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
-	}
-	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
-		c.extras.pipe.takeOver()
-	}
-}
 
 // socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
 // half-close, such as shutdown or nc -N), or of the connection.
@@ -645,4 +570,71 @@ func (c *Conn) giveUpInput() {
 		c.extras.firstBytes = nil
 	}
 	c.in.decoder.Release()
+}
+
+const (
+	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
+	// of its input is discarded meanwhile.
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
+
+// lingering is the last stage of a socket that has outlived its connection, or was refused before
+// it had one. If input came after a close, the kernel would reset the connection, and the peer
+// might lose output that it has not read yet. So the output is ended first, and what the peer still
+// sends is discarded until it ends, too.
+type lingering struct {
+	sock  engine.Socket
+	slot  slot   // what the socket occupies
+	rest  []byte // of the farewell, before the output is ended
+	timer wheel.Timer
+	bytes int // that came
+}
+
+// linger makes sock, which c has no more, read on until its peer ends, for a while. paused: it is
+// not being read.
+func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused bool) {
+	l := c.loop
+	c.stage = lingers
+	g := &lingering{sock: sock, slot: occupied, rest: farewell}
+	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
+	l.lingering[c] = g
+	if g.write(); paused {
+		sock.Resume()
+	}
+}
+
+// write ends the output when the socket has taken the rest of it.
+func (g *lingering) write() {
+	if len(g.rest) > 0 {
+		n, err := g.sock.Write(g.rest)
+		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
+			return
+		}
+	}
+	g.sock.CloseWrite()
+}
+
+// discard drops input. A peer that goes on sending may lose what it has not read yet.
+func (c *Conn) discard(p []byte) {
+	g := c.loop.lingering[c]
+	c.loop.count.add(numBytesIn, len(p))
+	if g.bytes += len(p); g.bytes > lingerBytes {
+		c.endLinger(false)
+	}
+}
+
+// endLinger closes the socket, unless it has gone.
+func (c *Conn) endLinger(gone bool) {
+	l := c.loop
+	g := l.lingering[c]
+	if g == nil {
+		return
+	}
+	delete(l.lingering, c)
+	l.wheel.Stop(g.timer)
+	if !gone {
+		g.sock.Close()
+	}
+	g.slot.release()
 }
