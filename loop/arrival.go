@@ -22,9 +22,9 @@ import (
 // This file is the way of a connection to its loop, from whatever has made its socket to
 // Conn.begin:
 //
-//	listener.admit ──▶ hand ──▶ enroll ──▶ land ──▶ PROXY header ──▶ TLS handshake ──▶ open
-//	Server.Adopt, Mover.In ──┘              │             │                 │
-//	                                        └───── lost, on any goroutine ──┘
+//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ open ─▶ begin
+//	Adopt, moveIn ────┘         ▲         │           │               │
+//	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //
 // A way fails by one of these. Only lost is for other goroutines than the loop's:
 //
