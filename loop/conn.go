@@ -81,7 +81,7 @@ type extras struct {
 	afterClose    []func(err error)
 	watermarks    watermarks
 	halfClose     halfClose
-	retry         wheel.Timer   // of a full socket whose engine cannot tell when it takes more
+	retry         wheel.Timer   // of tryAgain
 	retryIn       time.Duration // the pause before that
 	jobs          *offloaded
 	file          *fileOutput   // SendFile

@@ -186,41 +186,38 @@ func (c *Conn) loseSocket() {
 
 // stopWaiting ends the timers for which c waits for its peer.
 func (c *Conn) stopWaiting(x *extras) {
-	for _, t := range [...]wheel.Timer{x.ending.timer, x.ending.poll, x.retry} {
-		c.loop.wheel.Stop(t)
-	}
+	c.loop.wheel.Stop(x.ending.timer)
+	c.loop.wheel.Stop(x.retry)
 }
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
 	lost         error         // that output was lost, and why, if so
-	both         *lossError    // err and lost, made when OnClose or AfterClose asks
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
-	poll         wheel.Timer   // asks for acknowledgements again
-	pollIn       time.Duration // the pause before that, which doubles without progress
 	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	giveUpAt     time.Duration // when Timeouts.MaxClose is over
 }
 
-// cause returns what OnClose gets.
+// cause returns what OnClose and AfterClose get. Nothing is lost from then on.
 func (e *ending) cause() error {
 	switch {
 	case e.lost == nil:
 		return e.err
 	case e.err == nil:
-		return e.lost
-	case e.both == nil:
-		e.both = &lossError{e.err, e.lost}
+		e.err = e.lost
+	default:
+		e.err = &lossError{e.err, e.lost}
 	}
-	return e.both
+	e.lost = nil
+	return e.err
 }
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
@@ -420,7 +417,7 @@ func (c *Conn) isGone() bool {
 // for, again and again.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
-	now := l.clock()
+	now, progress := l.clock(), false
 	if end.nextLook == 0 { // it begins
 		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
 		end.giveUpAt = never
@@ -428,30 +425,30 @@ func (c *Conn) waitForPeer() {
 			end.giveUpAt = later(now, limit)
 		}
 	} else {
-		c.noteProgress(now)
+		progress = c.noteProgress(now)
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
 		end.nextLook = min(next, later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
 		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
 	}
-	if c.out.box == nil && !l.wheel.Pending(end.poll) {
-		end.pollIn = min(max(minRetry, 2*end.pollIn), maxRetry)
-		end.poll = l.wheel.At(l.after(end.pollIn), func() { c.goOnClosing(false) })
+	if c.out.box == nil {
+		c.tryAgain(func() { c.goOnClosing(false) }, progress)
 	}
 }
 
 // noteProgress notes whether the peer has taken something since the last look.
-func (c *Conn) noteProgress(now time.Duration) {
+func (c *Conn) noteProgress(now time.Duration) (progress bool) {
 	end := &c.extras.ending
-	if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt, end.pollIn = n, now, 0
+	n := c.outstanding()
+	if progress = n < end.outstanding; progress {
+		end.outstanding, end.progressAt = n, now
 	}
+	return progress
 }
 
-// lookAtPeer looks whether the time of the peer is over. The time for which the
-// server itself was away is added to the peer's: a callback blocked its loop, or the process was
-// stopped.
+// lookAtPeer looks whether the peer's time is over. The time for which the server itself was away is
+// added to it: a callback blocked its loop, or the process was stopped.
 func (c *Conn) lookAtPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
