@@ -46,7 +46,7 @@ func (s *Server) sendToLoop(a *arrival, nc net.Conn) error {
 	}
 	a.acquireLoad(s.leastLoaded())
 	err := ErrServerClosed
-	if !s.has(phaseEnding) || a.moved != nil && a.moved.Back {
+	if !s.has(phaseEnding) {
 		s.accepted.Add(1) // before Accept may run, which may look
 		if err = a.loop.Post(func() { a.handToEngine(nc) }); err != nil {
 			s.accepted.Add(^uint64(0)) // the loop has ended
@@ -88,7 +88,6 @@ func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
 // handToEngine gives nc to the engine. It runs on the loop.
 func (a *arrival) handToEngine(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
-	a.mustNotSendHeader = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
 	if a.loop.draining {
 		reset(nc)
 		a.lost(ErrServerClosed)

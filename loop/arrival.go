@@ -128,8 +128,8 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	switch {
 	case a.dialing != nil:
 		a.dialing.goOn()
-	case a.moved != nil || a.ln.tls == nil && len(a.ln.proxies) == 0:
-		a.open() // the PROXY header of one that has moved has been read
+	case a.ln.tls == nil && len(a.ln.proxies) == 0:
+		a.open()
 	case l.draining:
 		a.lost(ErrServerClosed)
 		sock.Close()
@@ -212,32 +212,36 @@ func (c *Conn) begin(a *arrival) {
 	l.add(c)
 }
 
-// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked, or
-// a codec cannot go on with the state that it had.
+// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked.
 func (c *Conn) accept(ln *listener) bool {
 	c.loop.noteRunning(c, meter.Opening)
-	var err error
 	panicked := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
 		c.lookAtCodec()
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		if c.extras == nil || c.extras.moved == nil {
+		moved := c.arriving()
+		if moved == nil {
 			c.openCodec()
-		} else if err = c.restoreCodec(); err != nil {
-			return
+		} else if d := moved.IdleTimeout; d >= 0 {
+			c.idle.timeout = d
 		}
 		c.ask(ln.accept)
-		if c.extras != nil {
-			c.extras.moved = nil
+		if moved != nil && c.handler != nil {
+			c.callHook(func() {
+				if err := c.restoreCodec(); err != nil {
+					c.beginClose(err)
+				}
+			})
+			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)
 			c.tellState(StateOpen)
 		}
 	})
-	return c.handler != nil && panicked == nil && err == nil
+	return panicked == nil && c.handler != nil
 }
 
 // ask has accept choose the handler: nil if it refuses.
@@ -282,7 +286,7 @@ func (a *arrival) abort(reason error) {
 // later turn, when the engine has the Sink: a handler may call Detach.
 func (a *arrival) passOnRead() {
 	c := (*link)(a.conn).owner()
-	if a.moved == nil && a.from == nil {
+	if a.from == nil {
 		c.idle.lastRead = a.loop.now
 		a.loop.count.add(numBytesIn, len(a.read))
 	}
@@ -420,6 +424,16 @@ func (s *slot) acquire(addressKnown bool) error {
 		return s.acquireAddress()
 	}
 	return nil
+}
+
+// acquireMoved counts one that moves here from another process: no limit closes it.
+func (s *slot) acquireMoved(l *Loop) {
+	total, _ := s.ln.total()
+	total.Add(1)
+	s.ln.open.Add(1)
+	s.ln.server.gate.Count(s.remote)
+	s.holds |= holdsConn | holdsAddress
+	s.acquireLoad(l)
 }
 
 // acquireAddress counts one more from the remote address. With an error nothing is held.

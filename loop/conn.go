@@ -87,11 +87,11 @@ type extras struct {
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy          bool          // SetBusy
-	stays         bool          // c does not move any more
+	stays         bool          // c does not move in this handover
+	frozen        *frozen       // it may be on its way to another process, or from one
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    []byte        // held, as a PROXY header may begin with them
-	moved         *inside.Moved // where c comes from, in Accept
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
 	onClosing     func(error)   // inside.ForHandler.OnClosing
@@ -153,6 +153,9 @@ func (c *Conn) notes() []inside.TLV {
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
+	if f := c.frozen(); f != nil && f.tls != nil {
+		return tlsconn.StateIn(f.tls)
+	}
 	if t == nil && c.extras != nil {
 		t = c.extras.tls
 	}
@@ -216,7 +219,9 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	c.openCodec()
+	if c.arriving() == nil { // or else it goes on with the state that it had
+		c.openCodec()
+	}
 	c.forgetFrame()
 	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -51,7 +52,7 @@ func (*wokenLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, erro
 	return nil, errors.ErrUnsupported
 }
 
-// What moveOut has taken off a loop is not dropped if the loop has ended when it looks.
+// What was frozen on a loop is not forgotten if the loop has ended when it looks.
 func TestMoveOutOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
@@ -59,8 +60,9 @@ func TestMoveOutOfALoopThatEnds(t *testing.T) {
 		for range 3 {
 			r.connect()
 		}
-		if _, next := r.server.moveOut(0, 3, 0); next != 3 {
-			t.Fatalf("the place to go on from is %d, want 3", next)
+		w := inside.Walk{Next: 3}
+		if r.server.freezeSome(&w); w.Next != 3 {
+			t.Fatalf("the place to go on from is %d, want 3", w.Next)
 		}
 	}
 }

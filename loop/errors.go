@@ -131,13 +131,14 @@ const (
 	closedByOther                           // any other error that CloseWithError was given
 	closedByOverload                        // ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	closedByMemory                          // ErrMaxBuffered
+	closedByMove                            // it is with another process
 
 	numCloseReasons = iota
 )
 
 // closeReasons are their names in Stats.ClosedBy.
 var closeReasons = [numCloseReasons]string{
-	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory",
+	"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other", "overload", "memory", "moved",
 }
 
 // reasonFor looks at an error, once, when the close begins. Its methods are user code: they may

@@ -51,6 +51,15 @@ func (l *Loop) AfterStop(f func())                       { l.atStop(f) }
 func (l *Loop) Away() time.Duration                      { return l.meter.Away() }
 func (l *Loop) NumConns() int                            { return len(l.conns) }
 func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats() }
-func (s *Server) MoveIn(c *inside.Moved) error           { return s.moveIn(c) }
 func (l *Loop) Measured() meter.Record                   { return l.meter.Read(l.clock()) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
+
+// MoveIn has the Server serve a connection, or drops it with the error.
+func (s *Server) MoveIn(m *inside.Moved) error {
+	if s.moveIn([]*inside.Moved{m}); m.Err != nil {
+		m.Drop(m.Err)
+		return m.Err
+	}
+	m.Thaw(false)
+	return nil
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,33 +25,43 @@ func (*unable) New() codec.Codec      { return new(unable) }
 func (*unable) Save() ([]byte, error) { return []byte("state"), nil }
 func (*unable) Restore([]byte) error  { return errors.New("of another version") }
 
-// A codec that refuses the state of a connection that moves costs that connection, not the loop.
+// A codec that refuses the state of a connection that moves leaves that where it was: its handler
+// hears of it, and its peer does not.
 func TestRestoreThatFails(t *testing.T) {
 	for name, cd := range map[string]codec.Codec{"Restore fails": &unable{}, "no Saver": codec.Lines{}} {
 		t.Run(name, func(t *testing.T) {
+			closed := make(chan error, 2)
 			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: cd, Accept: func(c *loop.Conn) loop.Handler {
-				if _, moved := c.Saved(); moved {
-					t.Error("Accept was asked for the connection")
+				return script{
+					Message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) },
+					Close:   func(_ *loop.Conn, err error) { closed <- err },
 				}
-				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 			}}
 			startWith(t, t.Context(), srv)
 			before := dial(t, srv.LocalAddr())
 			mustEcho(t, before, "hello\n")
 			near, far := tcpPair(t)
 			defer far.Close()
-			err := srv.MoveIn(&inside.Moved{Net: near, Addr: srv.Addr, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
-				Local: near.LocalAddr(), Remote: near.RemoteAddr()})
+			stays, err := near.(*net.TCPConn).File() // of the process that it comes from
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = far.SetReadDeadline(time.Now().Add(patience))
-			if n, err := far.Read(make([]byte, 1)); n != 0 || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the connection goes on: %d bytes, %v", n, err)
+			defer stays.Close()
+			err = srv.MoveIn(&inside.Moved{Net: near, Kind: inside.Kind{Addr: srv.Addr}, Codec: []byte("state"), Opened: 1, LastRead: -1, LastWrite: -1,
+				IdleTimeout: -1, Local: near.LocalAddr(), Remote: near.RemoteAddr()})
+			if err == nil {
+				t.Error("it is taken, want an error")
+			}
+			if err := receive(t, closed, "OnClose"); err == nil {
+				t.Error("OnClose got nil, want an error")
+			}
+			_ = far.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if n, err := far.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the peer reads %d bytes, %v; want nothing", n, err)
 			}
 			mustEcho(t, before, "hello again\n")
-			if st := srv.Stats(); st.Refused != 1 || st.Conns != 1 {
-				t.Errorf("%d refused, %d open, want 1 and 1", st.Refused, st.Conns)
+			if st := srv.Stats(); st.Refused != 0 || st.Conns != 1 {
+				t.Errorf("%d refused, %d open, want 0 and 1", st.Refused, st.Conns)
 			}
 		})
 	}

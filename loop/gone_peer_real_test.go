@@ -61,8 +61,8 @@ func TestPeerHasGoneBefore(t *testing.T) {
 		_ = nc.Close()
 		for range 3 {
 			nc := resetByPeer(t, "last words")
-			err := srv.MoveIn(&inside.Moved{Net: nc, Addr: srv.Addr, Local: nc.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7},
-				LastRead: -1, LastWrite: -1})
+			err := srv.MoveIn(&inside.Moved{Net: nc, Kind: inside.Kind{Addr: srv.Addr}, Local: nc.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7},
+				LastRead: -1, LastWrite: -1, IdleTimeout: -1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -153,6 +153,9 @@ func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
+	if c.isFrozen() {
+		return // c goes on later, if at all
+	}
 	_, due := c.nextIdle()
 	due = min(due, c.stalledLook())
 	if s.extras != nil && s.extras.frame.due != 0 {

@@ -41,6 +41,8 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
+	heldToMove                       // it is to come to rest, so that it can move to another process
+	frozenToMove                     // it is on its way there: extras.frozen
 	queued                           // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.

@@ -33,11 +33,16 @@ func init() {
 		CheckWrite:    (*Conn).makeRoom,
 	})
 	inside.Give(&inside.Handover[*Server]{
-		Bound:   (*Server).bound,
-		Inherit: func(s *Server, from []inside.Bound) { s.inherited = from },
-		Retire:  (*Server).retire,
-		Out:     (*Server).moveOut,
-		In:      (*Server).moveIn,
+		Bound: (*Server).bound,
+		Inherit: func(s *Server, from []inside.Bound) {
+			s.inherited = from
+			s.gateway.set(false)
+		},
+		Accept: (*Server).setAccepting,
+		Own:    (*Server).own,
+		Freeze: (*Server).freezeSome,
+		Hold:   (*Server).settleDown,
+		In:     (*Server).moveIn,
 	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,
@@ -56,12 +61,15 @@ func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 	}
 	c := r.c
 	return c.loop.Post(func() {
-		if !c.isOpen() {
+		switch {
+		case !c.isOpen():
 			dropped()
-			return
+		case c.isFrozen():
+			c.postpone(func() { f(c) }, dropped)
+		default:
+			c.loop.noteRunning(c, meter.Tell) // which a panic closes
+			f(c)
 		}
-		c.loop.noteRunning(c, meter.Tell) // which a panic closes
-		f(c)
 	})
 }
 

@@ -255,7 +255,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != closedByInput { // which the error does not show
+	if end.reason != closedByInput && end.reason != closedByMove { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
@@ -499,7 +499,7 @@ func (c *Conn) finish(hard bool) {
 	case x.successor != nil: // which counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
-	case !c.isDialed():
+	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
 	c.releaseSocket(hard)
@@ -516,7 +516,7 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor}
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
@@ -532,7 +532,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle:
+	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle || c.frozen() != nil:
 		closeSocket(sock, hard)
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)

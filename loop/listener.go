@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -77,7 +78,9 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		var err error
-		if ln.net = s.inherit(ln); ln.net != nil {
+		if ln.net, err = s.inherit(ln); err != nil {
+			return fmt.Errorf("loop: %s: %w", ln.field, err)
+		} else if ln.net != nil {
 			continue
 		}
 		if ln.isUDP() {
@@ -130,11 +133,18 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
+		if !ln.server.gateway.enter(ln.server.notAccepting) {
+			return
+		}
 		nc, err := ln.net.Accept()
+		if err == nil {
+			ln.admit(nc)
+		}
+		ln.server.gateway.leave()
 		switch {
 		case err == nil:
 			backoff = minBackoff
-			ln.admit(nc)
+		case errors.Is(err, os.ErrDeadlineExceeded): // setAccepting
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:

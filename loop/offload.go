@@ -109,7 +109,9 @@ func (c *Conn) awaitJob(job func(context.Context), then func() error) error {
 
 // jobDone runs on the loop after a job.
 func (c *Conn) jobDone(then func()) {
-	if c.isOpen() {
+	if c.isFrozen() {
+		c.postpone(func() { c.jobDone(then) }, nil)
+	} else if c.isOpen() {
 		j := c.extras.jobs
 		j.thens = append(j.thens, then)
 		c.runThens()

@@ -312,6 +312,10 @@ type flushed Conn
 
 func (w *flushed) Run() {
 	c := (*Conn)(w)
+	if c.isFrozen() {
+		c.postpone(w.Run, nil)
+		return
+	}
 	if !c.isOpen() {
 		return
 	}

@@ -108,6 +108,7 @@ type Server struct {
 	listeners   []*listener
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
+	gateway     acceptGate
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop

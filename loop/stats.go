@@ -33,8 +33,11 @@ type Stats struct {
 	//	network         an error of the system
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
 	//	memory          ErrMaxBuffered
+	//	moved           it is with another process: see package handover
 	//	other           any other error that CloseWithError was given
 	ClosedBy map[string]uint64
+
+	MovedIn uint64 // connections that came from another process, which are not Accepted
 
 	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
 	Handshakes, HandshakesFailed uint64
@@ -106,6 +109,7 @@ const (
 	numSessions
 	numLost
 	numHeldBack
+	numMovedIn
 	numFired
 	numHandshakes
 	numHandshakesFailed
@@ -164,7 +168,7 @@ func (s *Server) Stats() Stats {
 		st.Loops = append(st.Loops, ls)
 	}
 	st.Refused = s.refused.Load() + sum[numRefused]
-	st.Cut, st.Panics = sum[numCut], sum[numPanics]
+	st.Cut, st.Panics, st.MovedIn = sum[numCut], sum[numPanics], sum[numMovedIn]
 	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
 	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
 	st.HandshakesPending = int(sum[numHandshakesPending])

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"reflect"
 	"syscall"
@@ -68,6 +69,26 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 		}
 		return sockets.CleanAfter(o.Control)(network, address, c)
 	}}
+}
+
+// setInherited sets the options of a listener that another process has opened, or says which one is
+// only for a new one.
+func (o TCPOptions) setInherited(network string, ln net.Listener) error {
+	c, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := o.listenConfig().Control(network, ln.Addr().String(), raw); err != nil {
+		return fmt.Errorf("TCP: for the listener of the process before: %w", err)
+	}
+	if o.Backlog != 0 {
+		return sockets.SetBacklog(ln, o.Backlog)
+	}
+	return nil
 }
 
 // setConn sets the options of a connection that package net sets for each.

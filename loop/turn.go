@@ -209,6 +209,8 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
+		case t.c.isFrozen():
+			t.c.postponeTask(t)
 		case t.c.isOpen():
 			l.noteRunning(t.c, meter.Tell)
 			t.told(t.c)
@@ -248,8 +250,16 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if c != nil && !l.wheel.Pending(d.Timer) {
-		l.timers.untie(d.Timer.Index())
+	if repeats := l.wheel.Pending(d.Timer); c != nil {
+		if !repeats {
+			l.timers.untie(d.Timer.Index())
+		}
+		if c.isFrozen() {
+			if !repeats {
+				c.postpone(d.Func, nil)
+			}
+			return true
+		}
 	}
 	l.guardCurrent(func() {
 		d.Func()

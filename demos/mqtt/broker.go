@@ -87,9 +87,9 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
-	opened atomic.Uint64 // numbers the connections of sessions
 
 	stateComes bool // clients wait for load
+	loaded     bool
 	counts     struct{ clients, sessions, subscriptions, sent, dropped atomic.Int64 }
 	start      time.Time
 }
@@ -123,7 +123,7 @@ func (b *broker) onStart(l *loop.Loop) {
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
 		groups: map[string]*group{}, seen: make([]uint64, n), ready: !b.stateComes}
 	b.shards[sh.index] = sh
-	l.Every(statsEvery, sh.tick)
+	l.Every(statsEvery, func() { sh.unlessFrozen(sh.tick) })
 }
 
 // statsEvery is how often $SYS topics are published and counters added up.

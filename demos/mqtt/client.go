@@ -10,6 +10,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/mqtt"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 // client is one connection.
@@ -146,9 +147,7 @@ func (cl *client) OnClose(_ *loop.Conn, err error) {
 	if cl.connected {
 		cl.sh.b.counts.clients.Add(-1)
 	}
-	if s := cl.s; s != nil && errors.Is(err, loop.ErrDetached) {
-		s.leave(cl.sh)
-	} else if s != nil {
+	if s := cl.s; s != nil && !errors.Is(err, handover.ErrMoved) { // or else the session has moved, too
 		s.detach(cl.sh, cl.leftWell, false)
 		cl.sh.tellGroups(s)
 	}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec/mqtt"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
@@ -104,29 +104,24 @@ func run(ctx context.Context) error {
 	if *wsAddr != "" {
 		srv.Listeners = append(srv.Listeners, loop.Listener{Addr: *wsAddr, Codec: b.webSocket()})
 	}
-	before, err := b.begin(ctx, *stateFile, *meet)
+	h, err := handover.Open(ctx, srv, handover.Config{Path: *meet, Service: "mqtt", State: b})
 	if err != nil {
-		return fmt.Errorf("with -addr %s, -tls %q, -ws %q, -state %q and -handover %q: %w", *addr, *tlsAddr, *wsAddr, *stateFile, *meet, err)
+		return fmt.Errorf("-handover %s: %w", *meet, err)
 	}
-	for _, a := range srv.Addrs() {
-		fmt.Println("listening on", a)
-	}
-	also := map[string]net.Listener{}
+	defer h.Close()
 	if *metrics != "" {
-		ln, err := before.Listen("metrics", "tcp", *metrics)
-		if err != nil {
-			return fmt.Errorf("-metrics: %w", err)
-		}
-		also["metrics"] = ln
-		h, err := loopmetrics.NewHandler(srv)
+		live, err := loopmetrics.NewHandler(srv)
 		if err != nil {
 			return err
 		}
-		page := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-		go func() { _ = page.Serve(ln) }() // it ends with Close
-		defer page.Close()
+		if err := h.ServeHTTP("metrics", *metrics, &http.Server{Handler: live, ReadHeaderTimeout: 10 * time.Second}); err != nil {
+			return fmt.Errorf("-metrics: %w", err)
+		}
 	}
-	return b.finish(*stateFile, *meet, also)
+	if err := b.run(ctx, h, *stateFile); err != nil {
+		return fmt.Errorf("with -addr %s, -tls %q, -ws %q, -state %q and -handover %q: %w", *addr, *tlsAddr, *wsAddr, *stateFile, *meet, err)
+	}
+	return nil
 }
 
 // userList has the passwords of users.

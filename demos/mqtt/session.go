@@ -18,8 +18,6 @@ const never = 1<<32 - 1
 type session struct {
 	id     string
 	client *client // nil: not connected
-	opened uint64  // the number of its last connection
-	moving bool    // to the next process, and all messages wait for it
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
 
@@ -54,11 +52,6 @@ func newSession(id string) *session {
 // is disconnected, and of a client that is away the newest are dropped.
 func (s *session) deliver(sh *shard, out *outgoing) {
 	c := s.client
-	if s.moving {
-		kept := *out // which may be the shard's
-		s.queue = append(s.queue, &kept)
-		return
-	}
 	if out.o.qos == 0 {
 		switch {
 		case c == nil:
@@ -87,7 +80,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 // ready reports whether the client may be sent one more message of QoS 1 or 2.
 func (s *session) ready() bool {
 	c := s.client
-	return !c.over && !s.moving && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
+	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
 }
 
 // start sends a message of QoS 1 or 2 for the first time, unless it has expired.
@@ -158,7 +151,6 @@ func (s *session) stopTimers() {
 func (s *session) attach(c *client) {
 	s.stopTimers()
 	s.client, c.s = c, s
-	s.opened, s.moving = c.sh.b.opened.Add(1), false
 	for id := range s.received {
 		s.received[id] = 0
 	}
@@ -210,7 +202,7 @@ func (s *session) startWill(sh *shard) {
 
 func (s *session) willIn(sh *shard, d time.Duration) {
 	s.willDue = sh.l.Now().Add(d)
-	s.willTimer = sh.l.AfterFunc(max(d, 0), func() { s.publishWill(sh) })
+	s.willTimer = sh.l.AfterFunc(max(d, 0), func() { sh.unlessFrozen(func() { s.publishWill(sh) }) })
 }
 
 func (s *session) publishWill(sh *shard) {
@@ -235,15 +227,5 @@ func (s *session) startEnd(sh *shard) {
 
 func (s *session) endIn(sh *shard, d time.Duration) {
 	s.ends = sh.l.Now().Add(d)
-	s.endTimer = sh.l.AfterFunc(max(d, 0), func() { sh.end(s) })
-}
-
-// leave notes that the session's connection has moved to the next process. If that is the last that
-// is heard of it, the session ends as if the connection had just closed, or a minute later.
-func (s *session) leave(sh *shard) {
-	s.client.s, s.client = nil, nil
-	s.moving = true
-	if s.expiry != never {
-		s.endIn(sh, max(time.Minute, time.Duration(s.expiry)*time.Second))
-	}
+	s.endTimer = sh.l.AfterFunc(max(d, 0), func() { sh.unlessFrozen(func() { sh.end(s) }) })
 }

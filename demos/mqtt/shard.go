@@ -35,8 +35,9 @@ type shard struct {
 	log      []*message // delivered since the first of them was asked for
 	logged   int        // the number of the message behind the log
 
-	ready  bool    // the state of the process before is here
-	movers []mover // until then
+	ready  bool     // the state of the process before is here
+	frozen bool     // the state is on its way to the next process
+	late   []func() // what timers would have done meanwhile
 	held   []func()
 
 	delivery uint64

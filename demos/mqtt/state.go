@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,12 +19,8 @@ import (
 )
 
 // This file takes a broker's state to the next process: by a file when the broker ends (-state), or
-// over a socket, while package handover moves the connections (-handover).
-//
-// In a handover the old process goes on delivering while the connections leave it one by one. What
-// is for a session whose connection has left waits in the session. When no connection is left and
-// the server has ended, the old process writes its state. The new one reads no connection until it
-// has that, so nothing is published in between, and each session goes on exactly where it was.
+// together with the connections (-handover), as the State of package handover. While it is frozen no
+// connection is read, and what timers would do waits: so each session goes on exactly where it was.
 
 // saved is the state of a broker without its connections. Messages are kept once and referred to by
 // number, because many sessions can wait for the same one.
@@ -49,7 +43,6 @@ type savedSession struct {
 	ID        string
 	Expiry    uint32
 	Ends      time.Time // zero: never
-	Opened    uint64
 	Subs      []savedSub
 	LastID    uint16
 	Turn      uint64
@@ -79,8 +72,55 @@ type savedOut struct {
 	Sent, Rel bool
 }
 
-// save writes the state of a broker whose server has ended.
-func (b *broker) save(w io.Writer) error {
+// each calls f for each shard, one after the other: on its loop, or here if that has ended.
+func (b *broker) each(f func(sh *shard)) {
+	for _, sh := range b.shards {
+		done := make(chan struct{})
+		if sh.l.Post(func() { defer close(done); f(sh) }) != nil {
+			f(sh)
+			continue
+		}
+		<-done
+	}
+}
+
+// hops is how often loops post to one another, one after the other, for one packet or one claim.
+const hops = 8
+
+// Freeze implements handover.State. No connection is read any more.
+func (b *broker) Freeze() error {
+	for range hops {
+		b.each(func(*shard) {})
+	}
+	b.each(func(sh *shard) { sh.frozen = true })
+	return nil
+}
+
+// Thaw implements handover.State.
+func (b *broker) Thaw() {
+	b.each(func(sh *shard) {
+		sh.frozen = false
+		for _, f := range sh.late {
+			f()
+		}
+		sh.late = nil
+	})
+}
+
+// unlessFrozen calls f, a timer's function, now or after Thaw.
+func (sh *shard) unlessFrozen(f func()) {
+	if sh.frozen {
+		sh.late = append(sh.late, f)
+		return
+	}
+	f()
+}
+
+// Restore implements handover.State.
+func (b *broker) Restore(r io.Reader) error { return b.load(r) }
+
+// Save implements handover.State. It is called by a broker that is frozen, or whose server has ended.
+func (b *broker) Save(w io.Writer) error {
 	all, numbers := saved{}, map[*message]int{}
 	number := func(m *message) int {
 		if m == nil {
@@ -97,14 +137,19 @@ func (b *broker) save(w io.Writer) error {
 	out := func(o *outgoing) savedOut {
 		return savedOut{number(o.m), o.o.qos, o.o.retain, o.o.id, o.ids, o.id, o.turn, o.sent, o.rel}
 	}
-	b.shards[0].retained.root.visitAll(false, func(m *message) {
-		if !strings.HasPrefix(m.topic, "$SYS/") {
-			all.Retained = append(all.Retained, number(m))
+	b.each(func(sh *shard) {
+		if sh.index == 0 {
+			sh.retained.root.visitAll(false, func(m *message) {
+				if !strings.HasPrefix(m.topic, "$SYS/") {
+					all.Retained = append(all.Retained, number(m))
+				}
+			})
 		}
-	})
-	for _, sh := range b.shards {
 		for _, s := range sh.sessions {
-			to := savedSession{ID: s.id, Expiry: s.expiry, Ends: s.ends, Opened: s.opened, LastID: s.lastID, Turn: s.turn, WillDue: s.willDue}
+			to := savedSession{ID: s.id, Expiry: s.expiry, Ends: s.ends, LastID: s.lastID, Turn: s.turn, WillDue: s.willDue}
+			if s.client != nil && s.expiry != never { // if the connection does not move with it
+				to.Ends = sh.l.Now().Add(max(time.Minute, time.Duration(s.expiry)*time.Second))
+			}
 			for _, sub := range s.subs {
 				to.Subs = append(to.Subs, savedSub{sub.filter, sub.keepFlag, sub.noLocal, sub.options.qos, sub.options.id})
 			}
@@ -122,7 +167,7 @@ func (b *broker) save(w io.Writer) error {
 			}
 			all.Sessions = append(all.Sessions, to)
 		}
-	}
+	})
 	return gob.NewEncoder(w).Encode(all)
 }
 
@@ -143,26 +188,12 @@ func (b *broker) load(r io.Reader) error {
 		messages[n].stamp = b.stamp.Add(1)
 	}
 	sessions := make([][]*savedSession, len(b.shards))
-	connections := map[string]uint64{} // the number of each session's last connection
 	for i := range all.Sessions {
 		s := &all.Sessions[i]
 		home := b.home(s.ID)
 		sessions[home] = append(sessions[home], s)
-		connections[s.ID] = s.Opened
 	}
-	b.opened.Store(uint64(time.Now().UnixNano())) // above all numbers of the process before
-	resume := func(sh *shard) {
-		for _, m := range sh.movers {
-			if connections[m.from.ID] == m.from.Opened {
-				m.resume()
-			} else { // the client has had another connection since, or the state is lost
-				m.cl.c.CloseWithError(errEnd)
-			}
-		}
-		sh.movers = nil
-	}
-	// First all shards get their sessions, then the connections that have moved find them, and then
-	// all others.
+	// First all shards get their sessions, and then connections find them.
 	for _, step := range []func(sh *shard){
 		func(sh *shard) {
 			for _, n := range all.Retained {
@@ -172,32 +203,24 @@ func (b *broker) load(r io.Reader) error {
 				sh.restore(s, messages)
 			}
 		},
-		resume,
 		func(sh *shard) {
 			sh.ready = true
-			resume(sh) // a connection may reach its loop as late as now, or later
 			for _, cl := range sh.held {
 				cl()
 			}
 			sh.held = nil
 		},
 	} {
-		var done sync.WaitGroup
-		for _, sh := range b.shards {
-			done.Add(1)
-			if err := sh.l.Post(func() { step(sh); done.Done() }); err != nil {
-				return err
-			}
-		}
-		done.Wait()
+		b.each(step)
 	}
+	b.loaded = true
 	return nil
 }
 
 // restore begins a session with its state. The client is away, or its connection comes.
 func (sh *shard) restore(from *savedSession, messages []*message) {
 	s := newSession(from.ID)
-	s.expiry, s.opened, s.lastID, s.turn = from.Expiry, from.Opened, from.LastID, from.Turn
+	s.expiry, s.lastID, s.turn = from.Expiry, from.LastID, from.Turn
 	out := func(o savedOut) *outgoing {
 		to := &outgoing{o: options{o.QoS, o.Retain, o.SubID}, ids: o.SubIDs, id: o.ID, turn: o.Turn, sent: o.Sent, rel: o.Rel}
 		if o.Message >= 0 {
@@ -237,7 +260,6 @@ func (sh *shard) restore(from *savedSession, messages []*message) {
 // conn is the state of a connection that moves.
 type conn struct {
 	ID         string
-	Opened     uint64
 	Version    mqtt.Version
 	ReceiveMax int
 	MaxPacket  int
@@ -253,55 +275,36 @@ func (cl *client) Save(*loop.Conn) ([]byte, error) {
 		return nil, errors.New("mqtt: the client is coming or going")
 	}
 	to := conn{Version: cl.version, ReceiveMax: cl.receiveMax, MaxPacket: cl.maxPacket, Aliases: cl.aliases, OutAliases: cl.outAliases, MaxAlias: cl.maxAlias, KeepAlive: cl.keepAlive}
-	if s := cl.s; s != nil {
-		to.ID, to.Opened = s.id, s.opened
-		// The connection takes nothing any more. If it stays nevertheless, it goes on a bit later.
-		s.moving = true
-		cl.sh.l.AfterFunc(20*time.Millisecond, func() {
-			if cl.s == s {
-				s.moving = false
-				s.pump(cl.sh)
-			}
-		})
+	if cl.s != nil {
+		to.ID = cl.s.id
 	}
 	var state bytes.Buffer
 	err := gob.NewEncoder(&state).Encode(to)
 	return state.Bytes(), err
 }
 
-// A mover is a client whose connection has moved here, until it has its session.
-type mover struct {
-	cl   *client
-	from conn
-}
-
 // acceptMoved returns the handler of a connection of the process before.
 func (b *broker) acceptMoved(cl *client, state []byte) loop.Handler {
-	m := mover{cl: cl}
-	if err := gob.NewDecoder(bytes.NewReader(state)).Decode(&m.from); err != nil {
+	var from conn
+	if err := gob.NewDecoder(bytes.NewReader(state)).Decode(&from); err != nil {
 		cl.c.Log().Error().Err(err).Msg("the state of a connection that moves")
 		return nil
 	}
-	if m.from.Version == 0 { // its CONNECT has not come
+	if from.Version == 0 { // its CONNECT has not come
 		return cl
 	}
 	cl.waits.Stop()
-	cl.version, cl.receiveMax, cl.maxPacket, cl.maxAlias = m.from.Version, m.from.ReceiveMax, m.from.MaxPacket, m.from.MaxAlias
-	cl.aliases, cl.outAliases = m.from.Aliases, m.from.OutAliases
-	cl.setKeepAlive(m.from.KeepAlive)
+	cl.version, cl.receiveMax, cl.maxPacket, cl.maxAlias = from.Version, from.ReceiveMax, from.MaxPacket, from.MaxAlias
+	cl.aliases, cl.outAliases = from.Aliases, from.OutAliases
+	cl.setKeepAlive(from.KeepAlive)
 	cl.c.PauseRead()
-	if cl.sh.ready { // it has come back: the next process has failed
-		m.resume()
-	} else {
-		cl.sh.movers = append(cl.sh.movers, m)
-	}
+	cl.c.AfterFunc(0, func() { cl.resume(from.ID) }) // when it goes on: it may be a copy
 	return cl
 }
 
 // resume gives a client the session that it had.
-func (m mover) resume() {
-	cl := m.cl
-	cl.sh.claim(m.from.ID, false, func(s *session, present bool) {
+func (cl *client) resume(id string) {
+	cl.sh.claim(id, false, func(s *session, present bool) {
 		s.attach(cl)
 		switch {
 		case cl.over: // it has closed meanwhile
@@ -318,77 +321,53 @@ func (m mover) resume() {
 	})
 }
 
-// begin starts the server, with the state and the connections of the process that serves the socket
-// meet, or with the state in a file. Both may be empty.
-func (b *broker) begin(ctx context.Context, file, meet string) (report handover.Report, err error) {
-	b.stateComes = true
-	b.start = time.Now()
-	var before net.Conn
-	if meet != "" {
-		before, err = net.Dial("unix", meet+".state")
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-			err = nil
-		}
-		if err == nil {
-			report, err = handover.Take(ctx, b.srv, handover.Config{Path: meet})
-		}
-	} else {
-		err = b.srv.Start(ctx)
+// run serves, with the state of the process before, or with that in a file, which may be empty.
+func (b *broker) run(ctx context.Context, h *handover.Handover, file string) error {
+	b.stateComes, b.start = true, time.Now()
+	report, err := h.Ready(ctx)
+	if err != nil {
+		return err
 	}
-	if before != nil {
-		defer before.Close()
+	switch {
+	case b.loaded:
+	case report.Predecessor > 0: // it has died before it had said what it had
+		err = b.load(nil)
+	default:
+		err = b.loadFile(file)
 	}
 	if err != nil {
-		return report, err
+		return err
 	}
-	if report.Predecessor && before != nil {
-		if err = b.load(before); err != nil {
-			b.srv.Logger.Error().Err(err).Msg("the process before has died: its sessions and retained messages are lost")
-			err = b.load(nil)
+	for _, a := range b.srv.Addrs() {
+		fmt.Println("listening on", a)
+	}
+	h.RestartOn(syscall.SIGHUP)
+	err = h.Run(ctx)
+	select {
+	case <-h.Retired():
+	default:
+		if file != "" {
+			err = errors.Join(err, b.saveFile(file))
 		}
-		return report, err
 	}
+	return err
+}
+
+// loadFile loads what saveFile has written, once: what a broker that is killed leaves would be of the
+// past.
+func (b *broker) loadFile(file string) error {
 	f, err := os.Open(file)
 	if file == "" || errors.Is(err, os.ErrNotExist) {
-		return report, b.load(nil)
+		return b.load(nil)
 	}
 	if err != nil {
-		return report, err
+		return err
 	}
 	defer f.Close()
 	if err := b.load(f); err != nil {
-		return report, err
+		return err
 	}
-	return report, os.Remove(file) // what a broker that is killed left would be of the past
-}
-
-// finish waits until the server has ended, and leaves the state to the next process or in the file.
-func (b *broker) finish(file, meet string, also map[string]net.Listener) error {
-	taken := make(<-chan struct{}) // never
-	var heirs *net.UnixListener
-	if meet != "" {
-		var err error
-		if heirs, err = stateSocket(meet); err != nil {
-			return fmt.Errorf("-handover %s: %w", meet, err)
-		}
-		offer, err := handover.Listen(b.srv, handover.Config{Path: meet, Also: also})
-		if err != nil {
-			return err
-		}
-		defer offer.Close()
-		taken = offer.Done()
-		handover.RestartOn(func(err error) { b.srv.Logger.Error().Err(err).Msg("not replaced") }, syscall.SIGHUP)
-	}
-	err := b.srv.Wait()
-	select {
-	case <-taken:
-		return errors.Join(err, b.saveTo(heirs))
-	default:
-	}
-	if file != "" {
-		err = errors.Join(err, b.saveFile(file))
-	}
-	return err
+	return os.Remove(file)
 }
 
 // saveFile writes the state of a broker that has ended to a file.
@@ -398,45 +377,8 @@ func (b *broker) saveFile(file string) error {
 		return err
 	}
 	defer os.Remove(f.Name()) // if it is still there
-	if err := errors.Join(b.save(f), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), file)
-}
-
-// stateSocket is where the next process asks for the state. It connects before the handover begins,
-// and so waits in the socket's queue until this process has ended, or has died.
-func stateSocket(meet string) (*net.UnixListener, error) {
-	path := meet + ".state"
-	beside := fmt.Sprint(path, ".", os.Getpid()) // it replaces the one of the process before in one step
-	_ = os.Remove(beside)
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: beside})
-	if err != nil {
-		return nil, err
-	}
-	ln.SetUnlinkOnClose(false)
-	return ln, errors.Join(os.Chmod(beside, 0o600), os.Rename(beside, path))
-}
-
-// saveTo writes the state to each process that has asked: one of them has taken over, and others
-// have failed to.
-func (b *broker) saveTo(ln *net.UnixListener) error {
-	defer ln.Close()
-	var state bytes.Buffer
-	if err := b.save(&state); err != nil {
-		return err
-	}
-	for patience, sent := time.Second, false; ; patience = 0 {
-		_ = ln.SetDeadline(time.Now().Add(patience))
-		nc, err := ln.Accept()
-		if err != nil && sent {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		_, err = nc.Write(state.Bytes())
-		sent = sent || err == nil
-		_ = nc.Close()
-	}
 }

@@ -101,7 +101,7 @@ func (g *gateway) forDevice(f func(ctx context.Context, device string, payload [
 		switch {
 		case err == nil:
 			_, _ = w.Write(answer)
-		case errors.Is(err, errOffline) && g.moved.Load(): // the next process has it, and accepts here, too
+		case errors.Is(err, errMoving), errors.Is(err, errOffline) && g.moved.Load(): // the next process accepts here, too
 			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case errors.Is(err, errOffline):

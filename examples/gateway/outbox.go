@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/gob"
 	"errors"
+	"io"
 	"sync"
 )
 
@@ -12,20 +14,28 @@ const (
 	maxAway = 10_000
 )
 
-var errFull = errors.New("too many messages are kept already")
+var (
+	errFull   = errors.New("too many messages are kept already")
+	errMoving = errors.New("another process is taking over")
+)
 
 // An outbox keeps messages for devices until they have been delivered, the oldest first. Any
-// goroutine may call its methods. The messages are in memory and end with the process: where they
-// must not, put a database here, and ask it by loop.Offload, since loops must not wait.
+// goroutine may call its methods. The messages are in memory: the next process gets them, but a
+// crash takes them. Where it must not, put a database here, and ask it by loop.Offload, since loops
+// must not wait.
 type outbox struct {
-	mu   sync.Mutex
-	kept map[string][]*[]byte // by device
+	mu     sync.Mutex
+	kept   map[string][]*[]byte // by device
+	frozen bool                 // they are on their way to the next process
 }
 
 func (o *outbox) add(device string, payload []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	messages := o.kept[device]
+	if o.frozen {
+		return errMoving
+	}
 	if len(messages) == maxKept || messages == nil && len(o.kept) == maxAway {
 		return errFull
 	}
@@ -56,4 +66,35 @@ func (o *outbox) remove(device string, message *[]byte) {
 	} else if len(messages) == 1 && messages[0] == message {
 		delete(o.kept, device)
 	}
+}
+
+// Freeze, Save, Thaw and Restore implement handover.State: a message that was acknowledged moves to
+// the next process. One that comes while it moves is refused, and its sender tries again there.
+
+func (g *gateway) Freeze() error {
+	g.outbox.setFrozen(true)
+	return nil
+}
+
+func (g *gateway) Thaw() {
+	g.outbox.setFrozen(false)
+	g.moved.Store(false)
+}
+
+func (g *gateway) Save(w io.Writer) error {
+	g.outbox.mu.Lock()
+	defer g.outbox.mu.Unlock()
+	return gob.NewEncoder(w).Encode(g.outbox.kept)
+}
+
+func (g *gateway) Restore(r io.Reader) error {
+	g.outbox.mu.Lock()
+	defer g.outbox.mu.Unlock()
+	return gob.NewDecoder(r).Decode(&g.outbox.kept)
+}
+
+func (o *outbox) setFrozen(on bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frozen = on
 }

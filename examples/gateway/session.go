@@ -12,6 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 const (
@@ -73,6 +74,7 @@ func (g *gateway) accept(c *loop.Conn) loop.Handler {
 	if name, moved := c.Saved(); moved { // it has logged in at the process before
 		s.name = string(name)
 		g.devices.Enter(s.name, c)
+		s.deliver(c) // what has come meanwhile
 	} else {
 		s.loginTimer = c.AfterFunc(loginWithin, func() { c.CloseWithError(errNoLogin) })
 	}
@@ -109,7 +111,7 @@ func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 // OnClose implements loop.Handler. Timers stop, the registry forgets the connection, and its
 // commands fail: all of that happens by itself.
 func (s *session) OnClose(c *loop.Conn, err error) {
-	if errors.Is(err, loop.ErrDetached) {
+	if errors.Is(err, handover.ErrMoved) {
 		s.gateway.moved.Store(true)
 	}
 	c.Log().Info().Str("device", s.name).AnErr("reason", err).Msg("closed")

@@ -96,7 +96,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 			t.Logf("it said %s", p.said())
 		}
 	})
-	testkit.Eventually(t, "a process is in charge", func() bool { return p.pid() != 0 })
+	testkit.Eventually(t, "a process is in charge", func() bool { return p.pid() != 0 && strings.Contains(p.said(), "listening on") })
 	if kind != "unix" {
 		_, rest, _ := strings.Cut(p.said(), "listening on tcp://")
 		p.addr, _, _ = strings.Cut(rest, "\n")
@@ -121,10 +121,8 @@ func (p *restarting) pid() int {
 func (p *restarting) restart(t *testing.T) {
 	t.Helper()
 	old := p.pid()
-	testkit.EventuallyIn(t, 2*time.Minute, "a new process is in charge", func() bool {
-		_ = syscall.Kill(old, syscall.SIGHUP) // it may be too early for it: then it says so
-		return p.pid() != old
-	})
+	_ = syscall.Kill(old, syscall.SIGHUP)
+	testkit.EventuallyIn(t, 2*time.Minute, "a new process is in charge", func() bool { return p.pid() != old })
 	awaitExit(t, old)
 }
 

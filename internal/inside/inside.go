@@ -10,6 +10,7 @@ package inside
 import (
 	"fmt"
 	"net"
+	"reflect"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
@@ -111,28 +112,59 @@ type Handover[Server any] struct {
 	// Inherit has Start take these listeners where a Server has their addresses, in place of new
 	// ones. In from it sets those to nil that are the Server's from then on. It must be called before
 	// Start, which then waits up to two seconds for an address that a process that is being killed
-	// still has.
+	// still has, and does not accept before Accept says so.
 	Inherit func(s Server, from []Bound)
 
-	// Retire stops accepting, and leaves the addresses to the Server that has inherited them. It
-	// serves on the connections that are open, until the Server ends. It returns when what was
-	// accepted has arrived on its loop. It may be called again.
-	Retire func(s Server)
+	// Accept has the listeners accept, or not, so that newcomers wait in the system's queues. Then it
+	// returns when what was accepted has arrived on its loop.
+	Accept func(s Server, on bool)
 
-	// Out takes up to max connections off a loop, and returns them, for In of another Server. It
-	// looks at those before a place in the loop's list, and returns the place to go on from; 0: it
-	// has seen all. The first place to give it is math.MaxInt. Not taken are connections that cannot
-	// move: dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload, replies
-	// or calls of package handler under way or SetBusy, without a Saver, or with a codec that has
-	// state and is no codec.Saver. To the Server each one taken is closed, with ErrDetached; its
-	// peer notices nothing.
-	Out func(s Server, loop, before, max int) (moved []*Moved, next int)
+	// Own makes the files of unix sockets the Server's, which removes them in the end, or another
+	// process's. Inherited ones are not the Server's at first.
+	Own func(s Server, on bool)
 
-	// In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the
-	// Server. Accept is asked for a handler, and finds the state in Conn.Saved; nil closes the
-	// connection. Output that was not written comes before all that Accept sends, and idle timeouts
-	// go on from where they were. With an error nothing has happened to Moved.Net.
-	In func(s Server, c *Moved) error
+	// Freeze takes connections off a loop, for In of another Server, as the Walk says.
+	Freeze func(s Server, w *Walk) []*Moved
+
+	// Hold stops the input of connections, so that they come to rest. HoldNone ends that, and
+	// forgets which connections were refused.
+	Hold func(s Server, which Held)
+
+	// In gives moved connections to the Server, and waits until Accept has returned for each. They
+	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for Drop.
+	// Limits are not applied. Accept finds the state of the handler in Conn.Saved.
+	In func(s Server, batch []*Moved)
+}
+
+// Held says whose input is held.
+type Held uint8
+
+// Whose input is held.
+const (
+	HoldNone Held = iota
+	HoldJobs      // that of connections with jobs or replies under way
+	HoldAll       // also that of others, except for those that await something of their peers
+)
+
+// A Walk says which connections Freeze takes.
+type Walk struct {
+	Loop  int
+	Next  int // it looks at those before this place, and sets it to where to go on; math.MaxInt: the first; 0: no more
+	Max   int // connections
+	Bytes int // of their states and buffers, about; it is lowered
+
+	Addrs   []string       // of the other Server: a connection of another one cannot move
+	Copy    bool           // leaves them where they are, as Moved without Net
+	PerKind int            // of each kind at most so many; 0: no limit; negative: none
+	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
+	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks
+}
+
+// A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.
+type Kind struct {
+	Addr           string
+	TLS            bool
+	Handler, Codec reflect.Type
 }
 
 // A Bound is an address at which a Server listens for connections. UDP addresses, and Listeners with
@@ -144,21 +176,38 @@ type Bound struct {
 
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
-	Net           net.Conn // the socket, which belongs to nobody else
-	Addr          string   // of the Listener, as in Bound
+	Kind                   // only Addr in another process
+	Net           net.Conn // the socket; nil: a copy for a rehearsal, which is only for Drop
 	Local, Remote net.Addr
 	TLVs          []TLV
 	Input         []byte // read and not delivered
 	Output        []byte // sent and not written
 	OutputEnded   bool   // CloseWrite was called; the peer's own end shows in the socket again
+	Paused        bool   // PauseRead
 
 	// Ages: how long ago it was opened, and read and written last. Negative: never.
 	Opened, LastRead, LastWrite time.Duration
+	IdleTimeout                 time.Duration // of SetIdleTimeout; negative: the Server's
 
+	TLS     []byte // with its secrets; nil: it is plain
 	Codec   []byte // by codec.Saver
 	Handler []byte // by loop.Saver
+	Frozen  time.Time
 
-	Back bool // to the Server that it comes from, where it stays
+	Err    error       // of In: why it is not taken
+	Thaw   func(bool)  // it goes on in this Server; true: and stays there. Any goroutine may call it
+	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
+	Served func()      // called by In's Server on the loop when it goes on; nil: nobody asks
+}
+
+// Size returns about how many bytes it takes on its way.
+func (m *Moved) Size() int { return 256 + len(m.Input) + len(m.Output) + len(m.Codec) + len(m.Handler) }
+
+// CloseNet closes the socket's copy, if there is one.
+func (m *Moved) CloseNet() {
+	if m.Net != nil {
+		_ = m.Net.Close()
+	}
 }
 
 // A TLV is one note in a header of the PROXY protocol, version 2.

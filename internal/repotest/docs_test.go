@@ -25,11 +25,17 @@ import (
 // and no program would build.
 const getThis = "go get " + modulePath + "/loop@latest"
 
-// Someone who follows docs/getting-started.md word for word has a server that works. Two things
-// differ here: where the module comes from, and the port.
+// Someone who follows docs/getting-started.md word for word, in either language, has a server that
+// works. Two things differ here: where the module comes from, and the port.
 func TestGettingStarted(t *testing.T) {
+	for _, page := range []string{"docs/getting-started.md", "docs/getting-started.zh-CN.md"} {
+		t.Run(page, func(t *testing.T) { gettingStarted(t, page) })
+	}
+}
+
+func gettingStarted(t *testing.T, page string) {
 	addr := testkit.FreeAddr(t)
-	c, end := start(t, follow(t, "docs/getting-started.md", "127.0.0.1:7000", addr), addr)
+	c, end := start(t, follow(t, page, "127.0.0.1:7000", addr), addr)
 	_, _ = io.WriteString(c, "T\x00\x0421.5")
 	_ = c.CloseWrite()
 	got, err := io.ReadAll(c)
@@ -90,13 +96,19 @@ func follow(t *testing.T, page, addr, other string) (program string) {
 	return filepath.Join(dir, "followed")
 }
 
-// The program in README.md builds, and echoes.
+// The program in README.md builds, and echoes, in either language.
 func TestReadmeProgram(t *testing.T) {
-	if page := read(t, "README.md"); !strings.Contains(page, "`"+getThis+"`") {
-		t.Errorf("README.md does not have %q", getThis)
+	for _, page := range []string{"README.md", "README.zh-CN.md"} {
+		t.Run(page, func(t *testing.T) { readmeProgram(t, page) })
+	}
+}
+
+func readmeProgram(t *testing.T, page string) {
+	if !strings.Contains(read(t, page), "`"+getThis+"`") {
+		t.Errorf("%s does not have %q", page, getThis)
 	}
 	var program string
-	for _, f := range codeIn(t, "README.md") {
+	for _, f := range codeIn(t, page) {
 		if f.language == "go" && strings.HasPrefix(f.code, "package main") {
 			program = f.code
 		}
@@ -142,14 +154,16 @@ func start(t *testing.T, program, addr string) (c *net.TCPConn, end func() error
 
 // Two commands are all that a newcomer has to know. CI runs the second as README.md has it.
 func TestReadmeCommands(t *testing.T) {
-	var got string
-	for _, f := range codeIn(t, "README.md") {
-		if f.language == "sh" {
-			got += f.code
+	for _, page := range []string{"README.md", "README.zh-CN.md"} {
+		var got string
+		for _, f := range codeIn(t, page) {
+			if f.language == "sh" {
+				got += f.code
+			}
 		}
-	}
-	if want := "go run ./examples/echo\ngo test ./...\n"; got != want {
-		t.Errorf("the commands of README.md are %q, want %q", got, want)
+		if want := "go run ./examples/echo\ngo test ./...\n"; got != want {
+			t.Errorf("the commands of %s are %q, want %q", page, got, want)
+		}
 	}
 }
 
@@ -165,9 +179,11 @@ var snippetImports = []string{
 // followed are the documents whose Go is tested elsewhere, as far as their blocks have the name of
 // a file or, in README.md, are the whole program.
 var followed = map[string]string{
-	"docs/getting-started.md": "TestGettingStarted",
-	"docs/mqtt.md":            "TestMQTTBroker",
-	"README.md":               "TestReadmeProgram",
+	"docs/getting-started.md":       "TestGettingStarted",
+	"docs/getting-started.zh-CN.md": "TestGettingStarted",
+	"docs/mqtt.md":                  "TestMQTTBroker",
+	"README.md":                     "TestReadmeProgram",
+	"README.zh-CN.md":               "TestReadmeProgram",
 }
 
 // gorilla marks the snippet that needs gorilla/websocket, which only bench/ requires: its test

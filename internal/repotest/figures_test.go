@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,6 +85,17 @@ func TestReadmeFigures(t *testing.T) {
 				t.Errorf("README.md, %s, %s: %q, want %q by docs/performance.md", r.name, name, got, want)
 			}
 		}
+	}
+}
+
+// The Chinese README has the same figures.
+func TestReadmesHaveTheSameFigures(t *testing.T) {
+	figures := func(page string) []string {
+		return regexp.MustCompile(`\| [0-9]+\.[0-9]+[ a-zA-Z]*`).FindAllString(read(t, page), -1)
+	}
+	got, want := figures("README.zh-CN.md"), figures("README.md")
+	if len(want) != 25 || !slices.Equal(got, want) {
+		t.Errorf("figures %q, want the 25 of README.md %q", got, want)
 	}
 }
 

@@ -3,70 +3,114 @@ package handover
 import (
 	"cmp"
 	"errors"
-	"net"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"time"
 )
 
 // Defaults of a Config.
 const (
-	DefaultTimeout  = 10 * time.Second
-	DefaultPatience = time.Second
+	DefaultMaxState     = 256 << 20
+	DefaultPatience     = time.Second
+	DefaultTimeout      = 5 * time.Second
+	DefaultStartTimeout = time.Minute
 )
 
-// Config is what Take and Listen have to know. Only Path must be set.
+// Config is what Open has to know. The zero is usable.
 type Config struct {
-	// Path is that of a unix socket by which the two processes meet, in a directory that only their
-	// user may write.
+	// Path is that of the unix socket by which processes meet, in a directory that only their user
+	// may write. The first process makes it, and hands it over like an address. "": this process
+	// takes over from no other, and hands over to none. On systems other than unix another Path is
+	// an error.
 	Path string
 
-	// Check, if not nil, looks at the state that a Saver has saved, before the new process takes
-	// its connection. An error leaves it with the old process, where it drains: for a state of a
-	// program that is older or newer than this one understands. Take calls it, on the caller's
-	// goroutine.
-	Check func(state []byte) error
+	// Service names the program: one of another name is refused. "" means the base name of its
+	// file.
+	Service string
 
-	// Also are listeners that Listen hands over besides those of the Server: of a net/http server,
-	// say. The next process finds them in Report.Also, by the same names. Both have them until each
-	// closes its own.
-	Also map[string]net.Listener
+	// State is what belongs to no connection: registries, messages for peers that are away. With
+	// one all connections move at one instant, together with it, or none does. nil: there is none,
+	// and they move in small batches.
+	State State
 
-	// Timeout is how long each side waits for a word of the other. 0 means DefaultTimeout, 10 s.
-	// The time that the new process takes to start its Server counts.
+	// MaxState bounds what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
+	MaxState int64
+
+	// Patience is how long work in hand may take: HTTP requests, jobs of Offload, replies. What is
+	// not done by then stays with the old process. 0 means DefaultPatience, one second.
+	Patience time.Duration
+
+	// Timeout is how long connections may be on their way before the old process takes them back.
+	// 0 means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
-	// Patience is how long the old process goes on asking connections that cannot move at the
-	// moment: those with jobs under way, say. 0 means DefaultPatience, one second. The others have
-	// moved before.
-	Patience time.Duration
+	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0
+	// means DefaultStartTimeout, one minute.
+	StartTimeout time.Duration
+
+	// PIDFile is the file that has the number of the process in charge. "": there is none.
+	PIDFile string
+
+	// Report is called when Ready has ended, with what it returns. nil: nobody asks.
+	Report func(Report)
 }
 
-func (c *Config) fill() error {
-	switch {
-	case c.Path == "":
-		return errors.New("handover: Config.Path is empty: both processes need the path of a unix socket")
-	case c.Timeout < 0 || c.Patience < 0:
-		return errors.New("handover: a negative Timeout or Patience; 0 means the default")
+// A State moves from one process to the next, all of it at once. Its methods are called one at a
+// time, each on some goroutine that is not a loop's.
+type State interface {
+	// Freeze comes first, in the old process, when no input is read and no job runs any more: until
+	// Thaw nothing may change the state. An error ends the handover, and Thaw follows.
+	Freeze() error
+
+	// Save writes the state, in the old process.
+	Save(w io.Writer) error
+
+	// Thaw says, in the old process, that the handover has failed: the state may change again.
+	// After a handover that has succeeded nothing is called.
+	Thaw()
+
+	// Restore reads what Save has written, in the new process, before Accept is called for the
+	// first connection. An error ends the handover, and the old process goes on.
+	Restore(r io.Reader) error
+}
+
+// Reasons with which connections close that are with another process. Their peers notice nothing.
+var (
+	// ErrMoved: the connection has moved to the next process.
+	ErrMoved = errors.New("handover: the connection has moved to the next process")
+
+	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
+	// and that goes on in the process before.
+	ErrNotTaken = errors.New("handover: the connection has stayed with the process before")
+)
+
+func (c *Config) fill() (err error) {
+	if c.MaxState < 0 || c.Patience < 0 || c.Timeout < 0 || c.StartTimeout < 0 {
+		return errors.New("handover: a negative MaxState, Patience, Timeout or StartTimeout; 0 means the default")
 	}
-	c.Timeout, c.Patience = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Patience, DefaultPatience)
+	for _, path := range []*string{&c.Path, &c.PIDFile} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil { // the program may change its directory
+			return fmt.Errorf("handover: %w", err)
+		}
+	}
+	c.MaxState = cmp.Or(c.MaxState, DefaultMaxState)
+	c.Patience, c.Timeout = cmp.Or(c.Patience, DefaultPatience), cmp.Or(c.Timeout, DefaultTimeout)
+	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
+	c.Service = cmp.Or(c.Service, filepath.Base(os.Args[0]))
 	return nil
 }
 
-// A Report says what Take has done.
+// A Report says what Ready has done. Its zero is that of a process without a predecessor.
 type Report struct {
-	Predecessor bool // there was an old process
-	Died        bool // it ended in the middle, and what it had not handed over has ended with it
-	Listeners   int  // that were taken over
-	Conns       int  // that were taken over
-	Refused     int  // that Config.Check refused
-	Stayed      int  // that the old process had left in the end
-
-	// Also are the old process' Config.Also. The caller closes them, or has them closed.
-	Also map[string]net.Listener
-
-	// LongestPause is how long a connection was on its way at most: from the last turn of its old
-	// loop until it was given to the new one.
-	LongestPause time.Duration
+	Predecessor int            // the number of the process that was in charge before
+	Died        bool           // it ended in the middle: what it still owned has ended with it
+	Moved       int            // connections that have moved: the old process counts the same
+	Stayed      map[string]int // those that have not, by reason
+	Lost        int            // those that Accept refused here when the old process was dead already
+	Longest     time.Duration  // the longest pause of a connection, from its last turn there to its first here
 }
-
-// ErrTakenBack is returned by Take, wrapped, if the old process has given up in the middle.
-var ErrTakenBack = errors.New("handover: the old process has given up, and goes on serving what has not moved")

@@ -1,17 +1,19 @@
-// Package handover lets a new process take over the listeners and the plain connections of an old
-// one, so that their peers notice nothing of a deployment. Each connection moves between two
-// callbacks, with all that the old process knows of it: bytes that were read and not decoded,
-// output that was not written, idle stamps, addresses and notes of the PROXY protocol, the codec's
+// Package handover lets a new process take over from an old one: its addresses, its connections,
+// and its state. Their peers notice nothing of a deployment. Each connection moves between two
+// callbacks, with what was read and not decoded, what was sent and not written, idle times,
+// SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the state of TLS 1.3, the codec's
 // state and the handler's.
 //
-// A program calls Take in place of Server.Start, and Listen after it:
+// A program opens a Handover, starts everything else that it needs, and runs:
 //
 //	srv := &loop.Server{Addr: "tcp://:7000", Accept: accept, ...}
-//	report, err := handover.Take(ctx, srv, handover.Config{Path: path}) // starts srv
+//	h, err := handover.Open(ctx, srv, handover.Config{Path: "/run/app/handover"})
 //	...
-//	_, err = handover.Listen(srv, handover.Config{Path: path}) // for the next process
+//	defer h.Close()
+//	err = h.ServeHTTP("metrics", "127.0.0.1:9090", metrics) // whatever can fail comes before Run
 //	...
-//	err = srv.Wait() // returns when the next process has taken over, and the rest has drained
+//	h.RestartOn(syscall.SIGHUP)
+//	return h.Run(ctx) // until the next process has taken over and the rest has drained, or ctx ends
 //
 // To restart, start the program once more. A handler that can move is a loop.Saver. In the new
 // process Accept is asked for a new one, and finds the state in Conn.Saved:
@@ -20,34 +22,47 @@
 //
 //	func accept(c *loop.Conn) loop.Handler {
 //		s := &session{}
-//		if state, moved := c.Saved(); moved {
-//			if json.Unmarshal(state, &s.state) != nil {
-//				return nil // closes it; Config.Check would leave it with the old process
-//			}
+//		if state, moved := c.Saved(); moved && json.Unmarshal(state, &s.state) != nil {
+//			return nil // it stays with the old process
 //		}
 //		return s
 //	}
 //
-// The handler sets timers and hooks again, and enters groups and registries. Idle timeouts go on
-// from where they were.
+// The handler sets timers and hooks again, and enters groups and registries. What it sends or
+// starts in Accept is held until the connection belongs to this process. If it does not come to
+// that, OnClose gets ErrNotTaken; Accept is also asked for copies of some connections, in a
+// rehearsal, for which that is so each time. In the old process OnClose gets ErrMoved.
 //
-// # What does not move
+// # What stays
 //
-// Connections with TLS, as their keys stay with crypto/tls; those that are dialled, or in a Pipe;
-// sessions of UDP, and servers with UDP addresses as a whole; those with a job of Offload under
-// way, SetBusy, or a Saver that returns an error, for as long as that is so; handlers that are no
-// Saver; codecs with state that are no codec.Saver. They stay with the old process, and drain
-// there. The codecs of package codec and a server's of codec/websocket can move.
+// Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP,
+// connections of Server.AcceptFrom and Adopt, handlers without Save, codecs with a state and no
+// codec.Saver; connections whose Save fails, that are in a handshake or before a PROXY header, busy
+// (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that is so, at most
+// Config.Patience; what Accept refuses; and connections of addresses that the new process lacks.
+// They stay with the old process, as if nothing had happened, and drain there when all else has
+// moved. Report.Stayed counts them by reason.
+//
+// No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
+// newcomers.
 //
 // # Who owns a connection
 //
-// At every instant one process does. The old one sends connections in batches and keeps a copy of
-// each, the new one confirms a batch, and serves it when the old one has said that it lets go. If
-// the new process ends before it has confirmed, the old one goes on with its copies; after that
-// they are the new one's. If the old process dies in between, the new one knows that by a pipe that
-// only the old one holds, and serves what it has confirmed or not. So the death of either process
-// costs at most the batch that is on its way.
+// At every instant one process does. Both share a pipe. Before the old one sends a batch, whose
+// connections it has frozen, it puts one byte into that pipe: who has read the byte owns the batch.
+// The new process reads it when Accept has returned for each connection. The old one reads it if
+// that takes longer than Config.Timeout, or the new one has died. Batch 0 is the right to accept
+// newcomers: until the new process has it, the old one is untouched. So the death of either process
+// costs what it owned, as without a handover, and never what is on its way. One that was stopped
+// for a while goes on where it was.
 //
-// Both must be of one user, and of one version of this protocol. Everything else leaves the old
-// process as it was: a new one that does not start, is not allowed, or gives up.
+// The new process takes nothing before it says that everything it needs has started, and has
+// accepted copies of three connections of each kind: of an address, a type of handlers and a type
+// of codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
+//
+// With a Config.State everything moves at one instant: the right to accept, the state, and the
+// connections.
+//
+// Both must be of one user. Processes of version 1 of this package, before Open, are refused:
+// restart those without a handover.
 package handover

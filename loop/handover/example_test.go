@@ -3,8 +3,11 @@ package handover_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -26,33 +29,32 @@ func (s *session) OnClose(*loop.Conn, error) {}
 
 func (s *session) Save(*loop.Conn) ([]byte, error) { return json.Marshal(s) }
 
-// A server that may be started a second time beside itself: the second process takes over all
-// connections, and the first one ends.
-func ExampleTake() {
+// A server that is replaced by SIGHUP, or by a second start: the next process takes over all
+// connections, and this one ends.
+func ExampleHandover_Run() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	srv := &loop.Server{
 		Addr:  "tcp://:7000",
 		Codec: codec.Lines{},
 		Accept: func(c *loop.Conn) loop.Handler {
 			s := new(session)
 			if state, moved := c.Saved(); moved && json.Unmarshal(state, s) != nil {
-				return nil // closes it
+				return nil // it stays with the old process
 			}
 			return s
 		},
 	}
-	cfg := handover.Config{
-		Path:  "/run/game/handover",
-		Check: func(state []byte) error { return json.Unmarshal(state, new(session)) },
-	}
-	report, err := handover.Take(context.Background(), srv, cfg) // in place of srv.Start
-	if err != nil && !errors.Is(err, handover.ErrTakenBack) {
+	h, err := handover.Open(ctx, srv, handover.Config{Path: "/run/game/handover"})
+	if err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("%d connections were taken over, %d stayed", report.Conns, report.Stayed)
-	if _, err := handover.Listen(srv, cfg); err != nil { // for the process after this one
+	defer h.Close()
+	if err := h.ServeHTTP("health", "127.0.0.1:7080", &http.Server{Handler: http.NotFoundHandler()}); err != nil {
 		log.Fatal(err)
 	}
-	if err := srv.Wait(); err != nil {
+	h.RestartOn(syscall.SIGHUP)
+	if err := h.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -5,19 +5,20 @@ package handover_test
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
@@ -74,26 +76,49 @@ func accept(who string) loop.Accept {
 	}
 }
 
-// start starts a server that takes over by path, and offers itself there. It ends with the test.
-func start(t *testing.T, path string, srv *loop.Server, check func([]byte) error) handover.Report {
+// A node is a process's part, or what would be one: several live in one process here.
+type node struct {
+	*handover.Handover
+	ended  chan error // of Run
+	report handover.Report
+}
+
+// start starts a server that takes over by path. It ends with the test.
+func start(t *testing.T, path string, srv *loop.Server) handover.Report {
+	t.Helper()
+	n, err := open(t, srv, handover.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.report
+}
+
+// open opens and runs a server, and returns when it is in charge, or with the error of Run.
+func open(t *testing.T, srv *loop.Server, cfg handover.Config) (*node, error) {
 	t.Helper()
 	srv.Logger = zerolog.Nop()
+	if cfg.Patience == 0 {
+		cfg.Patience = 50 * time.Millisecond
+	}
+	reports := make(chan handover.Report, 1)
+	cfg.Report = func(r handover.Report) { reports <- r }
+	h, err := handover.Open(t.Context(), srv, cfg)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Handover: h, ended: make(chan error, 1)}
 	ctx, end := context.WithCancel(t.Context())
-	cfg := handover.Config{Path: path, Check: check, Patience: 50 * time.Millisecond}
-	report, err := handover.Take(ctx, srv, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	offer, err := handover.Listen(srv, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	go func() { n.ended <- h.Run(ctx) }()
 	t.Cleanup(func() {
-		_ = offer.Close()
 		end()
-		_ = srv.Wait()
+		_ = h.Close()
 	})
-	return report
+	select {
+	case n.report = <-reports:
+		return n, nil
+	case err := <-n.ended:
+		return nil, err
+	}
 }
 
 func lines(who string) *loop.Server {
@@ -152,7 +177,7 @@ func waitEnd(t *testing.T, srv *loop.Server) {
 func TestConnectionsGoOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
-	if r := start(t, path, a, nil); r.Predecessor || r.Conns > 0 {
+	if r := start(t, path, a); !reflect.DeepEqual(r, handover.Report{}) {
 		t.Errorf("the first has taken over: %+v", r)
 	}
 	var clients []*client
@@ -165,9 +190,9 @@ func TestConnectionsGoOn(t *testing.T) {
 	old := a
 	for n, who := range []string{"b", "c"} {
 		next := lines(who)
-		r := start(t, path, next, nil)
-		r.LongestPause = 0
-		if want := (handover.Report{Predecessor: true, Listeners: 1, Conns: 100}); !reflect.DeepEqual(r, want) {
+		r := start(t, path, next)
+		r.Longest = 0
+		if want := (handover.Report{Predecessor: os.Getpid(), Moved: 100, Stayed: map[string]int{}}); !reflect.DeepEqual(r, want) {
 			t.Errorf("%+v, want %+v", r, want)
 		}
 		if next.LocalAddr().String() != old.LocalAddr().String() {
@@ -215,12 +240,12 @@ func TestWhatStays(t *testing.T) {
 				}
 				return &counter{Who: "a", ends: ends, refuse: owe == nil}
 			}
-			start(t, path, a, nil)
+			start(t, path, a)
 			c := dial(t, a)
 			c.say("one\n")
 			c.hears("a 1 one")
-			if r := start(t, path, lines("b"), nil); r.Conns != 0 || r.Stayed != 1 {
-				t.Errorf("%d moved and %d stayed, want 0 and 1", r.Conns, r.Stayed)
+			if r := start(t, path, lines("b")); r.Moved != 0 || len(r.Stayed) != 1 {
+				t.Errorf("%d moved and %v stayed, want 0 and one", r.Moved, r.Stayed)
 			}
 			if owe != nil {
 				f := <-finish
@@ -239,22 +264,6 @@ func TestWhatStays(t *testing.T) {
 	}
 }
 
-// A state that the next process does not understand stays where it is understood, open, until that
-// drains.
-func TestCheck(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	a := lines("a")
-	a.Hooks.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
-	start(t, path, a, nil)
-	c := dial(t, a)
-	c.say("one\n")
-	c.hears("a 1 one")
-	if r := start(t, path, lines("b"), func([]byte) error { return errors.New("too old") }); r.Conns != 0 || r.Refused != 1 {
-		t.Errorf("%+v", r)
-	}
-	c.hears("bye") // it is with the old process, which drains
-}
-
 // Output that the peer has not taken, and the end of the output, move.
 func TestOutputMoves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
@@ -268,17 +277,17 @@ func TestOutputMoves(t *testing.T) {
 		close(sent)
 		return accept("a")(c)
 	}
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	<-sent
 	b := lines("b")
 	b.Limits.MaxOutbound = 2 * size
-	writes := make(chan error, 1)
+	writes := make(chan error, 2) // the rehearsal's, too
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		writes <- c.Send([]byte("more"))
 		return accept("b")(c)
 	}
-	if r := start(t, path, b, nil); r.Conns != 1 {
+	if r := start(t, path, b); r.Moved != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if got, err := io.ReadAll(c.in); len(got) != size+1 || err != nil {
@@ -294,7 +303,7 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
 	a.IdleTimeout = time.Hour
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
@@ -307,7 +316,7 @@ func TestIdleTimeGoesOn(t *testing.T) {
 		c.AfterFunc(0, func() { infos <- info(c) })
 		return accept("b")(c)
 	}
-	start(t, path, b, nil)
+	start(t, path, b)
 	got := <-infos
 	if ago := time.Since(got.LastRead); ago < 300*time.Millisecond {
 		t.Errorf("the last byte came %v ago", ago)
@@ -338,7 +347,7 @@ func TestHalfCloseMoves(t *testing.T) {
 	}
 	a, b := lines("a"), lines("b")
 	a.Accept, b.Accept = hook("a"), hook("b")
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
@@ -346,7 +355,7 @@ func TestHalfCloseMoves(t *testing.T) {
 	if who := <-eof; who != "a" {
 		t.Fatal(who)
 	}
-	if r := start(t, path, b, nil); r.Conns != 1 {
+	if r := start(t, path, b); r.Moved != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if who := <-eof; who != "b" {
@@ -364,11 +373,11 @@ func TestUnixAddress(t *testing.T) {
 	path, addr := filepath.Join(dir, "s"), "unix://"+filepath.Join(dir, "a")
 	a, b := lines("a"), lines("b")
 	a.Addr, b.Addr = addr, addr
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
-	start(t, path, b, nil)
+	start(t, path, b)
 	waitEnd(t, a)
 	c.say("two\n")
 	c.hears("b 2 two")
@@ -388,11 +397,11 @@ func TestEngines(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			a, b := lines("a"), lines("b")
 			a.Engine, b.Engine = from, to
-			start(t, path, a, nil)
+			start(t, path, a)
 			c := dial(t, a)
 			c.say("one\nhal")
 			c.hears("a 1 one")
-			if r := start(t, path, b, nil); r.Conns != 1 {
+			if r := start(t, path, b); r.Moved != 1 {
 				t.Errorf("from %v to %v: %+v", from, to, r)
 			}
 			c.say("f\n")
@@ -406,7 +415,7 @@ func TestWebSocketMoves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a, b := lines("a"), lines("b")
 	a.Codec, b.Codec = &websocket.Codec{}, &websocket.Codec{}
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	c.say("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
@@ -429,109 +438,387 @@ func TestWebSocketMoves(t *testing.T) {
 	frame(0x01, "fragm") // not the last
 	frame(0x89, "ping")
 	hears("ping") // so the fragment has been read
-	if r := start(t, path, b, nil); r.Conns != 1 {
+	if r := start(t, path, b); r.Moved != 1 {
 		t.Fatalf("%+v", r)
 	}
 	frame(0x80, "ents")
 	hears("b 2 fragments")
 }
 
-// A patience that is longer than the time to wait for a word does not end the handover.
-func TestPatienceBeyondTimeout(t *testing.T) {
+// A client that a balancer's listener does not trust is not trusted after the move either.
+func TestProxyHeaderAfterTheMove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	a := lines("a")
-	a.Accept = func(c *loop.Conn) loop.Handler { return &counter{Who: "a", refuse: true} }
-	cfg := handover.Config{Path: path, Timeout: time.Second, Patience: 2 * time.Second}
-	a.Logger = zerolog.Nop()
-	if err := a.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	servers := []*loop.Server{lines("a"), lines("b")}
+	for _, srv := range servers {
+		srv.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	}
-	offer, err := handover.Listen(a, cfg)
-	if err != nil {
-		t.Fatal(err)
+	start(t, path, servers[0])
+	c := dial(t, servers[0])
+	other := dial(t, servers[0])
+	other.say("one\n")
+	other.hears("a 1 one")
+	rig.HasConns(t, servers[0], 2)
+	if r := start(t, path, servers[1]); r.Moved != 2 {
+		t.Fatalf("%+v", r)
 	}
-	defer offer.Close()
-	c := dial(t, a)
-	c.say("one\n")
-	c.hears("a 1 one")
-	b := lines("b")
-	r, err := handover.Take(t.Context(), b, cfg)
-	if err != nil || r.Stayed != 1 {
-		t.Errorf("%+v, %v", r, err)
+	other.say("two\n")
+	other.hears("b 2 two")
+	c.say("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")
+	if got, err := io.ReadAll(c.in); len(got) > 0 {
+		t.Errorf("it is answered %q, %v", got, err)
 	}
-	waitEnd(t, a)
 }
 
-// An old process that stops accepting and fails then ends all the same: the next one has no reason
-// to end as well.
-func TestOldFailsAtTheEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-	if err != nil {
-		t.Fatal(err)
+// What Accept does with a connection that is to move, in the next process.
+func TestRefusals(t *testing.T) {
+	refuseOdd := func(how func(c *loop.Conn) loop.Handler) func() loop.Accept {
+		return func() loop.Accept {
+			var n atomic.Int32
+			return func(c *loop.Conn) loop.Handler {
+				if _, moved := c.Saved(); moved && n.Add(1)%2 == 1 {
+					return how(c)
+				}
+				return accept("b")(c)
+			}
+		}
 	}
-	defer ln.Close()
-	life, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer life.Close()
-	defer ours.Close()
-	for _, last := range []byte("RE") {
-		said := make(chan error, 1)
-		go func() {
-			nc, err := ln.AcceptUnix()
-			if err != nil {
-				said <- err
+	isNil := func(*loop.Conn) loop.Handler { return nil }
+	panics := func(*loop.Conn) loop.Handler { panic("Accept") }
+	for name, row := range map[string]struct {
+		accept func() loop.Accept
+		fails  bool // none is taken
+	}{
+		"nil for each second":     {accept: refuseOdd(isNil)},
+		"a panic for each second": {accept: refuseOdd(panics)},
+		"nil for all":             {accept: func() loop.Accept { return isNil }, fails: true},
+		"a panic for all":         {accept: func() loop.Accept { return panics }, fails: true},
+		"a codec that cannot take its state": {accept: func() loop.Accept {
+			return func(c *loop.Conn) loop.Handler {
+				c.SetCodec(refusingCodec{})
+				return accept("b")(c)
+			}
+		}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			a, b := lines("a"), lines("b")
+			a.Codec, b.Codec = statefulCodec{}, statefulCodec{}
+			a.Drain.Delay = patience // what stays is served on
+			b.Accept = row.accept()
+			start(t, path, a)
+			var clients []*client
+			for range 40 {
+				c := dial(t, a)
+				c.say("one\nhal")
+				c.hears("a 1 one")
+				clients = append(clients, c)
+			}
+			n, err := open(t, b, handover.Config{Path: path})
+			if (err != nil) != row.fails {
+				t.Fatalf("the next process fails with %v, want a failure: %v", err, row.fails)
+			}
+			served := map[string]int{}
+			for _, c := range clients {
+				c.say("f\n")
+				line, err := c.in.ReadString('\n')
+				if err != nil || line[1:] != " 2 half\n" {
+					t.Fatalf("got %q, %v", line, err)
+				}
+				served[line[:1]]++
+			}
+			if row.fails {
+				if served["a"] != 40 {
+					t.Errorf("%v serve, want all with a", served)
+				}
+				if r := start(t, path, lines2("c")); r.Moved != 40 {
+					t.Errorf("after the failure %d connections move, want 40", r.Moved)
+				}
 				return
 			}
-			defer nc.Close()
-			_, _, err = nc.WriteMsgUnix([]byte(message('P', "null")), syscall.UnixRights(int(life.Fd())), nil)
-			_, _ = io.WriteString(nc, message('S', "null"))
-			_, _ = io.ReadFull(nc, make([]byte, len(greeting)+len(message('S', "null"))))
-			if last == 'R' {
-				_, _ = io.WriteString(nc, message('R', "null"))
+			if n.report.Moved != served["b"] || n.report.Stayed["refused"] != served["a"] || served["a"] == 0 || served["b"] == 0 {
+				t.Errorf("served %v, reported %+v", served, n.report)
 			}
-			_, _ = ours.Write([]byte("X"))
-			said <- err
-		}()
-		srv := lines("b")
-		_, err := handover.Take(t.Context(), srv, handover.Config{Path: path})
-		if gaveUp := errors.Is(err, handover.ErrTakenBack); gaveUp == (last == 'R') {
-			t.Errorf("%c: %v", last, err)
-		}
-		if err := <-said; err != nil {
-			t.Error(err)
-		}
-		c := dial(t, srv)
-		c.say("one\n")
-		c.hears("b 1 one")
+		})
 	}
 }
 
-// message returns a message between two processes.
-func message(kind byte, body string) string {
-	return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)))) + body
+func lines2(who string) *loop.Server {
+	srv := lines(who)
+	srv.Codec = statefulCodec{}
+	return srv
 }
 
-var greeting = message('H', `{"Protocol":"loopwheel","Version":1}`)
+// statefulCodec is codec.Lines with a state.
+type statefulCodec struct{ codec.Lines }
 
-// A process that is not one of ours, or of another version, is refused, and the server goes on.
+func (statefulCodec) New() codec.Codec { return &savingCodec{} }
+
+type savingCodec struct{ codec.Lines }
+
+func (*savingCodec) Save() ([]byte, error) { return []byte("state"), nil }
+func (*savingCodec) Restore(s []byte) error {
+	if string(s) != "state" {
+		return errors.New("not my state")
+	}
+	return nil
+}
+
+type refusingCodec struct{ codec.Lines }
+
+func (refusingCodec) New() codec.Codec { return &refuses{} }
+
+type refuses struct{ savingCodec }
+
+func (*refuses) Restore([]byte) error { return errors.New("a version that is too old") }
+
+// Limits that the next process has do not close what moves, which counts.
+func TestLimitsDoNotCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := lines("a"), lines("b")
+	b.Limits.MaxConns, b.Limits.MaxConnsPerIP = 5, 5
+	start(t, path, a)
+	var clients []*client
+	for range 20 {
+		c := dial(t, a)
+		c.say("one\n")
+		c.hears("a 1 one")
+		clients = append(clients, c)
+	}
+	if r := start(t, path, b); r.Moved != 20 {
+		t.Errorf("%d moved, want 20", r.Moved)
+	}
+	for _, c := range clients {
+		c.say("two\n")
+		c.hears("b 2 two")
+	}
+	if refused, err := net.Dial("tcp", b.LocalAddr().String()); err == nil { // or it is reset already
+		defer refused.Close()
+		if _, err := refused.Read(make([]byte, 1)); err == nil {
+			t.Error("a newcomer above the limit is served")
+		}
+	}
+	if st := b.Stats(); st.MovedIn != 20 || st.Accepted != 1 || st.ClosedBy["moved"] != 3 {
+		t.Errorf("moved in %d, accepted %d, closed %v; want 20, 1, and 3 moved: the rehearsal's", st.MovedIn, st.Accepted, st.ClosedBy)
+	}
+	if st := a.Stats(); st.ClosedBy["moved"] != 20 || st.ClosedBy["handler"] != 0 {
+		t.Errorf("the old one has closed %v, want 20 moved", st.ClosedBy)
+	}
+}
+
+// A notebook is a State.
+type notebook struct {
+	notes   []string
+	frozen  int
+	thawed  int
+	failing error
+}
+
+func (n *notebook) Freeze() error          { n.frozen++; return n.failing }
+func (n *notebook) Thaw()                  { n.thawed++ }
+func (n *notebook) Save(w io.Writer) error { return json.NewEncoder(w).Encode(n.notes) }
+func (n *notebook) Restore(r io.Reader) error {
+	return errors.Join(n.failing, json.NewDecoder(r).Decode(&n.notes))
+}
+
+// A State moves with all connections, before the first Accept, or nothing does.
+func TestState(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	notes := &notebook{notes: []string{"x", strings.Repeat("y", 1<<20)}}
+	if _, err := open(t, a, handover.Config{Path: path, State: notes}); err != nil {
+		t.Fatal(err)
+	}
+	var clients []*client
+	for range 50 {
+		c := dial(t, a)
+		c.say("one\nhal")
+		c.hears("a 1 one")
+		clients = append(clients, c)
+	}
+	for i, bad := range []*notebook{{failing: errors.New("another version")}, nil} {
+		cfg := handover.Config{Path: path}
+		if bad != nil {
+			cfg.State = bad
+		}
+		if _, err := open(t, lines("b"), cfg); err == nil || !strings.Contains(err.Error(), "State") {
+			t.Errorf("a State that is not restored: %v", err)
+		}
+		if notes.frozen != i+1 || notes.thawed != i+1 {
+			t.Errorf("frozen %d and thawed %d times, want %d", notes.frozen, notes.thawed, i+1)
+		}
+	}
+	for _, c := range clients {
+		c.say("f\nhal")
+		c.hears("a 2 half")
+	}
+	var got notebook
+	b := lines("b")
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		if len(got.notes) != 2 {
+			t.Errorf("Accept comes before Restore: %d notes", len(got.notes))
+		}
+		return accept("b")(c)
+	}
+	n, err := open(t, b, handover.Config{Path: path, State: &got})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.report.Moved != 50 || !reflect.DeepEqual(got.notes, notes.notes) {
+		t.Errorf("%d moved, and the notes are of %d", n.report.Moved, len(got.notes))
+	}
+	for _, c := range clients {
+		c.say("f\n")
+		c.hears("b 3 half")
+	}
+}
+
+// TLS 1.3 moves, with what the handshake has settled; TLS 1.2 stays, and so does a handshake.
+func TestTLS(t *testing.T) {
+	cert := testkit.Certificate("localhost")
+	for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			servers := []*loop.Server{lines("a"), lines("b"), lines("c")}
+			names := make(chan string, 100)
+			for i, srv := range servers {
+				srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+				srv.Drain.Delay = patience
+				srv.Accept = func(c *loop.Conn) loop.Handler {
+					state, _ := c.TLS()
+					names <- state.ServerName
+					return accept(string(rune('a' + i)))(c)
+				}
+			}
+			start(t, path, servers[0])
+			var clients []*client
+			for range 20 {
+				nc, err := tls.Dial("tcp", servers[0].LocalAddr().String(),
+					&tls.Config{InsecureSkipVerify: true, ServerName: "localhost", MaxVersion: version})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				_ = nc.SetDeadline(time.Now().Add(patience))
+				c := &client{t, nc, bufio.NewReader(nc)}
+				c.say("one\nhal")
+				c.hears("a 1 one")
+				clients = append(clients, c)
+			}
+			who, moves := []string{"a", "a"}, 0
+			if version == tls.VersionTLS13 {
+				who, moves = []string{"b", "c"}, 20
+			}
+			for i, next := range servers[1:] {
+				if r := start(t, path, next); r.Moved != moves {
+					t.Fatalf("%+v, want %d moved", r, moves)
+				}
+				for _, c := range clients {
+					c.say("f\nhal")
+					c.hears(fmt.Sprintf("%s %d half", who[i], i+2))
+				}
+			}
+			for range len(names) {
+				if name := <-names; name != "localhost" {
+					t.Errorf("Accept sees the server name %q, want localhost", name)
+				}
+			}
+		})
+	}
+}
+
+// One process answers HTTP: the old one until the switch, the next one after it.
+func TestHTTP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	slow := make(chan struct{})
+	serve := func(who string) func(h *handover.Handover) {
+		return func(h *handover.Handover) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, who) })
+			mux.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {
+				slow <- struct{}{}
+				time.Sleep(20 * time.Millisecond)
+				_, _ = io.WriteString(w, who)
+			})
+			if err := h.ServeHTTP("api", httpAddr, &http.Server{Handler: mux}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	httpAddr = testkit.FreeAddr(t)
+	get := func(path string) string {
+		res, err := http.Get("http://" + httpAddr + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return string(text)
+	}
+	openHTTP(t, lines("a"), path, serve("a"), nil)
+	if got := get("/"); got != "a" {
+		t.Errorf("a serves, and %q answers", got)
+	}
+	answer := make(chan string)
+	go func() { answer <- get("/slow") }()
+	<-slow
+	_, err := openHTTPErr(t, lines("x"), path, serve("x"), errors.New("no database"))
+	if err == nil {
+		t.Error("a process that cannot start is ready")
+	}
+	if got := get("/"); got != "a" {
+		t.Errorf("after a failure %q answers, want a", got)
+	}
+	if got := <-answer; got != "a" {
+		t.Errorf("a request in hand is answered %q, want a", got)
+	}
+	openHTTP(t, lines("b"), path, serve("b"), nil)
+	for range 10 {
+		if got := get("/"); got != "b" {
+			t.Errorf("after the handover %q answers, want b", got)
+		}
+	}
+}
+
+var httpAddr string
+
+func openHTTP(t *testing.T, srv *loop.Server, path string, more func(*handover.Handover), fails error) *node {
+	t.Helper()
+	n, err := openHTTPErr(t, srv, path, more, fails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func openHTTPErr(t *testing.T, srv *loop.Server, path string, more func(*handover.Handover), fails error) (*node, error) {
+	srv.Logger = zerolog.Nop()
+	h, err := handover.Open(t.Context(), srv, handover.Config{Path: path, Patience: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	more(h)
+	if fails != nil {
+		return nil, errors.Join(fails, h.Close())
+	}
+	n := &node{Handover: h, ended: make(chan error, 1)}
+	n.report, err = h.Ready(t.Context())
+	return n, err
+}
+
+// Whoever is no successor is refused, and the server goes on.
 func TestStrangers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
-	start(t, path, a, nil)
+	start(t, path, a)
 	c := dial(t, a)
 	for name, says := range map[string]string{
-		"nothing":          "",
-		"half a message":   "H\x00",
-		"a huge length":    "H\xff\xff\xff\xff",
-		"no JSON":          message('H', "hello"),
-		"another protocol": message('H', `{"Protocol":"x","Version":1}`),
-		"another version":  message('H', `{"Protocol":"loopwheel","Version":2}`),
-		"no more":          greeting,
-		"the wrong word":   greeting + message('A', "[]"),
-		"no confirmation":  greeting + message('S', "null") + message('A', "{}"),
+		"nothing":         "",
+		"half a message":  "\x01\x00",
+		"a huge length":   "\x01\x00\x00\x00\x00\xff\xff\xff\xff",
+		"no JSON":         "\x01\x00\x00\x00\x00\x00\x00\x00\x05hello",
+		"another message": "\x05\x00\x00\x00\x00\x00\x00\x00\x00",
+		"version 1":       "H\x00\x00\x00\x23" + `{"Protocol":"loopwheel","Version":1}`,
 	} {
 		stranger, err := net.Dial("unix", path)
 		if err != nil {
@@ -547,70 +834,107 @@ func TestStrangers(t *testing.T) {
 			t.Fatalf("after %s: %q, %v", name, line, err)
 		}
 	}
-	b := lines("b")
-	if r := start(t, path, b, nil); r.Conns+r.Stayed != 1 {
+	for range 5 { // which say nothing, for two seconds at most
+		silent, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+	}
+	for name, wrong := range map[string]struct {
+		srv *loop.Server
+		cfg handover.Config
+	}{
+		"another service":   {lines("b"), handover.Config{Service: "another"}},
+		"no common address": {&loop.Server{Addr: "tcp://127.0.0.2:0", Accept: accept("b")}, handover.Config{}},
+	} {
+		wrong.cfg.Path = path
+		if _, err := open(t, wrong.srv, wrong.cfg); err == nil || !strings.Contains(err.Error(), "refuses") {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+	if r := start(t, path, lines("b")); r.Moved != 1 {
 		t.Errorf("the right one gets %+v", r)
 	}
 }
 
-// Whoever cannot start leaves the old server as it was.
+// Whoever cannot start leaves the old server as it was, however often.
 func TestNextDoesNotStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
-	start(t, path, a, nil)
+	a.Limits.MaxConns = 1
+	start(t, path, a)
 	c := dial(t, a)
-	bad := lines("b")
-	bad.OnStart = func(*loop.Loop) { panic("no database") }
-	bad.Logger = zerolog.Nop()
-	if _, err := handover.Take(t.Context(), bad, handover.Config{Path: path}); err == nil {
-		t.Error("it has started")
+	for range 3 {
+		bad := lines("b")
+		bad.OnStart = func(*loop.Loop) { panic("no database") }
+		if _, err := open(t, bad, handover.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "no database") {
+			t.Errorf("it has not started, and says %v", err)
+		}
 	}
 	c.say("one\n")
 	c.hears("a 1 one")
-	if r := start(t, path, lines("c"), nil); r.Conns != 1 {
+	if r := start(t, path, lines("c")); r.Moved != 1 {
 		t.Errorf("%+v", r)
 	}
 	c.say("two\n")
 	c.hears("c 2 two")
 }
 
-func TestMistakes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	if _, err := handover.Take(t.Context(), lines("a"), handover.Config{}); err == nil {
-		t.Error("no path is no error")
-	}
-	udp := &loop.Server{Addr: "udp://127.0.0.1:0", Accept: accept("a")}
-	if err := udp.Start(t.Context()); err != nil {
+// An address that the next version lacks keeps its connections in the old process.
+func TestRemovedAddress(t *testing.T) {
+	dir := t.TempDir()
+	a := lines("a")
+	a.Listeners = []loop.Listener{{Addr: "unix://" + filepath.Join(dir, "x")}}
+	a.Drain.Delay = patience
+	a.Hooks.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
+	start(t, filepath.Join(dir, "s"), a)
+	kept := dial(t, a)
+	nc, err := net.Dial("unix", filepath.Join(dir, "x"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := handover.Listen(udp, handover.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "UDP") {
-		t.Errorf("UDP: %v", err)
+	defer nc.Close()
+	stays := &client{t, nc, bufio.NewReader(nc)}
+	for _, c := range []*client{kept, stays} {
+		c.say("one\n")
+		c.hears("a 1 one")
 	}
-	if _, err := handover.Listen(lines("a"), handover.Config{Path: path}); err == nil {
-		t.Error("a server that was not started can be handed over")
+	r := start(t, filepath.Join(dir, "s"), lines("b"))
+	if want := map[string]int{"no address": 1}; r.Moved != 1 || !reflect.DeepEqual(r.Stayed, want) {
+		t.Errorf("%d moved and %v stayed, want 1 and %v", r.Moved, r.Stayed, want)
 	}
+	kept.say("two\n")
+	kept.hears("b 2 two")
+	stays.say("two\n")
+	stays.hears("a 2 two")
 }
 
-// A client that a balancer's listener does not trust is not trusted after the move either.
-func TestProxyHeaderAfterTheMove(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	servers := []*loop.Server{lines("a"), lines("b")}
-	for _, srv := range servers {
-		srv.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "accounts.db")
+	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	start(t, path, servers[0], nil)
-	c := dial(t, servers[0])
-	other := dial(t, servers[0])
-	other.say("one\n")
-	other.hears("a 1 one")
-	rig.HasConns(t, servers[0], 2)
-	if r := start(t, path, servers[1], nil); r.Conns != 2 {
-		t.Fatalf("%+v", r)
+	public := filepath.Join(dir, "public")
+	if err := os.Mkdir(public, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	other.say("two\n")
-	other.hears("b 2 two")
-	c.say("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")
-	if got, err := io.ReadAll(c.in); len(got) > 0 {
-		t.Errorf("it is answered %q, %v", got, err)
+	if err := os.Chmod(public, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]handover.Config{
+		"not a socket": {Path: file},
+		"bytes, and":   {Path: filepath.Join(dir, strings.Repeat("x", 108))},
+		"others may":   {Path: filepath.Join(public, "s")},
+		"negative":     {Path: filepath.Join(dir, "s"), Timeout: -1},
+		"PIDFile":      {Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "none", "pid")},
+	} {
+		if _, err := open(t, lines("a"), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %q", err, want)
+		}
+	}
+	if text, _ := os.ReadFile(file); string(text) != "data" {
+		t.Errorf("the file has %q", text)
 	}
 }

@@ -5,26 +5,36 @@ package handover
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"os"
 
-	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
-// Take starts srv: on this system there is nobody to take over from.
-func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
-	if err := cfg.fill(); err != nil {
-		return Report{}, err
-	}
-	return Report{}, srv.Start(ctx)
+// This file is for systems that cannot hand sockets to another process.
+
+type taking struct {
+	bound []inside.Bound
+	named map[string]net.Listener
 }
 
-// An Offer is what Listen returns.
-type Offer struct{}
+func (*taking) take(context.Context) (Report, error) { return Report{}, errors.ErrUnsupported }
+func (*taking) giveUp()                              {}
 
-// Listen returns errors.ErrUnsupported: this system cannot hand sockets to another process.
-func Listen(*loop.Server, Config) (*Offer, error) { return nil, errors.ErrUnsupported }
+type giving struct{ done chan struct{} }
 
-// Done returns nil: nothing ever comes of it.
-func (*Offer) Done() <-chan struct{} { return nil }
+func (*giving) hang() {}
 
-// Close does nothing.
-func (*Offer) Close() error { return nil }
+type child struct{}
+
+func (*Handover) meet(context.Context) error {
+	return fmt.Errorf("handover: Config.Path: %w on this system", errors.ErrUnsupported)
+}
+
+func (*Handover) answer() {}
+
+// RestartOn does nothing on this system.
+func (*Handover) RestartOn(...os.Signal) {}
+
+func notify() error { return nil }

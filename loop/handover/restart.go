@@ -1,36 +1,136 @@
+//go:build unix
+
 package handover
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// startGrace is for how long another signal does not end the next process.
+const startGrace = 5 * time.Second
+
+// A child is the successor that this process has started.
+type child struct {
+	mu    sync.Mutex
+	cmd   *exec.Cmd // nil: there is none
+	began time.Time
+	hello bool // it has been here
+}
+
+// saidHello notes that process pid was here.
+func (c *child) saidHello(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd != nil && c.cmd.Process.Pid == pid {
+		c.hello = true
+	}
+}
 
 // RestartOn starts the program's file once more, with the arguments and the environment of this
 // process, at each of the signals, such as SIGHUP. The file may be another version by now. The new
-// process takes over by Take when it is ready. If it ends before, this one goes on, and failed is
-// called with the reason, on a goroutine of its own. RestartOn returns at once; any goroutine may
-// call it, once.
-func RestartOn(failed func(err error), signals ...os.Signal) {
+// process takes over by itself. If it does not call Open within Config.StartTimeout it is killed,
+// and at another signal 5 s after its start already, for another one. RestartOn returns at once;
+// call it once.
+func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)
 	go func() {
-		for range asked {
-			next := exec.Command(os.Args[0], os.Args[1:]...)
-			next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
-			if err := next.Run(); err != nil { // it outlives this process, or has failed
-				failed(err)
+		for {
+			select {
+			case <-asked:
+				h.restart()
+			case <-h.retired:
+				return
 			}
 		}
 	}()
 }
 
-// Listen returns the listener that the old process has handed over under this name, by Config.Also.
-// If there is none, Listen opens one, as net.Listen does.
-func (r Report) Listen(name, network, addr string) (net.Listener, error) {
-	if ln := r.Also[name]; ln != nil {
-		return ln, nil
+// restart starts the next process.
+func (h *Handover) restart() {
+	c := &h.child
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd != nil {
+		if c.hello || time.Since(c.began) < startGrace {
+			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
+			return
+		}
+		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: it is killed, for another one")
+		_ = c.cmd.Process.Kill()
 	}
-	return net.Listen(network, addr)
+	next := exec.Command(os.Args[0], os.Args[1:]...)
+	next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := next.Start(); err != nil {
+		h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process")
+		c.cmd = nil
+		return
+	}
+	c.cmd, c.began, c.hello = next, time.Now(), false
+	impatience := time.AfterFunc(h.cfg.StartTimeout, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.cmd == next && !c.hello {
+			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process has not called Open within StartTimeout: it is killed")
+			_ = next.Process.Kill()
+		}
+	})
+	go func() {
+		err := next.Wait() // it outlives this process, or has failed
+		impatience.Stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.cmd == next {
+			c.cmd = nil
+		}
+		h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+	}()
+}
+
+// notify tells systemd, if that asks, that this process is the service's main process and ready,
+// and waits until it has heard that (sd_notify, with BARRIER).
+func notify() error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	nc, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if _, err := fmt.Fprintf(nc, "MAINPID=%d\nREADY=1", os.Getpid()); err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	raw, err := w.SyscallConn()
+	if err == nil {
+		e := raw.Control(func(fd uintptr) { _, _, err = nc.WriteMsgUnix([]byte("BARRIER=1"), unix.UnixRights(int(fd)), nil) })
+		if err == nil {
+			err = e
+		}
+	}
+	_ = w.Close()
+	if err != nil {
+		return err
+	}
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_, _ = r.Read(make([]byte, 1)) // systemd closes its end
+	return nil
 }

@@ -4,11 +4,12 @@ package handover
 
 import "golang.org/x/sys/unix"
 
-// peerUser returns the user of the process at the other end of a unix socket.
-func peerUser(fd int) (int, error) {
+// peerOf returns the user of the process at the other end of a unix socket. Its number is not known
+// here: 0.
+func peerOf(fd int) (uid, pid int, err error) {
 	cred, err := unix.GetsockoptXucred(fd, 0, unix.LOCAL_PEERCRED) // 0 is SOL_LOCAL
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return int(cred.Uid), nil
+	return int(cred.Uid), 0, nil
 }

@@ -2,11 +2,11 @@ package handover
 
 import "golang.org/x/sys/unix"
 
-// peerUser returns the user of the process at the other end of a unix socket.
-func peerUser(fd int) (int, error) {
+// peerOf returns the user and the number of the process at the other end of a unix socket.
+func peerOf(fd int) (uid, pid int, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return int(cred.Uid), nil
+	return int(cred.Uid), int(cred.Pid), nil
 }

@@ -4,5 +4,5 @@ package handover
 
 import "errors"
 
-// peerUser cannot tell.
-func peerUser(int) (int, error) { return 0, errors.ErrUnsupported }
+// peerOf cannot tell.
+func peerOf(int) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }

@@ -110,6 +110,7 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
 	counter("probes_total", "Accepted connections that ended before the first byte of a TLS handshake or PROXY header.", func(s *loop.Stats) uint64 { return s.Probes }),
+	counter("moved_in_total", "Connections that came from the process before, which are not accepted ones.", func(s *loop.Stats) uint64 { return s.MovedIn }),
 	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
 	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),

@@ -72,7 +72,19 @@ func (g *Gate) Enter(remote net.Addr) bool {
 	return true
 }
 
-// Leave takes back an Enter that returned true.
+// Count is Enter without a limit.
+func (g *Gate) Count(remote net.Addr) {
+	if g.conns == nil {
+		return
+	}
+	if ip, ok := g.counted(remote); ok {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.conns[ip]++
+	}
+}
+
+// Leave takes back a Count, or an Enter that returned true.
 func (g *Gate) Leave(remote net.Addr) {
 	if g.conns == nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,17 +57,23 @@ type unixListener struct {
 	path string
 	file os.FileInfo // nil if it has gone already
 	once sync.Once
+
+	leaves atomic.Bool
 }
 
 // Close removes the file and stops listening.
 func (l *unixListener) Close() error {
-	l.once.Do(l.unlink)
+	l.once.Do(func() {
+		if !l.leaves.Load() {
+			l.unlink()
+		}
+	})
 	return l.UnixListener.Close()
 }
 
-// Leave makes Close leave the file: it belongs to another process from now on, which has the same
-// socket.
-func (l *unixListener) Leave() { l.once.Do(func() {}) }
+// Own says whether Close removes the file. If not, it belongs to another process, which has the same
+// socket. A listener owns its file at first.
+func (l *unixListener) Own(on bool) { l.leaves.Store(!on) }
 
 // unlink goes by device and inode. The number cannot have been given to another file: the system
 // keeps the inode of a bound socket until that is closed.

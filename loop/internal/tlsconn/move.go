@@ -77,6 +77,23 @@ func (c *Conn) MoveOut() (nc net.Conn, state []byte, err error) {
 	return nc, state, err
 }
 
+// Movable reports whether MoveOut has a chance: not before the handshake is done, nor with what
+// crypto/tls keeps to itself, such as TLS 1.2.
+func (c *Conn) Movable() bool { return c.mayDetach() == nil }
+
+// StateIn returns what the handshake has settled, of what MoveOut has returned.
+func StateIn(state []byte) (tls.ConnectionState, bool) {
+	var m moved
+	if json.Unmarshal(state, &m) != nil {
+		return tls.ConnectionState{}, false
+	}
+	s, err := m.Settled.state()
+	if err != nil {
+		return tls.ConnectionState{}, false
+	}
+	return *s, true
+}
+
 // Resume returns a Conn that goes on where MoveOut ended, maybe in another process. sock is the raw
 // socket, which is read. The Host gets nothing until it calls GoOn, for which RunLater is called:
 // what it wants paused it pauses before. ExportKeyingMaterial does not work any more: its secret

@@ -1,0 +1,268 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// keepFiles is how many descriptors are in reserve, so that a full server can be replaced.
+const keepFiles = 8
+
+// in is what package loop has for this package.
+var in = inside.Take[inside.Handover[*loop.Server]]()
+
+// A Handover is a process's part in being replaced: at first it may be the new one, and later the
+// old one.
+type Handover struct {
+	cfg Config
+	srv *loop.Server
+
+	mu       sync.Mutex
+	from     *taking // the process before; nil: there is none, or it has ended
+	door     *gate   // the meeting socket
+	gates    []*gate
+	webs     []*web
+	serving  sync.WaitGroup
+	giving   *giving // the handover under way; nil: there is none
+	inCharge bool
+
+	reserve []*os.File
+	child   child
+
+	retired chan struct{} // closed when the next process is in charge
+	ending  chan struct{} // closed when the program is to end
+	once    sync.Once
+}
+
+// Open finds the process in charge, by cfg.Path, and takes copies of its sockets, or else makes the
+// socket by which the next process finds this one. If another handover is under way it waits, until
+// ctx is done. srv must not have been started: Ready does that. After Open and before Ready the
+// program starts everything that it needs and that can fail; until then the old process serves.
+//
+// With an error nothing has happened. Otherwise call Close at the end.
+func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	if cfg.PIDFile != "" {
+		if err := writePID(cfg.PIDFile, false); err != nil {
+			return nil, fmt.Errorf("handover: Config.PIDFile: %w", err)
+		}
+	}
+	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), ending: make(chan struct{})}
+	if cfg.Path != "" {
+		if err := h.meet(ctx); err != nil {
+			return nil, err
+		}
+	}
+	bound := []inside.Bound{}
+	if h.from != nil {
+		bound = h.from.bound
+	}
+	in.Inherit(srv, bound)
+	h.fillReserve()
+	return h, nil
+}
+
+// Ready starts the Server and takes over, or just serves if there is no process to take over from.
+// It returns when everything has moved that can. If ctx ends before, or something fails, the old
+// process goes on: with all that it had, if this process has not accepted anything yet, or else
+// with what has not moved. Then the error is not nil, and the program ends by Close or Run.
+func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
+	if err = h.srv.Start(context.Background()); err != nil {
+		h.giveBack()
+		return r, err
+	}
+	if h.from == nil {
+		h.settled()
+		h.setAccepting(true)
+	} else {
+		r, err = h.from.take(ctx)
+	}
+	h.mu.Lock()
+	h.from, h.inCharge = nil, err == nil
+	h.mu.Unlock()
+	if err == nil {
+		if h.door != nil {
+			go h.answer()
+		}
+		if h.cfg.Report != nil {
+			h.cfg.Report(r)
+		}
+	}
+	return r, err
+}
+
+// settled tells the world which process is in charge now.
+func (h *Handover) settled() {
+	if h.cfg.PIDFile != "" {
+		if err := writePID(h.cfg.PIDFile, true); err != nil { // it could be written in Open
+			h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written")
+		}
+	}
+	if err := notify(); err != nil {
+		h.srv.Logger.Error().Err(err).Msg("handover: the service manager was not told")
+	}
+}
+
+// own makes the files of unix sockets this process's.
+func (h *Handover) own(on bool) {
+	in.Own(h.srv, on)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.gates {
+		setOwn(g.Listener, on)
+	}
+	if h.door != nil {
+		setOwn(h.door.Listener, on)
+	}
+}
+
+// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
+// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
+// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
+// only what it is left with.
+func (h *Handover) Run(ctx context.Context) error {
+	h.mu.Lock()
+	isReady := h.inCharge
+	h.mu.Unlock()
+	if !isReady {
+		if _, err := h.Ready(ctx); err != nil {
+			return errors.Join(err, h.end())
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = h.srv.Wait()
+		close(ended)
+	}()
+	select {
+	case <-h.retired:
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return h.end()
+}
+
+// Retired returns a channel that is closed when the next process is in charge.
+func (h *Handover) Retired() <-chan struct{} { return h.retired }
+
+// end drains.
+func (h *Handover) end() error {
+	h.once.Do(func() { close(h.ending) })
+	h.mu.Lock()
+	g := h.giving
+	h.mu.Unlock()
+	if g != nil {
+		<-g.done // the handover empties this process; if it fails the rest drains
+	}
+	retired := false
+	select {
+	case <-h.retired:
+		retired = true
+	default:
+	}
+	if h.srv.Addrs() == nil { // it was not started
+		h.closeDoors()
+		h.serving.Wait()
+		return nil
+	}
+	if retired || !h.srv.Drain.KeepAccepting {
+		h.closeDoors()
+	} else {
+		time.AfterFunc(h.srv.Drain.Delay, h.closeDoors)
+	}
+	err := h.srv.Shutdown(context.Background())
+	h.closeDoors()
+	patience, cancel := context.WithTimeout(context.Background(), h.cfg.Timeout)
+	defer cancel()
+	for _, w := range h.webs {
+		if w.Shutdown(patience) != nil {
+			_ = w.Server.Close()
+		}
+	}
+	h.serving.Wait()
+	return err
+}
+
+// Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
+// not called, the old process goes on.
+func (h *Handover) Close() error {
+	h.once.Do(func() { close(h.ending) })
+	h.giveBack()
+	if h.srv.Addrs() != nil {
+		_ = h.srv.Close()
+		_ = h.srv.Wait()
+	}
+	h.mu.Lock()
+	g := h.giving
+	h.mu.Unlock()
+	if g != nil {
+		g.hang()
+		<-g.done
+	}
+	h.closeDoors()
+	for _, w := range h.webs {
+		_ = w.Server.Close()
+	}
+	h.serving.Wait()
+	h.freeReserve()
+	return nil
+}
+
+// giveBack ends the attempt to take over, unless that has ended.
+func (h *Handover) giveBack() {
+	h.mu.Lock()
+	from := h.from
+	h.from = nil
+	h.mu.Unlock()
+	if from != nil {
+		from.giveUp()
+	}
+}
+
+// fillReserve keeps some descriptors in reserve.
+func (h *Handover) fillReserve() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.reserve) < keepFiles {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return
+		}
+		h.reserve = append(h.reserve, f)
+	}
+}
+
+// freeReserve makes room for the descriptors of a handover.
+func (h *Handover) freeReserve() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.reserve {
+		_ = f.Close()
+	}
+	h.reserve = nil
+}
+
+// writePID writes the file in one step, so that a full disk leaves the old one. Without keep it
+// only finds out whether it could.
+func writePID(path string, keep bool) error {
+	beside := fmt.Sprintf("%s.%x", path, rand.Uint32())
+	err := os.WriteFile(beside, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
+	if err == nil && keep {
+		err = os.Rename(beside, path)
+	}
+	if err != nil || !keep {
+		_ = os.Remove(beside)
+	}
+	return err
+}

@@ -1,0 +1,193 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+)
+
+// This file is the listeners besides the Server's.
+
+// A gate is a listener that accepts only while its process is in charge.
+type gate struct {
+	net.Listener
+	key string // of Handover.Listen
+
+	mu   sync.Mutex
+	shut chan struct{} // closed when it opens; nil: it is open
+	end  chan struct{} // closed by Close
+}
+
+func newGate(ln net.Listener) *gate {
+	return &gate{Listener: ln, shut: make(chan struct{}), end: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (g *gate) Accept() (net.Conn, error) {
+	for {
+		g.mu.Lock()
+		shut := g.shut
+		g.mu.Unlock()
+		if shut != nil {
+			select {
+			case <-shut:
+				continue
+			case <-g.end:
+				return nil, net.ErrClosed
+			}
+		}
+		nc, err := g.Listener.Accept()
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nc, err
+		}
+	}
+}
+
+// Close implements net.Listener.
+func (g *gate) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.end:
+		return nil
+	default:
+		close(g.end)
+		return g.Listener.Close()
+	}
+}
+
+// set opens or shuts the gate.
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, _ := g.Listener.(interface{ SetDeadline(time.Time) error })
+	switch {
+	case open && g.shut != nil:
+		_ = d.SetDeadline(time.Time{})
+		close(g.shut)
+		g.shut = nil
+	case !open && g.shut == nil:
+		g.shut = make(chan struct{})
+		_ = d.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// Listen returns a listener that moves to the next process under this name: the one of the process
+// before, if that had it at the same address, or else a new one. It accepts only while this process
+// is in charge. It must be called before Ready. Run and Close close it.
+func (h *Handover) Listen(name, network, addr string) (net.Listener, error) {
+	key := name + " " + network + " " + addr
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var ln net.Listener
+	if h.from != nil {
+		ln = h.from.named[key]
+		delete(h.from.named, key)
+	}
+	if ln == nil {
+		var err error
+		if ln, err = (sockets.System{}).Listen(context.Background(), net.ListenConfig{}, network, addr); err != nil {
+			return nil, fmt.Errorf("handover: %s: %w%s", name, err, sockets.ListenAdvice(err, network, addr))
+		}
+	}
+	g := newGate(ln)
+	g.key = key
+	h.gates = append(h.gates, g)
+	return g, nil
+}
+
+// A web is an HTTP server that moves.
+type web struct {
+	*http.Server
+	mu   sync.Mutex
+	busy map[net.Conn]struct{} // with a request in hand
+}
+
+// ServeHTTP serves at a TCP address while this process is in charge, with TLS if s has a TLSConfig.
+// The next process goes on with the listener if it serves the same name at the same address.
+// Requests in hand are waited for, as long as Config.Patience; idle connections are closed. It must
+// be called before Ready. s is h's from then on, and s.Addr has the real port.
+func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
+	ln, err := h.Listen(name, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	s.Addr = ln.Addr().String()
+	w := &web{Server: s, busy: make(map[net.Conn]struct{})}
+	before := s.ConnState
+	s.ConnState = func(nc net.Conn, state http.ConnState) {
+		w.mu.Lock()
+		if state == http.StateActive {
+			w.busy[nc] = struct{}{}
+		} else {
+			delete(w.busy, nc)
+		}
+		w.mu.Unlock()
+		if before != nil {
+			before(nc, state)
+		}
+	}
+	h.mu.Lock()
+	h.webs = append(h.webs, w)
+	h.mu.Unlock()
+	h.serving.Go(func() {
+		if s.TLSConfig != nil {
+			err = s.ServeTLS(ln, "", "")
+		} else {
+			err = s.Serve(ln)
+		}
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			h.srv.Logger.Error().Err(err).Str("name", name).Msg("handover: an HTTP server has ended")
+		}
+	})
+	return nil
+}
+
+// rest reports whether no request is in hand.
+func (w *web) rest() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.busy) == 0
+}
+
+// setAccepting has everything accept newcomers, or nothing.
+func (h *Handover) setAccepting(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.webs {
+		w.SetKeepAlivesEnabled(on) // which closes idle connections
+	}
+	for _, g := range h.gates {
+		g.set(on)
+	}
+	if h.door != nil {
+		h.door.set(on)
+	}
+	in.Accept(h.srv, on)
+}
+
+// closeDoors closes what accepts besides the Server.
+func (h *Handover) closeDoors() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.gates {
+		_ = g.Close()
+	}
+	if h.door != nil {
+		_ = h.door.Close()
+	}
+}
+
+// setOwn says whether a listener of a unix socket removes its file in the end.
+func setOwn(ln net.Listener, on bool) {
+	if l, ok := ln.(interface{ Own(on bool) }); ok {
+		l.Own(on)
+	}
+}

@@ -1,0 +1,310 @@
+//go:build unix
+
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+)
+
+// This file is how processes meet: at a unix socket that the first one makes, and that moves to the
+// next one like an address. No successor binds, renames or removes it.
+
+const (
+	version      = 2
+	helloTimeout = 2 * time.Second
+	maxHellos    = 8                      // at a time
+	askAgain     = 100 * time.Millisecond // of a process that is busy, or just ends
+	meetName     = "the meeting socket"
+)
+
+// A greeting is the body of hello.
+type greeting struct {
+	Version int
+	Service string
+	Addrs   []string // of the Server
+	Files   int      // descriptors that are free
+}
+
+// checkPath looks at the place of the meeting socket.
+func checkPath(path string) error {
+	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return fmt.Errorf("handover: Config.Path %s has %d bytes, and the system takes at most %d", path, len(path), most)
+	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("handover: Config.Path: %w", err)
+	}
+	if dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("handover: Config.Path: others may write the directory %s (mode %v): they could take over", filepath.Dir(path), dir.Mode())
+	}
+	at, err := os.Lstat(path)
+	if err == nil && at.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("handover: Config.Path: %s is there, and is not a socket", path)
+	}
+	return nil
+}
+
+// meet finds the process in charge, or opens the meeting socket, if there is none.
+func (h *Handover) meet(ctx context.Context) error {
+	if err := checkPath(h.cfg.Path); err != nil {
+		return err
+	}
+	if _, _, err := peerOf(-1); errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("handover: this system does not tell whose a process is: %w", err)
+	}
+	for {
+		nc, err := (&net.Dialer{Timeout: helloTimeout}).DialContext(ctx, "unix", h.cfg.Path)
+		if err == nil {
+			err = h.greet(ctx, nc.(*net.UnixConn))
+			if !errors.Is(err, errAgain) {
+				return err
+			}
+		} else if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+			ln, e := sockets.System{}.Listen(ctx, net.ListenConfig{}, "unix", h.cfg.Path)
+			if e == nil {
+				h.door = newGate(ln)
+				return os.Chmod(h.cfg.Path, 0o600)
+			}
+			if !errors.Is(e, syscall.EADDRINUSE) { // or another one was faster
+				return fmt.Errorf("handover: Config.Path: %w", e)
+			}
+		} else if !errors.Is(err, syscall.EAGAIN) { // its queue is full
+			return fmt.Errorf("handover: cannot reach the process in charge at %s: %w", h.cfg.Path, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("handover: waiting for the process in charge: %w", ctx.Err())
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+var errAgain = errors.New("handover: it is busy, or ends")
+
+// greet asks the process in charge for its sockets.
+func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
+	l := newLine(nc)
+	defer func() {
+		if err != nil {
+			l.hang()
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = l.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	pid, err := h.checkPeer(l)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(greeting{version, h.cfg.Service, h.addrs(), freeFiles()})
+	if err == nil {
+		err = l.write(message{kind: hello, body: body}, nil, time.Now().Add(h.cfg.Timeout))
+	}
+	if err != nil {
+		return errAgain
+	}
+	t := &taking{h: h, line: l, taker: taker{phase: greets}, named: make(map[string]net.Listener)}
+	t.report.Predecessor = pid
+	defer func() {
+		if err != nil {
+			t.closeItems()
+		}
+	}()
+	for first := true; ; first = false {
+		m, err := l.read(maxMessage)
+		switch {
+		case ctx.Err() != nil:
+			m.close()
+			return fmt.Errorf("handover: waiting for the process in charge, %d: %w", pid, ctx.Err())
+		case err != nil && first:
+			return errAgain
+		case err != nil:
+			return fmt.Errorf("handover: the process in charge, %d, has hung up: %w", pid, err)
+		case m.kind == busy:
+			return errAgain
+		case m.kind == refuse:
+			return fmt.Errorf("handover: the process in charge, %d, refuses: %s", pid, m.body)
+		case m.kind == welcome && m.file != nil:
+			t.pipe = baton{r: m.file}
+			t.hear(t, welcome)
+			h.from = t
+			go l.listen()
+			return nil
+		case m.kind == item && m.file != nil:
+			if err := t.gotItem(m); err != nil {
+				return err
+			}
+		default:
+			m.close()
+			return fmt.Errorf("handover: the process at %s does not speak version %d of this protocol", h.cfg.Path, version)
+		}
+	}
+}
+
+// checkPeer returns the number of the process at the other end, which must be of this one's user,
+// or of root.
+func (h *Handover) checkPeer(l *line) (pid int, err error) {
+	var uid int
+	if err = sockets.With(l.UnixConn, func(fd int) (err error) {
+		uid, pid, err = peerOf(fd)
+		return err
+	}); err != nil {
+		return 0, fmt.Errorf("handover: cannot tell whose the other process is: %w", err)
+	}
+	if uid != os.Getuid() && uid != 0 {
+		return 0, fmt.Errorf("handover: the other process, %d, is of user %d, and not of %d", pid, uid, os.Getuid())
+	}
+	return pid, nil
+}
+
+// addrs returns the addresses of the Server, as its fields say.
+func (h *Handover) addrs() (all []string) {
+	if h.srv.Addr != "" {
+		all = append(all, h.srv.Addr)
+	}
+	for _, ln := range h.srv.Listeners {
+		if ln.Addr != "" {
+			all = append(all, ln.Addr)
+		}
+	}
+	return all
+}
+
+// freeFiles returns about how many descriptors this process can still open.
+func freeFiles() int {
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil || lim.Cur > 1<<30 {
+		return 1 << 30
+	}
+	used, _ := os.ReadDir("/proc/self/fd")
+	return int(lim.Cur) - len(used)
+}
+
+// answer greets the processes that come to the meeting socket.
+func (h *Handover) answer() {
+	places := make(chan struct{}, maxHellos)
+	for {
+		nc, err := h.door.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors, say
+			h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process: it is tried again")
+			h.freeReserve()
+			time.Sleep(askAgain)
+			continue
+		}
+		places <- struct{}{}
+		go func() {
+			defer func() { <-places }()
+			l := newLine(nc.(*net.UnixConn))
+			if err := h.hearHello(l); err != nil {
+				h.srv.Logger.Warn().Err(err).Msg("handover: a process was refused")
+				_ = l.write(message{kind: refuse, body: []byte(err.Error())}, nil, time.Now().Add(helloTimeout))
+				l.hang()
+			}
+		}()
+	}
+}
+
+// hearHello begins a handover, or says why not.
+func (h *Handover) hearHello(l *line) error {
+	pid, err := h.checkPeer(l)
+	if err != nil {
+		return err
+	}
+	_ = l.SetDeadline(time.Now().Add(helloTimeout))
+	m, err := l.read(maxHello)
+	m.close()
+	var g greeting
+	switch {
+	case err != nil || m.kind != hello || json.Unmarshal(m.body, &g) != nil:
+		return fmt.Errorf("process %d has not said hello in %v, or not as this version does", pid, helloTimeout)
+	case g.Version != version:
+		return fmt.Errorf("it speaks version %d, and this process %d: restart without a handover", g.Version, version)
+	case g.Service != h.cfg.Service:
+		return fmt.Errorf("it is %q, and this is %q", g.Service, h.cfg.Service)
+	case g.Files < h.srv.Stats().Conns+keepFiles:
+		return fmt.Errorf("it has %d free descriptors, and there are %d connections: raise its limit of open files", g.Files, h.srv.Stats().Conns)
+	}
+	bound := in.Bound(h.srv)
+	common := len(bound) == 0
+	for _, b := range bound {
+		for _, a := range g.Addrs {
+			common = common || a == b.Addr
+		}
+	}
+	if !common {
+		return fmt.Errorf("it serves none of this server's addresses, but %q", g.Addrs)
+	}
+	if !h.beginGiving(l, pid, g.Addrs) {
+		_ = l.write(message{kind: busy}, nil, time.Now().Add(helloTimeout))
+		l.hang()
+	}
+	return nil
+}
+
+// items returns what a successor is given before it says ready.
+func (h *Handover) items() (names []string, from []any) {
+	names, from = []string{meetName}, []any{h.door.Listener}
+	for _, b := range in.Bound(h.srv) {
+		names, from = append(names, "addr "+b.Addr), append(from, b.Listener)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.gates {
+		names, from = append(names, "name "+g.key), append(from, g.Listener)
+	}
+	return names, from
+}
+
+// gotItem keeps a socket of the process in charge.
+func (t *taking) gotItem(m message) error {
+	ln, err := net.FileListener(m.file)
+	m.close()
+	if err != nil {
+		return fmt.Errorf("handover: a listener of process %d: %w", t.report.Predecessor, err)
+	}
+	name := string(m.body)
+	switch {
+	case name == meetName:
+		own := sockets.OwnFile(ln)
+		setOwn(own, false)
+		t.h.door = newGate(own)
+	case len(name) > 5 && name[:5] == "addr ":
+		t.bound = append(t.bound, inside.Bound{Addr: name[5:], Listener: ln})
+	case len(name) > 5 && name[:5] == "name ":
+		own := sockets.OwnFile(ln)
+		setOwn(own, false)
+		t.named[name[5:]] = own
+	default:
+		_ = ln.Close()
+	}
+	return nil
+}
+
+// closeItems closes what nobody has asked for.
+func (t *taking) closeItems() {
+	for _, b := range t.bound {
+		if b.Listener != nil {
+			_ = b.Listener.Close()
+		}
+	}
+	for name, ln := range t.named {
+		_ = ln.Close()
+		delete(t.named, name)
+	}
+}

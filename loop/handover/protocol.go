@@ -1,0 +1,309 @@
+package handover
+
+// This file is the protocol: the states of the old process and of the new one, and what each does
+// when a message comes, when it has waited long enough, and when the other process is gone. There
+// is no I/O and no clock in it, so that model_test.go can explore all orders of steps and faults
+// with the very code that runs.
+//
+// Beside their socket, the line, both processes have the read end of a pipe. Before the old one
+// writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
+// the kernel gives it to one process, so each can decide alone, at any time. Batch 0 is the right
+// to accept newcomers, and with a State everything else, too.
+
+// A kind is what a message is.
+type kind byte
+
+const (
+	noMessage  kind = iota
+	hello           // new: who it is
+	welcome         // old: the meeting socket and the pipe follow
+	item            // old: a listener
+	busy            // old: another handover is under way; ask again
+	refuse          // old: a reason, for people
+	ready           // new: nothing is left that can fail
+	stateData       // old: a piece of the State
+	rehearse        // old: copies of connections follow
+	rehearsed       // new: which of them it does not take
+	connection      // old: one of the batch, or of the rehearsal
+	batch           // old: batch n is whole
+	accepted        // new: batch n, except those listed; written before the baton is read
+	took            // new: the baton was there
+	missed          // new: the baton was gone
+	leave           // new: it is ending, so the old one is in charge
+	over            // old: what stays
+	bye             // new: the old one may retire
+)
+
+// A phase is a state of one side.
+type phase uint8
+
+const (
+	idle    phase = iota // old: no handover
+	asked                // the new one starts what it needs
+	sending              // the baton is down, and the batch is not written yet
+	stuck                // the same, too late: the batch is ours again, and half of it is in the line
+	offered              // the batch is written
+	moving               // no batch is on its way
+	silent               // the baton has decided, and the new one has said nothing since
+	ending               // everything has moved that can
+	retired              // the new one has said bye
+
+	greets   // new: hello is written
+	starting // the sockets have come
+	alone    // the old one died before ready
+	prepared // ready is written
+	deciding // accepted is written: now for the baton
+	telling  // the baton was there: took follows
+	charge   // newcomers are ours, and the rest is coming
+	leaving  // it ends, and has said so
+	done     // there is no old process any more
+	failed   // the old one has everything
+)
+
+// A giverDoes carries out what a giver decides.
+type giverDoes interface {
+	takeBaton(n int) bool // reads the pipe
+	awaitAccepted(n int)  // hears what is in the line, up to accepted n
+	send(k kind, n int)
+	accept(on bool) // newcomers, and hellos
+	keep()          // the batch is this process' again; it may be offered anew, as another batch
+	gone()          // the batch is the new one's
+	forget()        // closes the line; nothing of the attempt is left
+}
+
+// A giver is the old process' side.
+type giver struct {
+	phase phase
+	n     int  // the number of the batch
+	heard bool // accepted n has come
+}
+
+// goOn ends the attempt: this process is in charge of all that it has. No last message is needed,
+// and none might fit into the line: the baton is gone.
+func (g *giver) goOn(do giverDoes) {
+	do.takeBaton(g.n)
+	do.forget()
+	do.accept(true)
+	*g = giver{}
+}
+
+// settle decides about the batch on its way, without the new process. If that has the baton it has
+// written before which connections it refuses.
+func (g *giver) settle(do giverDoes) (ours bool) {
+	if ours = do.takeBaton(g.n); ours {
+		do.keep()
+		return true
+	}
+	if !g.heard {
+		do.awaitAccepted(g.n)
+	}
+	do.gone()
+	return false
+}
+
+// begin is for a successor that was welcomed.
+func (g *giver) begin() { *g = giver{phase: asked} }
+
+// put begins to send the next batch, whose baton is down.
+func (g *giver) put() {
+	if g.heard = false; g.phase == moving {
+		g.n++
+	}
+	g.phase = sending
+}
+
+// written: the batch, or the rest of a late one, is in the line.
+func (g *giver) written() {
+	if g.phase == sending {
+		g.phase = offered
+	} else {
+		g.phase = silent
+	}
+}
+
+// nothingLeft: no connection is left that can move.
+func (g *giver) nothingLeft(do giverDoes) {
+	do.send(over, 0)
+	g.phase = ending
+}
+
+// late: this process has waited long enough.
+func (g *giver) late(do giverDoes) {
+	switch g.phase {
+	case asked:
+		g.goOn(do)
+	case sending: // the line is full, so the batch is ours
+		if g.settle(do); g.n == 0 {
+			g.goOn(do)
+			return
+		}
+		g.phase = stuck
+		do.accept(true)
+	case offered:
+		if g.settle(do) && g.n == 0 {
+			g.goOn(do)
+			return
+		}
+		g.phase = silent
+		do.accept(true) // until the other speaks again
+	case ending:
+		do.accept(true)
+	}
+}
+
+// lineEnded: the new process is gone, and everything that it wrote has been heard.
+func (g *giver) lineEnded(do giverDoes) {
+	if g.phase == offered {
+		g.settle(do)
+	}
+	g.goOn(do)
+}
+
+// hear is what this process does with a message. False: it does not belong here.
+func (g *giver) hear(do giverDoes, k kind, n int) bool {
+	switch {
+	case k == leave && g.phase != idle:
+		g.lineEnded(do)
+	case g.phase == asked && k == ready: // and the rehearsal was good
+		do.accept(false)
+		g.put()
+	case g.phase == asked && k == rehearsed: // it was not
+		do.send(refuse, 0)
+		g.goOn(do)
+	case g.phase == offered && k == accepted && n == g.n:
+		g.heard = true
+	case g.phase == offered && k == took && n == g.n:
+		do.gone()
+		g.phase = moving
+	case g.phase == silent && k == accepted:
+	case g.phase == silent && (k == took || k == missed):
+		g.phase = moving
+		do.accept(false)
+	case g.phase == ending && k == bye:
+		do.accept(false)
+		g.phase = retired // unless more has come while the other was silent
+	default:
+		return false
+	}
+	return true
+}
+
+// A takerDoes carries out what a taker decides.
+type takerDoes interface {
+	takeBaton(n int) bool
+	send(k kind, n int)
+	accept(on bool)
+	serve(orphaned bool) // the batch in hand is ours; orphaned: nobody can have back what was refused
+	drop()               // the batch in hand is not
+}
+
+// A taker is the new process' side.
+type taker struct {
+	phase phase
+	n     int  // of the batch in hand
+	whole bool // there is one
+	died  bool // the old process, in the middle
+}
+
+// started: everything that the program needs runs.
+func (t *taker) started(do takerDoes) {
+	if t.phase == alone {
+		t.phase = done
+		do.accept(true)
+		return
+	}
+	do.send(ready, 0)
+	t.phase = prepared
+}
+
+// gotBatch: the connections of batch n are here, and those that are wanted have been accepted.
+func (t *taker) gotBatch(do takerDoes, n int) {
+	t.n, t.whole = n, true
+	if t.phase == leaving { // which decides when the line is at its end
+		return
+	}
+	do.send(accepted, n)
+	t.phase = deciding
+}
+
+// decide is what follows accepted.
+func (t *taker) decide(do takerDoes, lineEnded bool) {
+	t.whole = false
+	switch {
+	case do.takeBaton(t.n):
+		do.serve(lineEnded)
+		do.accept(true)
+		t.phase = telling
+	case t.n == 0:
+		do.drop()
+		t.phase = failed
+	default:
+		do.drop()
+		do.send(missed, t.n)
+		t.phase = charge
+	}
+}
+
+// tell says that the batch was taken.
+func (t *taker) tell(do takerDoes) {
+	do.send(took, t.n)
+	t.phase = charge
+}
+
+// end: the program is to end. False: it has not got so far that the old process needs to know.
+func (t *taker) end(do takerDoes) bool {
+	if t.phase != prepared && t.phase != charge {
+		t.phase = failed
+		return false
+	}
+	do.send(leave, 0)
+	do.accept(false)
+	t.phase = leaving
+	return true
+}
+
+// hear is what this process does with a message that is no batch.
+func (t *taker) hear(do takerDoes, k kind) bool {
+	switch {
+	case t.phase == leaving:
+	case t.phase == greets && k == welcome:
+		t.phase = starting
+	case t.phase == greets && k == busy:
+		t.phase = failed // it may ask again
+	case k == refuse && (t.phase == greets || t.phase == starting || t.phase == prepared):
+		t.phase = failed
+	case t.phase == charge && k == over:
+		do.send(bye, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// lineEnded: the old process is gone, and everything that it wrote has been heard. Before this one
+// is in charge, the baton tells whether the old one is dead, or has given up.
+func (t *taker) lineEnded(do takerDoes) {
+	switch t.phase {
+	case greets:
+		t.phase = failed
+	case starting, prepared:
+		switch ours := do.takeBaton(0); {
+		case !ours:
+			t.phase = failed
+		case t.phase == starting:
+			t.phase, t.died = alone, true
+		default:
+			t.phase, t.died = done, true
+			do.accept(true)
+		}
+	case charge:
+		t.phase = done
+	case leaving: // what the old one gave before it died drains, too
+		if t.whole && do.takeBaton(t.n) {
+			do.serve(true)
+		} else if t.whole {
+			do.drop()
+		}
+		t.phase = failed
+	}
+}

@@ -1,0 +1,381 @@
+//go:build unix
+
+package handover_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
+)
+
+// This file is what operators and peers do at the wrong moment.
+
+// A codec that Accept, or a message, has chosen goes on with its state, and is chosen by Accept again.
+func TestSetCodecMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	servers := []*loop.Server{lines("a"), lines("b")}
+	for i, srv := range servers {
+		srv.Accept = func(c *loop.Conn) loop.Handler {
+			c.SetCodec(statefulCodec{})
+			return accept(string(rune('a' + i)))(c)
+		}
+	}
+	start(t, path, servers[0])
+	c := dial(t, servers[0])
+	c.say("one\nhal")
+	c.hears("a 1 one")
+	if r := start(t, path, servers[1]); r.Moved != 1 {
+		t.Fatalf("%+v, want 1 moved", r)
+	}
+	c.say("f\n")
+	c.hears("b 2 half")
+}
+
+// A connection that was adopted has no address where the next process would look for it: it stays,
+// and drains.
+func TestAdoptedStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.Hooks.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
+	start(t, path, a)
+	near, far, err := pair(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Adopt(near, nil, loop.Listener{Codec: a.Codec, Accept: accept("a")}); err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t, far, bufio.NewReader(far)}
+	c.say("one\n")
+	c.hears("a 1 one")
+	r := start(t, path, lines("b"))
+	if want := map[string]int{"no address": 1}; r.Moved != 0 || !reflect.DeepEqual(r.Stayed, want) {
+		t.Errorf("%d moved and %v stayed, want 0 and %v", r.Moved, r.Stayed, want)
+	}
+	c.hears("bye")
+	if _, err := c.in.ReadByte(); err != io.EOF {
+		t.Errorf("the peer reads %v, want EOF", err)
+	}
+}
+
+func pair(t *testing.T) (near, far net.Conn, err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ln.Close()
+	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { far.Close() })
+	_ = far.SetDeadline(time.Now().Add(patience))
+	near, err = ln.Accept()
+	return near, far, err
+}
+
+// What the next version adds, or asks of the sockets that it takes over.
+func TestNextVersion(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(dir string, b *loop.Server)
+		check  func(t *testing.T, dir string, b *loop.Server, c *client)
+	}{
+		"a UDP address": {func(_ string, b *loop.Server) {
+			b.Listeners = []loop.Listener{{Addr: "udp://127.0.0.1:0"}}
+		}, func(t *testing.T, _ string, b *loop.Server, _ *client) {
+			nc, err := net.Dial("udp", b.Addrs()[1].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			_ = nc.SetDeadline(time.Now().Add(patience))
+			_, _ = nc.Write([]byte("x"))
+			buf := make([]byte, 10)
+			if n, err := nc.Read(buf); string(buf[:n]) != "b 1 x" {
+				t.Errorf("the new address answers %q, %v", buf[:n], err)
+			}
+		}},
+		"a unix address": {func(dir string, b *loop.Server) {
+			b.Listeners = []loop.Listener{{Addr: "unix://" + filepath.Join(dir, "x")}}
+		}, func(t *testing.T, dir string, _ *loop.Server, _ *client) {
+			nc, err := net.Dial("unix", filepath.Join(dir, "x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Close()
+		}},
+		"options of sockets": {func(_ string, b *loop.Server) {
+			b.TCP.ReceiveBuffer, b.TCP.Backlog = 50_000, 10
+		}, func(t *testing.T, _ string, b *loop.Server, _ *client) {
+			sizes := make(chan int, 1)
+			for ref := range b.Conns() {
+				_ = ref.Tell(func(c *loop.Conn) {
+					raw, _ := c.SyscallConn()
+					_ = raw.Control(func(fd uintptr) {
+						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+						select {
+						case sizes <- n:
+						default:
+						}
+					})
+				})
+			}
+			<-sizes // that of the connection that has moved
+			newcomer := dial(t, b)
+			newcomer.say("x\n")
+			newcomer.hears("b 1 x")
+			found := false
+			for ref := range b.Conns() {
+				_ = ref.Tell(func(c *loop.Conn) {
+					raw, _ := c.SyscallConn()
+					_ = raw.Control(func(fd uintptr) {
+						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+						sizes <- n
+					})
+				})
+				n := <-sizes
+				found = found || n == 50_000 || n == 100_000 // Linux doubles it
+			}
+			if !found {
+				t.Error("no connection has the new version's receive buffer")
+			}
+		}},
+		"an idle timeout": {func(_ string, b *loop.Server) {
+			b.IdleTimeout = 50 * time.Millisecond
+		}, func(t *testing.T, _ string, _ *loop.Server, c *client) {
+			if _, err := c.in.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a silent connection reads %v, want its end", err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, b := lines("a"), lines("b")
+			row.change(dir, b)
+			start(t, filepath.Join(dir, "s"), a)
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			if r := start(t, filepath.Join(dir, "s"), b); r.Moved != 1 {
+				t.Fatalf("%+v, want 1 moved", r)
+			}
+			if name != "an idle timeout" {
+				c.say("two\n")
+				c.hears("b 2 two")
+			}
+			row.check(t, dir, b, c)
+		})
+	}
+}
+
+// A successor that fails, at an address with a file, leaves the file to the process that serves.
+func TestUnixFileStays(t *testing.T) {
+	dir := t.TempDir()
+	path, addr := filepath.Join(dir, "s"), "unix://"+filepath.Join(dir, "a")
+	a := lines("a")
+	a.Addr = addr
+	start(t, path, a)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for range 2 {
+		b := lines("b")
+		b.Addr, b.Listeners = addr, []loop.Listener{{Addr: "tcp://" + taken.Addr().String()}}
+		if _, err := open(t, b, handover.Config{Path: path}); err == nil {
+			t.Error("it listens where another one does")
+		}
+		c := dial(t, a)
+		c.say("x\n")
+		c.hears("a 1 x")
+	}
+}
+
+// A PROXY header that has not come, and jobs that are under way, are waited for.
+func TestWaitsFor(t *testing.T) {
+	t.Run("a PROXY header", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		servers := []*loop.Server{lines("a"), lines("b")}
+		for _, srv := range servers {
+			srv.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		}
+		if _, err := open(t, servers[0], handover.Config{Path: path, Patience: patience}); err != nil {
+			t.Fatal(err)
+		}
+		c := dial(t, servers[0])
+		c.say("PROXY TCP4 1.2.3.4 5.6.7.8")
+		testkit.Eventually(t, "the connection is accepted", func() bool { return servers[0].Stats().Accepted == 1 })
+		moved := make(chan handover.Report, 1)
+		go func() { moved <- start(t, path, servers[1]) }()
+		<-time.After(50 * time.Millisecond)
+		c.say(" 9 10\r\none\n")
+		if r := testkit.Receive(t, "the report", moved); r.Moved != 1 {
+			t.Errorf("%+v, want 1 moved", r)
+		}
+		line, err := c.in.ReadString('\n')
+		if err != nil || line[1:] != " 1 one\n" {
+			t.Errorf("the client hears %q, %v", line, err)
+		}
+		c.say("two\n")
+		c.hears("b 2 two")
+	})
+	t.Run("jobs", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		servers := []*loop.Server{lines("a"), lines("b")}
+		for i, srv := range servers {
+			srv.Accept = func(c *loop.Conn) loop.Handler {
+				inner := accept(string(rune('a' + i)))(c).(*counter)
+				return &offloading{inner}
+			}
+		}
+		if _, err := open(t, servers[0], handover.Config{Path: path, Patience: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		const clients = 20
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		for range clients {
+			c := dial(t, servers[0])
+			asked := make(chan int, 1)
+			wg.Go(func() { // it does not wait for its answers
+				n := 0
+				for ; ; n++ {
+					if _, err := fmt.Fprintf(c, "%d\n", n); err != nil {
+						t.Error(err)
+						break
+					}
+					select {
+					case <-stop:
+						asked <- n
+						return
+					case <-time.After(2 * time.Millisecond):
+					}
+				}
+				asked <- n
+			})
+			wg.Go(func() {
+				last := -1
+				for n := 0; n != last+1 || last < 0; n++ {
+					line, err := c.in.ReadString('\n')
+					if want := fmt.Sprintf(" %d %d\n", n+1, n); err != nil || len(line) == 0 || line[1:] != want {
+						t.Errorf("heard %q, %v; want %q", line, err, want)
+						return
+					}
+					if last < 0 {
+						select {
+						case last = <-asked:
+						default:
+						}
+					}
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		if r := start(t, path, servers[1]); r.Moved != clients {
+			t.Errorf("%+v, want %d moved", r, clients)
+		}
+		close(stop)
+		wg.Wait()
+	})
+}
+
+// offloading answers each line by a job of some milliseconds.
+type offloading struct{ *counter }
+
+func (h *offloading) OnMessage(c *loop.Conn, line []byte) error {
+	text := string(line)
+	return loop.Offload(c, func(context.Context) int { time.Sleep(3 * time.Millisecond); return 0 }, func(c *loop.Conn, _ int) {
+		h.N++
+		_ = c.Send(fmt.Appendf(nil, "%s %d %s", h.Who, h.N, text))
+	})
+}
+
+// Three successors at once take over one after the other, and one is left.
+func TestThreeAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	start(t, path, a)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	var wg sync.WaitGroup
+	servers := []*loop.Server{lines("b"), lines("b"), lines("b")}
+	var nodes [3]*node
+	for i := range nodes {
+		wg.Go(func() {
+			var err error
+			if nodes[i], err = open(t, servers[i], handover.Config{Path: path}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	c.say("two\n")
+	c.hears("b 2 two")
+	serving := 0
+	for _, n := range nodes {
+		select {
+		case <-n.Retired():
+		default:
+			serving++
+		}
+	}
+	if serving != 1 {
+		t.Errorf("%d processes serve, want 1", serving)
+	}
+}
+
+// The end of a server, and a start right after it: the new one starts, with the address, while the
+// old one drains.
+func TestStopThenStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	addr := testkit.FreeAddr(t)
+	a, b := lines("a"), lines("b")
+	a.Addr, b.Addr = "tcp://"+addr, "tcp://"+addr
+	busy := make(chan struct{})
+	a.Accept = func(c *loop.Conn) loop.Handler {
+		c.SetBusy(true)
+		close(busy)
+		return accept("a")(c)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	h, err := handover.Open(ctx, a, handover.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	old := dial(t, a)
+	<-busy
+	end()
+	testkit.Eventually(t, "the server drains", a.Draining)
+	start(t, path, b)
+	c := dial(t, b)
+	c.say("x\n")
+	c.hears("b 1 x")
+	old.say("y\n")
+	old.hears("a 1 y")
+	old.Close()
+	if err := testkit.Receive(t, "the end of the old server", ended); err != nil {
+		t.Error(err)
+	}
+}
