@@ -39,13 +39,16 @@ func (q Question[A]) Fail(err error) bool {
 // once, unless cancel, which must be called on l, is called before. The question outlives the
 // connections of l; if done uses one that has closed, that does nothing. A timeout of 0 or less
 // means DefaultCallTimeout. A nil func panics.
+//
+// In a callback of a connection done follows that: if it moves to another loop, by loop.Conn.MoveTo,
+// done is called there, and there cancel must be called.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Question[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
 	in.Check(l, "handler.Ask")
 	var none A
 	var timer loop.Timer
-	q, living := new(question[A]), locals.Get(l).living
+	q, living, c, cancelled := new(question[A]), locals.Get(l).living, in.Current(l), false
 	forget := func() (waited bool) {
 		_, waited = living[q]
 		delete(living, q)
@@ -53,8 +56,16 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 		return waited
 	}
 	end := func(answer A, err error) {
-		if forget() {
+		switch {
+		case !forget():
+		case c == nil || in.IsHere(l, c):
 			done(answer, err)
+		default: // it has moved
+			_ = in.PostFor(c, func() {
+				if !cancelled {
+					done(answer, err)
+				}
+			})
 		}
 	}
 	q.deliver = func(answer A, err error) { l.Post(func() { end(answer, err) }) }
@@ -66,7 +77,17 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
 	living[q] = struct{}{}
 	askActor(q, to, message)
-	return func() { in.Check(l, "handler.Ask's cancel"); forget(); q.close() }
+	return func() {
+		if c == nil || c.Loop() == l {
+			in.Check(l, "handler.Ask's cancel")
+			forget()
+		} else {
+			onLoop(c, "handler.Ask's cancel")
+			cancelled = true
+			_ = l.Post(func() { forget() }) // an error: it has ended, and forgets all
+		}
+		q.close()
+	}
 }
 
 // AskWait is Ask for goroutines other than a loop's: it blocks until the question ends, or until

@@ -3,6 +3,7 @@ package handler
 import (
 	"unsafe"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -21,16 +22,26 @@ func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) }
 // Tracked returns how many memberships and actors this package keeps account of on l. It must be
 // called on l.
 func Tracked(l *loop.Loop) (conns, memberships, actors int) {
-	s := locals.Get(l)
-	for _, state := range s.conns {
+	for _, state := range states(l) {
+		conns++
 		memberships += len(state.groups)
 	}
-	for e := range s.living {
+	for e := range locals.Get(l).living {
 		if _, ok := e.(*actor); ok {
 			actors++
 		}
 	}
-	return len(s.conns), memberships, actors
+	return conns, memberships, actors
+}
+
+// states returns what this package keeps of the connections of l that are open.
+func states(l *loop.Loop) (all []*connState) {
+	for c := range l.Conns() {
+		if s := in.State(c, func() inside.ConnState[*loop.Loop] { return nil }); s != nil {
+			all = append(all, s.(*connState))
+		}
+	}
+	return all
 }
 
 // Registered returns how many connections a Registry keeps account of.
@@ -51,7 +62,7 @@ func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 // AskedConns returns how many questions of AskConnWait connections of l have not answered. It must be
 // called on l.
 func AskedConns(l *loop.Loop) (n int) {
-	for _, state := range locals.Get(l).conns {
+	for _, state := range states(l) {
 		n += len(state.questions.waiting)
 	}
 	return n

@@ -43,6 +43,7 @@ type GroupConfig struct {
 // in the loop's mailbox. A callback's messages to its own connection therefore precede its
 // broadcasts, even if it broadcast first.
 type Group struct {
+	id      uint64     // in the order of which several are locked
 	keep    int        // GroupConfig.Backlog
 	mu      sync.Mutex // held while posting, which makes the order the same on all loops
 	seq     uint64     // of the last Broadcast, Each or Join
@@ -54,8 +55,10 @@ type Group struct {
 // NewGroup returns an empty Group. A negative Backlog panics.
 func NewGroup(cfg GroupConfig) *Group {
 	require(cfg.Backlog >= 0, "GroupConfig.Backlog is negative")
-	return &Group{keep: cfg.Backlog}
+	return &Group{id: groups.Add(1), keep: cfg.Backlog}
 }
+
+var groups atomic.Uint64 // that were made
 
 // An UnreachedError reports that a broadcast did not reach the members on one loop.
 type UnreachedError struct {
@@ -82,18 +85,13 @@ func (g *Group) Join(c *loop.Conn) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.shard(c.Loop())
-	if s == nil {
-		s = &shard{group: g, loop: c.Loop(), place: make(map[*loop.Conn]int)}
-		s.task = s.run
-		g.shards = append(g.shards, s)
-	} else if _, ok := s.place[c]; ok {
+	s := g.shardFor(c.Loop())
+	if s.find(c) != nil {
 		return false
 	}
 	g.seq++
 	g.len++
-	s.place[c] = len(s.members)
-	s.members = append(s.members, member{c: c, seen: g.seq})
+	s.add(member{c: c, seen: g.seq})
 	state.groups = append(state.groups, g)
 	return true
 }
@@ -115,14 +113,59 @@ func (g *Group) leave(c *loop.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.shard(c.Loop())
-	if s == nil || !s.remove(c) {
+	if s == nil || s.find(c) == nil {
 		return false
 	}
 	g.len--
-	if len(s.members) == 0 {
+	if b := s.find(c).backlog; b != nil {
+		b.clear()
+	}
+	g.remove(s, c)
+	return true
+}
+
+// remove takes c out of a shard. g.mu is held.
+func (g *Group) remove(s *shard, c *loop.Conn) {
+	if s.remove(c); len(s.members) == 0 {
 		g.shards = slices.DeleteFunc(g.shards, func(other *shard) bool { return other == s })
 	}
-	return true
+}
+
+// move makes c, which moves to another loop, a member there. It returns the shard where c remains
+// for broadcasts that have come there, if there are any. g.mu is held.
+func (g *Group) move(c *loop.Conn, from, to *loop.Loop) *shard {
+	s := g.shard(from)
+	m := s.find(c)
+	m.passage = new(passage)
+	next := g.shardFor(to)
+	next.joining = append(next.joining, member{c: c, seen: g.seq, backlog: m.backlog, passage: m.passage})
+	if m.backlog = nil; len(s.posted)+len(s.batch) > 0 {
+		return s
+	}
+	g.remove(s, c)
+	return nil
+}
+
+// left ends what move has left.
+func (g *Group) left(s *shard, c *loop.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.remove(s, c)
+}
+
+// deliver serves a member that has moved, on its loop now, unless it is the member no more that it
+// was then.
+func (g *Group) deliver(c *loop.Conn, p *passage, b *broadcast) {
+	g.mu.Lock()
+	s := g.shard(c.Loop())
+	var m *member
+	if s != nil {
+		m = s.find(c)
+	}
+	g.mu.Unlock()
+	if m != nil && m.passage == p {
+		s.serve(m, b)
+	}
 }
 
 // Has reports whether c is a member. It must be called on c's loop.
@@ -130,11 +173,8 @@ func (g *Group) Has(c *loop.Conn) bool {
 	onLoop(c, "handler.Group.Has")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := g.shard(c.Loop()); s != nil {
-		_, ok := s.place[c]
-		return ok
-	}
-	return false
+	s := g.shard(c.Loop())
+	return s != nil && s.find(c) != nil
 }
 
 // Len returns the number of members. Any goroutine may call it.
@@ -185,7 +225,7 @@ func (g *Group) post(b broadcast) (err error) {
 	for _, s := range g.shards {
 		number, e := in.PostPieces(s.loop, s.task)
 		if e != nil {
-			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
+			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members) + len(s.joining), Err: e})
 			continue
 		}
 		b.taskNo = number
@@ -202,6 +242,17 @@ func (g *Group) shard(l *loop.Loop) *shard {
 	return nil
 }
 
+// shardFor returns l's, which it makes if there is none. g.mu is held.
+func (g *Group) shardFor(l *loop.Loop) *shard {
+	s := g.shard(l)
+	if s == nil {
+		s = &shard{group: g, loop: l, place: make(map[*loop.Conn]int)}
+		s.task = s.run
+		g.shards = append(g.shards, s)
+	}
+	return s
+}
+
 const (
 	unsent = "a broadcast cannot be encoded"
 
@@ -215,6 +266,7 @@ type shard struct {
 	group   *Group
 	loop    *loop.Loop
 	members []member
+	joining []member           // members that come from other loops, which have put them here
 	place   map[*loop.Conn]int // in members
 	task    func() bool        // the method run, made once
 	posted  []broadcast        // broadcasts not begun, with the group's lock
@@ -227,7 +279,11 @@ type member struct {
 	c       *loop.Conn
 	seen    uint64   // the last broadcast that it got, or that was made before it joined
 	backlog *backlog // nil: nothing has ever waited for it
+	passage *passage // of its last move to another loop, or nil
 }
+
+// A passage is a member's move from one loop to another, by which broadcasts find it that come later.
+type passage struct{ _ byte }
 
 // A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.
 type broadcast struct {
@@ -240,23 +296,39 @@ type broadcast struct {
 	forms  []*form
 }
 
-// remove reports whether c was a member. The last member moves to its place.
-func (s *shard) remove(c *loop.Conn) bool {
-	i, ok := s.place[c]
-	if !ok {
-		return false
+// find returns c's member, or nil. It is valid until the next call of a method. It is called on the
+// shard's loop, and the group's lock is held, as for add and remove.
+func (s *shard) find(c *loop.Conn) *member {
+	s.takeIn()
+	if i, ok := s.place[c]; ok {
+		return &s.members[i]
 	}
+	return nil
+}
+
+func (s *shard) add(m member) {
+	s.place[m.c] = len(s.members)
+	s.members = append(s.members, m)
+}
+
+// takeIn adds those that are joining.
+func (s *shard) takeIn() {
+	for _, m := range s.joining {
+		s.add(m)
+	}
+	s.joining = nil
+}
+
+// remove removes c, which is a member. The last member moves to its place.
+func (s *shard) remove(c *loop.Conn) {
+	i := s.place[c]
 	delete(s.place, c)
-	if b := s.members[i].backlog; b != nil {
-		b.clear()
-	}
 	last := len(s.members) - 1
 	if i != last {
 		s.members[i] = s.members[last]
 		s.place[s.members[i].c] = i
 	}
 	s.members = slices.Delete(s.members, last, last+1)
-	return true
 }
 
 // run is the task of each broadcast. It serves a large group in pieces: see inside.Handler.PostPieces.
@@ -284,6 +356,7 @@ func (s *shard) begin() bool {
 	}
 	n := 0
 	s.group.mu.Lock()
+	s.takeIn()
 	for n < len(s.posted) && n < maxBatch && s.posted[n].taskNo == s.posted[0].taskNo+uint64(n) {
 		n++
 	}
@@ -314,8 +387,13 @@ func (s *shard) visit(b *broadcast, from, end int) {
 			}
 			m := &s.members[end]
 			m.seen = b.seq
-			if c = m.c; c.Ref() != b.except {
+			if c = m.c; c.Ref() == b.except {
+				continue
+			}
+			if in.IsHere(s.loop, c) {
 				s.serve(m, b)
+			} else {
+				s.passOn(m, b)
 			}
 		}
 	}
@@ -324,6 +402,13 @@ func (s *shard) visit(b *broadcast, from, end int) {
 			c.CloseWithError(err)
 		}
 	}
+}
+
+// passOn serves a member that has moved to another loop, or is about to arrive here.
+func (s *shard) passOn(m *member, b *broadcast) {
+	later, p := *b, m.passage
+	later.forms = nil // this loop's
+	in.Reach(s.loop, m.c, func(c *loop.Conn) { s.group.deliver(c, p, &later) })
 }
 
 // serve calls Each's f for a member, or sends it the message. User code may move members, and then

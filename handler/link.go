@@ -198,6 +198,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 		return nil
 	}
 	k.live = true
+	in.Pin(c)
 	c.AfterClose(k.closed)
 	h := k.cfg.Accept(c)
 	if h == nil || k.stopped {

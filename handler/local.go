@@ -1,8 +1,10 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
@@ -14,8 +16,7 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte // for messages to be sent
-	conns    map[*loop.Conn]*connState
+	buffer   []byte              // for messages to be sent
 	living   map[ending]struct{} // actors, questions of the loop, and Links
 	warned   time.Time           // by warnSeldom
 	unwarned int                 // warnings since then
@@ -34,12 +35,15 @@ var locals = loop.NewLocal(func(l *loop.Loop) local {
 			}
 		}
 	})
-	return local{conns: make(map[*loop.Conn]*connState), living: living}
+	return local{living: living}
 })
 
-// A connState is what this package keeps of a connection until it has closed.
+// A connState is what this package keeps of a connection until it has closed. It goes along when the
+// connection moves to another loop.
 type connState struct {
+	c         *loop.Conn
 	groups    []*Group // where it is a member
+	leaves    []*shard // of the loop that it has left, where it is a member still
 	atClose   []func()
 	questions questions // of AskConnWait
 	asked     bool      // there has been one
@@ -48,13 +52,9 @@ type connState struct {
 
 // stateOf returns that of c. It must be called on c's loop.
 func stateOf(c *loop.Conn) *connState {
-	conns := locals.Get(c.Loop()).conns
-	s := conns[c]
-	if s == nil {
-		s = new(connState)
-		conns[c] = s
-		c.AfterClose(func(err error) { // at once if c is closed already
-			delete(conns, c)
+	state := in.State(c, func() inside.ConnState[*loop.Loop] {
+		s := &connState{c: c}
+		c.AfterClose(func(error) {
 			s.closed = true
 			for _, g := range s.groups {
 				g.leave(c)
@@ -63,8 +63,51 @@ func stateOf(c *loop.Conn) *connState {
 				f()
 			}
 		})
+		return s
+	})
+	if state == nil {
+		return &connState{c: c, closed: true}
 	}
-	return s
+	return state.(*connState)
+}
+
+// Closing implements inside.ConnState.
+func (s *connState) Closing(err error) {
+	if s.asked {
+		s.questions.end(withReason(loop.ErrClosed, err))
+	}
+}
+
+// Leave implements inside.ConnState. It holds the locks of all the groups, in one order, so that
+// each broadcast comes before the move, on the old loop, or after it, on the new one.
+func (s *connState) Leave(from, to *loop.Loop, all []inside.ConnState[*loop.Loop], leave func()) {
+	var groups []*Group
+	for _, s := range all {
+		groups = append(groups, s.(*connState).groups...)
+	}
+	slices.SortFunc(groups, func(a, b *Group) int { return cmp.Compare(a.id, b.id) })
+	groups = slices.Compact(groups)
+	for _, g := range groups {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+	}
+	for _, s := range all {
+		s := s.(*connState)
+		for _, g := range s.groups {
+			if shard := g.move(s.c, from, to); shard != nil {
+				s.leaves = append(s.leaves, shard)
+			}
+		}
+	}
+	leave()
+}
+
+// Left implements inside.ConnState.
+func (s *connState) Left(*loop.Loop) {
+	for _, shard := range s.leaves {
+		shard.group.left(shard, s.c)
+	}
+	s.leaves = nil
 }
 
 // ask asks c, which is s's.
@@ -72,7 +115,6 @@ func (s *connState) ask(c *loop.Conn, q asked, f func()) {
 	qs := &s.questions
 	if !s.asked {
 		s.asked = true
-		in.OnClosing(c, func(err error) { qs.end(withReason(loop.ErrClosed, err)) })
 		ref := c.Ref()
 		qs.answered = func() { ref.Tell(func(c *loop.Conn) { in.AwaitsAnswers(c, false) }) }
 	}

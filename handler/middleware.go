@@ -169,7 +169,8 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 		if inner == nil {
 			return nil
 		}
-		b := &limited{messageFilter{Handler: inner}, full, &l, c.Loop().Now(), &locals.Get(c.Loop()).stops, false}
+		b := &limited{messageFilter: messageFilter{Handler: inner}, bucket: full, limit: &l, start: c.Loop().Now()}
+		b.follow(c.Loop())
 		b.unread = in.Unread(c)
 		b.filter = b.take
 		return b
@@ -182,6 +183,7 @@ type limited struct {
 	bucket
 	limit   *Limit
 	start   time.Time
+	loop    *loop.Loop // whose stops it uses
 	stops   *stops
 	greeted bool // the codec has answered its handshake
 }
@@ -198,9 +200,14 @@ func (b *limited) FilterReply(c *loop.Conn) (pass bool, err error) {
 	return b.take(c, nil)
 }
 
+func (b *limited) follow(l *loop.Loop) { b.loop, b.stops = l, &locals.Get(l).stops }
+
 func (b *limited) take(c *loop.Conn, msg []byte) (pass bool, err error) {
 	now := c.Loop().Now()
-	b.stops.watch(c.Loop(), now)
+	if l := c.Loop(); l != b.loop {
+		b.follow(l)
+	}
+	b.stops.watch(b.loop, now)
 	switch l := b.limit; {
 	case b.bucket.take(now.Sub(b.start), in.Unread(c)):
 		return true, nil

@@ -9,6 +9,7 @@ import "slices"
 type batch struct {
 	to    *Loop
 	tasks []task
+	moves uint64 // Mailbox.Moves of to before the first of them
 }
 
 // PostFrom is Post for code that runs on a loop, from, and has much for others: what a turn of from
@@ -33,7 +34,7 @@ func (r Ref) TellFrom(from *Loop, f func(c *Conn)) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	return from.batch(r.c.loop, task{told: f, c: r.c})
+	return from.batch(r.c.home(), task{told: f, c: r.c})
 }
 
 func (l *Loop) batch(to *Loop, t task) error {
@@ -48,6 +49,12 @@ func (l *Loop) batch(to *Loop, t task) error {
 		l.batches = append(l.batches, batch{to: to})
 	}
 	b := &l.batches[i]
+	if len(b.tasks) == 0 {
+		b.moves = to.mail.Moves()
+	}
+	if t.c != nil && t.c.home() != to { // it has left before Moves counted
+		return l.batch(t.c.home(), t)
+	}
 	if len(b.tasks)%crowdSample == 0 && to.crowd.on.Load() {
 		to.crowded(0, to.mail.Len()+len(b.tasks))
 	}
@@ -72,7 +79,10 @@ func (l *Loop) crossBatches() {
 }
 
 func (b *batch) cross() {
-	waiting, err := b.to.mail.PutAll(b.tasks)
+	waiting, moved, err := b.to.mail.PutAll(b.tasks, b.moves, func(t task) bool { return t.c == nil || t.c.home() == b.to })
+	for _, t := range moved {
+		_ = t.c.post(t, false) // an error: that loop has ended
+	}
 	clear(b.tasks)
 	b.tasks = b.tasks[:0]
 	if err != nil {

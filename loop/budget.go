@@ -204,10 +204,16 @@ func (c *Conn) closeForMemory() {
 
 // held returns how many bytes the buffers of c have.
 func (c *Conn) held() int {
-	n := c.in.decoder.Cap()
+	n := c.heldPlain()
 	if t := c.tlsLayer(); t != nil {
 		n += t.Held()
 	}
+	return n
+}
+
+// heldPlain is held without those of the layer of TLS.
+func (c *Conn) heldPlain() int {
+	n := c.in.decoder.Cap()
 	if b := c.out.box; b != nil {
 		n += b.Cap()
 	}

@@ -82,19 +82,22 @@ type extras struct {
 	watermarks    watermarks
 	halfClose     halfClose
 	retry         wheel.Timer   // of tryAgain
+	busy          bool          // SetBusy
+	stays         bool          // c does not move in this handover
+	pinned        bool          // it does not move to another loop
 	retryIn       time.Duration // the pause before that
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
-	busy          bool          // SetBusy
-	stays         bool          // c does not move in this handover
 	frozen        *frozen       // it may be on its way to another process, or from one
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
-	onClosing     func(error)   // inside.ForHandler.OnClosing
+	mover         *mover        // MoveTo
+
+	state inside.ConnState[*Loop] // package handler's
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -105,8 +108,9 @@ func (c *Conn) more() *extras {
 	return c.extras
 }
 
-// Loop returns the loop that c lives on. Any goroutine may call it.
-func (c *Conn) Loop() *Loop { return c.loop }
+// Loop returns the loop that c lives on, or that it has left for: see MoveTo. Any goroutine may call
+// it.
+func (c *Conn) Loop() *Loop { return c.home() }
 
 // Ref returns the address under which other goroutines reach c. Any goroutine may call it.
 func (c *Conn) Ref() Ref { return Ref{c} }

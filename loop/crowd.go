@@ -152,7 +152,7 @@ func (l *Loop) relieve() {
 	x.held, x.free, x.producers = nil, nil, nil
 	x.mu.Unlock()
 	for _, r := range held {
-		if r.c.loop == l {
+		if l.isHere(r.c) {
 			r.c.resume(heldByMailbox)
 		} else {
 			_ = r.Tell(func(c *Conn) { c.resume(heldByMailbox) })

@@ -114,6 +114,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	for _, l := range s.loops {
 		drained = append(drained, l.drained)
 	}
+	s.settled.Store(true) // before a loop looks which connections it has
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
@@ -308,6 +309,9 @@ func (c *Conn) sayGoodbye() {
 // closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
 // A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
+	if c.moves() {
+		c.extras.mover.lead.stay(nil)
+	}
 	if !c.isOpen() || !c.needsInput() && !c.owesAnswer() {
 		c.beginClose(ErrServerClosed)
 		return
@@ -328,6 +332,7 @@ func (c *Conn) closeWhenDone() {
 // what waits in the mailbox the drain has not even begun.
 func (l *Loop) cutOverdue() {
 	begun := l.draining
+	l.cuts = true
 	if !begun {
 		l.refuseAll(ErrServerClosed)
 	}
@@ -357,7 +362,7 @@ func (l *Loop) endLingering() {
 
 // noteDrained ends the loop's part of the drain once it has no connection left.
 func (l *Loop) noteDrained() {
-	if l.draining && len(l.conns)+len(l.lingering) == 0 {
+	if l.draining && len(l.conns)+len(l.lingering) == 0 && l.incoming.Load() == 0 {
 		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
@@ -373,6 +378,7 @@ func (l *Loop) stop() {
 }
 
 func (l *Loop) stopGuarded() {
+	l.cuts = true
 	l.mail.Close()
 	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
 		l.runMail()
@@ -417,6 +423,7 @@ func (l *Loop) broke(err error) {
 // drainState is a loop's part in the drain.
 type drainState struct {
 	draining    bool
+	cuts        bool // what arrives by MoveTo is cut
 	mayStop     bool
 	overdue     atomic.Bool // cutOverdue is to be called, by the next turn
 	drainedOnce sync.Once

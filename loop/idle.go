@@ -339,7 +339,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
 	w.hooks = append(w.hooks, h)
 	c.refileIdle()
-	return Timer{l: c.loop, hook: h}
+	return Timer{c: c, hook: h}
 }
 
 func needIdleTime(method string, d time.Duration) {

@@ -22,12 +22,17 @@ func init() {
 		DialerError:   func(d Dialer, addr string) error { return (&dialing{dialer: d, addr: addr}).check() },
 		OwesReplies:   func(c *Conn, on bool) { c.counts(&c.out.owed, on) },
 		AwaitsAnswers: func(c *Conn, on bool) { c.counts(&c.out.awaited, on) },
-		OnClosing:     func(c *Conn, f func(error)) { c.more().onClosing = f },
+		State:         (*Conn).handlerState,
+		IsHere:        (*Loop).isHere,
+		Reach:         (*Loop).reach,
+		Current:       func(l *Loop) *Conn { return l.running.conn },
+		PostFor:       func(c *Conn, f func()) error { return c.post(task{c: c, f: f}, false) },
+		Pin:           func(c *Conn) { c.more().pinned = true },
 		IsClosing:     (*Conn).isClosing,
 		Input:         func(c *Conn) (bool, time.Duration) { return c.inputWaits(), c.idle.lastRead },
 		Unread:        (*Conn).unread,
 		HoldRead:      (*Conn).holdRead,
-		MaxOutbound:   func(c *Conn) int { return c.loop.maxOutbound },
+		MaxOutbound:   func(c *Conn) int { return c.home().maxOutbound },
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
 		CheckWrite:    (*Conn).makeRoom,
@@ -60,7 +65,7 @@ func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 		return ErrClosed
 	}
 	c := r.c
-	return c.loop.Post(func() {
+	return c.post(task{c: c, f: func() {
 		switch {
 		case !c.isOpen():
 			dropped()
@@ -70,7 +75,7 @@ func (r Ref) tellOr(f func(c *Conn), dropped func()) error {
 			c.loop.noteRunning(c, meter.Tell) // which a panic closes
 			f(c)
 		}
-	})
+	}}, false)
 }
 
 // counts adds one to n, or takes one away.
@@ -98,3 +103,20 @@ func (c *Conn) unread() time.Duration {
 	}
 	return sum
 }
+
+// handlerState is inside.ForHandler.State.
+func (c *Conn) handlerState(make func() inside.ConnState[*Loop]) inside.ConnState[*Loop] {
+	x := c.more()
+	if x.state == nil && !c.isClosed() {
+		x.state = make()
+	}
+	return x.state
+}
+
+// isHere is inside.ForHandler.IsHere.
+func (l *Loop) isHere(c *Conn) bool {
+	return c.home() == l && (c.in.pauses&moving == 0 || c.extras.mover == nil || !c.extras.mover.gated)
+}
+
+// reach is inside.ForHandler.Reach.
+func (l *Loop) reach(c *Conn, f func(c *Conn)) { l.runMoving(task{told: f, c: c}) }

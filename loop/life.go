@@ -270,8 +270,8 @@ func (c *Conn) beginClose(err error) {
 		c.noteOutputLost(nil)
 		end.dropOutput = true
 	}
-	if f := c.extras.onClosing; f != nil {
-		f(err)
+	if s := c.extras.state; s != nil {
+		s.Closing(err)
 	}
 }
 
@@ -516,7 +516,8 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen}
+	c.endMove()
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, mover: x.mover}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.

@@ -28,6 +28,7 @@ type lives struct {
 	mu      sync.Mutex
 	byPeer  map[string]*life
 	numbers [numLifeOps]atomic.Int64
+	server  *loop.Server
 }
 
 // lifePlace is what lives on one loop.
@@ -54,6 +55,8 @@ type life struct {
 	last       bool  // OnClosing has been called, and may send
 	paused     bool
 	writeEnded bool
+	moving     bool
+	moves      atomic.Int64 // that were asked for
 
 	in, out      int // the number of the line that comes next, that is sent next
 	tells, told  int
@@ -76,13 +79,14 @@ func newLives(t *testing.T, seed uint64, second time.Duration) *lives {
 }
 
 // server returns one whose limits are met now and then.
-func (ls *lives) server() *loop.Server {
-	return &loop.Server{
+func (ls *lives) newServer() *loop.Server {
+	ls.server = &loop.Server{
 		NumLoops: len(ls.places), Codec: codec.Lines{}, Accept: ls.accept, IdleTimeout: 30 * ls.second,
 		Timeouts: loop.Timeouts{Frame: 5 * ls.second, Close: ls.second}, Drain: loop.Drain{Timeout: 20 * ls.second},
 		Limits: loop.Limits{MaxOutbound: 200 << 10, HoldBackAt: 20 << 10}, Hooks: loop.Hooks{OnClosing: ls.closing, OnDrain: ls.drain},
 		Logger: zerolog.New(io.Discard), // panics are on purpose
 	}
+	return ls.server
 }
 
 // fault tells what was not as promised: the first ones, as one brings others.
@@ -145,9 +149,7 @@ func (l *life) body() {
 
 func (ls *lives) accept(c *loop.Conn) loop.Handler {
 	l := &life{lives: ls, c: c, r: rand.New(rand.NewPCG(ls.seed, c.ID())), place: &ls.places[c.Loop().Index()]}
-	if l.place.lives = append(l.place.lives, l); len(l.place.lives) > keepLives {
-		l.place.lives = l.place.lives[1:]
-	}
+	l.live()
 	ls.mu.Lock()
 	ls.byPeer[c.RemoteAddr().String()] = l
 	ls.mu.Unlock()
@@ -156,6 +158,13 @@ func (ls *lives) accept(c *loop.Conn) loop.Handler {
 		l.act()
 	}
 	return l
+}
+
+// live makes it known to the others of its loop.
+func (l *life) live() {
+	if l.place.lives = append(l.place.lives, l); len(l.place.lives) > keepLives {
+		l.place.lives = l.place.lives[1:]
+	}
 }
 
 // of returns the life of an open connection.

@@ -11,16 +11,18 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-const numLifeOps = 24
+const numLifeOps = 25
 
 // act does something at random: to its own connection, or to another one of the loop, which may
 // have closed.
 func (l *life) act() {
 	if l.r.IntN(4) == 0 {
-		other := l.place.lives[l.r.IntN(len(l.place.lives))]
-		l.numbers[0].Add(1)
-		other.do(l.r.IntN(numLifeOps))
-		return
+		if n := len(l.place.lives); n > 0 {
+			other := l.place.lives[l.r.IntN(n)]
+			l.numbers[0].Add(1)
+			other.do(l.r.IntN(numLifeOps))
+			return
+		}
 	}
 	l.do(l.r.IntN(numLifeOps))
 }
@@ -75,6 +77,32 @@ func (l *life) do(op int) {
 			l.writeEnded = l.writeEnded || !l.isClosing()
 			l.c.CloseWrite()
 		}
+	case 24:
+		l.moveTo()
+	}
+}
+
+// moveTo has it move to one of the loops. From then on nothing else of its loop knows it.
+func (l *life) moveTo() {
+	to, closing, moves := l.r.IntN(len(l.places)), l.isClosing(), l.moves.Load()
+	from := l.place
+	err := l.c.MoveTo(l.server.Loops()[to], func(c *loop.Conn) {
+		l.place = &l.places[to]
+		defer l.begin("what follows a move", false)()
+		if c.Loop().Index() != to || l.moves.Load() != moves+1 {
+			l.wrong("it is on loop %d after move %d, want %d and %d", c.Loop().Index(), l.moves.Load(), to, moves+1)
+		}
+		l.moving = false
+		l.live()
+		l.body()
+	})
+	switch {
+	case err == nil && !closing && !l.moving:
+		l.moving = true
+		l.moves.Add(1)
+		from.lives = slices.DeleteFunc(from.lives, func(other *life) bool { return other == l })
+	case closing != (err == loop.ErrClosed) || err == nil:
+		l.wrong("MoveTo: %v; it is closing: %v, and moving: %v", err, closing, l.moving)
 	}
 }
 
@@ -238,7 +266,14 @@ func (l *life) afterClose() {
 
 // onLoop has something done by a function of the loop.
 func (l *life) onLoop() {
+	if l.moving {
+		return
+	}
+	moves := l.moves.Load()
 	f := func() {
+		if l.moves.Load() != moves {
+			return // it may be elsewhere
+		}
 		if l.place.depth > 0 {
 			l.wrong("a function of the loop within a callback")
 		}

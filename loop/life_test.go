@@ -92,7 +92,7 @@ func TestLivesInMemory(t *testing.T) {
 	}
 	for i := range rounds {
 		ls := newLives(t, first+i, time.Second)
-		config, open := ls.server(), (*looptest.Server).Open
+		config, open := ls.newServer(), (*looptest.Server).Open
 		if i%2 == 1 {
 			config.TLS = serverTLS()
 			open = func(srv *looptest.Server) *looptest.Peer { return srv.OpenTLS(nil) }
@@ -132,7 +132,7 @@ func TestLivesForReal(t *testing.T) {
 	first := testkit.Seed(t, 1)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		ls := newLives(t, first, 20*time.Millisecond)
-		srv := ls.server()
+		srv := ls.newServer()
 		srv.Addr = "tcp://127.0.0.1:0"
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -181,7 +181,7 @@ func (k *link) PlaintextEnded(err error) {
 }
 
 // RunLater implements tlsconn.Host.
-func (k *link) RunLater() { k.loop.runSoon(waitingRecords{k}) }
+func (k *link) RunLater() { k.owner().loop.runSoon(waitingRecords{k}) }
 
 // waitingRecords is a runnable: a layer of TLS with records that wait to be decrypted.
 type waitingRecords struct{ *link }

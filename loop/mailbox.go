@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"unsafe"
+
+	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
-// A task is a function for the loop: f for the loop itself, or told for a connection.
+// A task is a function for the loop: f for the loop itself, or told for a connection while that is
+// open, or f for a connection, also when that has closed.
 type task struct {
 	f    func()
 	told func(*Conn)
@@ -41,11 +45,30 @@ func (l *Loop) post(t task) (number uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	l.posted(number, waiting)
+	return number, nil
+}
+
+// posted wakes the loop for a task that was put into its mailbox.
+func (l *Loop) posted(number uint64, waiting int) {
 	l.wake()
 	if waiting > l.server.Limits.MaxMailbox {
 		l.crowded(number, waiting)
 	}
-	return number, nil
+}
+
+// post posts a task of c to the loop where it is. Unless bounded, no mailbox is too full.
+func (c *Conn) post(t task, bounded bool) error {
+	for {
+		l := c.home()
+		number, waiting, err := l.mail.PutFor((*unsafe.Pointer)(unsafe.Pointer(&c.loop)), unsafe.Pointer(l), t, bounded)
+		if err == nil {
+			l.posted(number, waiting)
+		}
+		if err != mailbox.ErrMoved {
+			return err
+		}
+	}
 }
 
 func (l *Loop) tryPost(t task) error {
@@ -102,8 +125,7 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	_, err := r.c.loop.post(task{told: f, c: r.c})
-	return err
+	return r.c.post(task{told: f, c: r.c}, false)
 }
 
 // Send tells the connection to send a copy of msg, as one message. Its errors are Tell's. An error of
@@ -133,7 +155,7 @@ func (r Ref) TryTell(f func(c *Conn)) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	return r.c.loop.tryPost(task{told: f, c: r.c})
+	return r.c.post(task{told: f, c: r.c}, true)
 }
 
 // TellWait is Tell for a goroutine that is no loop's, such as one that reads a file or a queue: it
@@ -149,7 +171,7 @@ func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 			panic("loop: Ref.TellWait on a loop, which must not wait: use Tell or TryTell")
 		}
 		select {
-		case <-r.c.loop.mailboxRoom():
+		case <-r.c.home().mailboxRoom():
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -212,7 +212,7 @@ func (s *Server) setAccepting(on bool) {
 		s.gateway.set(true)
 		return
 	}
-	isExpecting := func(l *Loop) bool { return l.inTransit.Load() > 0 }
+	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
 	for began := time.Now(); s.gateway.count() > 0 || slices.ContainsFunc(s.loops, isExpecting); time.Sleep(time.Millisecond) {
 		if time.Since(began) > stuckTimeout {
 			return // a loop does not answer, or a listener from outside has no deadlines
@@ -290,6 +290,8 @@ func (c *Conn) whyStays() string {
 		return "dialed"
 	case x != nil && x.pipe != nil:
 		return "Pipe"
+	case c.in.pauses&moving != 0:
+		return "not ready"
 	case x != nil && x.stays:
 		return "refused"
 	case c.needsInput() || c.at() == stateFinishing:
@@ -496,12 +498,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 
 // resumeTLS puts the layer of TLS, with a state of before, on c's socket.
 func (c *Conn) resumeTLS(state []byte) {
-	l := c.loop
-	if l.tls == nil {
-		l.tls = l.newTLSShared()
-	}
 	c.stage = tlsInput
-	t, err := tlsconn.Resume(l.tls, state, c.sock, c.link())
+	t, err := tlsconn.Resume(c.loop.tlsShared(), state, c.sock, c.link())
 	if clear(state); err != nil {
 		c.abort(err)
 		return

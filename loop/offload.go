@@ -75,7 +75,7 @@ func (c *Conn) offload(run func(context.Context) (then func())) error {
 	}
 	switch err := x.jobs.queue.Put(func(ctx context.Context) {
 		then := run(ctx)
-		_ = c.loop.Post(func() { c.jobDone(then) })
+		_ = c.post(task{c: c, f: func() { c.jobDone(then) }}, false)
 	}); {
 	case errors.Is(err, jobs.ErrClosed):
 		return ErrServerClosed
@@ -128,7 +128,7 @@ func (c *Conn) runThens() {
 		return
 	}
 	s := sliceOf(l.now, l.now+turnSlice)
-	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&heldBack == 0 {
+	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&(heldBack|moving) == 0 {
 		if s.ended {
 			j.goesOn = true
 			l.runSoon((*waitingThens)(c))
@@ -182,11 +182,11 @@ func (c *Conn) jobPanicked(v any) {
 		v = errGoexit
 	}
 	err := newPanicError(v)
-	c.loop.logPanic(err, c)
-	_ = c.loop.Post(func() {
+	c.home().logPanic(err, c)
+	_ = c.post(task{c: c, f: func() {
 		c.loop.count.add(numPanics, 1)
 		c.beginClose(err)
-	})
+	}}, false)
 }
 
 // stopJobs is part of c's end.

@@ -302,8 +302,8 @@ type watermarks struct {
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	waiters   []roomWaiter // of whenPending
 	told      bool         // flushed has its turn soon
+	waiters   []roomWaiter // of whenPending
 }
 
 // flushed makes a Conn a runnable that calls OnFlushed's function. That may send as much as the

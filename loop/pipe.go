@@ -45,7 +45,8 @@ type PipeConfig struct {
 // they are given from then on are called beside the pipe's own work: that of OnEOF before the end
 // is passed on.
 //
-// Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
+// Each may be in one pipe. Two loops, one connection twice, a UDP session, a second pipe, or a
+// connection that is about to move panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {
@@ -53,6 +54,8 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 		panic("loop: Pipe needs two connections of one loop: dial one of them on the Loop of the other")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
+	case a.moves() || b.moves():
+		panic("loop: Pipe with a connection that is about to move: call it before Conn.MoveTo, or in the function that was given to it")
 	case a.more().pipe != nil || b.more().pipe != nil:
 		panic("loop: Pipe with a connection that is in one already")
 	case cfg.IdleTimeout < 0:

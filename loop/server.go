@@ -116,6 +116,7 @@ type Server struct {
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
+	settled     atomic.Bool  // no connection leaves its loop any more: see MoveTo
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64

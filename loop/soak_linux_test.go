@@ -45,7 +45,7 @@ func (s *soaked) Write(p []byte) (int, error) {
 func newSoaked(t *testing.T, ctx context.Context) *soaked {
 	s := &soaked{}
 	s.lives.Store(newLives(t, 0, 20*time.Millisecond))
-	s.Server = s.lives.Load().server()
+	s.Server = s.lives.Load().newServer()
 	unix := "unix://" + testkit.SocketPath(t)
 	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
 	pipes := func(a *loop.Conn) loop.Handler {
@@ -83,6 +83,7 @@ func newSoaked(t *testing.T, ctx context.Context) *soaked {
 // round has clients of all kinds for that long, and then none.
 func (s *soaked) round(t *testing.T, seed uint64, d time.Duration) {
 	ls := newLives(t, seed, 20*time.Millisecond)
+	ls.server = s.Server
 	s.lives.Store(ls)
 	end := time.Now().Add(d)
 	var mu sync.Mutex

@@ -68,6 +68,7 @@ type LoopStats struct {
 	Fired    uint64 // callbacks that the wheel ran, the framework's own included
 	Mailbox  int    // functions that wait, those of the batch that runs included
 	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
+	Moved    uint64 // connections that have come to the loop by Conn.MoveTo
 	Buffered int    // bytes that the buffers take that count against Server.Limits.MaxBuffered
 
 	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
@@ -109,6 +110,7 @@ const (
 	numSessions
 	numLost
 	numHeldBack
+	numMoved
 	numMovedIn
 	numFired
 	numHandshakes
@@ -161,7 +163,7 @@ func (s *Server) Stats() Stats {
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
-			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack],
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack], Moved: n[numMoved],
 			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
 		st.add(&ls)
@@ -184,6 +186,7 @@ func (s *LoopStats) add(l *LoopStats) {
 	s.Conns, s.Timers, s.Mailbox, s.Buffered = s.Conns+l.Conns, s.Timers+l.Timers, s.Mailbox+l.Mailbox, s.Buffered+l.Buffered
 	s.Messages, s.BytesIn, s.BytesOut = s.Messages+l.Messages, s.BytesIn+l.BytesIn, s.BytesOut+l.BytesOut
 	s.Fired, s.HeldBack, s.Blocked, s.Busy = s.Fired+l.Fired, s.HeldBack+l.HeldBack, s.Blocked+l.Blocked, s.Busy+l.Busy
+	s.Moved += l.Moved
 	s.Lag, s.MaxLag = max(s.Lag, l.Lag), max(s.MaxLag, l.MaxLag)
 	s.Turn, s.MaxTurn = max(s.Turn, l.Turn), max(s.MaxTurn, l.MaxTurn)
 	s.SocketWait, s.MaxSocketWait = max(s.SocketWait, l.SocketWait), max(s.MaxSocketWait, l.MaxSocketWait)

@@ -13,26 +13,41 @@ import (
 // Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
 // has fired or whose connection has closed, whenever that was.
 type Timer struct {
-	l    *Loop
-	t    wheel.Timer // in the loop's wheel
+	l    *Loop       // whose it is, or
+	c    *Conn       // whose it is
+	t    wheel.Timer // in the loop's wheel, or in that of c's loop when it was made: see mover.handles
 	hook *idleHook   // of OnIdle, which has no timer of its own
+}
+
+// find returns the loop of t, nil for the zero Timer, and the handle in its wheel.
+func (t Timer) find() (*Loop, wheel.Timer) {
+	if t.c == nil {
+		return t.l, t.t
+	}
+	if x := t.c.extras; x != nil && x.mover != nil {
+		if today, ok := x.mover.handles[t.t]; ok {
+			return t.c.loop, today
+		}
+	}
+	return t.c.loop, t.t
 }
 
 // Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
 // stopped before, or died with its connection. Every and OnIdle timers can be stopped by their own
 // callback.
 func (t Timer) Stop() bool {
-	if t.l == nil {
+	l, h := t.find()
+	if l == nil {
 		return false
 	}
-	t.l.owner.Check("Timer.Stop")
+	l.owner.Check("Timer.Stop")
 	if t.hook != nil {
 		return t.hook.stop()
 	}
-	if !t.l.wheel.Stop(t.t) {
+	if !l.wheel.Stop(h) {
 		return false
 	}
-	t.l.timers.untie(t.t.Index())
+	l.timers.untie(h.Index())
 	return true
 }
 
@@ -42,36 +57,38 @@ func (t Timer) Stop() bool {
 // the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics
 // for OnIdle.
 func (t Timer) Reset(d time.Duration) bool {
-	if t.l == nil {
+	l, h := t.find()
+	if l == nil {
 		return false
 	}
-	t.l.owner.Check("Timer.Reset")
-	if h := t.hook; h != nil {
-		if h.c == nil {
+	l.owner.Check("Timer.Reset")
+	if hook := t.hook; hook != nil {
+		if hook.c == nil {
 			return false
 		}
 		needIdleTime("Timer.Reset", d)
-		h.reset(d, t.l.clock())
-		h.c.refileIdle()
+		hook.reset(d, l.clock())
+		hook.c.refileIdle()
 		return true
 	}
-	if t.l.timers.owner(t.t.Index()) != nil { // mostly put off, and in no order with others
-		return t.l.wheel.Extend(t.t, t.l.after(d))
+	if l.timers.owner(h.Index()) != nil { // mostly put off, and in no order with others
+		return l.wheel.Extend(h, l.after(d))
 	}
-	return t.l.wheel.Reset(t.t, t.l.after(d))
+	return l.wheel.Reset(h, l.after(d))
 }
 
 // Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
 // or OnIdle, and once it was stopped or died with its connection.
 func (t Timer) Pending() bool {
-	if t.l == nil {
+	l, h := t.find()
+	if l == nil {
 		return false
 	}
-	t.l.owner.Check("Timer.Pending")
+	l.owner.Check("Timer.Pending")
 	if t.hook != nil {
 		return t.hook.c != nil
 	}
-	return t.l.wheel.Pending(t.t)
+	return l.wheel.Pending(h)
 }
 
 // connTimers ties timers of a loop's wheel to connections. Its record of a timer is in a slice, at
@@ -142,7 +159,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	}
 	t := c.loop.wheel.At(c.loop.after(d), f)
 	c.loop.timers.tie(c, t)
-	return Timer{l: c.loop, t: t}
+	return Timer{c: c, t: t}
 }
 
 // Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not
@@ -156,7 +173,7 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	}
 	t := c.loop.wheel.Every(c.loop.after(d), d, f)
 	c.loop.timers.tie(c, t)
-	return Timer{l: c.loop, t: t}
+	return Timer{c: c, t: t}
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a

@@ -17,11 +17,7 @@ import (
 
 // addTLS puts a layer of TLS between c and its socket. The handshake begins with Start.
 func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
-	l := c.loop
-	if l.tls == nil {
-		l.tls = l.newTLSShared()
-	}
-	t := tlsconn.New(l.tls, cfg, c.sock, c.link())
+	t := tlsconn.New(c.loop.tlsShared(), cfg, c.sock, c.link())
 	c.sock, c.stage = t, tlsInput
 	return t
 }
@@ -29,10 +25,13 @@ func (c *Conn) addTLS(cfg tlsconn.Config) *tlsconn.Conn {
 // isTLS reports whether c speaks TLS, or is about to.
 func (c *Conn) isTLS() bool { return c.tlsLayer() != nil }
 
-// newTLSShared returns what the TLS connections of l share.
-func (l *Loop) newTLSShared() *tlsconn.Shared {
+// tlsShared returns what the TLS connections of l share.
+func (l *Loop) tlsShared() *tlsconn.Shared {
+	if l.tls != nil {
+		return l.tls
+	}
 	s := l.server
-	return tlsconn.NewShared(tlsconn.SharedConfig{
+	l.tls = tlsconn.NewShared(tlsconn.SharedConfig{
 		Post:       func(f func()) bool { return l.Post(f) == nil },
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
 		Pool:       &l.store.Pool,
@@ -41,6 +40,7 @@ func (l *Loop) newTLSShared() *tlsconn.Shared {
 		CryptoTLS:  s.Debug.CryptoTLS,
 		Panicked:   l.hookPanicked,
 	})
+	return l.tls
 }
 
 // hookPanicked is panicked for a hook of a tls.Config, which may run beside the loop.

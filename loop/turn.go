@@ -209,14 +209,10 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.isFrozen():
-			t.c.postponeTask(t)
-		case t.c.isOpen():
-			l.noteRunning(t.c, meter.Tell)
-			t.told(t.c)
-			if l.crowd.on.Load() {
-				l.crowd.answered(t.c)
-			}
+		case t.c.home() != l || t.c.in.pauses&moving != 0:
+			l.runMoving(t)
+		default:
+			l.runTold(t)
 		}
 		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= endTurnsAt || l.slice.over(l) {
 			return
@@ -325,8 +321,9 @@ func (c *Conn) endTurn() {
 	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite()
 	}
-	if c.in.pauses&(heldBack|startingTLS) != 0 {
+	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
 		c.outputMoved()
+		c.leaveSoon()
 	}
 	switch s := c.at(); {
 	case s == stateFinishing:

@@ -1,6 +1,12 @@
 package redisgroup
 
-import "github.com/loopwheel/loopwheel/loop"
+import (
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// in is what package loop has for this package.
+var in = inside.Take[inside.ForHandler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
 
 // A membership is what a connection is a member of, in one Hub. It belongs to the connection's
 // loop.
@@ -27,6 +33,7 @@ type memberships map[*loop.Conn]*membership
 func (h *Hub) join(c *loop.Conn) *membership {
 	all := *h.members.Get(c.Loop())
 	if all[c] == nil {
+		in.Pin(c) // these memberships are the loop's
 		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
 		c.AfterClose(func(error) { h.leaveAll(c) }) // at once if c is closed already
 	}
@@ -77,7 +84,7 @@ func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 		return nil, nil
 	}
 	r := g.hub.acquire(g.at)
-	if _, in := m.rooms[r]; in {
+	if _, isIn := m.rooms[r]; isIn {
 		g.hub.release(r)
 		return nil, nil
 	}
@@ -91,12 +98,12 @@ func (g *handle) Leave(c *loop.Conn) bool {
 	if m == nil {
 		return false
 	}
-	j, in := m.rooms[r]
-	if in {
+	j, isIn := m.rooms[r]
+	if isIn {
 		delete(m.rooms, r)
 		r.leave(c, m, j)
 	}
-	return in
+	return isIn
 }
 
 // leave is what is common to all ways to leave.

@@ -10,7 +10,7 @@ import (
 )
 
 // examples are the folders of examples/.
-var examples = []string{"chat", "echo", "gateway", "proxy"}
+var examples = []string{"chat", "echo", "gateway", "match", "proxy"}
 
 var (
 	programs string   // the directory in which they are built

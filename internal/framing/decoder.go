@@ -83,6 +83,9 @@ func (d *Decoder) Init(c codec.Codec, p *Pool) {
 	d.SetCodec(c)
 }
 
+// UsePool makes buffers come from p, and go there, from now on.
+func (d *Decoder) UsePool(p *Pool) { d.pool = p }
+
 // Compile checks the configuration of c and returns the form of c that is quickest to run, which
 // may be c itself and is shared by all connections as c is. nil means codec.Raw. The error is that
 // of c's Validate, if c is a codec.Validator.

@@ -73,6 +73,10 @@ func (p *Pool) Grew(before, after []byte) {
 	}
 }
 
+// Carry counts n bytes more of buffers that come from another Pool, or n less of those that go to
+// one.
+func (p *Pool) Carry(n int) { p.size += n }
+
 // Size returns how many bytes the buffers of the Pool have, those that are in use and those that it
 // keeps.
 func (p *Pool) Size() int { return p.size }

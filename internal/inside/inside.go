@@ -68,9 +68,26 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// meanwhile.
 	OwesReplies, AwaitsAnswers func(c Conn, on bool)
 
-	// OnClosing sets the function that a connection calls with the reason when its close begins.
-	// Each connection has one.
-	OnClosing func(c Conn, f func(err error))
+	// State returns what package handler keeps of a connection, as make makes it the first time; nil
+	// if the connection has closed by then, and there is none.
+	State func(c Conn, make func() ConnState[Loop]) ConnState[Loop]
+
+	// IsHere reports whether a connection lives on a loop, and nothing of its last one is to come
+	// first. Reach calls f for one of which that is false, in the order in which its Tells run: it
+	// sends f on, or keeps it. Both are called on the loop, for something that reached that after
+	// the connection lived on it.
+	IsHere func(l Loop, c Conn) bool
+	Reach  func(l Loop, c Conn, f func(Conn))
+
+	// Current returns the connection whose code runs on a loop, or the zero Conn.
+	Current func(l Loop) Conn
+
+	// PostFor calls f on the loop of a connection, in the order of its Tells, also when it has closed.
+	// Any goroutine may call it. An error: that loop has ended.
+	PostFor func(c Conn, f func()) error
+
+	// Pin keeps a connection on its loop: see Conn.MoveTo.
+	Pin func(c Conn)
 
 	// IsClosing reports whether the close has begun.
 	IsClosing func(c Conn) bool
@@ -101,6 +118,21 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would.
 	// It appends nothing, and runs no hook of c.
 	CheckWrite func(c Conn) error
+}
+
+// A ConnState is what package handler keeps of a connection.
+type ConnState[Loop any] interface {
+	// Closing is called with the reason when the close begins.
+	Closing(err error)
+
+	// Leave is called on the loop that the connection leaves, with the one where it goes and the
+	// states of all that go along, this one included. It must call leave, after which they belong to
+	// that loop.
+	Leave(from, to Loop, all []ConnState[Loop], leave func())
+
+	// Left is called on the loop that the connection has left, when all has been sent on that was
+	// told to it there.
+	Left(from Loop)
 }
 
 // Handover moves addresses and living connections from one Server to another. Its functions may be

@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"handler", "loop/handover", "loop/loopmetrics", "loop/looptest", "loop/realtest", "loop/scaletest"},
 	{"handler/redisgroup", "loop/looptest/wstest"},
 	{"handler/redisgroup/groupmetrics"},
-	{"examples/chat", "examples/echo", "examples/gateway", "examples/proxy"},
+	{"examples/chat", "examples/echo", "examples/gateway", "examples/match", "examples/proxy"},
 }
 
 func TestLayers(t *testing.T) {

@@ -153,9 +153,16 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 // Every is timing.Wheel.Every.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	MustRepeat(period, f)
-	t := w.add(first, f)
-	w.periods[t.index] = period
-	w.node(t.index).slot |= periodic
+	return w.Restore(first, period, f)
+}
+
+// Restore adds what Remove of another wheel has returned.
+func (w *Wheel) Restore(when, period time.Duration, f func()) Timer {
+	t := w.add(when, f)
+	if period > 0 {
+		w.periods[t.index] = period
+		w.node(t.index).slot |= periodic
+	}
 	return t
 }
 
@@ -178,6 +185,18 @@ func (w *Wheel) Stop(t Timer) bool {
 	w.unlink(t.index, n)
 	w.release(t.index, n)
 	return true
+}
+
+// Remove stops a timer that is pending, and returns what Restore of another wheel needs to go on with
+// it. One that does not repeat has the period 0.
+func (w *Wheel) Remove(t Timer) (when, period time.Duration, f func()) {
+	n := w.find(t)
+	when, f = n.when, n.call
+	if n.slot&periodic != 0 {
+		period = w.periods[t.index]
+	}
+	w.Stop(t)
+	return when, period, f
 }
 
 // Reset is timing.Wheel.Reset.

@@ -138,6 +138,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("timers", "Timers that are pending.", func(s *loop.LoopStats) float64 { return float64(s.Timers) }, loopLabel),
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
+	counter("moved_total", "Connections that have come from other loops (Conn.MoveTo).", func(s *loop.LoopStats) uint64 { return s.Moved }, loopLabel),
 	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.Limits.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
 	gauge("buffered_bytes", "What buffers of output and input take, and the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),

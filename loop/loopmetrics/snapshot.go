@@ -34,6 +34,7 @@ type snapshot struct {
 	Cut       uint64     `json:"cut"`
 	Panics    uint64     `json:"panics"`
 	HeldBack  uint64     `json:"heldBack"`
+	Moved     uint64     `json:"moved"`
 	Buffered  float64    `json:"buffered"` // of Server.Limits.MaxBuffered, in percent
 	Shaken    uint64     `json:"handshakes"`
 	Unshaken  uint64     `json:"handshakesFailed"`
@@ -113,7 +114,7 @@ func (k *looker) snapshot() snapshot {
 	st := k.server.Stats()
 	s := snapshot{
 		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.ClosedBy["idle"],
-		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
+		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack, Moved: st.Moved,
 		Buffered: 100 * float64(st.Buffered) / float64(max(1, bufferedLimit(k.server))),
 		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
 		Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,

@@ -136,10 +136,8 @@ func (l *memLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost
 		return
 	}
 	s := c.peer.sock
-	l.Put(func() {
-		s.Home.Join(l.TaskLoop)
-		s.open(open(s))
-	}, func() { lost(engine.ErrEnded) })
+	s.Home.Join(l.TaskLoop)
+	l.Put(func() { s.open(open(s)) }, func() { lost(engine.ErrEnded) })
 }
 
 // Stop implements engine.Engine.

@@ -101,7 +101,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	}
 	if !s.blocked && !s.reading && n > 0 {
 		s.reading = true
-		s.Execute(s.readSoon)
+		s.Soon(s.readSoon)
 	}
 	return n, nil
 }

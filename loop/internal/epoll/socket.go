@@ -203,6 +203,7 @@ func (s *socket) Join(l engine.Loop) (err error) {
 	if s.place, err = s.loop.add(s.FD(), s.polling, s); err != nil {
 		s.closed = true
 		_ = unix.Close(s.FD())
+		s.Descriptor = -1
 	}
 	return err
 }

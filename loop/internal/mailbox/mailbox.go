@@ -4,6 +4,7 @@ package mailbox
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -12,6 +13,7 @@ import (
 var (
 	ErrFull   = errors.New("loop: mailbox full")
 	ErrClosed = errors.New("loop: server closed")
+	ErrMoved  = errors.New("loop: moved to another mailbox") // which it does not show
 )
 
 // chunkLen is how many tasks are stored together. A queue of many chunks grows without copying, and
@@ -32,6 +34,7 @@ type Mailbox[T any] struct {
 	since  time.Duration // when the first of the queue was put
 	spare  []T           // an empty chunk
 	closed bool
+	moves  atomic.Uint64 // calls of Leave; changed with mu
 
 	_ [64]byte // the owner's fields are in a cache line that those who put do not touch
 
@@ -52,17 +55,24 @@ func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 
 // Put appends t, from any goroutine, and returns how many tasks wait then, t included: more than
 // max, if the mailbox was full. Tasks are numbered: the one after number n is n+1.
-func (m *Mailbox[T]) Put(t T) (number uint64, waiting int, err error) { return m.put(t, false) }
+func (m *Mailbox[T]) Put(t T) (number uint64, waiting int, err error) {
+	return m.PutFor(nil, nil, t, false)
+}
 
 // TryPut is Put that returns ErrFull in place of going beyond max.
 func (m *Mailbox[T]) TryPut(t T) (number uint64, err error) {
-	number, _, err = m.put(t, true)
+	number, _, err = m.PutFor(nil, nil, t, true)
 	return number, err
 }
 
-func (m *Mailbox[T]) put(t T, bounded bool) (number uint64, waiting int, err error) {
+// PutFor is Put, or TryPut if it is bounded, for somebody who may have moved to another mailbox: it
+// returns ErrMoved unless *home is here, which Leave may have changed. A nil home does not move.
+func (m *Mailbox[T]) PutFor(home *unsafe.Pointer, here unsafe.Pointer, t T, bounded bool) (number uint64, waiting int, err error) {
 	m.mu.Lock() // no defer: nothing below panics, and it would cost a tenth of a Put
 	switch waiting = int(m.puts - m.done); {
+	case home != nil && atomic.LoadPointer(home) != here:
+		m.mu.Unlock()
+		return 0, 0, ErrMoved
 	case m.closed:
 		m.mu.Unlock()
 		return 0, 0, ErrClosed
@@ -82,12 +92,44 @@ func (m *Mailbox[T]) put(t T, bounded bool) (number uint64, waiting int, err err
 	return number, waiting + 1, nil
 }
 
-// PutAll is Put of several tasks, with nothing between them. They are copied.
-func (m *Mailbox[T]) PutAll(ts []T) (waiting int, err error) {
+// Leave has somebody move away: store, which changes his home, is called under the lock. If tasks
+// wait, which may be his, fence is put behind them, and Leave reports that. It is the owner's.
+func (m *Mailbox[T]) Leave(store func(), fence T) (fenced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.moves.Add(1)
+	store()
+	if m.puts == m.ran || m.closed { // its owner empties a closed one, and takes nothing more
+		return false
+	}
+	last := m.last()
+	*last = append(*last, fence)
+	m.puts++
+	return true
+}
+
+// Moves returns how often somebody has left. Any goroutine may call it.
+func (m *Mailbox[T]) Moves() uint64 { return m.moves.Load() }
+
+// PutAll is Put of several tasks, with nothing between them. They are copied. If somebody has left
+// since Moves returned moves, those of which here is false are returned in their order in place of
+// being put.
+func (m *Mailbox[T]) PutAll(ts []T, moves uint64, here func(T) bool) (waiting int, moved []T, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moves.Load() != moves {
+		var stay []T
+		for _, t := range ts {
+			if here(t) {
+				stay = append(stay, t)
+			} else {
+				moved = append(moved, t)
+			}
+		}
+		ts = stay
+	}
 	if m.closed {
-		return 0, ErrClosed
+		return 0, moved, ErrClosed
 	}
 	m.puts += uint64(len(ts))
 	for len(ts) > 0 {
@@ -95,7 +137,7 @@ func (m *Mailbox[T]) PutAll(ts []T) (waiting int, err error) {
 		n := min(len(ts), chunkLen-len(*chunk))
 		*chunk, ts = append(*chunk, ts[:n]...), ts[n:]
 	}
-	return int(m.puts - m.done), nil
+	return int(m.puts - m.done), moved, nil
 }
 
 // last returns the chunk of the queue that has room. m.mu is held.

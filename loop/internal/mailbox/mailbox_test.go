@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func newTest(max int) (*Mailbox[int], *time.Duration) {
@@ -49,7 +50,7 @@ func TestPutAll(t *testing.T) {
 	}
 	_, _, _ = m.Put(-1)
 	for range 2 {
-		if _, err := m.PutAll(all); err != nil {
+		if _, _, err := m.PutAll(all, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,11 +66,11 @@ func TestPutAll(t *testing.T) {
 			t.Fatalf("task %d is %d, want %d", i, got, want)
 		}
 	}
-	if waiting, err := m.PutAll(all[:2]); waiting != 3+2*len(all) || err != nil {
+	if waiting, _, err := m.PutAll(all[:2], 0, nil); waiting != 3+2*len(all) || err != nil {
 		t.Errorf("PutAll = %d, %v, want %d, nil", waiting, err, 3+2*len(all))
 	}
 	m.Close()
-	if _, err := m.PutAll(all); !errors.Is(err, ErrClosed) {
+	if _, _, err := m.PutAll(all, 0, nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("PutAll after Close: %v, want ErrClosed", err)
 	}
 }
@@ -207,5 +208,39 @@ func TestNumbersAndBack(t *testing.T) {
 	m.ReportRun()
 	if fourth, _, err := m.Put(5); err != nil || fourth != third+1 {
 		t.Errorf("number %d, %v", fourth, err)
+	}
+}
+
+// What is put for somebody who has left is refused; what waited before is followed by the fence.
+func TestLeave(t *testing.T) {
+	m, _ := newTest(10)
+	here, there := new(int), new(int)
+	p := unsafe.Pointer(here)
+	put := func(v int) error {
+		_, _, err := m.PutFor(&p, unsafe.Pointer(here), v, false)
+		return err
+	}
+	if err := put(1); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	moves := m.Moves()
+	if fenced := m.Leave(func() { p = unsafe.Pointer(there) }, -1); !fenced {
+		t.Error("a task waits, and there is no fence")
+	}
+	if err := put(2); err != ErrMoved {
+		t.Errorf("after: %v, want %v", err, ErrMoved)
+	}
+	_, moved, err := m.PutAll([]int{3, 4, 5}, moves, func(v int) bool { return v != 4 })
+	if err != nil || len(moved) != 1 || moved[0] != 4 {
+		t.Errorf("PutAll returns %v, %v, want [4]", moved, err)
+	}
+	n, _ := m.NextBatch()
+	for i, want := range []int{1, -1, 3, 5} {
+		if got := m.Next(); i >= n || got != want {
+			t.Fatalf("task %d of %d is %d, want %d", i, n, got, want)
+		}
+	}
+	if fenced := m.Leave(func() {}, -1); fenced {
+		t.Error("nothing waits, and there is a fence")
 	}
 }

@@ -50,7 +50,7 @@ func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, erro
 // Enroll implements engine.Loop.
 func (l *netLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := newSocket(l, nc)
-	l.Put(func() { s.begin(l, open) }, func() {
+	l.Put(func() { s.begin(open) }, func() {
 		_ = nc.Close()
 		lost(engine.ErrEnded)
 	})

@@ -58,6 +58,19 @@ func (h *Home) is(l *TaskLoop) bool {
 	return h.loop == l
 }
 
+// Soon runs f, which does not care on which loop, on the present one, and costs no memory.
+func (h *Home) Soon(f func()) {
+	h.mu.Lock()
+	l := h.loop
+	if l == nil {
+		h.kept = append(h.kept, f)
+	}
+	h.mu.Unlock()
+	if l != nil {
+		l.Execute(f)
+	}
+}
+
 // Leave takes the socket off its loop.
 func (h *Home) Leave() {
 	h.mu.Lock()

@@ -72,12 +72,11 @@ func newSocket(l *netLoop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	return &socket{engine: l.engine, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
+	return &socket{Home: Home{loop: l.TaskLoop}, engine: l.engine, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // begin is the first thing on the loop.
-func (s *socket) begin(l *netLoop, open func(engine.Socket) engine.Sink) {
-	s.Home.Join(l.TaskLoop)
+func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 	s.engine.open.Store(s, nil)
 	if s.sink = open(s); !s.closed {
 		s.engine.reading.Go(s.read)

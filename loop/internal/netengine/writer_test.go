@@ -93,7 +93,7 @@ func TestResetDuringAWriteIsNoEnd(t *testing.T) {
 	}
 	s, sink := newSocket(l, conn), end{closed: make(chan error, 1)}
 	testkit.Eventually(t, "a write fails", func() bool { _, err := s.Write([]byte("x")); return err != nil })
-	l.Execute(func() { s.begin(l, func(engine.Socket) engine.Sink { return sink }) })
+	l.Execute(func() { s.begin(func(engine.Socket) engine.Sink { return sink }) })
 	testkit.WantErr(t, "the end", testkit.Receive(t, "the end", sink.closed), syscall.ECONNRESET)
 	if err := e.Stop(); err != nil {
 		t.Error(err)

@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"net"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -42,23 +43,47 @@ func gone(fd int) bool {
 	return err == nil && info.State == tcpClose
 }
 
-// CopyAsIs is Copy for a socket that stays what it is: package net sets options of TCP sockets that
-// it makes, which are put back.
+// tcpOptions are those that package net sets for TCP sockets that it makes.
+var tcpOptions = [...][2]int{
+	{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_NODELAY},
+}
+
+type optionValues [len(tcpOptions)]int
+
+// netOptions are the values that package net sets, once a socket has been copied.
+var netOptions atomic.Pointer[optionValues]
+
+// options returns d's values. False: it is not of TCP.
+func (d *Descriptor) options() (v optionValues, ok bool) {
+	for i, o := range tcpOptions {
+		n, err := unix.GetsockoptInt(d.FD(), o[0], o[1])
+		if err != nil && o[0] == unix.IPPROTO_TCP {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+// CopyAsIs is Copy for a socket that stays what it is: options that package net has changed are put
+// back.
 func (d *Descriptor) CopyAsIs() (net.Conn, error) {
-	options := [...][2]int{
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_NODELAY},
-	}
-	var values [len(options)]int
-	var errs [len(options)]error // not of TCP
-	for i, o := range options {
-		values[i], errs[i] = unix.GetsockoptInt(d.FD(), o[0], o[1])
-	}
+	before, isTCP := d.options()
 	nc, err := d.Copy()
-	for i, o := range options {
-		if errs[i] == nil && err == nil {
-			_ = unix.SetsockoptInt(d.FD(), o[0], o[1], values[i])
+	if err != nil || !isTCP {
+		return nc, err
+	}
+	now := netOptions.Load()
+	if now == nil {
+		v, _ := d.options()
+		now = &v
+		netOptions.Store(now)
+	}
+	for i, o := range tcpOptions {
+		if before[i] != now[i] {
+			_ = unix.SetsockoptInt(d.FD(), o[0], o[1], before[i])
 		}
 	}
-	return nc, err
+	return nc, nil
 }

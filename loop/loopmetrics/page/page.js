@@ -82,6 +82,7 @@ const tiles = [
   ['timers', s => count(sum(s.loops, 'timers'))],
   ['buffered, % of the limit', s => s.buffered.toFixed(0)],
   ['held back', s => count(s.heldBack)],
+  ['moved to another loop', s => count(s.moved)],
   ['closed', s => count(s.closed)],
   ['evicted', s => count(s.evicted)],
   ['refused', s => count(s.refused)],

@@ -1,0 +1,494 @@
+package loop
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
+)
+
+// This file moves a connection from one loop of its server to another.
+//
+//	MoveTo ──▶ departure ──▶ arrive ──▶ then ──▶ openGate
+//	  │           │            │                    │
+//	  │ old loop, │ the end of │ new loop           │ when all is here that was told at the old loop
+//	  │ c paused  │ its turns  │                    ▼ input goes on
+//
+// A Tell loads Conn.loop, and again under the lock of that loop's mailbox. The departure stores the
+// new loop under the same lock. If tasks wait in the old mailbox, which may be c's, it puts a fence
+// behind them. So each Tell comes before the fence, or goes to the new loop. The old loop sends on
+// what it has for c, and then the fence. Until that has come, the new loop keeps what was told to c
+// directly.
+
+// leaveAgain is when a socket that could not leave, as descriptors had run out, is tried again.
+const leaveAgain = 50 * time.Millisecond
+
+// A mover is how far a connection has got with a move. It stays for the timers that have moved.
+type mover struct {
+	to     *Loop // where MoveTo wants it; nil: it is there
+	then   func(c *Conn)
+	lead   *Conn         // whose departure takes c along: c itself, or the other end of its Pipe
+	queued bool          // that has its turn soon
+	gated  bool          // tasks of its last loop are to come first
+	kept   []task        // which therefore wait
+	timers []movedTimer  // on the way
+	retry  bool          // extras.retry was pending
+	held   int           // bytes of the buffers, on the way
+	away   time.Duration // for how long the last loop was away
+
+	// handles are today's timers by those that the user has.
+	handles map[wheel.Timer]wheel.Timer
+}
+
+type movedTimer struct {
+	handle       wheel.Timer // the user's
+	when, period time.Duration
+	f            func()
+}
+
+// home returns the loop that c lives on, or is about to reach, for other goroutines than that
+// loop's, which reads Conn.loop.
+func (c *Conn) home() *Loop {
+	return (*Loop)(atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&c.loop))))
+}
+
+func (c *Conn) setHome(l *Loop) {
+	atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&c.loop)), unsafe.Pointer(l))
+}
+
+// moves reports whether MoveTo wants c elsewhere.
+func (c *Conn) moves() bool {
+	return c.extras != nil && c.extras.mover != nil && c.extras.mover.to != nil
+}
+
+// other returns the other end of c's Pipe, or nil.
+func (c *Conn) other() *Conn {
+	if c.extras != nil && c.extras.pipe != nil {
+		return c.extras.pipe.to
+	}
+	return nil
+}
+
+// MoveTo moves c to another loop of its server, with all that it has: input that was not decoded,
+// output that was not written, the state of its codec and of TLS, timers and hooks with their
+// deadlines, jobs, whose results arrive there, and what it counts in. then, unless it is nil, runs
+// first on l. The Conn and its Handler stay the same, so what the handler has from its loop, as by
+// Local and Keyed, must be taken anew in then. Timers and Refs stay valid, and Tells keep their
+// order, whether they come before, during or after the move. The two connections of a Pipe move
+// together, in one step.
+//
+// MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
+// TLS handshake, SendFile and a codec's job that are under way. From the call until it has arrived,
+// and all has run that was told to it before, no message is delivered. Until it leaves, its timers,
+// hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
+//
+// nil means that c moves, unless it closes before, by a panic say, or the server drains: then it
+// stays, and then does not run. A loop that drains closes a connection that arrives, after then. A
+// panic in then closes c. An error means that nothing has happened: ErrClosed; ErrServerClosed, as
+// the server drains; c is about to move already; it is a session of UDP, whose loop the system has
+// chosen; or it belongs to a handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server,
+// panics.
+func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
+	c.loop.owner.Check("Conn.MoveTo")
+	if l == nil || l.server != c.loop.server {
+		panic("loop: Conn.MoveTo with a nil Loop, or one of another Server")
+	}
+	to := c.other()
+	switch {
+	case c.isClosing() || to != nil && to.isClosing():
+		return ErrClosed
+	case l.server.settled.Load() || c.loop.draining:
+		return ErrServerClosed
+	case c.isUDP():
+		return errors.New("loop: Conn.MoveTo: a UDP session stays on the loop that the system has chosen for its peer")
+	case c.extras != nil && c.extras.pinned || to != nil && to.extras.pinned:
+		return errors.New("loop: Conn.MoveTo: the connection belongs to a handler.Link or a redisgroup.Hub, which keeps it on its loop")
+	case c.moves() || to != nil && to.moves():
+		return errors.New("loop: Conn.MoveTo: the connection is about to move already")
+	}
+	c.willMove(l, then, c)
+	if to != nil {
+		to.willMove(l, nil, c)
+	}
+	return nil
+}
+
+// willMove notes that c moves, with lead.
+func (c *Conn) willMove(to *Loop, then func(c *Conn), lead *Conn) {
+	x := c.more()
+	if x.mover == nil {
+		x.mover = new(mover)
+	}
+	x.mover.to, x.mover.then, x.mover.lead = to, then, lead
+	c.pause(moving)
+}
+
+// leaveSoon is part of the end of c's turn while it is about to move.
+func (c *Conn) leaveSoon() {
+	if !c.moves() {
+		return
+	}
+	lead := c.extras.mover.lead
+	if m := lead.extras.mover; m != nil && !m.queued {
+		m.queued = true
+		c.loop.runSoon((*departure)(lead))
+	}
+}
+
+// party returns the connections that move with c, which leads them.
+func (c *Conn) party() []*Conn {
+	if to := c.other(); to != nil {
+		return []*Conn{c, to}
+	}
+	return []*Conn{c}
+}
+
+// stay ends the move that c leads where c is, with then, unless it is nil.
+func (c *Conn) stay(then func(c *Conn)) {
+	party := c.party()
+	for _, c := range party {
+		if m := c.extras.mover; m != nil {
+			m.to, m.then, m.lead = nil, nil, nil
+		}
+	}
+	c.runThen(then)
+	for _, c := range party {
+		c.goOnHere()
+	}
+}
+
+// goOnHere goes on with what a move has held up, unless it holds it up still.
+func (c *Conn) goOnHere() {
+	switch m := c.extras.mover; {
+	case m == nil || m.to != nil || m.gated:
+	case c.isClosing():
+		c.in.pauses &^= moving
+	default:
+		c.resume(moving)
+		c.runThens()
+	}
+}
+
+// A departure makes a Conn a runnable that leaves its loop. Neither a callback of the user's nor one
+// of the engine's runs then.
+type departure Conn
+
+// Run implements runnable.
+func (d *departure) Run() {
+	c := (*Conn)(d)
+	l, m := c.loop, c.extras.mover
+	if m == nil { // it has closed
+		return
+	}
+	m.queued = false
+	if m.to == nil {
+		return
+	}
+	party, here := c.party(), m.to == l
+	for _, x := range party {
+		if l.draining || !x.isOpen() {
+			c.stay(nil)
+			return
+		}
+		if !here && !x.mayLeave() {
+			return
+		}
+	}
+	if here {
+		c.stay(m.then)
+		return
+	}
+	c.leave(party)
+}
+
+// runThen is the last step of a move.
+func (c *Conn) runThen(then func(c *Conn)) {
+	if then != nil && c.isOpen() {
+		c.callHook(func() { then(c) })
+	}
+}
+
+// mayLeave reports whether c has nothing to do before it leaves. If it has, its turn ends once more
+// after that, and the departure comes again.
+func (c *Conn) mayLeave() bool {
+	x := c.extras
+	switch {
+	case c.in.pauses&queued != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
+		c.touch() // it is in the run queue
+		return false
+	case c.out.endOfTurn&inTouched != 0:
+		return false
+	}
+	return !x.mover.gated && c.in.pauses&(startingTLS|heldByCodec) == 0 && !c.sendsFile()
+}
+
+// leave takes c, and those that move with it, off the loop. They belong to the other one then.
+func (c *Conn) leave(party []*Conn) {
+	l, to := c.loop, c.extras.mover.to
+	to.incoming.Add(int64(len(party)))
+	comesBack := func() {
+		to.incoming.Add(-int64(len(party)))
+		to.wake() // it may have waited for them
+	}
+	if l.server.settled.Load() { // the other loop may not have seen incoming
+		comesBack()
+		c.stay(nil)
+		return
+	}
+	for i := range party {
+		if err := party[i].leaveSocket(); err != nil { // there is no descriptor left
+			for _, c := range party[:i] {
+				c.joinSocket()
+			}
+			comesBack()
+			if c.AfterFunc(leaveAgain, c.touch); err == net.ErrClosed {
+				party[i].abort(err)
+			}
+			return
+		}
+	}
+	then := c.extras.mover.then
+	var states []inside.ConnState[*Loop]
+	for _, c := range party {
+		c.leaveLoop(to)
+		if s := c.extras.state; s != nil {
+			states = append(states, s)
+		}
+	}
+	arrived, fenced := false, false
+	leave := func() {
+		fenced = l.mail.Leave(func() {
+			for _, c := range party {
+				c.setHome(to)
+			}
+		}, task{f: func() { // the fence
+			left(states, l)
+			_, _ = to.post(task{f: func() { to.unfinished = to.openGates(party) }})
+		}})
+	}
+	if len(states) > 0 {
+		states[0].Leave(l, to, states, leave)
+	} else {
+		leave()
+	}
+	if !fenced {
+		left(states, l)
+	}
+	if _, err := to.post(task{f: func() {
+		if !arrived {
+			arrived = true
+			to.arrive(party, then)
+		}
+		if !fenced {
+			to.unfinished = to.openGates(party)
+		}
+	}}); err == nil {
+		return
+	}
+	for _, c := range party { // that loop has ended
+		c.setHome(l)
+		c.moveLoad(to, l)
+	}
+	comesBack()
+	l.incoming.Add(int64(len(party)))
+	l.arrive(party, nil)
+	l.openGates(party)
+	for _, c := range party {
+		c.beginClose(ErrServerClosed)
+	}
+}
+
+// left tells those who keep something of connections that their last loop has nothing more for them.
+func left(states []inside.ConnState[*Loop], l *Loop) {
+	for _, s := range states {
+		s.Left(l)
+	}
+}
+
+// moveLoad has c count on another loop.
+func (c *Conn) moveLoad(from, to *Loop) {
+	if c.holds&holdsLoad != 0 {
+		from.load.Add(-1)
+		to.load.Add(1)
+	}
+}
+
+// leaveLoop takes off the loop what it has of c.
+func (c *Conn) leaveLoop(to *Loop) {
+	l, x := c.loop, c.extras
+	m := x.mover
+	users := make(map[wheel.Timer]wheel.Timer, len(m.handles)) // by today's handles
+	for user, today := range m.handles {
+		users[today] = user
+	}
+	for i := int(c.timers); i != 0; i = int(c.timers) {
+		t := movedTimer{handle: l.wheel.Handle(i)}
+		if user, ok := users[t.handle]; ok {
+			t.handle, users[t.handle] = user, t.handle
+		}
+		t.when, t.period, t.f = l.wheel.Remove(l.wheel.Handle(i))
+		l.timers.untie(i)
+		m.timers = append(m.timers, t)
+	}
+	slices.Reverse(m.timers) // into the order in which they were made
+	l.wheel.Stop(c.idle.timer)
+	m.retry = l.wheel.Stop(x.retry)
+	m.held = c.heldPlain()
+	l.store.Pool.Carry(-m.held)
+	m.away = l.meter.AwaySince(l.tickAt, l.now, l.clock())
+	m.handles, m.gated = nil, true
+	l.remove(c)
+	c.moveLoad(l, to)
+	if l.running.conn == c {
+		l.running.conn = nil
+	}
+}
+
+// arrive is the first thing that happens to connections at their new loop.
+func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
+	l.incoming.Add(-int64(len(party)))
+	l.count.add(numMoved, len(party))
+	for _, c := range party {
+		c.joinLoop()
+	}
+	for _, c := range party {
+		c.joinSocket()
+		if m := c.extras.mover; m.retry && c.isOpen() {
+			c.tryAgain(c.writable, true)
+		}
+	}
+	party[0].runThen(then)
+	for _, c := range party {
+		switch {
+		case l.cuts:
+			c.abort(ErrServerClosed)
+		case l.draining:
+			c.sayGoodbye()
+			c.closeWhenDone()
+		}
+		c.touch()
+	}
+}
+
+// joinLoop is the reverse of leaveLoop.
+func (c *Conn) joinLoop() {
+	l, m := c.loop, c.extras.mover
+	l.add(c)
+	c.in.decoder.UsePool(&l.store.Pool)
+	l.store.Pool.Carry(m.held)
+	if w := c.idle.extras; w != nil {
+		w.pausedFor += m.away - l.meter.AwaySince(l.tickAt, l.now, l.clock())
+	}
+	if len(m.timers) > 0 {
+		m.handles = make(map[wheel.Timer]wheel.Timer, len(m.timers))
+	}
+	for _, t := range m.timers {
+		today := l.wheel.Restore(t.when, t.period, t.f)
+		l.timers.tie(c, today)
+		m.handles[t.handle] = today
+	}
+	m.to, m.then, m.lead, m.timers = nil, nil, nil, nil
+	if c.isOpen() {
+		c.refileIdle()
+	}
+}
+
+// leaveSocket takes c's socket off the loop, and the layer of TLS on it.
+func (c *Conn) leaveSocket() error {
+	raw, t := c.rawSocket(), c.tlsLayer()
+	if raw == nil { // it has gone
+		return nil
+	}
+	if t != nil && !t.Leave() {
+		return net.ErrClosed
+	}
+	err := raw.(engine.Movable).Leave()
+	if err != nil && t != nil {
+		t.Arrive(c.loop.tlsShared(), raw, c.link())
+	}
+	return err
+}
+
+// joinSocket gives c's socket to the loop.
+func (c *Conn) joinSocket() {
+	raw := c.rawSocket()
+	if raw == nil {
+		return
+	}
+	err := raw.(engine.Movable).Join(c.loop.engine)
+	if t := c.tlsLayer(); t != nil {
+		t.Arrive(c.loop.tlsShared(), raw, c.link())
+	}
+	if err != nil {
+		c.link().Ended(err)
+	}
+}
+
+// openGates runs what was told to connections at their new loop while the old one still had
+// something for them. It reports whether there is more.
+func (l *Loop) openGates(party []*Conn) (more bool) {
+	for _, c := range party {
+		m := c.extras.mover
+		for len(m.kept) > 0 {
+			t := m.kept[0]
+			m.kept = m.kept[1:]
+			l.guardCurrent(func() { l.runTold(t) })
+			if l.slice.over(l) {
+				return true
+			}
+		}
+		m.kept, m.gated = nil, false
+		switch {
+		case c.isClosed():
+			c.endMove()
+		case c.moves(): // again
+			c.touch()
+		default:
+			c.goOnHere()
+		}
+	}
+	return false
+}
+
+// endMove is part of the end of a connection.
+func (c *Conn) endMove() {
+	if m := c.extras.mover; m != nil && !m.gated {
+		c.extras.mover = nil
+		c.in.pauses &^= moving
+	}
+}
+
+// runTold runs a task of a connection that is here.
+func (l *Loop) runTold(t task) {
+	switch {
+	case t.told == nil:
+		l.noteRunning(nil, meter.Post)
+		t.f()
+	case t.c.isFrozen():
+		t.c.postponeTask(t)
+	case t.c.isOpen():
+		l.noteRunning(t.c, meter.Tell)
+		t.told(t.c)
+		if l.crowd.on.Load() {
+			l.crowd.answered(t.c)
+		}
+	}
+}
+
+// runMoving runs a task of a connection that moves, or sends it on, or keeps it.
+func (l *Loop) runMoving(t task) {
+	if to := t.c.home(); to != l {
+		_, _ = to.post(task{f: func() { to.runTold(t) }}) // an error: that loop has ended
+	} else if m := t.c.extras.mover; m != nil && m.gated {
+		m.kept = append(m.kept, t)
+	} else {
+		l.runTold(t)
+	}
+}

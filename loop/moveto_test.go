@@ -1,0 +1,104 @@
+package loop_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// A connection moves with its timers, hooks, output and input, and then runs first.
+func TestMoveTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *loop.Conn
+		var got []string
+		note := func(s string) { got = append(got, s) }
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, Accept: func(x *loop.Conn) loop.Handler {
+			c = x
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				note(string(msg))
+				return c.Send(msg)
+			})
+		}})
+		p := srv.Open()
+		from := c.Loop().Index()
+		to := srv.Loops()[1-from]
+		var timer, every, idle, stopped loop.Timer
+		srv.Do(from, func(*loop.Loop) {
+			timer = c.AfterFunc(3*time.Second, func() { note("timer") })
+			every = c.Every(2*time.Second, func() { note("every") })
+			idle = c.OnIdle(loop.IdleRead, 5*time.Second, func(int) { note("idle") })
+			stopped = c.AfterFunc(time.Second, func() { note("stopped") })
+		})
+		srv.Do(from, func(*loop.Loop) {
+			if err := c.MoveTo(to, func(*loop.Conn) { note("then") }); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Ref().Tell(func(*loop.Conn) { note("told") }); err != nil {
+				t.Error(err)
+			}
+			if err := c.MoveTo(to, nil); err == nil {
+				t.Error("a second MoveTo is no error")
+			}
+		})
+		p.Send("a\nb\n")
+		srv.Do(1-from, func(l *loop.Loop) {
+			testkit.Want(t, "its loop", c.Loop(), l)
+			testkit.Want(t, "a timer that was stopped", stopped.Stop(), true)
+			testkit.Want(t, "a timer that was reset", timer.Reset(time.Second), true)
+			testkit.Want(t, "it is pending", every.Pending() && idle.Pending() && timer.Pending(), true)
+		})
+		srv.Sleep(6 * time.Second)
+		testkit.Want(t, "what happened", strings.Join(got, " "), "told then a b timer every every idle every")
+		testkit.Want(t, "connections that have come", srv.Stats().Loops[1-from].Moved, 1)
+	})
+}
+
+// What cannot move says why, and stays.
+func TestMoveToRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var conns []*loop.Conn
+		srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 2, Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0"}}, Accept: func(c *loop.Conn) loop.Handler {
+			conns = append(conns, c)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return nil })
+		}})
+		other := looptest.Start(t, &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: srv.Accept}).Loops()[0]
+		p := srv.OpenTo(1)
+		srv.OpenUDP(0).Send("a datagram")
+		tcp, udp, here := conns[0], conns[1], false
+		refuses := func(what string, c *loop.Conn, want error) {
+			t.Helper()
+			srv.Do(c.Loop().Index(), func(l *loop.Loop) {
+				err := c.MoveTo(srv.Loops()[1-l.Index()], func(*loop.Conn) { t.Errorf("%s: it moves", what) })
+				if err == nil || want != nil && err != want {
+					t.Errorf("%s: %v, want %v", what, err, want)
+				}
+			})
+		}
+		refuses("a session of UDP", udp, nil)
+		srv.Do(tcp.Loop().Index(), func(l *loop.Loop) {
+			for _, to := range []*loop.Loop{nil, other} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Errorf("MoveTo(%v) does not panic", to)
+						}
+					}()
+					_ = tcp.MoveTo(to, nil)
+				}()
+			}
+			if err := tcp.MoveTo(l, func(*loop.Conn) { here = true }); err != nil {
+				t.Error(err)
+			}
+			testkit.Want(t, "then has run within the callback", here, false)
+		})
+		testkit.Want(t, "it has moved to its own loop", here, true)
+		p.Close()
+		refuses("one that is closed", tcp, loop.ErrClosed)
+	})
+}
