@@ -362,7 +362,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 	for _, c := range party {
 		c.joinSocket()
 		if m := c.extras.mover; m.retry && c.isOpen() {
-			c.tryAgain(true)
+			c.tryAgain(c.writable, true)
 		}
 	}
 	party[0].runThen(then)
