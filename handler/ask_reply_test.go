@@ -19,8 +19,8 @@ func collector(replies *[]handler.Question[int]) func(*handler.Actor[addition]) 
 	}
 }
 
-// Who answers is told whether the question gets that, and nothing is kept of a question that has
-// ended, however it has.
+// Reply reports whether the question gets the answer. Nothing is kept of a question that has ended,
+// however it has.
 func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(srv *looptest.Server, cancel func())

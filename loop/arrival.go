@@ -10,9 +10,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -20,9 +22,16 @@ import (
 // This file is the way of a connection to its loop, from whatever has made its socket to
 // Conn.begin:
 //
-//	listener.admit ──▶ hand ──▶ enroll ──▶ land ──▶ PROXY header ──▶ TLS handshake ──▶ open
-//	Server.Adopt, Mover.In ──┘              │             │                 │
-//	                                        └───── lost, on any goroutine ──┘
+//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ open ─▶ begin
+//	Adopt, moveIn ────┘         ▲         │           │               │
+//	dialing.connect ────────────┘         └───────────┴─── failed ────┘
+//
+// A way fails by one of these. Only lost is for other goroutines than the loop's:
+//
+//	lost     there is no socket any more: the slot is released, the refusal counted and logged
+//	failed   that, for one that waited on the loop; a Dialer's open function gets the error instead
+//	abort    closes the socket, which comes to failed
+//	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
 
 // An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and
 // comes to life at the end of the way, when the arrival is dropped. An arrival is of another size
@@ -108,9 +117,9 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	c := &Conn{loop: l, sock: sock}
 	a.conn = c
 	a.leaveTransit()
-	landed := false
+	exited := true // until the end: Accept may call runtime.Goexit
 	defer func() {
-		if !landed && a.dialing == nil {
+		if exited && a.dialing == nil {
 			c.releaseSlot()
 			a.lost(errGoexited)
 		}
@@ -118,7 +127,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	l.enter()
 	switch {
 	case a.dialing != nil:
-		a.dialing.landed()
+		a.dialing.goOn()
 	case a.ln.tls == nil && len(a.ln.proxies) == 0:
 		a.open()
 	case l.draining:
@@ -128,12 +137,14 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
 		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
-		if c.stage = awaitsHeader; !a.mustSendHeader {
+		if a.mustSendHeader {
+			c.stage = awaitsHeader
+		} else {
 			a.mustNotSendHeader = len(a.ln.proxies) > 0
-			a.proceed()
+			a.afterHeader()
 		}
 	}
-	landed = true
+	exited = false
 	if len(a.read) > 0 {
 		a.passOnRead()
 	}
@@ -141,8 +152,8 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	return (*link)(c)
 }
 
-// proceed goes on after the PROXY header, or without one.
-func (a *arrival) proceed() {
+// afterHeader goes on after the PROXY header, or without one.
+func (a *arrival) afterHeader() {
 	if a.ln.tls == nil {
 		a.open()
 		return
@@ -153,7 +164,7 @@ func (a *arrival) proceed() {
 
 // open brings the connection to life.
 func (a *arrival) open() {
-	a.done()
+	a.endWait()
 	if a.dialing != nil {
 		a.dialing.stop = nil
 	}
@@ -165,15 +176,93 @@ func (a *arrival) open() {
 	a.conn.begin(a)
 }
 
-// done ends the wait, in each case.
-func (a *arrival) done() {
+// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
+func (c *Conn) begin(a *arrival) {
+	l := c.loop
+	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
+	c.holds, a.holds = a.holds, 0
+	if a.session != nil {
+		a.session.c, c.addrs.shared.session = c, a.session
+	}
+	if len(a.notes) > 0 {
+		c.more().notes = a.notes
+	}
+	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
+	if a.moved != nil {
+		c.restore(a.moved)
+	}
+	if a.ln.dialed {
+		c.more().dialed = a.ln.address
+		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
+	}
+	if a.from != nil {
+		c.continueFrom(a.from)
+	}
+	if a.net != nil {
+		c.handler = a.net
+		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
+		c.setState(stateOpen)
+	} else if l.draining || !c.accept(a.ln) { // refused
+		c.handler = nil
+		c.beginClose(nil)
+		c.writeOut()
+		c.finish(false)
+		return
+	}
+	l.add(c)
+}
+
+// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked.
+func (c *Conn) accept(ln *listener) bool {
+	c.loop.noteRunning(c, meter.Opening)
+	panicked := c.loop.guard(func() {
+		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
+		c.lookAtCodec()
+		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
+			c.setIdleTimeout(ln.idleTimeout)
+		}
+		moved := c.arriving()
+		if moved == nil {
+			c.openCodec()
+		} else if d := moved.IdleTimeout; d >= 0 {
+			c.idle.timeout = d
+		}
+		c.ask(ln.accept)
+		if moved != nil && c.handler != nil {
+			c.callHook(func() {
+				if err := c.restoreCodec(); err != nil {
+					c.beginClose(err)
+				}
+			})
+			c.extras.frozen.moved = nil
+		}
+		if c.handler != nil && c.at() == stateOpening {
+			c.setState(stateOpen)
+			c.tellState(StateOpen)
+		}
+	})
+	return panicked == nil && c.handler != nil
+}
+
+// ask has accept choose the handler: nil if it refuses.
+func (c *Conn) ask(accept Accept) {
+	if c.handler = accept(c); isTypedNil(c.handler) {
+		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
+	}
+}
+
+// endWait is how each wait on the loop ends, in a connection or not.
+func (a *arrival) endWait() {
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.arrivals, a.conn)
 }
 
-// failed is the end of the wait without a connection. The socket is closed, or about to be.
+// failed ends the wait without a connection. The socket is closed, or about to be.
 func (a *arrival) failed(err error) {
-	a.done()
+	a.endWait()
 	if a.dialing != nil {
 		a.dialing.fail(a.dialing.wrap(err, a.remote))
 	} else {
@@ -266,18 +355,18 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
 	l := s.leastLoaded()
-	place := slot{ln: ln, loop: l}
-	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !place.acquireLinger() {
+	lingerer := slot{ln: ln, loop: l}
+	if len(s.Limits.Refusal) == 0 || ln.tls != nil || !lingerer.acquireLinger() {
 		reset(nc)
 		return
 	}
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
 		c := &Conn{loop: l}
 		l.enter()
-		c.linger(sock, place, s.Limits.Refusal, false)
+		c.linger(sock, lingerer, s.Limits.Refusal, false)
 		l.leave()
 		return (*link)(c)
-	}, func(error) { place.release() })
+	}, func(error) { lingerer.release() })
 }
 
 // reset ends it at once.
@@ -297,8 +386,8 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 
 // A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
 // bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
-// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one, but
-// only one at a time.
+// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one,
+// but only one at a time.
 type slot struct {
 	ln     *listener
 	loop   *Loop

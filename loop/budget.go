@@ -96,8 +96,14 @@ func (s *Server) limitMemory(capacity int) {
 	}
 }
 
-// account is called at the end of a turn in which the loop's buffers, or the level, have changed.
-func (l *Loop) account(buffered int) {
+// account notes at the end of a turn whether the loop's buffers, or the level, have changed.
+func (l *Loop) account() {
+	if n := l.store.Pool.Size() + l.mailed; n != l.buffered || l.level != l.server.budget.level.Load() {
+		l.accountFor(n)
+	}
+}
+
+func (l *Loop) accountFor(buffered int) {
 	b := &l.server.budget
 	if n := int64(buffered - l.buffered); n != 0 {
 		l.buffered = buffered

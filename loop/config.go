@@ -83,7 +83,7 @@ type Limits struct {
 	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
 	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
 	// callbacks add more is not read until half of them have run, nor is one that goes on sending
-	// input and is told more. Post and Tell never fail because of it. A mailbox that stays above it
+	// input while Tells for it wait. Post and Tell never fail because of it. A mailbox that stays above it
 	// is logged once a minute, with the code that adds most. 0 means 65,536.
 	MaxMailbox int
 

@@ -81,7 +81,7 @@ type extras struct {
 	afterClose    []func(err error)
 	watermarks    watermarks
 	halfClose     halfClose
-	retry         wheel.Timer   // of a full socket whose engine cannot tell when it takes more
+	retry         wheel.Timer   // of tryAgain
 	busy          bool          // SetBusy
 	stays         bool          // c does not move in this handover
 	pinned        bool          // it does not move to another loop
@@ -92,7 +92,7 @@ type extras struct {
 	frozen        *frozen       // it may be on its way to another process, or from one
 	broken        error         // why the socket has gone before all input was delivered
 	notes         []inside.TLV  // of the PROXY protocol's header
-	firstBytes    *firstBytes   // which may be a PROXY header
+	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
 	mover         *mover        // MoveTo

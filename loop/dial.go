@@ -125,7 +125,7 @@ type dialing struct {
 	canceled atomic.Bool
 
 	ctx    context.Context // of DialContext, or nil
-	forget func() bool     // ends what waits for that
+	forget func() bool     // stops waiting for ctx
 }
 
 // begin runs on the loop.
@@ -311,11 +311,11 @@ func (a *dialing) control() engine.Control {
 	}
 }
 
-// landed goes on when there is a socket.
-func (a *dialing) landed() {
+// goOn goes on when there is a socket.
+func (a *dialing) goOn() {
 	c, way := a.way.conn, &a.way
 	switch {
-	case !a.endIfLate():
+	case a.endIfLate():
 		c.sock.Close()
 	case a.dialer.TLS == nil:
 		way.open()
@@ -327,13 +327,13 @@ func (a *dialing) landed() {
 	}
 }
 
-// endIfLate reports whether somebody waits for the connection. It ends an attempt whose time is
-// over: the loop may have been too busy for its timer.
-func (a *dialing) endIfLate() bool {
+// endIfLate ends an attempt whose time is over, as the loop may have been too busy for its timer,
+// and reports whether it has ended, by that or before.
+func (a *dialing) endIfLate() (ended bool) {
 	if a.loop.clock() >= a.deadline {
 		a.fail(a.timeout())
 	}
-	return !a.over && !a.canceled.Load()
+	return a.over || a.canceled.Load()
 }
 
 // end ends the attempt, and reports whether somebody is to be told.

@@ -127,7 +127,7 @@ func (s *Server) drain() (cut int, stuck error) {
 		s.tellLoops(func(*Loop) {}) // which gives it a turn
 		waitForUpTo(stuckTimeout, drained...)
 	}
-	s.tellLoops(func(l *Loop) { l.ending = true })
+	s.tellLoops(func(l *Loop) { l.mayStop = true })
 	if !waitForUpTo(stuckTimeout, s.ended()...) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
@@ -345,7 +345,7 @@ func (l *Loop) cutOverdue() {
 			c.noteOutputLost(errUnfinished)
 		}
 		c.beginClose(ErrServerClosed)
-		c.goOnClosing() // a loop that was late may not have tried yet
+		c.goOnClosing(false) // a loop that was late may not have tried yet
 		if !c.isClosed() {
 			c.noteOutputLost(nil)
 			c.finish(true)
@@ -398,7 +398,9 @@ func (l *Loop) stopGuarded() {
 	l.crossBatches()
 	l.relieve()
 	loops.Delete(l.goroutine)
+	l.account()
 	l.publishCounters()
+	l.noteDrained()
 	l.meter.Over()
 	close(l.ended)
 }
@@ -413,7 +415,7 @@ func (l *Loop) broke(err error) {
 	}
 	l.endLingering()
 	l.endTurns(never)
-	l.publishCounters()
+	l.noteDrained()
 	l.stop()
 	l.leaveTurn()
 }
@@ -422,7 +424,7 @@ func (l *Loop) broke(err error) {
 type drainState struct {
 	draining    bool
 	cuts        bool // what arrives by MoveTo is cut
-	ending      bool
+	mayStop     bool
 	overdue     atomic.Bool // cutOverdue is to be called, by the next turn
 	drainedOnce sync.Once
 	drained     chan struct{} // closed when draining and without connections

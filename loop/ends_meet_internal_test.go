@@ -44,7 +44,7 @@ type wokenLoop struct {
 }
 
 func (w *wokenLoop) Wake() {
-	w.loop.ending = true
+	w.loop.mayStop = true
 	w.loop.turn()
 }
 

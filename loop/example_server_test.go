@@ -43,8 +43,8 @@ func ExampleListener() {
 	// "\x00\x05hello"
 }
 
-// A page for a balancer's health check, on a port of net/http. It says no from the moment on at
-// which the server is told to end; Server.Drain.Delay gives the balancer time to ask.
+// A page for a balancer's health check, on a port of net/http. It fails from the end of the server's
+// context on; Server.Drain.Delay gives the balancer time to ask.
 func ExampleServer_Draining() {
 	srv := &loop.Server{
 		Addr:  "tcp://:7000",
@@ -95,7 +95,7 @@ func ExampleConn_SetBusy() {
 		fmt.Println(answers.Text())
 	}
 	say("begin")
-	cancel() // the server is told to end
+	cancel() // the server ends
 	say("data")
 	say("end")
 	fmt.Println(answers.Scan(), client.Close(), srv.Wait())

@@ -303,7 +303,7 @@ func (w *waitingInput) Run() {
 		return
 	case c.in.pauses != 0:
 		if c.outlivesSocket() {
-			c.inputEnded()
+			c.deliverEOF()
 		}
 		return
 	}
@@ -315,7 +315,7 @@ func (w *waitingInput) Run() {
 		}
 	}
 	if c.in.ended {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 
@@ -392,8 +392,8 @@ func (c *Conn) holdBack() {
 	}
 }
 
-// resumeHeldBack goes on with StartTLS, and ends holdBack.
-func (c *Conn) resumeHeldBack() {
+// outputMoved goes on with what waited for output to go: StartTLS, or the end of holdBack.
+func (c *Conn) outputMoved() {
 	if c.tlsStart() != nil {
 		c.goOnTLS()
 	}

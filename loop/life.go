@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -13,12 +12,29 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// This file is the life of a connection, from top to bottom: its states, how it opens, what its
-// peer's end means, and its own end. An end has three steps:
+// This file is the life of a connection once it is open (how it comes to that is in arrival.go): its
+// states, what its peer's end means, and its own end, from top to bottom. An end has three steps:
 //
 //   - beginClose keeps the reason and stops all that c does, but for writing;
 //   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
 //   - finish gives up the socket, which may linger, and calls OnClose.
+//
+// What ended it decides what is still sent, and what the socket waits for:
+//
+//	the end is                        sent                          awaited
+//	Close, an error, a panic, drain   last words, output, FIN       acknowledgement; then it lingers
+//	eviction (ErrIdle)                the same                      the system takes the output
+//	eviction that cuts something off  the same, and then a reset    acknowledgement
+//	abort: slow consumer, memory,     a reset                       nothing
+//	  write error, failed handshake
+//	peer's FIN, and nothing waits     nothing                       nothing
+//	peer's FIN, and output waits      output, FIN                   acknowledgement
+//	peer's FIN, and OnEOF, input or   c stays open until that is done; then it closes
+//	  jobs wait
+//	peer's reset                      nothing                       input is delivered, in its turns
+//
+// A wait for the peer ends by Timeouts.Close without progress, or Timeouts.MaxClose: with a reset.
+// So does the drain, by Drain.Timeout (cutOverdue). Lingering ends after lingerTimeout.
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32
@@ -65,129 +81,50 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
-// begin brings c to life, and asks Accept for its handler. A connection that is refused may linger.
-func (c *Conn) begin(a *arrival) {
-	l := c.loop
-	c.id, c.addrs = l.server.lastID.Add(1), l.addrsOf(a.ln, a.local, a.remote)
-	c.holds, a.holds = a.holds, 0
-	if a.session != nil {
-		a.session.c, c.addrs.shared.session = c, a.session
-	}
-	if len(a.notes) > 0 {
-		c.more().notes = a.notes
-	}
-	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
-	if a.moved != nil {
-		c.restore(a.moved)
-	}
-	if a.ln.dialed {
-		c.more().dialed = a.ln.address
-		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
-	}
-	if a.from != nil {
-		c.continueFrom(a.from)
-	}
-	switch {
-	case a.net != nil:
-		c.handler = a.net
-		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
-		c.setState(stateOpen)
-	case l.draining || c.accept(a.ln) != nil:
-		c.handler = nil
-	}
-	if c.handler != nil {
-		l.add(c)
-		return
-	}
-	c.beginClose(nil)
-	c.writeOut()
-	c.finish(false)
-}
-
-// accept asks for c's handler. An error means that c is refused: Accept has panicked.
-func (c *Conn) accept(ln *listener) error {
-	c.loop.noteRunning(c, meter.Opening)
-	return c.loop.guard(func() {
-		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
-		c.lookAtCodec()
-		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
-			c.setIdleTimeout(ln.idleTimeout)
-		}
-		moved := c.arriving()
-		if moved == nil {
-			c.openCodec()
-		} else if d := moved.IdleTimeout; d >= 0 {
-			c.idle.timeout = d
-		}
-		c.ask(ln.accept)
-		if moved != nil && c.handler != nil {
-			c.callHook(func() {
-				if err := c.restoreCodec(); err != nil {
-					c.beginClose(err)
-				}
-			})
-			c.extras.frozen.moved = nil
-		}
-		if c.handler != nil && c.at() == stateOpening {
-			c.setState(stateOpen)
-			c.tellState(StateOpen)
-		}
-	})
-}
-
-// ask has accept choose the handler: nil if it refuses.
-func (c *Conn) ask(accept Accept) {
-	if c.handler = accept(c); isTypedNil(c.handler) {
-		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
-	}
-	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
-		c.extras.pipe.takeOver()
-	}
-}
-
-// socketEnded is told by the engine that the connection has ended. A peer that only stopped sending
-// (a half-close: shutdown, nc -N) still gets the output that waits for it.
+// socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
+// half-close, such as shutdown or nc -N), or of the connection.
 func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
-	x := c.extras
+	c.in.ended = true
+	var end ending // nothing of it is set unless c closes
+	if c.extras != nil {
+		end = c.extras.ending
+	}
 	halfClosed := errors.Is(err, io.EOF)
 	if halfClosed {
 		err = io.EOF
 	}
-	c.in.ended = true
-	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
-	stays := hasMore || c.hasJobs()
-	waits := c.out.box != nil || c.unacked() > 0
-	outputCounts := waits || stays || x != nil && x.ending.endWithReset // a reset waits for it, too
-	if waits && !halfClosed && c.isClosing() && !x.ending.dropOutput && x.ending.reason != closedByPeer {
+	inputLeft := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
+	outputLeft := c.out.box != nil || c.unacked() > 0
+	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
 	}
+	toWrite := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // now, or by the handler, or the reset
+	keepsSocket := halfClosed && toWrite && !end.dropOutput && c.sock.KeepWriting()
 	switch {
-	case !halfClosed || x != nil && x.ending.dropOutput || !outputCounts || !c.sock.KeepWriting():
-		if c.waitsForTurn() {
-			c.deliverAfterReset(err)
-			return
-		}
+	case keepsSocket && c.isOpen() && (inputLeft || c.hasJobs()):
+		c.deliverEOF()
+		return
+	case !keepsSocket && c.waitsForTurn():
+		c.deliverAfterReset(err)
+		return
+	case !keepsSocket:
 		c.loseSocket()
-		if halfClosed && hasMore && c.isOpen() {
+		if halfClosed && inputLeft && c.isOpen() {
 			err = errInputLost
 		}
-	case stays && c.isOpen():
-		c.inputEnded()
-		return
 	}
-	if b := c.out.box; b != nil {
-		b.Blocked = false // goOnClosing writes, and waits for the rest
-	}
+	c.unblock()
 	c.beginClose(err)
 	c.touch()
 }
 
-// inputEnded goes on with a connection whose peer has ended its output, once all that came before
-// is dealt with.
-func (c *Conn) inputEnded() {
+// deliverEOF delivers the end of the peer's output, once all that came before it is dealt with: to
+// OnEOF or a Pipe, or it closes c. It is called again when one of the things that come before is
+// done.
+func (c *Conn) deliverEOF() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
 	case c.outlivesSocket():
@@ -224,7 +161,7 @@ func (c *Conn) waitsForTurn() bool {
 }
 
 // deliverAfterReset keeps c open after its socket has gone, until the input that came before is
-// delivered, in shares as ever: a peer must not get more of the loop at once by a reset. Output
+// delivered, one share at a time: a peer must not get more of the loop at once by a reset. Output
 // that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverAfterReset(err error) {
 	c.more().broken = err
@@ -236,47 +173,51 @@ func (c *Conn) deliverAfterReset(err error) {
 // outlivesSocket reports whether c outlives its socket.
 func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
 
-// loseSocket is told that the engine has given the socket up. The end of the turn closes c. A turn
-// advances the wheel before its end, so c's timers there are stopped here.
+// loseSocket is called when the socket is no more c's: it has broken, or was given away. The end of
+// the turn closes c. A turn advances the wheel before its end, so c's timers there are stopped
+// here.
 func (c *Conn) loseSocket() {
 	c.keepTLS()
 	c.sock = nil
 	if x := c.extras; x != nil {
-		c.loop.wheel.Stop(x.ending.timer)
-		c.loop.wheel.Stop(x.retry)
+		c.stopWaiting(x)
 	}
+}
+
+// stopWaiting ends the timers for which c waits for its peer.
+func (c *Conn) stopWaiting(x *extras) {
+	c.loop.wheel.Stop(x.ending.timer)
+	c.loop.wheel.Stop(x.retry)
 }
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
 	lost         error         // that output was lost, and why, if so
-	both         *lossError    // of err and lost, once somebody was given it
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
-	finSent      bool          // the end of the output has been sent
-	timedOut     bool          // the time to flush is over
 	discarded    uint8         // input since the last look, see maxDiscarded
-	timer        wheel.Timer   // of the next look at the time
+	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
-	awayBefore   time.Duration // for how long the loop was away, at the last look
+	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
 	giveUpAt     time.Duration // when Timeouts.MaxClose is over
 }
 
-// cause returns what OnClose gets.
+// cause returns what OnClose and AfterClose get. Nothing is lost from then on.
 func (e *ending) cause() error {
 	switch {
 	case e.lost == nil:
 		return e.err
 	case e.err == nil:
-		return e.lost
-	case e.both == nil:
-		e.both = &lossError{e.err, e.lost}
+		e.err = e.lost
+	default:
+		e.err = &lossError{e.err, e.lost}
 	}
-	return e.both
+	e.lost = nil
+	return e.err
 }
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
@@ -345,8 +286,8 @@ func (c *Conn) abort(err error) {
 	c.beginClose(err)
 }
 
-// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer that has
-// ended first, and then goes without its output, has not lost anything that it wanted.
+// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer
+// that has ended first, and then goes without its output, has not lost anything that it wanted.
 func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
 	if end.lost != nil {
@@ -358,9 +299,9 @@ func (c *Conn) noteOutputLost(why error) {
 	}
 }
 
-// goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
-// once nothing is left to wait for.
-func (c *Conn) goOnClosing() {
+// goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and
+// finishes once nothing is left to wait for. timeout: the peer has had all its time.
+func (c *Conn) goOnClosing(timeout bool) {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.endFile()
@@ -375,18 +316,26 @@ func (c *Conn) goOnClosing() {
 		c.finish(end.dropOutput)
 		return
 	}
-	left := c.endOutput()
+	left := c.awaitedAcks()
+	if left > 0 || c.out.box != nil {
+		c.readAgain()
+	}
+	if left > 0 && c.out.box == nil && !end.endWithReset && !c.out.ended {
+		c.out.ended = true
+		c.sock.CloseWrite() // a system acknowledges data when it likes to, but an end at once
+		left = c.awaitedAcks()
+	}
 	switch {
 	case c.out.box == nil && left <= 0:
 		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
 		c.finish(end.endWithReset && left == 0)
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
-		if end.reason != closedByPeer && c.endOutput() > 0 {
+		if end.reason != closedByPeer && c.awaitedAcks() > 0 {
 			c.noteOutputLost(nil)
 		}
 		c.finish(true)
-	case end.timedOut:
+	case timeout:
 		c.noteOutputLost(nil)
 		c.finish(true)
 	default:
@@ -394,27 +343,24 @@ func (c *Conn) goOnClosing() {
 	}
 }
 
-// endOutput returns how many bytes the peer has not acknowledged of what the system has taken. When
-// that is all of the output it ends the output: a system acknowledges data when it likes to, but an
-// end at once. A peer is to read a reset in place of that end only after the rest.
-func (c *Conn) endOutput() (left int) {
-	end := &c.extras.ending
-	switch {
+// awaitedAcks returns how many bytes the peer has yet to acknowledge, of those that the system has
+// taken, before c ends. -1: a reset waits for that, and the system does not tell.
+func (c *Conn) awaitedAcks() int {
+	switch end := &c.extras.ending; {
 	case end.endWithReset:
-		left = c.sock.Unacked()
-	case end.reason != closedByIdle: // a peer that is silent would acknowledge nothing
-		left = c.unacked()
+		return c.sock.Unacked()
+	case end.reason == closedByIdle: // a peer that is silent would acknowledge nothing
+		return 0
 	}
-	if (left > 0 || c.out.box != nil) && c.in.socketPaused && end.discarded < maxDiscarded && c.tlsStart() == nil {
-		c.in.socketPaused = false // a peer that sends must be able to, or it may never read
+	return c.unacked()
+}
+
+// readAgain ends a pause of the socket: a peer that sends must be able to, or it may never read.
+func (c *Conn) readAgain() {
+	if c.in.socketPaused && c.extras.ending.discarded < maxDiscarded && c.tlsStart() == nil {
+		c.in.socketPaused = false
 		c.sock.Resume()
 	}
-	if left > 0 && c.out.box == nil && !end.endWithReset && !end.finSent && !c.out.ended {
-		end.finSent = true
-		c.sock.CloseWrite()
-		left = c.unacked()
-	}
-	return left
 }
 
 // discardInput is for a peer that sends and takes no output: the socket is not read until the next
@@ -438,7 +384,7 @@ func (c *Conn) unacked() int {
 		return 0
 	}
 	n := c.sock.Unacked()
-	if c.out.ended || c.extras != nil && c.extras.ending.finSent {
+	if c.out.ended {
 		n-- // the end itself
 		if c.isTLS() {
 			n -= closeNotify // a client that has read all it asked for may close without reading it
@@ -467,8 +413,8 @@ func (c *Conn) isGone() bool {
 }
 
 // waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
-// seen to take something. Nobody tells when it acknowledges what the kernel has, so that is asked
-// for.
+// seen to take something. Nothing tells when it acknowledges what the system has, so that is asked
+// for, again and again.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, progress := l.clock(), false
@@ -478,22 +424,32 @@ func (c *Conn) waitForPeer() {
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.giveUpAt = later(now, limit)
 		}
-	} else if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt, progress = n, now, true
+	} else {
+		progress = c.noteProgress(now)
 	}
 	if !l.wheel.Pending(end.timer) {
 		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
 		end.nextLook = min(next, later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-		end.timer = l.wheel.At(end.nextLook, c.closeTimeout)
+		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
 	}
 	if c.out.box == nil {
-		c.tryAgain(progress)
+		c.tryAgain(func() { c.goOnClosing(false) }, progress)
 	}
 }
 
-// closeTimeout looks whether the time is over. The time for which the server itself was away is
-// added: a callback blocked its loop, or the process was stopped.
-func (c *Conn) closeTimeout() {
+// noteProgress notes whether the peer has taken something since the last look.
+func (c *Conn) noteProgress(now time.Duration) (progress bool) {
+	end := &c.extras.ending
+	n := c.outstanding()
+	if progress = n < end.outstanding; progress {
+		end.outstanding, end.progressAt = n, now
+	}
+	return progress
+}
+
+// lookAtPeer looks whether the peer's time is over. The time for which the server itself was away is
+// added to it: a callback blocked its loop, or the process was stopped.
+func (c *Conn) lookAtPeer() {
 	l, end := c.loop, &c.extras.ending
 	now, past := l.clock(), l.meter.Away()
 	past += max(now-end.nextLook, now-l.now) // the present turn
@@ -501,14 +457,9 @@ func (c *Conn) closeTimeout() {
 		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
 	}
 	end.awayBefore, end.discarded = past, 0
-	if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt = n, now
-	}
-	end.timedOut = now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-	if b := c.out.box; b != nil {
-		b.Blocked = false // it may have become writable while the server was away
-	}
-	c.goOnClosing()
+	c.noteProgress(now)
+	c.unblock() // it may have become writable while the server was away
+	c.goOnClosing(now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
 }
 
 // outstanding returns how many bytes the peer has not taken, as far as the kernel tells.
@@ -539,8 +490,7 @@ func (c *Conn) finish(hard bool) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.cause()
-	l.wheel.Stop(x.ending.timer)
-	l.wheel.Stop(x.retry)
+	c.stopWaiting(x)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
@@ -618,4 +568,71 @@ func (c *Conn) giveUpInput() {
 		c.extras.firstBytes = nil
 	}
 	c.in.decoder.Release()
+}
+
+const (
+	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
+	// of its input is discarded meanwhile.
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
+
+// lingering is the last stage of a socket that has outlived its connection, or was refused before
+// it had one. If input came after a close, the kernel would reset the connection, and the peer
+// might lose output that it has not read yet. So the output is ended first, and what the peer still
+// sends is discarded until it ends, too.
+type lingering struct {
+	sock  engine.Socket
+	slot  slot   // what the socket occupies
+	rest  []byte // of the farewell, before the output is ended
+	timer wheel.Timer
+	bytes int // that came
+}
+
+// linger makes sock, which c has no more, read on until its peer ends, for a while. paused: it is
+// not being read.
+func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused bool) {
+	l := c.loop
+	c.stage = lingers
+	g := &lingering{sock: sock, slot: occupied, rest: farewell}
+	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
+	l.lingering[c] = g
+	if g.write(); paused {
+		sock.Resume()
+	}
+}
+
+// write ends the output when the socket has taken the rest of it.
+func (g *lingering) write() {
+	if len(g.rest) > 0 {
+		n, err := g.sock.Write(g.rest)
+		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
+			return
+		}
+	}
+	g.sock.CloseWrite()
+}
+
+// discard drops input. A peer that goes on sending may lose what it has not read yet.
+func (c *Conn) discard(p []byte) {
+	g := c.loop.lingering[c]
+	c.loop.count.add(numBytesIn, len(p))
+	if g.bytes += len(p); g.bytes > lingerBytes {
+		c.endLinger(false)
+	}
+}
+
+// endLinger closes the socket, unless it has gone.
+func (c *Conn) endLinger(gone bool) {
+	l := c.loop
+	g := l.lingering[c]
+	if g == nil {
+		return
+	}
+	delete(l.lingering, c)
+	l.wheel.Stop(g.timer)
+	if !gone {
+		g.sock.Close()
+	}
+	g.slot.release()
 }

@@ -1,15 +1,11 @@
 package loop
 
 import (
-	"time"
-
-	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// This file is where the engine calls package loop: a link, which has a stage, and what it does in
-// the last one, when the socket has no connection any more.
+// This file is where the engine calls package loop: a link, which has a stage.
 
 // A link is a Conn as its socket sees it: the one engine.Sink of this package. It gets all that the
 // engine reports of the socket, from the turn in which that reaches the loop until it is closed,
@@ -135,7 +131,7 @@ func (k *link) HandshakeDone() {
 	c := k.owner()
 	if c.tlsStart() != nil {
 		c.startedTLS()
-	} else if a := c.loop.arrivals[c]; a.dialing == nil || a.dialing.endIfLate() {
+	} else if a := c.loop.arrivals[c]; a.dialing == nil || !a.dialing.endIfLate() {
 		a.open()
 	} else {
 		c.sock.Close()
@@ -201,76 +197,9 @@ func (w waitingRecords) Run() {
 // DrainAndClose implements tlsconn.Host.
 func (k *link) DrainAndClose(raw engine.Socket, paused bool) {
 	c := k.owner()
-	if place := (slot{loop: c.loop}); place.acquireLinger() {
-		c.linger(raw, place, nil, paused)
+	if lingerer := (slot{loop: c.loop}); lingerer.acquireLinger() {
+		c.linger(raw, lingerer, nil, paused)
 	} else {
 		raw.Close()
 	}
-}
-
-const (
-	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
-	// of its input is discarded meanwhile.
-	lingerTimeout = time.Second
-	lingerBytes   = 1 << 20
-)
-
-// lingering is the last stage of a socket that has outlived its connection, or was refused before
-// it had one. If input came after a close, the kernel would reset the connection, and the peer
-// might lose output that it has not read yet. So the output is ended first, and what the peer still
-// sends is discarded until it ends, too.
-type lingering struct {
-	sock  engine.Socket
-	slot  slot   // what the socket occupies
-	rest  []byte // of the farewell, before the output is ended
-	timer wheel.Timer
-	bytes int // that came
-}
-
-// linger makes sock, which c has no more, read on until its peer ends, for a while. paused: it is
-// not being read.
-func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused bool) {
-	l := c.loop
-	c.stage = lingers
-	g := &lingering{sock: sock, slot: occupied, rest: farewell}
-	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
-	l.lingering[c] = g
-	if g.write(); paused {
-		sock.Resume()
-	}
-}
-
-// write ends the output when the socket has taken the rest of it.
-func (g *lingering) write() {
-	if len(g.rest) > 0 {
-		n, err := g.sock.Write(g.rest)
-		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
-			return
-		}
-	}
-	g.sock.CloseWrite()
-}
-
-// discard drops input. A peer that goes on sending may lose what it has not read yet.
-func (c *Conn) discard(p []byte) {
-	g := c.loop.lingering[c]
-	c.loop.count.add(numBytesIn, len(p))
-	if g.bytes += len(p); g.bytes > lingerBytes {
-		c.endLinger(false)
-	}
-}
-
-// endLinger closes the socket, unless it has gone.
-func (c *Conn) endLinger(gone bool) {
-	l := c.loop
-	g := l.lingering[c]
-	if g == nil {
-		return
-	}
-	delete(l.lingering, c)
-	l.wheel.Stop(g.timer)
-	if !gone {
-		g.sock.Close()
-	}
-	g.slot.release()
 }

@@ -42,7 +42,8 @@ const (
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
 )
 
-// A listener accepts for one address, on a goroutine of its own.
+// A listener is where connections come from, with what they have in common: an address, which is
+// accepted from on a goroutine of its own; a socket for UDP; a Dialer; or what Adopt was given.
 type listener struct {
 	server                *Server
 	field                 string // of the Server, for errors

@@ -91,7 +91,7 @@ type Loop struct {
 
 	// Other goroutines see these.
 	count     counters
-	checks    bool         // more is to be done at the end of each turn: see publishCounters
+	checks    bool         // more is to be done at the end of each turn: see finishTurn
 	load      atomic.Int64 // connections, those in transit included
 	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
 	incoming  atomic.Int64 // and those that MoveTo brings

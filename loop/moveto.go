@@ -80,7 +80,7 @@ func (c *Conn) other() *Conn {
 // output that was not written, the state of its codec and of TLS, timers and hooks with their
 // deadlines, jobs, whose results arrive there, and what it counts in. then, unless it is nil, runs
 // first on l. The Conn and its Handler stay the same, so what the handler has from its loop, as by
-// Local and Keyed, must be taken anew in then. Timers and Refs stay valid, and Tells keep their
+// Local, must be taken anew in then. Timers and Refs stay valid, and Tells keep their
 // order, whether they come before, during or after the move. The two connections of a Pipe move
 // together, in one step.
 //
@@ -93,8 +93,8 @@ func (c *Conn) other() *Conn {
 // stays, and then does not run. A loop that drains closes a connection that arrives, after then. A
 // panic in then closes c. An error means that nothing has happened: ErrClosed; ErrServerClosed, as
 // the server drains; c is about to move already; it is a session of UDP, whose loop the system has
-// chosen; or it belongs to a handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server,
-// panics.
+// chosen; or it belongs to a handler.Link or a redisgroup.Hub. A nil Loop, or one of another
+// Server, panics.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
 	if l == nil || l.server != c.loop.server {
@@ -176,8 +176,8 @@ func (c *Conn) goOnHere() {
 	}
 }
 
-// A departure makes a Conn a runnable that leaves its loop. Neither a callback of the user's nor one
-// of the engine's runs then.
+// A departure makes a Conn a runnable that leaves its loop. Neither a callback of the user's nor
+// one of the engine's runs then.
 type departure Conn
 
 // Run implements runnable.
@@ -305,7 +305,8 @@ func (c *Conn) leave(party []*Conn) {
 	}
 }
 
-// left tells those who keep something of connections that their last loop has nothing more for them.
+// left tells those who keep something of connections that their last loop has nothing more for
+// them.
 func left(states []inside.ConnState[*Loop], l *Loop) {
 	for _, s := range states {
 		s.Left(l)
@@ -361,7 +362,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 	for _, c := range party {
 		c.joinSocket()
 		if m := c.extras.mover; m.retry && c.isOpen() {
-			c.tryAgain(true)
+			c.tryAgain(c.writable, true)
 		}
 	}
 	party[0].runThen(then)

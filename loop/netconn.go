@@ -82,7 +82,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
 	case n.c.in.ended:
-		n.c.inputEnded()
+		n.c.deliverEOF()
 	}
 	if state, ok := n.c.TLS(); ok {
 		return tlsNetConn{n, state}, nil
@@ -122,8 +122,8 @@ func (c *Conn) continueFrom(from *Conn) {
 		c.more().broken = from.extras.broken
 	}
 	if b := from.out.box; b != nil {
-		b.Blocked = false // the end of the turn writes
 		c.out.box, from.out.box = b, nil
+		c.unblock()
 		c.touch()
 	}
 }

@@ -156,7 +156,7 @@ func (c *Conn) runThens() {
 		c.resume(heldByJobs)
 	}
 	if c.in.ended && j.pending == 0 {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 

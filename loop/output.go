@@ -12,7 +12,8 @@ import (
 // This file is the output of a connection: what Send and Write append, when it is written, and who
 // waits for that.
 
-// A socket that is full is tried again by the wheel, if its engine cannot tell when it is writable.
+// Where nothing tells when it is time, the wheel tries again: a full socket whose engine cannot tell
+// when it is writable, and whether the peer has acknowledged what a closing connection has sent.
 const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
@@ -237,7 +238,14 @@ func (c *Conn) writeOut() {
 	b.Blocked = true
 	c.outputWaits(moves)
 	if !c.sock.NotifyWritable() {
-		c.tryAgain(n > 0)
+		c.tryAgain(c.writable, n > 0)
+	}
+}
+
+// unblock has the next end of a turn try output that the socket has not taken.
+func (c *Conn) unblock() {
+	if b := c.out.box; b != nil {
+		b.Blocked = false
 	}
 }
 
@@ -261,15 +269,16 @@ func (c *Conn) releaseOutput() {
 // hasWritten reports whether the system has taken any output of c.
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
-// tryAgain has the output tried again by the wheel: soon, if the last time has brought progress.
-func (c *Conn) tryAgain(progress bool) {
+// tryAgain calls f after a pause, which is short if the last call has made progress, and doubles if
+// not. One call is pending at a time.
+func (c *Conn) tryAgain(f func(), progress bool) {
 	l, x := c.loop, c.more()
 	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
 	if progress {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.after(x.retryIn), c.writable)
+		x.retry = l.wheel.At(l.after(x.retryIn), f)
 	}
 }
 
@@ -426,7 +435,7 @@ func (c *Conn) writable() {
 		return
 	}
 	c.writeOut()
-	c.resumeHeldBack()
+	c.outputMoved()
 	if c.extras != nil {
 		c.afterWrite()
 	}

@@ -23,8 +23,8 @@ type PipeConfig struct {
 }
 
 // Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already
-// but not decoded yet. From then on neither's handler gets an OnMessage; OnClose as ever. Both must
-// live on one loop, on which it must be called.
+// but not decoded yet. From then on neither's handler gets an OnMessage; OnClose runs as usual.
+// Both must live on one loop, on which it must be called.
 //
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
@@ -81,7 +81,7 @@ func (s *pipeSide) goOn() {
 		c.decodeSoon()
 	}
 	if c.in.ended {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *pipeSide) end() {
 	s.to.CloseWrite()
 }
 
-// closed is told when from has closed: that is the end of to.
+// closed is called when from has closed: that is the end of to.
 func (s *pipeSide) closed(err error) {
 	p := s.pipe
 	if p.open--; p.open == 0 {

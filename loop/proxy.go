@@ -44,7 +44,7 @@ func (c *Conn) receivedHeader(p []byte) {
 			a.head = append(a.head, p...)
 		}
 	case a.identify(head):
-		if a.proceed(); len(p) > n {
+		if a.afterHeader(); len(p) > n {
 			(*link)(c).Readable(p[n:])
 		}
 	}
@@ -77,9 +77,6 @@ func (c *Conn) headerCut(err error) {
 	a.failed(fmt.Errorf("PROXY protocol: %w", err))
 }
 
-// firstBytes are those with which a header could begin.
-type firstBytes struct{ held []byte }
-
 // receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header.
 // Bytes with which a header could begin are held until the next ones tell.
 func (c *Conn) receivedFirstBytes(p []byte) {
@@ -93,7 +90,7 @@ func (c *Conn) receivedFirstBytes(p []byte) {
 	switch header, maybe := proxy.LooksLikeHeader(p); {
 	case maybe:
 		c.idle.lastRead = c.loop.now
-		c.more().firstBytes = &firstBytes{append(held[:0], p...)}
+		c.more().firstBytes = append(held[:0], p...)
 	case header:
 		if more, ok := c.loop.server.refusals.Pass(time.Now()); ok {
 			c.Log().Warn().Int("more", more).Err(errUntrustedHeader).Msg("connection closed")
@@ -115,8 +112,8 @@ func (c *Conn) receiveAsFirst(p []byte) {
 
 // heldFirstBytes returns what is held of the first bytes.
 func (c *Conn) heldFirstBytes() []byte {
-	if c.extras == nil || c.extras.firstBytes == nil {
+	if c.extras == nil {
 		return nil
 	}
-	return c.extras.firstBytes.held
+	return c.extras.firstBytes
 }

@@ -115,7 +115,7 @@ func TestServerConns(t *testing.T) {
 	})
 }
 
-// ConnState is told each step in its order, with what the other hooks and the handler see.
+// ConnState gets each step in its order, with what the other hooks and the handler see.
 func TestConnState(t *testing.T) {
 	j := newJournal()
 	srv := &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Hooks: loop.Hooks{

@@ -275,7 +275,7 @@ func (s *fileOutput) writeOut() {
 			s.blocked = true
 			c.outputWaits(moved)
 			if !c.sock.NotifyWritable() {
-				c.tryAgain(moved)
+				c.tryAgain(c.writable, moved)
 			}
 			return
 		}
@@ -309,7 +309,7 @@ func (s *fileOutput) Run() {
 	}
 	c.out.endOfTurn |= hasWaiters
 	if c.touch(); c.in.ended && c.isOpen() {
-		c.inputEnded()
+		c.deliverEOF()
 	}
 }
 
@@ -320,9 +320,7 @@ func (c *Conn) endFile() {
 	}
 	s := c.extras.file
 	c.extras.file = nil
-	if b := c.out.box; b != nil {
-		b.Blocked = false // by the file
-	}
+	c.unblock() // the file had blocked it
 	s.queue.End()
 	if !s.reading { // otherwise the job still has it
 		s.drop()

@@ -82,7 +82,7 @@ func named(cfg *tls.Config, address string) *tls.Config {
 // not done within Server.Timeouts.Handshake from now on, it does not run, and c closes with the
 // reason.
 //
-// Meanwhile timers, hooks, Tells and jobs run as ever. Output that has to wait counts as output
+// Meanwhile timers, hooks, Tells and jobs go on. Output that has to wait counts as output
 // that the socket does not take; the bytes of the handshake count as received. PauseRead and
 // SetCodec are for messages, and do not touch the handshake. Close and CloseWrite flush what was
 // sent, so they wait for the handshake if something was sent since StartTLS, Close for no longer
@@ -201,8 +201,8 @@ func (c *Conn) startedTLS() {
 	c.loop.wheel.Stop(s.timer)
 	c.extras.startTLS = nil
 	c.setPauses(c.in.pauses &^ startingTLS)
-	if b := c.out.box; b != nil {
-		b.Blocked = false // the end of the turn writes
+	if c.out.box != nil {
+		c.unblock()
 		c.touch()
 	}
 	if c.isOpen() {

@@ -72,14 +72,8 @@ func (l *Loop) turn() {
 		}
 	}
 	l.endTurns(max(l.slice.end, l.slice.seen+endTurnsSlice))
-	if l.batched {
-		l.crossBatches()
-	}
-	if l.store.Large() {
-		l.trimSoon()
-	}
-	l.publishCounters()
-	if l.ending {
+	l.finishTurn()
+	if l.mayStop {
 		l.stop()
 		l.leaveTurn()
 		return
@@ -117,16 +111,10 @@ func (l *Loop) leave() {
 	if l.touched.len() != 0 {
 		l.endTurns(l.now + inputSlice)
 	}
-	if l.batched {
-		l.crossBatches()
-	}
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
 		l.requestTurn() // timers are due, and the tick is late
 	}
-	if l.store.Large() {
-		l.trimSoon()
-	}
-	l.publishCounters()
+	l.finishTurn()
 	if l.wheel.Changes() != l.changesAtTick {
 		l.tellTick()
 	}
@@ -135,6 +123,22 @@ func (l *Loop) leave() {
 	}
 	l.meter.End()
 	l.nesting = 0
+}
+
+// finishTurn is what each turn does when those of its connections have ended.
+func (l *Loop) finishTurn() {
+	if l.batched {
+		l.crossBatches()
+	}
+	if l.store.Large() {
+		l.trimSoon()
+	}
+	l.account()
+	l.publishCounters()
+	if l.checks { // in a drain, or a test
+		l.noteDrained()
+		l.mustBeSound()
+	}
 }
 
 // leaveTurn ends a turn that was asked for.
@@ -318,14 +322,14 @@ func (c *Conn) endTurn() {
 		c.afterWrite()
 	}
 	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
-		c.resumeHeldBack()
+		c.outputMoved()
 		c.leaveSoon()
 	}
 	switch s := c.at(); {
 	case s == stateFinishing:
 		c.closeWhenDone() // which may not be busy any more
 	case s > stateFinishing && s != stateClosed:
-		c.goOnClosing()
+		c.goOnClosing(false)
 	}
 }
 

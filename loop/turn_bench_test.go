@@ -54,8 +54,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	return arriveAt(l).land(benchSocket{})
 }
 
-// BenchmarkTell is a function that is told to a connection and runs, 64 in a turn. It must not
-// allocate.
+// BenchmarkTell measures a Tell and the call of its function, 64 in a turn. It must not allocate.
 func BenchmarkTell(b *testing.B) {
 	const together = 64
 	c := benchSink(b, 0).(*link).owner()

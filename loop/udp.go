@@ -384,7 +384,7 @@ func (a *dialing) openSession(nc net.Conn) {
 		return
 	}
 	p.to, p.only = to, &udpSession{port: p}
-	if !a.endIfLate() {
+	if a.endIfLate() {
 		p.close()
 		return
 	}

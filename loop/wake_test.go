@@ -236,7 +236,7 @@ func TestNoTurnWithinATurn(t *testing.T) {
 		sock.room = 0
 		s.Readable([]byte("x")) // what it echoes waits
 		r.AfterFunc(time.Millisecond, func() { r.pass(2 * time.Millisecond) })
-		c.tryAgain(false)
+		c.tryAgain(c.writable, false)
 		r.pass(10 * time.Millisecond)
 		sock.room = -1
 		for range 3 {
@@ -306,7 +306,7 @@ func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
 				}
 			})
 		}
-		r.ending = true
+		r.mayStop = true
 		r.turn()
 		if ran+refused != 2000 || ran < 1000 || r.mail.Len() != 0 {
 			t.Errorf("%d ran, %d were refused, %d wait", ran, refused, r.mail.Len())

@@ -21,6 +21,7 @@ func TestFlags(t *testing.T) {
 			{"-pid", "-open", "-addr=tcp://127.0.0.1:0", "-http=127.0.0.1:0", "-pid=/none/x"},
 			{"-tls-cert", "-open", "-addr=tcp://127.0.0.1:0", "-tls-cert=/none"},
 		},
+		"match": {{"-addr", "-addr=nowhere"}, {`besides the flags: ["x"]`, "x"}},
 		"proxy": {
 			{"-to"}, {"-to", "-to=nowhere"}, {"-to", "-to=a:65536"}, {"-to", "-to=a:0"}, {"-to", "-to=a:1,b:-1"}, {"-nosuch", "-nosuch"},
 			{"-idle -1s", "-to=a:1", "-idle=-1s"}, {"-connect 0s", "-to=a:1", "-connect=0"}, {"-drain 0s", "-to=a:1", "-drain=0"},

@@ -4,6 +4,7 @@ package exampletest
 
 import (
 	"net"
+	"net/http"
 	"regexp"
 	"strings"
 	"syscall"
@@ -58,4 +59,35 @@ func TestCommandUnderWayOverARestart(t *testing.T) {
 	if got, want := testkit.Receive(t, "the answer", answer), "200 is on"; got != want {
 		t.Errorf("the request gets %q, want %q", got, want)
 	}
+}
+
+// A message that was acknowledged before a restart is delivered after it, and the API is what it was:
+// a device that is not there is not found.
+func TestMessagesOverARestart(t *testing.T) {
+	p := startRestarting(t, "tcp")
+	post := func(path, body string) int {
+		r, err := http.Post(p.api()+path, "text/plain", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		return r.StatusCode
+	}
+	for _, body := range []string{"one", "two"} {
+		if code := post("/door/message", body); code != http.StatusOK {
+			t.Fatalf("the message is answered by %d, want 200", code)
+		}
+		p.restart(t)
+	}
+	if code := post("/lamp/command", "on"); code != http.StatusNotFound {
+		t.Errorf("a command for a device that is not there is answered by %d, want 404", code)
+	}
+	door, err := p.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
+	_ = door.SetDeadline(time.Now().Add(testkit.Patience))
+	exchange(t, door, string(login("door")), string(loggedIn)+string(frame('C', 1, []byte("one"))))
+	exchange(t, door, string(frame('A', 1, nil)), string(frame('C', 2, []byte("two"))))
 }

@@ -33,12 +33,12 @@ func section(t *testing.T, name, heading string) string {
 	return found
 }
 
-// The table of limits in docs/operations.md has each number and duration of a Server. Where it has
+// The table of limits in docs/limits.md has each number and duration of a Server. Where it has
 // a number, that is what Start puts in the place of zero; where it has words, that is zero, or what
 // depends on the machine.
 func TestLimitsAreListed(t *testing.T) {
 	listed := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9.]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Limits of the server"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9.]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(section(t, "docs/limits.md", "Limits of the server"), -1) {
 		listed[m[1]] = m[2]
 	}
 	srv := &loop.Server{}
@@ -55,17 +55,17 @@ func TestLimitsAreListed(t *testing.T) {
 		switch got := v.Int(); {
 		case strings.HasPrefix(name, "TCP.") || strings.HasPrefix(name, "Engine"): // no limits
 		case listed[name] == "":
-			t.Errorf("docs/operations.md does not list Server.%s", name)
+			t.Errorf("docs/limits.md does not list Server.%s", name)
 		case isNumber && got != number:
-			t.Errorf("docs/operations.md says that Server.%s is %s by default, the code says %d", name, listed[name], got)
+			t.Errorf("docs/limits.md says that Server.%s is %s by default, the code says %d", name, listed[name], got)
 		case !isNumber && got != 0 && name != "NumLoops" && name != "Limits.MaxConns" && name != "Limits.MaxBuffered":
-			t.Errorf("docs/operations.md says that Server.%s is %q by default, the code says %d", name, listed[name], got)
+			t.Errorf("docs/limits.md says that Server.%s is %q by default, the code says %d", name, listed[name], got)
 		}
 		delete(listed, name)
 	}
 	delete(listed, "Listener.MaxConns")
 	if len(listed) > 0 {
-		t.Errorf("docs/operations.md has limits that are none: %v", listed)
+		t.Errorf("docs/limits.md has limits that are none: %v", listed)
 	}
 }
 
@@ -77,7 +77,7 @@ func limit(text string) (n int64, ok bool) {
 	return n * units[unit], err == nil && units[unit] > 0
 }
 
-// The table of metrics in docs/operations.md is complete.
+// The table of metrics in docs/metrics.md is complete.
 func TestMetricsAreListed(t *testing.T) {
 	s := timing.NewScheduler(timing.SchedulerConfig{})
 	defer s.Stop()
@@ -94,23 +94,23 @@ func TestMetricsAreListed(t *testing.T) {
 		}
 		there[n] = true
 	}
-	table := section(t, "docs/operations.md", "Metrics and the live page")
+	table := section(t, "docs/metrics.md", "Metrics and the live page")
 	for _, m := range regexp.MustCompile("`(loopwheel_[a-z_.]+)`").FindAllStringSubmatch(table, -1) {
 		if !there[m[1]] {
-			t.Errorf("docs/operations.md lists %s, which does not exist, or twice", m[1])
+			t.Errorf("docs/metrics.md lists %s, which does not exist, or twice", m[1])
 		}
 		delete(there, m[1])
 	}
 	for n := range there {
-		t.Errorf("docs/operations.md does not list %s", n)
+		t.Errorf("docs/metrics.md does not list %s", n)
 	}
 }
 
-// The table of log messages in docs/operations.md has those of the code, with their levels and
+// The table of log messages in docs/metrics.md has those of the code, with their levels and
 // keys.
 func TestLogsAreListed(t *testing.T) {
 	rows := make(map[string][]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| ([^|`]+) \\| ([a-z]+) \\|([^|]*)\\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Logs"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| ([^|`]+) \\| ([a-z]+) \\|([^|]*)\\|").FindAllStringSubmatch(section(t, "docs/metrics.md", "Logs"), -1) {
 		rows[m[1]] = append(regexp.MustCompile("[a-zA-Z]+").FindAllString(m[3], -1), m[2])
 	}
 	var code strings.Builder
@@ -137,7 +137,7 @@ func TestLogsAreListed(t *testing.T) {
 	}
 	for text := range rows {
 		if !strings.Contains(code.String(), `"`+text+`"`) {
-			t.Errorf("docs/operations.md lists %q, which nothing logs", text)
+			t.Errorf("docs/metrics.md lists %q, which nothing logs", text)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func checkLog(t *testing.T, rows map[string][]string, path string, call *ast.Cal
 				key = strings.ToLower(method) // the level
 			}
 			if !listed || !slices.Contains(row, key) {
-				t.Errorf("%s logs %q with %s, want it in docs/operations.md, which has %v", path, arg, key, row)
+				t.Errorf("%s logs %q with %s, want it in docs/metrics.md, which has %v", path, arg, key, row)
 			}
 		}
 	}

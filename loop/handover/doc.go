@@ -36,12 +36,12 @@
 // # What stays
 //
 // Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP,
-// connections of Server.AcceptFrom and Adopt, handlers without Save, codecs with a state and no
-// codec.Saver; connections whose Save fails, that are in a handshake or before a PROXY header, busy
-// (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that is so, at most
-// Config.Patience; what Accept refuses; and connections of addresses that the new process lacks.
-// They stay with the old process, as if nothing had happened, and drain there when all else has
-// moved. Report.Stayed counts them by reason.
+// connections of Listener.AcceptFrom and Server.Adopt, handlers without Save, codecs with a state
+// and no codec.Saver; connections whose Save fails, that are in a handshake or before a PROXY
+// header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that
+// is so, at most Config.Patience; what Accept refuses; and connections of addresses that the new
+// process lacks. They stay with the old process, as if nothing had happened, and drain there when
+// all else has moved. Report.Stayed counts them by reason.
 //
 // No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
 // newcomers.

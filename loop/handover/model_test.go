@@ -667,8 +667,11 @@ func circle(begin, edges []int32) int32 {
 // kill -9, and in the end exactly one process accepts.
 func TestModel(t *testing.T) {
 	budgets := []budget{{1, 1, 1, 1}, {1, 0, 2, 1}}
-	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+	switch {
+	case os.Getenv("LOOPWHEEL_SLOW") != "":
 		budgets = []budget{{1, 1, 2, 2}}
+	case testing.Short():
+		budgets = budgets[:1]
 	}
 	if *modelBudget != "" {
 		var b budget
@@ -691,6 +694,9 @@ func TestModel(t *testing.T) {
 
 // Without any one of these rules a promise is broken, and the model finds out.
 func TestModelFindsHoles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the model has no time for its holes")
+	}
 	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path"} {
 		t.Run(hole, func(t *testing.T) {
 			if _, broken := explore(budget{1, 1, 2, 1}, rules{Hole: hole}); broken == "" {

@@ -67,10 +67,12 @@ func (g *giving) run() {
 	defer close(g.done)
 	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
 	log.Info().Msg("handover: a process is to take over")
+	g.h.freeReserve()
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()
 	if err != nil {
+		g.note(err.Error())
 		g.lineEnded(g)
 	}
 	for g.phase != idle && g.phase != retired {
@@ -240,7 +242,6 @@ func (g *giving) prepare() {
 		g.got(m)
 		return
 	}
-	g.h.freeReserve()
 	g.h.setAccepting(false)
 	g.quiesce()
 	if err := g.rehearse(); err != nil {

@@ -3,13 +3,13 @@ package handover_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,9 +53,9 @@ type serverConfig struct {
 	StopAt             string // "accept", "ready": it says so there, and waits for a line on its input
 	Dies               string // at the same places
 	SlowAccept         time.Duration
-	HTTP               string
+	TLS                string // another address
+	Files              int    // how many it may have open; SIGUSR1 opens all of them
 	WithState          bool
-	Service            string
 }
 
 // at is a place where a process may wait, or die.
@@ -89,6 +89,9 @@ func serve(text string) error {
 	srv := &loop.Server{Addr: cfg.Addr, Codec: codec.Lines{}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
 		Engine: map[string]loop.Engine{"": loop.EngineDefault, "gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet}[cfg.Engine],
 		Logger: zerolog.New(os.Stderr).Level(zerolog.FatalLevel)}
+	if cfg.TLS != "" {
+		srv.Listeners = []loop.Listener{{Addr: cfg.TLS, TLS: &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}}}
+	}
 	if os.Getenv("LOOPWHEEL_LOG") != "" {
 		srv.Logger = zerolog.New(os.Stderr)
 	}
@@ -102,7 +105,7 @@ func serve(text string) error {
 		}
 		return inner(c)
 	}
-	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience, Service: cfg.Service}
+	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience}
 	if cfg.WithState {
 		hc.State = emptyState{}
 	}
@@ -115,10 +118,22 @@ func serve(text string) error {
 		return err
 	}
 	defer h.Close()
-	if cfg.HTTP != "" {
-		if err := h.ServeHTTP("http", cfg.HTTP, &http.Server{}); err != nil {
+	if cfg.Files > 0 {
+		limit := syscall.Rlimit{Cur: uint64(cfg.Files), Max: uint64(cfg.Files)}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 			return err
 		}
+		fill := make(chan os.Signal, 1)
+		signal.Notify(fill, syscall.SIGUSR1)
+		go func() {
+			<-fill
+			for {
+				if _, err := syscall.Open(os.DevNull, 0, 0); err != nil {
+					fmt.Println("full")
+					return
+				}
+			}
+		}()
 	}
 	cfg.at("ready")
 	go func() { // the test asks for the goroutines, and its end is this process' end
@@ -137,11 +152,6 @@ type process struct {
 	in    io.WriteCloser
 	lines chan string // closed when it has ended
 	last  string      // of these
-}
-
-func run(t *testing.T, addr, path string) *process {
-	t.Helper()
-	return runWith(t, serverConfig{Addr: "tcp://" + addr, Path: path, Timeout: 20 * time.Second, Patience: time.Millisecond})
 }
 
 func runWith(t *testing.T, cfg serverConfig) *process {
@@ -233,12 +243,15 @@ type crowd struct {
 	broken  int             // connections that have ended
 }
 
-func (c *crowd) join(addr string, n int) {
+func (c *crowd) join(addr string, n int, cfg *tls.Config) {
 	c.t.Helper()
 	for range n {
 		nc, err := net.Dial("tcp", addr)
 		if err != nil {
 			c.t.Fatal(err)
+		}
+		if cfg != nil {
+			nc = tls.Client(nc, cfg)
 		}
 		in := bufio.NewReader(nc)
 		_, _ = io.WriteString(nc, "1\n") // when there is an answer it has been accepted
@@ -292,20 +305,24 @@ func (c *crowd) leave() int {
 
 // Handovers in a row, under load, lose nothing, double nothing, and leave nothing behind.
 func TestHandoversUnderLoad(t *testing.T) {
-	conns, times := 200, 3
+	conns, times, rate := 200, 3, 200*time.Microsecond // one message in that time
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		conns, times = 10_000, 20
+		conns, times, rate = 10_000, 30, 50*time.Microsecond
+		testkit.NeedFiles(t, 2*conns)
 	} else if testing.Short() {
 		times = 2
 	}
-	path, addr := filepath.Join(t.TempDir(), "s"), testkit.FreeAddr(t)
-	server := run(t, addr, path)
+	addr, tlsAddr := testkit.FreeAddr(t), testkit.FreeAddr(t)
+	cfg := serverConfig{Addr: "tcp://" + addr, TLS: "tcp://" + tlsAddr, Path: filepath.Join(t.TempDir(), "s"),
+		Timeout: 20 * time.Second, Patience: time.Millisecond}
+	server := runWith(t, cfg)
 	server.says("serves")
-	c := &crowd{t: t, think: time.Duration(conns) * 200 * time.Microsecond}
-	c.join(addr, conns)
+	c := &crowd{t: t, think: time.Duration(conns) * rate}
+	c.join(addr, conns*7/10, nil)
+	c.join(tlsAddr, conns*3/10, &tls.Config{InsecureSkipVerify: true})
 	files, goroutines, longest := server.files(), server.goroutines(), time.Duration(0)
 	for range times {
-		next := run(t, addr, path)
+		next := runWith(t, cfg)
 		pause, _ := next.says("pause")
 		if n, ok := next.says("serves"); n != conns || !ok {
 			t.Fatalf("%d connections have moved, want %d", n, conns)
@@ -331,10 +348,11 @@ func TestHandoversUnderLoad(t *testing.T) {
 // notices anything; a kill costs what the dead process owned. In the end one process serves, and
 // the next handover succeeds.
 func TestFaults(t *testing.T) {
-	const timeout = 300 * time.Millisecond
-	rounds, conns := 1, 200
-	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		rounds, conns = 20, 2000
+	const timeout = time.Second
+	rounds, conns := 1, 100
+	all := os.Getenv("LOOPWHEEL_SLOW") != ""
+	if all {
+		rounds, conns = 4, 2000
 	}
 	type fault struct {
 		name   string
@@ -346,29 +364,43 @@ func TestFaults(t *testing.T) {
 	faults := []fault{
 		{name: "old killed", old: true, signal: syscall.SIGKILL},
 		{name: "new killed", signal: syscall.SIGKILL},
-		{name: "old stopped", old: true, signal: syscall.SIGSTOP, lasts: 4 * timeout},
-		{name: "new stopped", signal: syscall.SIGSTOP, lasts: 4 * timeout},
+		{name: "old stopped", old: true, signal: syscall.SIGSTOP, lasts: 2 * timeout},
+		{name: "new stopped", signal: syscall.SIGSTOP, lasts: 2 * timeout},
 		{name: "new stopped for an instant", signal: syscall.SIGSTOP, lasts: timeout / 5},
 		{name: "old told to end", old: true, signal: syscall.SIGTERM},
 		{name: "new told to end", signal: syscall.SIGTERM},
+		{name: "old without descriptors", old: true, signal: syscall.SIGUSR1},
 		{name: "new dies before it is ready", dies: "ready"},
 		{name: "new dies in Accept", dies: "accept"},
 	}
+	if testing.Short() {
+		faults = faults[:4]
+	}
 	for i, f := range faults {
 		for _, engine := range []string{"gnet", "epoll", "net"} {
-			if os.Getenv("LOOPWHEEL_SLOW") == "" && i%3 != len(engine)%3 {
+			if !all && (i%3 != len(engine)%3 || f.signal == syscall.SIGUSR1) {
 				continue // the nightly run has all
 			}
 			for _, together := range []bool{false, true} {
+				if !all && together == (i%2 == 0) {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s, %s, with a State %v", f.name, engine, together), func(t *testing.T) {
 					for range rounds {
 						path, addr := filepath.Join(t.TempDir(), "s"), testkit.FreeAddr(t)
 						cfg := serverConfig{Addr: "tcp://" + addr, Path: path, Timeout: timeout, Patience: time.Millisecond, WithState: together,
 							Engine: engine, SlowAccept: 100 * time.Microsecond}
+						if f.signal == syscall.SIGUSR1 {
+							cfg.Files = 2*conns + 300
+						}
 						old := runWith(t, cfg)
 						old.says("serves")
 						c := &crowd{t: t, think: 10 * time.Millisecond}
-						c.join(addr, conns)
+						c.join(addr, conns, nil)
+						if f.signal == syscall.SIGUSR1 {
+							_ = old.cmd.Process.Signal(f.signal)
+							old.says("full")
+						}
 						cfg.StopAt, cfg.Dies = "accept", f.dies
 						next := runWith(t, cfg)
 						victim := next

@@ -325,7 +325,7 @@ function people() { // once per frame: a room may fill all at once
     }));
   });
 }
-// address begins a message to somebody, or a name of one's own, with what is typed already behind it.
+// address puts a recipient, or the user's own new name, before what has been typed.
 function address(name) {
   const text = box.value.replace(/^\/(nick|msg\s+\S+)\s/, '');
   box.value = (name === state.nick ? '/nick ' : `/msg ${name} `) + text;

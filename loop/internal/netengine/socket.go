@@ -278,7 +278,7 @@ func (s *socket) hasArrived() bool { return s.arrived.Load() && (len(s.piece) > 
 // Gone implements engine.Ender.
 func (s *socket) Gone() bool { return sockets.GoneOf(s.conn) }
 
-// Unacked implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
+// Unacked implements engine.Socket: the bytes that are queued here, and those in the kernel.
 func (s *socket) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
