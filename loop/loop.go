@@ -108,6 +108,7 @@ type running struct {
 }
 
 func newLoop(s *Server, index int) *Loop {
+	_, poisons := s.engine.(interface{ Poisons() })
 	l := &Loop{
 		server:      s,
 		index:       index,
@@ -119,7 +120,7 @@ func newLoop(s *Server, index int) *Loop {
 		arrivals:    make(map[*Conn]*arrival),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.Limits.MaxOutbound,
-		poisons:     s.Debug.Strict || s.inTest || goroutine.Race,
+		poisons:     s.Debug.Strict || poisons || goroutine.Race,
 		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
 		checks:      inspecting,

@@ -100,7 +100,7 @@ func run(ctx context.Context) (err error) {
 
 	// Whatever can fail comes here: until Run the process before serves on.
 	if err := h.ServeHTTP("http", *apiAddr, api); err != nil {
-		return fmt.Errorf("-http: %w", err)
+		return fmt.Errorf("-http %s: %w", *apiAddr, err)
 	}
 	if *metrics != "" {
 		live, err := loopmetrics.NewHandler(srv)
@@ -109,7 +109,7 @@ func run(ctx context.Context) (err error) {
 		}
 		page.Handler = live
 		if err := h.ServeHTTP("metrics", *metrics, page); err != nil {
-			return fmt.Errorf("-metrics: %w", err)
+			return fmt.Errorf("-metrics %s: %w", *metrics, err)
 		}
 	}
 	if *meet != "" { // SIGHUP starts the program's file again, which may be another version by now
@@ -123,6 +123,9 @@ func run(ctx context.Context) (err error) {
 			fmt.Printf("gateway: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 		}
 	}()
+	if _, err := h.Ready(ctx); err != nil {
+		return fmt.Errorf("-addr %s: %w", *addr, err)
+	}
 	// After Run close what the handlers use, such as a database.
 	if err := h.Run(ctx); err != nil {
 		return err

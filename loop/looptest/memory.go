@@ -33,6 +33,9 @@ func newMemory() *memory {
 	return &memory{backends: make(map[backendAddr]*Backend), datagrams: newDatagrams()}
 }
 
+// Poisons says that package loop overwrites the messages that it has lent.
+func (*memory) Poisons() {}
+
 // Listen implements engine.Engine. Two listeners may not have the same address, port 0 apart.
 func (m *memory) Listen(_ context.Context, _ net.ListenConfig, network, address string) (net.Listener, error) {
 	m.mu.Lock()

@@ -96,7 +96,7 @@ func (w *lastWords) serve(t *testing.T, ln net.Listener) {
 		}
 	}
 	if w.tls {
-		w.srv.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
+		w.srv.Listeners[0].TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
 	}
 	if err := w.srv.Start(ctx); err != nil {
 		t.Fatal(err)
