@@ -19,7 +19,7 @@ var (
 	anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.Ref", "Conn.RemoteAddr",
 		"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostFrom", "Loop.TryPost"}
 	ofTests = []string{"Conn.HoldRead", "Conn.Info", "Conn.MaxOutbound", "Conn.WhenPending", "Loop.AfterStop", "Loop.Away",
-		"Loop.NumConns", "Loop.PostPieces", "Loop.SlowTurns", "Loop.Try", "Loop.WheelStats"}
+		"Loop.Measured", "Loop.NumConns", "Loop.PostPieces", "Loop.SlowTurns", "Loop.Try", "Loop.WheelStats"}
 )
 
 // methods returns what calls each method of v on the wrong goroutine, by its name. They do not get
