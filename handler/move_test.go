@@ -95,7 +95,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// What package handler keeps of a connection goes along when that moves.
+// Package handler's state of a connection moves with the connection.
 func TestStateMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		users := handler.NewRegistry[string]()

@@ -52,7 +52,7 @@ func (*wokenLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, erro
 	return nil, errors.ErrUnsupported
 }
 
-// What was frozen on a loop is not forgotten if the loop has ended when it looks.
+// A handover gets back the connections that it has frozen on a loop, even if that loop has ended.
 func TestMoveOutOfALoopThatEnds(t *testing.T) {
 	for range 50 {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))

@@ -19,7 +19,7 @@ import (
 //   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
 //   - finish gives up the socket, which may linger, and calls OnClose.
 //
-// What ended it decides what is still sent, and what the socket waits for:
+// The reason decides what is still sent, and what the socket awaits:
 //
 //	the end is                        sent                          awaited
 //	Close, an error, a panic, drain   last words, output, FIN       acknowledgement; then it lingers

@@ -59,7 +59,7 @@ func TestMoveTo(t *testing.T) {
 	})
 }
 
-// What cannot move says why, and stays.
+// MoveTo of a connection that cannot move returns the reason, and the connection stays.
 func TestMoveToRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var conns []*loop.Conn

@@ -167,7 +167,7 @@ func conversation(t *testing.T, addr, request string, size int) string {
 	return changing.ReplaceAllString(string(got), "-")
 }
 
-// What is no WebSocket is answered as net/http does, byte for byte. docs/websocket.md has what differs.
+// Plain HTTP gets the answers of net/http, byte for byte, but for those that TestHTTPDiffers lists.
 func TestHTTPIsThatOfNetHTTP(t *testing.T) {
 	h, quiet := manyAnswers(), log.New(io.Discard, "", 0)
 	ref := httptest.NewUnstartedServer(h)
@@ -192,7 +192,7 @@ func TestHTTPIsThatOfNetHTTP(t *testing.T) {
 	}
 }
 
-// What differs from net/http, as docs/websocket.md says.
+// The answers that differ from those of net/http; docs/websocket.md lists them.
 func TestHTTPDiffers(t *testing.T) {
 	s := start(t, &websocket.Codec{Path: "/ws", HTTP: manyAnswers()})
 	for request, want := range map[string]string{

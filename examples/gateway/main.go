@@ -98,7 +98,7 @@ func run(ctx context.Context) (err error) {
 	}
 	defer h.Close()
 
-	// Whatever can fail comes here: until Run the process before serves on.
+	// Start everything that can fail here: until Ready, the previous process keeps serving.
 	if err := h.ServeHTTP("http", *apiAddr, api); err != nil {
 		return fmt.Errorf("-http %s: %w", *apiAddr, err)
 	}

@@ -103,7 +103,7 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// What is no message of the game closes the connection, and so does a match that is full.
+// An unknown message closes the connection, and so does a full match.
 func TestRefused(t *testing.T) {
 	inMemory(t, func(t *testing.T, srv *looptest.Server) {
 		for _, text := range []string{`{`, `{"type":"steer","dx":1}`, `{"type":"join","name":"ann"}`, `{"type":"leave"}`} {

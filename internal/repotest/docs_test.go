@@ -329,8 +329,8 @@ func testFiles(t *testing.T) (names []string) {
 // thrownAway is a statement that ignores whether a mailbox took a function.
 var thrownAway = regexp.MustCompile(`(?m)^\s*(// *)?(_ = )?[\w.\[\]%]+(\([\w.,() ]*\))?\.(Tell|Post)\(.*`)
 
-// What shows others how to use Tell and Post looks at their results: the documents, the examples,
-// the demos, and each doc comment.
+// Code that readers copy uses the results of Tell and Post: in the documents, the examples, the
+// demos and doc comments.
 func TestResultsOfTell(t *testing.T) {
 	for _, name := range glob(t, "*.md", "docs/*.md", "*/*/README.md", "*.go", "*/*.go", "*/*/*.go", "*/*/*/*.go") {
 		text := read(t, name)

@@ -805,7 +805,7 @@ func openHTTPErr(t *testing.T, srv *loop.Server, path string, more func(*handove
 	return n, err
 }
 
-// Whoever is no successor is refused, and the server goes on.
+// The server refuses clients that are no successors, and keeps serving.
 func TestStrangers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
@@ -857,7 +857,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Whoever cannot start leaves the old server as it was, however often.
+// A successor that cannot start leaves the old server unchanged, however often it tries.
 func TestNextDoesNotStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")

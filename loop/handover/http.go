@@ -157,7 +157,7 @@ func (w *web) rest() bool {
 	return len(w.busy) == 0
 }
 
-// setAccepting has everything accept newcomers, or nothing.
+// setAccepting makes all listeners accept, or none.
 func (h *Handover) setAccepting(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 )
 
 // This file explores every order of steps and faults of the protocol: the code of protocol.go, with
-// three processes, three connections, lines that are queues, and the baton. Processes are killed,
-// are told to end, fail to start, and wait long enough, at any point. One that takes no step while
-// others do is one that is stopped. Where lose is called is what a crash may cost.
+// three processes, three connections, lines that are queues, and the baton. At any point a process
+// may be killed, get SIGTERM, fail to start, or run into a timeout. A process that takes no step
+// while others do is a stopped one. The calls of lose mark what a crash may cost.
 
 var modelBudget = flag.String("model", "", "crashes,terms,starts,timeouts of TestModel, in place of its own")
 

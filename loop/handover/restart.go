@@ -65,7 +65,7 @@ func (h *Handover) restart() {
 			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
 			return
 		}
-		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: it is killed, for another one")
+		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process did not call Open yet: killing it and starting another")
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
@@ -80,7 +80,7 @@ func (h *Handover) restart() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.cmd == next && !c.hello {
-			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process has not called Open within StartTimeout: it is killed")
+			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
 			_ = next.Process.Kill()
 		}
 	})

@@ -88,7 +88,7 @@ func pair(t *testing.T) (near, far net.Conn, err error) {
 	return near, far, err
 }
 
-// What the next version adds, or asks of the sockets that it takes over.
+// The next version adds addresses, and sets options of the sockets that it takes over.
 func TestNextVersion(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(dir string, b *loop.Server)

@@ -174,7 +174,7 @@ func bufferedLimit(s *loop.Server) int {
 	return s.Limits.MaxBuffered
 }
 
-// What package loop has for this package.
+// Package loop sets these for this package.
 var (
 	in       = inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]()
 	measured = inside.Take[inside.Meter[*loop.Loop, meter.Record]]().Read

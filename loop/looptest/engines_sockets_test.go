@@ -595,7 +595,7 @@ func testMovesLingering(t *testing.T, r *engineRig, network string) {
 	ends(t, peer)
 }
 
-// Whatever a socket is about, it may move: nothing is lost, doubled, or heard on the wrong loop.
+// A socket may move in any state: no event is lost, repeated, or delivered on the wrong loop.
 func testRandomMoves(t *testing.T, r *engineRig, network string) {
 	rnd := rand.New(rand.NewPCG(testkit.Seed(t, 52), 0))
 	ear, peer := r.open(network)

@@ -211,7 +211,7 @@ func TestNumbersAndBack(t *testing.T) {
 	}
 }
 
-// What is put for somebody who has left is refused; what waited before is followed by the fence.
+// Leave refuses later tasks for the connection, and puts the fence behind earlier ones.
 func TestLeave(t *testing.T) {
 	m, _ := newTest(10)
 	here, there := new(int), new(int)

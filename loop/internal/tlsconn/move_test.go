@@ -158,7 +158,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// What a connection that moves to another process has settled, except for its exporter.
+// The results of the handshake move to another process, except for the exporter.
 func TestMoveKeepsState(t *testing.T) {
 	for _, ourClient := range []bool{false, true} {
 		server, client := serverConfig(), clientConfig()
