@@ -128,7 +128,7 @@ func (c *Conn) willMove(to *Loop, then func(c *Conn), lead *Conn) {
 	}
 	x.mover.to, x.mover.then, x.mover.lead = to, then, lead
 	c.pause(moving)
-	c.touch() // a timer or a Tell may have called it
+	c.touch() // pause does not if the then of a move asks for the next one
 }
 
 // leaveSoon is part of the end of c's turn while it is about to move.

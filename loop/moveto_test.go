@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -101,4 +102,43 @@ func TestMoveToRefuses(t *testing.T) {
 		p.Close()
 		refuses("one that is closed", tcp, loop.ErrClosed)
 	})
+}
+
+// A move begins whatever callback has asked for it, and without input from the peer.
+func TestMoveToFromAnyCallback(t *testing.T) {
+	for name, ask := range map[string]func(c *loop.Conn, move func()){
+		"a message":    func(_ *loop.Conn, move func()) { move() },
+		"a timer":      func(c *loop.Conn, move func()) { c.AfterFunc(time.Second, move) },
+		"a loop timer": func(c *loop.Conn, move func()) { c.Loop().AfterFunc(time.Second, move) },
+		"OnIdle":       func(c *loop.Conn, move func()) { c.OnIdle(loop.IdleRead, time.Second, func(int) { move() }) },
+		"a Tell":       func(c *loop.Conn, move func()) { _ = c.Ref().Tell(func(*loop.Conn) { move() }) },
+		"a Post":       func(c *loop.Conn, move func()) { _ = c.Loop().Post(move) },
+		"the then of a move to its own loop": func(c *loop.Conn, move func()) { _ = c.MoveTo(c.Loop(), func(*loop.Conn) { move() }) },
+		"a job": func(c *loop.Conn, move func()) {
+			_ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) { move() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var srv *looptest.Server
+				moves := 0
+				srv = looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+						ask(c, func() {
+							if moves > 0 {
+								return
+							}
+							if err := c.MoveTo(srv.Loops()[1-c.Loop().Index()], func(*loop.Conn) { moves++ }); err != nil {
+								t.Error(err)
+							}
+						})
+						return nil
+					})
+				}})
+				srv.Open().Send("go\n")
+				srv.Sleep(1500 * time.Millisecond)
+				testkit.Want(t, "moves", moves, 1)
+			})
+		})
+	}
 }
