@@ -107,12 +107,12 @@ func TestMoveToRefuses(t *testing.T) {
 // A move begins whatever callback has asked for it, and without input from the peer.
 func TestMoveToFromAnyCallback(t *testing.T) {
 	for name, ask := range map[string]func(c *loop.Conn, move func()){
-		"a message":    func(_ *loop.Conn, move func()) { move() },
-		"a timer":      func(c *loop.Conn, move func()) { c.AfterFunc(time.Second, move) },
-		"a loop timer": func(c *loop.Conn, move func()) { c.Loop().AfterFunc(time.Second, move) },
-		"OnIdle":       func(c *loop.Conn, move func()) { c.OnIdle(loop.IdleRead, time.Second, func(int) { move() }) },
-		"a Tell":       func(c *loop.Conn, move func()) { _ = c.Ref().Tell(func(*loop.Conn) { move() }) },
-		"a Post":       func(c *loop.Conn, move func()) { _ = c.Loop().Post(move) },
+		"a message":                          func(_ *loop.Conn, move func()) { move() },
+		"a timer":                            func(c *loop.Conn, move func()) { c.AfterFunc(time.Second, move) },
+		"a loop timer":                       func(c *loop.Conn, move func()) { c.Loop().AfterFunc(time.Second, move) },
+		"OnIdle":                             func(c *loop.Conn, move func()) { c.OnIdle(loop.IdleRead, time.Second, func(int) { move() }) },
+		"a Tell":                             func(c *loop.Conn, move func()) { _ = c.Ref().Tell(func(*loop.Conn) { move() }) },
+		"a Post":                             func(c *loop.Conn, move func()) { _ = c.Loop().Post(move) },
 		"the then of a move to its own loop": func(c *loop.Conn, move func()) { _ = c.MoveTo(c.Loop(), func(*loop.Conn) { move() }) },
 		"a job": func(c *loop.Conn, move func()) {
 			_ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) { move() })
