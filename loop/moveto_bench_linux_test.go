@@ -85,86 +85,91 @@ func BenchmarkMoveTo(b *testing.B) {
 	}
 }
 
-// BenchmarkMatches is a message of a player, which the other nine of the match get: of 2,000 players
-// on two loops, who have moved to the loop of their match, or are told by Tells.
+// BenchmarkMatches is a tick of 200 matches of ten players on two loops: each player sends a message
+// of 64 bytes, which changes the match, and gets the state of the match. The players have moved to
+// the loop of their match; or they stay where they were accepted, and all goes by Tell and Post. The
+// metric is the loops' own time, as clients are in the same process.
 func BenchmarkMatches(b *testing.B) {
-	const players, each = 2_000, 10
 	for _, e := range []loop.Engine{loop.EngineGnet, loop.EngineEpoll} {
 		for _, moved := range []bool{true, false} {
-			b.Run(fmt.Sprintf("%v/moved=%v", e, moved), func(b *testing.B) {
-				var mu sync.Mutex
-				var all []*loop.Conn
-				place := make(map[*loop.Conn]int)
-				srv := &loop.Server{Engine: e, Codec: codec.Length{}, IdleTimeout: time.Minute, Limits: loop.Limits{MaxOutbound: 64 << 20}}
-				srv.Accept = func(c *loop.Conn) loop.Handler {
-					mu.Lock()
-					place[c] = len(all)
-					i := len(all)
-					all = append(all, c)
-					mu.Unlock()
-					first := i / each * each
-					return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-						if moved {
-							for _, other := range all[first : first+each] {
-								if other != c {
-									_ = other.Send(msg)
-								}
-							}
-							return nil
-						}
-						msg = append([]byte(nil), msg...)
-						for _, other := range all[first : first+each] {
-							if other != c {
-								_ = other.Ref().Tell(func(c *loop.Conn) { _ = c.Send(msg) })
-							}
-						}
-						return nil
-					})
-				}
-				conns, peers := benchServer(b, srv, players)
-				var moving sync.WaitGroup
-				for _, c := range conns {
-					to := srv.Loops()[place[c]/each%2]
-					if !moved { // as accepting spreads them
-						to = srv.Loops()[place[c]%2]
-					}
-					moving.Add(1)
-					_ = c.Ref().Tell(func(c *loop.Conn) { _ = c.MoveTo(to, func(*loop.Conn) { moving.Done() }) })
-				}
-				moving.Wait()
-				var got atomic.Int64
-				rest := make(chan struct{}, 1)
-				want := new(atomic.Int64)
-				for _, p := range peers {
-					go func() {
-						buf := make([]byte, 64<<10)
-						for {
-							n, err := p.Read(buf)
-							if err != nil {
-								return
-							}
-							if got.Add(int64(n)) == want.Load() {
-								rest <- struct{}{}
-							}
-						}
-					}()
-				}
-				frame := append(binary.BigEndian.AppendUint32(nil, 64), make([]byte, 64)...)
-				used := processTime()
-				b.ResetTimer()
-				for n := 0; n < b.N; n += players {
-					want.Store(got.Load() + players*(each-1)*int64(len(frame)))
-					for _, p := range peers {
-						if _, err := p.Write(frame); err != nil && err != io.EOF {
-							b.Fatal(err)
-						}
-					}
-					<-rest
-				}
-				b.StopTimer()
-				rounds := (b.N + players - 1) / players
-				b.ReportMetric(float64(processTime()-used)/float64(rounds*players), "cpu-ns/message")
-			})
+			b.Run(fmt.Sprintf("%v/moved=%v", e, moved), func(b *testing.B) { benchMatches(b, e, moved) })
 		}
 	}
+}
+
+// A benchMatch belongs to its loop.
+type benchMatch struct {
+	at      *loop.Loop
+	players []*loop.Conn
+	state   [64]byte
+}
+
+func (m *benchMatch) steer(n byte) { m.state[n%64]++ }
+
+func benchMatches(b *testing.B, e loop.Engine, moved bool) {
+	const players, each, tick = 2_000, 10, 50 * time.Millisecond
+	of := make(map[*loop.Conn]*benchMatch)
+	srv := &loop.Server{Engine: e, Codec: codec.Length{}, IdleTimeout: time.Minute, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			m, n := of[c], msg[0]
+			if moved {
+				m.steer(n)
+				return nil
+			}
+			return m.at.Post(func() { m.steer(n) })
+		})
+	}}
+	conns, peers := benchServer(b, srv, players)
+	for i, c := range conns {
+		if i%each == 0 {
+			of[c] = &benchMatch{at: srv.Loops()[i/each%2]}
+		} else {
+			of[c] = of[conns[i/each*each]]
+		}
+		of[c].players = append(of[c].players, c)
+	}
+	var moving sync.WaitGroup
+	if moved {
+		moving.Add(players)
+		for c, m := range of {
+			_ = c.Ref().Tell(func(c *loop.Conn) { _ = c.MoveTo(m.at, func(*loop.Conn) { moving.Done() }) })
+		}
+	}
+	moving.Wait()
+	for i := 0; i < players; i += each {
+		m := of[conns[i]]
+		_ = m.at.Post(func() {
+			m.at.Every(tick, func() {
+				state := m.state // of this tick
+				for _, c := range m.players {
+					if moved {
+						_ = c.Send(state[:])
+					} else {
+						_ = c.Ref().Tell(func(c *loop.Conn) { _ = c.Send(state[:]) })
+					}
+				}
+			})
+		})
+	}
+	for _, p := range peers {
+		go func() { _, _ = io.Copy(io.Discard, p) }()
+	}
+	busy := func() time.Duration { return srv.Stats().Busy }
+	frame := append(binary.BigEndian.AppendUint32(nil, 64), make([]byte, 64)...)
+	used, loops := processTime(), busy()
+	b.ResetTimer()
+	for next := time.Now(); b.Loop(); next = next.Add(tick) {
+		for i, p := range peers { // spread over the tick
+			if i%100 == 0 {
+				time.Sleep(time.Until(next.Add(tick * time.Duration(i) / players)))
+			}
+			if _, err := p.Write(frame); err != nil {
+				b.Fatal(err)
+			}
+		}
+		time.Sleep(time.Until(next.Add(tick)))
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(busy()-loops)/float64(b.N), "loops-ns/op")
+	b.ReportMetric(float64(processTime()-used)/float64(b.N), "cpu-ns/op")
 }
