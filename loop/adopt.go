@@ -15,8 +15,8 @@ import (
 // Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
 // tunnel, from systemd (by net.FileConn), from another Server's Conn.Detach. read is what its owner
 // has read of it already and not used: it comes before everything else. It is copied. as says what
-// a Listener says: Codec, Accept, IdleTimeout and TLS. Its other fields are for addresses, and must
-// be zero. The connection lives on the loop with the fewest, and counts as accepted: against
+// a Listener says: Codec, Accept, IdleTimeout, TLS and Name. Its other fields are for addresses, and
+// must be zero. The connection lives on the loop with the fewest, and counts as accepted: against
 // MaxConns and MaxConnsPerIP, but not against AcceptRate.
 //
 // Any goroutine may call Adopt, a loop's, too; it does not wait. nil means that nc is the server's
@@ -73,7 +73,7 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
 	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
-		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
+		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout, TLS and Name have a meaning")
 	}
 	as.AcceptFrom = inHand{nc}
 	return s.newListener("Server.Adopt: Listener", as)
@@ -117,6 +117,9 @@ func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {
 		return nil, nil, err
+	}
+	if c.isPiped() {
+		return nil, nil, errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	}
 	if c.out.box != nil {
 		c.writeOut()
@@ -165,8 +168,6 @@ func (c *Conn) mayDetach() error {
 		return errors.New("loop: Conn.Detach: the TLS handshake is not done")
 	case c.sendsFile():
 		return errors.New("loop: Conn.Detach: a file is being sent")
-	case c.isPiped():
-		return errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	case c.outlivesSocket():
 		return c.extras.broken
 	}

@@ -193,7 +193,9 @@ func (c *Conn) begin(a *arrival) {
 	}
 	if a.ln.dialed {
 		c.more().dialed = a.ln.address
-		c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
+		if a.moved == nil {
+			c.idle.lastRead = l.now // Timeouts.FirstByte is for connections that were accepted
+		}
 	}
 	if a.from != nil {
 		c.continueFrom(a.from)
@@ -431,8 +433,11 @@ func (s *slot) acquireMoved(l *Loop) {
 	total, _ := s.ln.total()
 	total.Add(1)
 	s.ln.open.Add(1)
-	s.ln.server.gate.Count(s.remote)
-	s.holds |= holdsConn | holdsAddress
+	s.holds |= holdsConn
+	if !s.ln.dialed {
+		s.ln.server.gate.Count(s.remote)
+		s.holds |= holdsAddress
+	}
 	s.acquireLoad(l)
 }
 

@@ -207,6 +207,12 @@ type Listener struct {
 	// server closes it, and its sockets do not linger (SO_LINGER).
 	AcceptFrom net.Listener
 
+	// Name is for a Listener without Addr, and of Adopt: with a handover (package handover) its
+	// connections move to the Listener of that Name in the next process, and so does AcceptFrom,
+	// unless that process has set it. Without Addr and AcceptFrom a Listener is only for that. "":
+	// they stay with their process.
+	Name string
+
 	TLS           *tls.Config    // nil means plain
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
@@ -358,8 +364,15 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if err = ln.tcp.check("loop: " + field + ".TCP."); err != nil {
 		return nil, err
 	}
-	if l.AcceptFrom != nil {
+	ln.name = l.Name
+	switch {
+	case l.AcceptFrom != nil:
 		return ln, ln.useForeign(field, l)
+	case l.Name != "" && l.Addr != "":
+		return nil, fmt.Errorf("loop: %s has both Addr and Name: one of them says whose connections it takes", field)
+	case l.Name != "":
+		ln.foreign, ln.field, ln.network = true, field+".Name", "tcp"
+		return ln, nil
 	}
 	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)

@@ -73,6 +73,13 @@ type Dialer struct {
 	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control,
 	// a SO_LINGER with a time is taken off again, and so is IP_RECVERR.
 	Control func(network, address string, c syscall.RawConn) error
+
+	// MoveAs has a connection whose Handler is a Saver move with a handover (package handover): to a
+	// Dial with the same MoveAs in the next process, on the loop of that. Its open finds the state in
+	// Conn.Saved. It must be under way when the connection comes: called in OnStart, or in Accept of a
+	// connection that moves with this one or before. During a handover a Dial with MoveAs waits; if
+	// no connection has moved to it by the end, it dials. "": a connection stays with its process.
+	MoveAs string
 }
 
 // Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port")
@@ -140,6 +147,19 @@ func (a *dialing) begin() {
 			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) })
 		})
 	}
+	if err := a.check(); err != nil {
+		a.fail(err)
+	} else if l.draining || !l.server.parked.add(a) {
+		a.start()
+	}
+}
+
+// start runs on the loop.
+func (a *dialing) start() {
+	l := a.loop
+	if a.over {
+		return
+	}
 	if err := a.enter(); err != nil {
 		a.fail(err)
 		return
@@ -156,22 +176,23 @@ func (a *dialing) begin() {
 	})
 }
 
-// enter checks what the user gave, and takes the connection's place in the server.
+// enter takes the connection's place in the server.
 func (a *dialing) enter() error {
-	if err := a.check(); err != nil {
-		return err
-	}
 	if a.loop.draining {
 		return ErrServerClosed
 	}
-	ln := &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
-		dialed: true, accept: a.accept}
-	a.way = arrival{slot: slot{ln: ln}, dialing: a}
+	a.way = arrival{slot: slot{ln: a.listener()}, dialing: a}
 	if err := a.way.acquire(false); err != nil {
 		return err
 	}
 	a.way.acquireLoad(a.loop)
 	return nil
+}
+
+// listener returns where the connection comes from.
+func (a *dialing) listener() *listener {
+	return &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout,
+		dialed: true, name: a.dialer.MoveAs, accept: a.accept}
 }
 
 // check reads what the user gave. An error says what is wrong with it, whatever the network is
@@ -344,6 +365,7 @@ func (a *dialing) end() bool {
 	a.over = true
 	a.loop.wheel.Stop(a.timer)
 	delete(a.loop.dials, a)
+	a.loop.server.parked.remove(a)
 	if a.forget != nil {
 		a.forget()
 	}
@@ -387,7 +409,7 @@ func (l *Loop) endDials(err error) {
 // accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
-	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.arriving() == nil && o.Opening() != nil {
 		c.in.prefixLimit, c.codecMode = 0, handshaking
 		a.stop = c.beginClose
 		return &dialOpening{a, o}

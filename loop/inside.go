@@ -42,12 +42,13 @@ func init() {
 		Inherit: func(s *Server, from []inside.Bound) {
 			s.inherited = from
 			s.gateway.set(false)
+			s.setInCharge(false)
 		},
-		Accept: (*Server).setAccepting,
-		Own:    (*Server).own,
-		Freeze: (*Server).freezeSome,
-		Hold:   (*Server).settleDown,
-		In:     (*Server).moveIn,
+		Accept:   (*Server).setAccepting,
+		InCharge: (*Server).setInCharge,
+		Freeze:   (*Server).freezeSome,
+		Hold:     (*Server).settleDown,
+		In:       (*Server).moveIn,
 	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,

@@ -56,13 +56,16 @@ type listener struct {
 	lastLocal, lastRemote net.IP         // of the last connection
 	packets               []net.Conn     // in place of net, for UDP: a socket for each loop
 	taken                 int            // of these, by their loops
+	ports                 []*packetPort  // which serve these
+	waits                 bool           // until they are another process's no more
 	local                 net.Addr       // of these
 	control               engine.Control // of these
 	dialed                bool           // what is made here is not accepted, but dialled
+	name                  string         // Listener.Name, or Dialer.MoveAs
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
-	foreign               bool           // net is from outside
+	foreign               bool           // net is from outside, or nil: connections come by Adopt, or a handover
 	maxConns              int            // 0: no limit of its own
 	open                  atomic.Int64   // connections, or sessions
 	failures              limits.LogRate // of accepting
@@ -80,7 +83,7 @@ func (s *Server) listen(ctx context.Context) error {
 		var err error
 		if ln.net, err = s.inherit(ln); err != nil {
 			return fmt.Errorf("loop: %s: %w", ln.field, err)
-		} else if ln.net != nil {
+		} else if ln.net != nil || ln.foreign || ln.inheritPackets() {
 			continue
 		}
 		if ln.isUDP() {
@@ -120,10 +123,10 @@ func (ln *listener) isUDP() bool { return strings.HasPrefix(ln.network, "udp") }
 
 // addr returns where ln listens.
 func (ln *listener) addr() net.Addr {
-	if ln.local != nil {
-		return ln.local
+	if ln.net != nil {
+		return ln.net.Addr()
 	}
-	return ln.net.Addr()
+	return ln.local
 }
 
 // serve accepts until the listener is closed.

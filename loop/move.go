@@ -2,9 +2,7 @@ package loop
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"reflect"
 	"slices"
@@ -15,7 +13,6 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
-	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -54,6 +51,7 @@ type frozen struct {
 	moved  *inside.Moved // where c comes from, in Accept
 	tls    []byte        // of a layer of TLS, which goes on with it; nil: there is none
 	held   []postponed   // what would have run, in its order
+	piped  uint64        // bytes that went into its Pipe before
 	served func()        // called when it goes on; nil: nobody asks
 	thaws  bool          // it is on its way back to the engine
 	isOver bool          // it was closed meanwhile
@@ -102,48 +100,6 @@ func (c *Conn) postponeTask(t task) {
 			t.told(c)
 		}
 	}, nil)
-}
-
-// bound is inside.Handover.Bound.
-func (s *Server) bound() (all []inside.Bound) {
-	for _, ln := range s.listeners {
-		if ln.net != nil && !ln.foreign {
-			all = append(all, inside.Bound{Addr: ln.addrKey(), Listener: ln.net})
-		}
-	}
-	return all
-}
-
-// own is inside.Handover.Own.
-func (s *Server) own(on bool) {
-	for _, ln := range s.listeners {
-		if l, ok := ln.net.(interface{ Own(on bool) }); ok { // of a unix socket, with its file
-			l.Own(on)
-		}
-	}
-}
-
-// addrKey returns where ln listens, as its configuration says.
-func (ln *listener) addrKey() string {
-	if ln.foreign {
-		return ln.field
-	}
-	return ln.network + "://" + ln.address
-}
-
-// inherit returns a listener for ln's address that nobody has taken yet, or nil.
-func (s *Server) inherit(ln *listener) (net.Listener, error) {
-	for i, b := range s.inherited {
-		if b.Listener != nil && b.Addr == ln.addrKey() {
-			s.inherited[i].Listener = nil
-			inherited := sockets.OwnFile(b.Listener)
-			if own, ok := inherited.(interface{ Own(on bool) }); ok {
-				own.Own(false) // until the other process has retired
-			}
-			return inherited, ln.tcp.setInherited(ln.network, b.Listener)
-		}
-	}
-	return nil, nil
 }
 
 // An acceptGate says whether listeners accept.
@@ -240,13 +196,17 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 		if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && w.Stays != nil && w.Next > len(l.conns) {
 			w.Stays["handshake"] += n // or a PROXY header
 		}
-		for w.Next = min(w.Next, len(l.conns)); w.Next > 0 && len(moved) < w.Max && w.Bytes > 0; w.Next-- {
-			c := l.conns[w.Next-1]
-			m, why := c.moveOut(w)
-			if m != nil {
+		n, moveOut := len(l.conns), func(i int) ([]*inside.Moved, string) { return l.conns[i].moveOut(w) }
+		if w.Ports {
+			n, moveOut = len(l.ports), func(i int) ([]*inside.Moved, string) { return l.ports[i].moveOut(w), "" }
+		}
+		for w.Next = min(w.Next, n); w.Next > 0 && len(moved) < w.Max && w.Bytes > 0; w.Next-- {
+			some, why := moveOut(w.Next - 1)
+			for _, m := range some {
 				moved = append(moved, m)
 				w.Bytes -= m.Size()
-			} else if why != "" && w.Stays != nil {
+			}
+			if why != "" && w.Stays != nil {
 				w.Stays[why]++
 			}
 			if l.clock() > end { // a Save that is slow must not hold up the others
@@ -280,16 +240,17 @@ func (s *Server) settleDown(which inside.Held) {
 }
 
 // whyStays returns why c cannot move at all, or not now; "": it can.
-func (c *Conn) whyStays() string {
+func (c *Conn) whyStays(w *inside.Walk) string {
+	key := c.addrs.shared.ln.key()
 	switch x := c.extras; {
-	case c.isUDP():
+	case c.isUDP() && (c.isDialed() || c.addrs.shared.session.port.away):
 		return "UDP"
 	case c.isTLS() && !c.tlsLayer().Movable() || c.tlsStart() != nil:
 		return "TLS"
-	case c.isDialed():
+	case c.isDialed() && key == "":
 		return "dialed"
-	case x != nil && x.pipe != nil:
-		return "Pipe"
+	case c.codecMode == handshaking:
+		return "handshake"
 	case c.in.pauses&moving != 0:
 		return "not ready"
 	case x != nil && x.stays:
@@ -298,47 +259,92 @@ func (c *Conn) whyStays() string {
 		return "busy"
 	case c.owesAnswer():
 		return "jobs"
-	case c.mayDetach() != nil || x != nil && x.firstBytes != nil:
+	case !c.isOpen() || !c.isUDP() && (c.mayDetach() != nil || x != nil && x.firstBytes != nil):
 		return "not ready"
-	case c.addrs.shared.ln.foreign:
+	case !c.isDialed() && !slices.Contains(w.Addrs, key):
 		return "no address"
 	}
 	return ""
 }
 
-// moveOut freezes c, or only copies it, if w asks for that. If it returns nil, c has not changed.
-func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
-	switch {
-	case c.isNet() || c.isClosing():
+// moveOut freezes c, and with it the other end of its Pipe, or only copies c, if w asks for that.
+// If it returns none, they have not changed.
+func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
+	switch f := c.frozen(); {
+	case c.isNet() || c.isClosing() || f != nil && !f.thaws:
 		return nil, ""
-	case c.isFrozen() && !c.extras.stays:
+	case f != nil && !c.extras.stays:
 		return nil, "on its way back"
 	}
-	if why := c.whyStays(); why != "" {
-		return nil, why
+	party := c.party()
+	if c.isDialed() && len(party) > 1 {
+		slices.Reverse(party) // Accept of the other one dials it
 	}
-	key := c.addrs.shared.ln.addrKey()
-	if !slices.Contains(w.Addrs, key) {
-		return nil, "no address"
+	for _, c := range party {
+		if why := c.whyStays(w); why != "" {
+			return nil, why
+		}
+		if _, ok := HandlerAs[Saver](c); !ok {
+			return nil, "no Save"
+		}
 	}
-	saver, ok := HandlerAs[Saver](c)
-	if !ok {
-		return nil, "no Save"
+	if w.PerKind < 0 || w.Copy && w.Kinds != nil && (c.isTLS() || c.isDialed() || len(party) > 1) {
+		return nil, "" // nobody asks whether Save works; keys are not copied, and a Dial is there once
 	}
-	if w.PerKind < 0 || w.Copy && c.isTLS() && w.Kinds != nil { // nobody asks whether Save works; keys are not copied
-		return nil, ""
+	if c.isUDP() && !w.Copy {
+		return nil, "" // it moves with its socket
 	}
-	kind := inside.Kind{Addr: key, TLS: c.isTLS(), Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
+	kind := party[0].kind()
 	if w.PerKind > 0 && w.Kinds[kind] >= w.PerKind {
 		return nil, ""
 	}
-	m = &inside.Moved{Kind: kind, Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
-	saved := false
+	for _, c := range party {
+		m, why := c.saved()
+		if m == nil {
+			return nil, why
+		}
+		all = append(all, m)
+	}
+	for i := 0; i < len(party) && !w.Copy; i++ {
+		if err := party[i].freeze(); err != nil {
+			for _, c := range party[:i] {
+				c.thaw()
+			}
+			return nil, "output waits"
+		}
+	}
+	for i, c := range party {
+		c.moveBuffers(all[i])
+		if len(party) > 1 {
+			all[i].Pipe, all[i].Piped = uint64(i+1), c.extras.pipe.bytes
+		}
+	}
+	if w.Kinds != nil {
+		w.Kinds[kind]++
+	}
+	return all, ""
+}
+
+func (c *Conn) kind() inside.Kind {
+	return inside.Kind{Addr: c.addrs.shared.ln.key(), TLS: c.isTLS(), Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
+}
+
+// saved returns what there is to know of c, but for its socket and what waits.
+func (c *Conn) saved() (m *inside.Moved, why string) {
+	m = &inside.Moved{Kind: c.kind(), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
+	if s := c.session(); s != nil {
+		m.Port, m.BytesIn, m.BytesOut, m.Replies = s.port.place, s.bytesIn, s.bytesOut, s.replyFactor
+		if s.local.IsValid() {
+			m.At = s.local.String()
+		}
+	}
+	isSaved, ok := false, false
 	c.callHook(func() {
 		if m.Codec, ok = c.savedCodec(); ok {
+			saver, _ := HandlerAs[Saver](c)
 			var err error
 			m.Handler, err = saver.Save(c)
-			saved = err == nil
+			isSaved = err == nil
 		}
 	})
 	switch {
@@ -346,7 +352,7 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 		return nil, ""
 	case !ok:
 		return nil, "codec"
-	case !saved:
+	case !isSaved:
 		return nil, "Save failed"
 	}
 	now := c.loop.clock()
@@ -362,30 +368,27 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 	if d, preset := c.idle.timeout, c.addrs.shared.ln.idleTimeout; d < preset || d > preset+c.loop.server.Timeouts.IdleJitter {
 		m.IdleTimeout = d // by SetIdleTimeout
 	}
-	if !w.Copy {
-		if err := c.freeze(); err != nil {
-			return nil, "output waits"
-		}
-		m.Net, m.TLS = c.extras.frozen.net, c.extras.frozen.tls
-		m.Thaw = func(stays bool) {
-			_ = c.loop.Post(func() {
-				c.more().stays = stays
-				c.thaw()
-			})
-		}
-		m.Drop = c.dropSoon
-	}
+	return m, ""
+}
+
+// moveBuffers adds the socket of c, if that is frozen, and what waits.
+func (c *Conn) moveBuffers(m *inside.Moved) {
 	m.Input = c.undelivered()
-	if c.extras != nil && c.extras.frozen != nil {
-		m.Input = append(m.Input, c.extras.frozen.ahead...)
-	}
 	if b := c.out.box; b != nil {
 		m.Output = bytes.Clone(b.Bytes())
 	}
-	if w.Kinds != nil {
-		w.Kinds[kind]++
+	f := c.frozen()
+	if f == nil {
+		return
 	}
-	return m, ""
+	m.Net, m.TLS, m.Input = f.net, f.tls, append(m.Input, f.ahead...)
+	m.Thaw = func(stays bool) {
+		_ = c.loop.Post(func() {
+			c.more().stays = stays
+			c.thaw()
+		})
+	}
+	m.Drop = c.dropSoon
 }
 
 // freeze takes c's socket off the loop. With an error nothing has changed.
@@ -416,8 +419,10 @@ func (c *Conn) freeze() error {
 
 // beginFrozen gives c a socket that takes nothing.
 func (c *Conn) beginFrozen(f *frozen) {
-	x := c.more()
-	x.frozen, c.sock = f, f
+	c.more().frozen = f
+	if !c.isUDP() {
+		c.sock = f
+	}
 	c.pause(frozenToMove)
 }
 
@@ -427,7 +432,13 @@ func (c *Conn) thaw() {
 	if f == nil || f.thaws {
 		return
 	}
-	if f.thaws = true; f.net == nil {
+	if f.thaws = true; c.isUDP() {
+		if c.extras.stays {
+			c.unfreeze(nil) // it may still send
+		}
+		return // or when its socket goes on
+	}
+	if f.net == nil {
 		c.drop(errors.ErrUnsupported) // which does not happen
 		return
 	}
@@ -466,7 +477,9 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	x.frozen = nil
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if c.isClosed() {
-		closeSocket(sock, f.resets)
+		if sock != nil {
+			closeSocket(sock, f.resets)
+		}
 		c.runPostponed(f.held)
 		return
 	}
@@ -490,7 +503,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	c.runPostponed(f.held)
 	if c.isOpen() {
 		c.refileIdle()
-		if c.in.pauses == 0 {
+		if c.in.pauses == 0 && sock != nil {
 			c.decodeSoon()
 		}
 	}
@@ -521,6 +534,9 @@ func (c *Conn) drop(err error) {
 	}
 	clear(f.tls)
 	c.extras.frozen = nil
+	if to := c.other(); to != nil {
+		defer to.drop(err)
+	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
 		c.loseSocket()
@@ -544,104 +560,4 @@ func (c *Conn) savedCodec() ([]byte, bool) {
 	// A codec that is a value, or that all connections share, has no state.
 	isValue := reflect.TypeOf(cd).Kind() != reflect.Pointer
 	return nil, isValue || c.in.decoder.IsCompiled() || cd == c.addrs.shared.ln.codec
-}
-
-var errNoAddress = errors.New("loop: this Server does not listen where the connection came from")
-
-// moveIn is inside.Handover.In.
-func (s *Server) moveIn(batch []*inside.Moved) {
-	var done sync.WaitGroup
-	for _, m := range batch {
-		m.Thaw = func(bool) {}
-		m.Drop = func(error) { m.CloseNet() }
-		i := slices.IndexFunc(s.listeners, func(ln *listener) bool { return ln.addrKey() == m.Addr })
-		if i < 0 {
-			m.Err = errNoAddress
-			continue
-		}
-		a := &arrival{slot: slot{ln: s.listeners[i], remote: m.Remote}, local: m.Local, moved: m}
-		a.acquireMoved(s.leastLoaded())
-		done.Add(1)
-		if err := a.loop.Post(func() { defer done.Done(); a.arriveFrozen() }); err != nil {
-			m.Err = err
-			a.release()
-			done.Done()
-		}
-	}
-	done.Wait()
-}
-
-// arriveFrozen makes a connection of one that moves here. It runs on the loop.
-func (a *arrival) arriveFrozen() {
-	m := a.moved
-	if m.Net != nil && !a.ln.foreign {
-		if tcp, ok := m.Net.(*net.TCPConn); ok {
-			a.ln.tcp.setConn(tcp)
-		}
-	}
-	c := &Conn{loop: a.loop}
-	a.conn = c
-	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m})
-	m.Thaw = func(bool) {
-		_ = a.loop.Post(func() {
-			if c.extras.frozen != nil {
-				c.extras.frozen.served = m.Served
-			}
-			a.loop.count.add(numMovedIn, 1)
-			c.thaw()
-		})
-	}
-	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.trusts(m.Net.RemoteAddr()) {
-		c.stage = awaitsFirstBytes
-	}
-	m.Err = errGoexited // unless Accept returns
-	c.begin(a)
-	switch {
-	case c.handler == nil:
-		m.Err = errRefused
-	case c.isClosing():
-		m.Err = cmp.Or(c.extras.ending.cause(), errRefused)
-	default:
-		m.Err = nil
-		c.callHook(func() { c.in.decoder.Keep(m.Input) })
-	}
-	m.Drop = c.dropSoon
-}
-
-var errRefused = errors.New("loop: Accept has refused the connection")
-
-// restore gives a new Conn what m says of it, except for what its codec has to decode.
-func (c *Conn) restore(m *inside.Moved) {
-	now := c.loop.now
-	since := func(age time.Duration) time.Duration {
-		if age < 0 {
-			return notYet
-		}
-		return now - age
-	}
-	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = since(m.Opened), since(m.LastRead), since(m.LastWrite)
-	c.more().notes = m.TLVs
-	if len(m.Output) > 0 {
-		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
-	}
-	if m.OutputEnded {
-		c.CloseWrite()
-	}
-	if m.Paused {
-		c.pause(pausedByUser)
-	}
-}
-
-// restoreCodec gives c's codec, which Accept may have chosen, the state that it had.
-func (c *Conn) restoreCodec() (err error) {
-	state := c.arriving().Codec
-	s, ok := c.in.decoder.Codec().(codec.Saver)
-	switch {
-	case ok:
-		err = s.Restore(state)
-		c.in.decoder.Restored()
-	case len(state) > 0:
-		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
-	}
-	return err
 }

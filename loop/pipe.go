@@ -17,7 +17,7 @@ type PipeConfig struct {
 	IdleTimeout time.Duration
 
 	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes
-	// that came from each, err is the first reason why one ended, nil if both sides ended in order.
+	// that came from each, those in processes before this one included (see package handover), err is the first reason why one ended, nil if both sides ended in order.
 	// nil: nobody asks.
 	Done func(aToB, bToA uint64, err error)
 }
@@ -62,6 +62,9 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 		panic("loop: Pipe with a negative IdleTimeout")
 	}
 	p := &pipe{cfg: cfg, open: 2, begun: a.loop.clock()}
+	if a.isFrozen() {
+		p.begun = notYet // it goes on from another process
+	}
 	p.sides[0] = pipeSide{pipe: p, from: a, to: b}
 	p.sides[1] = pipeSide{pipe: p, from: b, to: a}
 	p.sides[0].begin()
@@ -106,7 +109,9 @@ type pipeSide struct {
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
 func (s *pipeSide) begin() {
 	c := s.from
-	c.extras.pipe = s
+	if c.extras.pipe = s; c.extras.frozen != nil {
+		s.bytes = c.extras.frozen.piped
+	}
 	if c.handler != nil { // otherwise takeOver is called when Accept has returned
 		s.takeOver()
 	}

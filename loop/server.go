@@ -108,6 +108,7 @@ type Server struct {
 	listeners   []*listener
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
+	parked      parkedDials
 	gateway     acceptGate
 	base        time.Time
 	engine      engine.Engine
@@ -234,7 +235,7 @@ func (s *Server) LocalAddr() net.Addr {
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
-// order; nil before Start.
+// order, nil for one that has only a Name; nil before Start.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -43,6 +44,12 @@ type packetPort struct {
 	rest     []engine.Datagram // of what was received, for the next slice
 	closed   bool
 	newPeers newPeers // of new peers
+
+	// Of a handover.
+	socket net.Conn // not served yet; to is nil: another process may have it
+	place  uint64   // among the listener's, from 1
+	holds  bool     // the end of a slice does not matter
+	away   bool     // another process may have it, or has it
 }
 
 // A udpSession is what the Conn of a UDP peer has in place of a socket. A peer that asks two
@@ -76,7 +83,11 @@ func (p *packetPort) Received(batch []engine.Datagram) (done bool) {
 	l := p.loop
 	l.enter()
 	p.looked = l.now
-	p.deliver(batch, sliceOf(l.now, l.now+inputSlice))
+	end := l.now + inputSlice
+	if p.holds {
+		end = never
+	}
+	p.deliver(batch, sliceOf(l.now, end))
 	if len(p.rest) > 0 {
 		l.runSoon((*waitingBatch)(p))
 	}
@@ -101,8 +112,11 @@ func (w *waitingBatch) Run() {
 
 // close ends the port.
 func (p *packetPort) close() {
-	p.closed = true
-	p.to.Close()
+	if p.closed = true; p.to != nil {
+		p.to.Close()
+	} else {
+		_ = p.socket.Close()
+	}
 }
 
 // Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
@@ -223,6 +237,9 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 
 // flush sends what waits.
 func (p *packetPort) flush() {
+	if p.to == nil {
+		return
+	}
 	if lost := p.to.Flush(); lost > 0 {
 		p.loop.count.add(numLost, lost)
 	}
@@ -236,6 +253,11 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	s := c.addrs.shared.session
 	if s.replyFactor > 0 && s.tooMuch(len(msg)) {
 		return ErrAmplification
+	}
+	if c.isFrozen() {
+		msg = bytes.Clone(msg)
+		c.postpone(func() { _ = c.sendDatagram(msg) }, nil)
+		return nil
 	}
 	if err := s.port.to.Send(msg, s.peer, s.local); err != nil {
 		return c.notSent(err)
@@ -316,7 +338,9 @@ func (s *udpSession) close() {
 		s.port.close()
 		return
 	}
-	delete(s.port.sessions, s.sessionKey)
+	if s.port.sessions[s.sessionKey] == s {
+		delete(s.port.sessions, s.sessionKey)
+	}
 }
 
 // servePackets has the loops receive, for each listener of UDP.
@@ -339,7 +363,12 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 	posted := l.Post(func() {
 		defer close(done)
 		p := newPacketPort(l, ln, nc.LocalAddr())
-		if p.to, err = l.engine.ServePacket(nc, p); err == nil {
+		ln.ports = append(ln.ports, p)
+		p.socket, p.place = nc, uint64(len(ln.ports))
+		if !ln.waits {
+			p.to, err = l.engine.ServePacket(nc, p)
+		}
+		if err == nil {
 			l.ports = append(l.ports, p)
 		}
 	})

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 // options are what the command line says.
@@ -32,6 +34,7 @@ type options struct {
 	connect time.Duration
 	check   time.Duration
 	drain   time.Duration
+	meet    string // the socket by which processes hand over
 }
 
 func main() {
@@ -65,6 +68,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
 	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy is told to stop")
+	fs.StringVar(&o.meet, "handover", "", "take over from the process that has this unix `socket`, with its connections; SIGHUP starts the next process")
 	err = fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -115,8 +119,16 @@ func (o *options) setTrusted(list string) error {
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) error {
 	srv := newProxy(o, log).server()
-	if err := srv.Start(ctx); err != nil {
+	h, err := handover.Open(ctx, srv, handover.Config{Path: o.meet, Service: "proxy"})
+	if err != nil {
+		return fmt.Errorf("-handover %s: %w", o.meet, err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(ctx); err != nil {
 		return fmt.Errorf("-addr %s: %w", o.addr, err)
+	}
+	if o.meet != "" {
+		h.RestartOn(syscall.SIGHUP)
 	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	said := make(chan struct{})
@@ -124,7 +136,7 @@ func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) erro
 		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 		close(said)
 	})
-	err := srv.Wait()
+	err = h.Run(ctx)
 	if !unless() {
 		<-said
 	}

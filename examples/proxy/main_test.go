@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,30 @@ import (
 
 	"github.com/rs/zerolog"
 )
+
+// The next process takes over with the clients, each of which stays with its backend.
+func TestRestart(t *testing.T) {
+	flags := []string{"-to", newBackend(t, "x").Addr().String(), "-handover", filepath.Join(t.TempDir(), "s")}
+	addr, stop := start(t, flags...)
+	c := dial(t, addr)
+	in := bufio.NewReader(c)
+	for _, want := range []string{"x\n", "one\n", "two\n"} {
+		if want == "two\n" {
+			if next, _ := start(t, flags...); next != addr {
+				t.Errorf("the next one listens at %s, want %s", next, addr)
+			}
+			if out, err := stop(); err != nil || strings.Contains(out, "draining") {
+				t.Errorf("%v, %s", err, out)
+			}
+		}
+		if want != "x\n" {
+			_, _ = io.WriteString(c, want)
+		}
+		if got, err := in.ReadString('\n'); err != nil || got != want {
+			t.Errorf("the client reads %q, %v, want %q", got, err, want)
+		}
+	}
+}
 
 // start runs the program until the test ends, and returns where it listens. stop ends it, and
 // returns what it has printed since.

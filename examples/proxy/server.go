@@ -1,14 +1,17 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 var errNoBackend = errors.New("no backend accepts")
@@ -52,27 +55,48 @@ type client struct {
 	conn   *loop.Conn
 	tried  []*backend
 	cancel func()
+	name   string // of its connection to a backend
 }
 
-// accept has the client wait until a backend has accepted.
+// accept has the client wait until a backend has accepted. One that moves here from the process
+// before gets the backend that it had.
 func (p *proxy) accept(c *loop.Conn) loop.Handler {
 	c.PauseRead()
-	k := &client{proxy: p, conn: c}
-	k.dial()
+	k := &client{proxy: p, conn: c, name: rand.Text()}
+	state, _ := c.Saved()
+	if name, addr, ok := strings.Cut(string(state), " "); ok {
+		k.name = name
+		if i := slices.IndexFunc(p.backends, func(b *backend) bool { return b.addr == addr }); i >= 0 {
+			k.dial(p.backends[i])
+			return k
+		}
+	}
+	k.dialNext()
 	return k
 }
 
-// dial tries one backend after the other.
-func (k *client) dial() {
-	p := k.proxy
-	b := p.pick(k.hasTried)
-	if b == nil {
-		k.conn.CloseWithError(errNoBackend)
-		return
+// Save implements loop.Saver, with the name and the backend.
+func (k *client) Save(*loop.Conn) ([]byte, error) {
+	if len(k.tried) == 0 {
+		return nil, errNoBackend
 	}
+	return []byte(k.name + " " + k.tried[len(k.tried)-1].addr), nil
+}
+
+// dialNext tries one backend after the other.
+func (k *client) dialNext() {
+	if b := k.proxy.pick(k.hasTried); b != nil {
+		k.dial(b)
+	} else {
+		k.conn.CloseWithError(errNoBackend)
+	}
+}
+
+func (k *client) dial(b *backend) {
+	p := k.proxy
 	k.tried = append(k.tried, b)
 	b.conns.Add(1)
-	d := loop.Dialer{Timeout: p.o.connect}
+	d := loop.Dialer{Timeout: p.o.connect, MoveAs: k.name}
 	stop := d.Dial(k.conn.Loop(), "tcp://"+b.addr, func(c *loop.Conn, err error) loop.Handler {
 		k.cancel = nil
 		if err == nil {
@@ -84,7 +108,7 @@ func (k *client) dial() {
 			return nil
 		}
 		p.mark(b, err)
-		k.dial()
+		k.dialNext()
 		return nil
 	})
 	k.cancel = func() {
@@ -97,7 +121,7 @@ func (k *client) hasTried(b *backend) bool { return slices.Contains(k.tried, b) 
 
 // join pipes the client to its backend.
 func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
-	if k.proxy.o.header {
+	if _, moved := c.Saved(); k.proxy.o.header && !moved {
 		if _, err := c.Write(proxyHeader(k.conn.RemoteAddr(), k.conn.LocalAddr())); err != nil {
 			k.conn.CloseWithError(err)
 			return nil
@@ -107,6 +131,9 @@ func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
 		IdleTimeout: k.proxy.o.idle,
 		Done: func(in, out uint64, err error) {
 			b.conns.Add(-1)
+			if errors.Is(err, handover.ErrMoved) {
+				return // it goes on in the next process
+			}
 			p := k.proxy.log.Info().Str("backend", b.addr).Uint64("in", in).Uint64("out", out)
 			p.AnErr("reason", err).Msg("ended")
 		},
@@ -133,3 +160,4 @@ type quiet struct{}
 
 func (quiet) OnMessage(*loop.Conn, []byte) error { return nil }
 func (quiet) OnClose(*loop.Conn, error)          {}
+func (quiet) Save(*loop.Conn) ([]byte, error)    { return nil, nil }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
@@ -151,9 +152,10 @@ type Handover[Server any] struct {
 	// returns when what was accepted has arrived on its loop.
 	Accept func(s Server, on bool)
 
-	// Own makes the files of unix sockets the Server's, which removes them in the end, or another
-	// process's. Inherited ones are not the Server's at first.
-	Own func(s Server, on bool)
+	// InCharge says whether the Server is the one in charge. Only then it removes the files of unix
+	// sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections that
+	// move. After Inherit it is not.
+	InCharge func(s Server, on bool)
 
 	// Freeze takes connections off a loop, for In of another Server, as the Walk says.
 	Freeze func(s Server, w *Walk) []*Moved
@@ -164,7 +166,8 @@ type Handover[Server any] struct {
 
 	// In gives moved connections to the Server, and waits until Accept has returned for each. They
 	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for Drop.
-	// Limits are not applied. Accept finds the state of the handler in Conn.Saved.
+	// Limits are not applied. Accept, or who has dialled, finds the state of the handler in
+	// Conn.Saved. Those with an Err are left out.
 	In func(s Server, batch []*Moved)
 }
 
@@ -185,6 +188,7 @@ type Walk struct {
 	Max   int // connections
 	Bytes int // of their states and buffers, about; it is lowered
 
+	Ports   bool           // it takes sockets of UDP, each with its sessions and after these, in place of connections
 	Addrs   []string       // of the other Server: a connection of another one cannot move
 	Copy    bool           // leaves them where they are, as Moved without Net
 	PerKind int            // of each kind at most so many; 0: no limit; negative: none
@@ -199,12 +203,16 @@ type Kind struct {
 	Handler, Codec reflect.Type
 }
 
-// A Bound is an address at which a Server listens for connections. UDP addresses, and Listeners with
-// AcceptFrom, are not among them.
+// A Bound is a socket at which a Server listens. Listeners with AcceptFrom and without Name are not
+// among them. Of a UDP address there may be several, in their order.
 type Bound struct {
-	Addr     string // as in the Server's fields: "tcp://:7000"
+	Addr     string // as in the Server's fields: "tcp://:7000", or KeyOfName of a Name
 	Listener net.Listener
+	Packets  net.Conn // in its place, of UDP
 }
+
+// IsUDP reports whether it is of UDP.
+func (b Bound) IsUDP() bool { return strings.HasPrefix(b.Addr, "udp") }
 
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
@@ -216,6 +224,14 @@ type Moved struct {
 	Output        []byte // sent and not written
 	OutputEnded   bool   // CloseWrite was called; the peer's own end shows in the socket again
 	Paused        bool   // PauseRead
+	Pipe          uint64 // 1, 2: the first and the second end of a Pipe, which come one after the other
+	Piped         uint64 // bytes that came from here for the other end
+
+	// Of a session of UDP: the place of its socket, from 1, which is also that of the socket itself,
+	// without a Remote; the address that it answers from; and what LimitReplies looks at.
+	Port                       uint64
+	At                         string
+	BytesIn, BytesOut, Replies uint64
 
 	// Ages: how long ago it was opened, and read and written last. Negative: never.
 	Opened, LastRead, LastWrite time.Duration
@@ -231,6 +247,9 @@ type Moved struct {
 	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
 	Served func()      // called by In's Server on the loop when it goes on; nil: nobody asks
 }
+
+// KeyOfName returns the Addr of a Listener with a Name.
+func KeyOfName(name string) string { return "name " + name }
 
 // Size returns about how many bytes it takes on its way.
 func (m *Moved) Size() int { return 256 + len(m.Input) + len(m.Output) + len(m.Codec) + len(m.Handler) }

@@ -35,16 +35,27 @@
 //
 // # What stays
 //
-// Connections with TLS 1.2, or in a handshake, those that were dialed, Pipes, sessions of UDP,
-// connections of Listener.AcceptFrom and Server.Adopt, handlers without Save, codecs with a state
-// and no codec.Saver; connections whose Save fails, that are in a handshake or before a PROXY
-// header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that
+// Connections with TLS 1.2, or in a handshake, those that were dialed without Dialer.MoveAs or by
+// UDP, connections of Listener.AcceptFrom and Server.Adopt without Listener.Name, handlers without
+// Save, codecs with a state and no codec.Saver; connections whose Save fails, that are in a
+// handshake or before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that
 // is so, at most Config.Patience; what Accept refuses; and connections of addresses that the new
 // process lacks. They stay with the old process, as if nothing had happened, and drain there when
-// all else has moved. Report.Stayed counts them by reason.
+// all else has moved. Report.Stayed counts them by reason. A session of UDP that stays, while its
+// socket moves, may still send.
 //
 // No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
 // newcomers.
+//
+// # Dialed connections, Pipes, UDP
+//
+// A connection that was dialed moves to a Dial with the same Dialer.MoveAs in the new process: open
+// gets it, with Conn.Saved. The ends of a Pipe move together, to one loop. Accept of the new process
+// gets the first, and Accept of the other, or open of a Dial that the first Accept has called, calls
+// Pipe again: otherwise both stay. Counts of bytes go on.
+//
+// A socket of UDP moves last, with its sessions, and keeps its peers: there are as many sockets as
+// the first process had loops, whatever UDPOptions say.
 //
 // # Who owns a connection
 //
@@ -57,8 +68,8 @@
 // for a while goes on where it was.
 //
 // The new process takes nothing before it says that everything it needs has started, and has
-// accepted copies of three connections of each kind: of an address, a type of handlers and a type
-// of codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
+// accepted copies of three connections of each kind, of those that are plain and accepted: of an
+// address, a type of handlers and a type of codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.

@@ -84,6 +84,7 @@ func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
 	}
 	if h.from == nil {
 		h.settled()
+		h.own(true)
 		h.setAccepting(true)
 	} else {
 		r, err = h.from.take(ctx)
@@ -114,9 +115,9 @@ func (h *Handover) settled() {
 	}
 }
 
-// own makes the files of unix sockets this process's.
+// own makes the files of unix sockets, and what Dialer.MoveAs names, this process's.
 func (h *Handover) own(on bool) {
-	in.Own(h.srv, on)
+	in.InCharge(h.srv, on)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.gates {

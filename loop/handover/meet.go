@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -178,6 +179,8 @@ func (h *Handover) addrs() (all []string) {
 	for _, ln := range h.srv.Listeners {
 		if ln.Addr != "" {
 			all = append(all, ln.Addr)
+		} else if ln.Name != "" {
+			all = append(all, inside.KeyOfName(ln.Name))
 		}
 	}
 	return all
@@ -261,7 +264,11 @@ func (h *Handover) hearHello(l *line) error {
 func (h *Handover) items() (names []string, from []any) {
 	names, from = []string{meetName}, []any{h.door.Listener}
 	for _, b := range in.Bound(h.srv) {
-		names, from = append(names, "addr "+b.Addr), append(from, b.Listener)
+		if names = append(names, "addr "+b.Addr); b.IsUDP() {
+			from = append(from, b.Packets)
+		} else {
+			from = append(from, b.Listener)
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,19 +280,25 @@ func (h *Handover) items() (names []string, from []any) {
 
 // gotItem keeps a socket of the process in charge.
 func (t *taking) gotItem(m message) error {
-	ln, err := net.FileListener(m.file)
+	name := string(m.body)
+	b := inside.Bound{Addr: strings.TrimPrefix(name, "addr ")}
+	var err error
+	if b.IsUDP() {
+		b.Packets, err = net.FileConn(m.file)
+	} else {
+		b.Listener, err = net.FileListener(m.file)
+	}
 	m.close()
 	if err != nil {
 		return fmt.Errorf("handover: a listener of process %d: %w", t.report.Predecessor, err)
 	}
-	name := string(m.body)
-	switch {
+	switch ln := b.Listener; {
 	case name == meetName:
 		own := sockets.OwnFile(ln)
 		setOwn(own, false)
 		t.h.door = newGate(own)
 	case len(name) > 5 && name[:5] == "addr ":
-		t.bound = append(t.bound, inside.Bound{Addr: name[5:], Listener: ln})
+		t.bound = append(t.bound, b)
 	case len(name) > 5 && name[:5] == "name ":
 		own := sockets.OwnFile(ln)
 		setOwn(own, false)
@@ -301,6 +314,9 @@ func (t *taking) closeItems() {
 	for _, b := range t.bound {
 		if b.Listener != nil {
 			_ = b.Listener.Close()
+		}
+		if b.Packets != nil {
+			_ = b.Packets.Close()
 		}
 	}
 	for name, ln := range t.named {

@@ -149,13 +149,7 @@ func (t *taking) moved(m message) *inside.Moved {
 
 // acceptAll has the Server accept what is in hand, and notes what it refuses.
 func (t *taking) acceptAll() {
-	var known []*inside.Moved
-	for _, m := range t.batch {
-		if m.Err == nil {
-			known = append(known, m)
-		}
-	}
-	in.In(t.h.srv, known)
+	in.In(t.h.srv, t.batch)
 	t.refused = nil
 	for i, m := range t.batch {
 		if m.Err != nil {
@@ -231,8 +225,9 @@ func (t *taking) serve(bool) {
 			for before := t.longest.Load(); pause > before && !t.longest.CompareAndSwap(before, pause); before = t.longest.Load() {
 			}
 		}
-		m.Thaw(false)
-		t.report.Moved++
+		if m.Thaw(false); m.Remote != nil { // it is no socket of UDP
+			t.report.Moved++
+		}
 	}
 	t.batch, t.doubt = nil, len(t.refused)
 }

@@ -45,6 +45,7 @@ type giving struct {
 	newcomers bool      // there may be some, as it accepts again
 	began     time.Time // the move
 	held      bool      // the input of connections with jobs
+	ports     bool      // sockets of UDP come now
 	cursor    inside.Walk
 }
 
@@ -89,28 +90,26 @@ func (g *giving) run() {
 			g.next()
 		case silent, ending:
 			if g.waitLong() {
-				g.leaveAlone()
+				g.leave()
 				return
 			}
 		}
 	}
 	if g.phase == retired {
 		log.Info().Int("moved", g.moved).Msg("handover: the next process is in charge")
-		g.h.own(false)
-		g.line.hang()
-		g.pipe.close()
-		close(g.h.retired)
+		g.leave()
 		return
 	}
 	log.Error().Str("why", g.why).Msg("handover: it has failed, and this process goes on")
+	g.h.own(true)
 	g.h.fillReserve()
 	g.h.mu.Lock()
 	g.h.giving = nil
 	g.h.mu.Unlock()
 }
 
-// leaveAlone drains this process beside a new one that says nothing.
-func (g *giving) leaveAlone() {
+// leave has this process drain: the next one is in charge, or says nothing.
+func (g *giving) leave() {
 	g.h.own(false)
 	g.line.hang()
 	g.pipe.close()
@@ -242,6 +241,7 @@ func (g *giving) prepare() {
 		g.got(m)
 		return
 	}
+	g.h.own(false)
 	g.h.setAccepting(false)
 	g.quiesce()
 	if err := g.rehearse(); err != nil {
@@ -252,6 +252,7 @@ func (g *giving) prepare() {
 	var batch []*inside.Moved
 	if g.since = time.Now(); g.h.cfg.State != nil {
 		batch = g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt})
+		batch = append(batch, g.walk(inside.Walk{Ports: true, Max: math.MaxInt, Bytes: math.MaxInt})...)
 	}
 	if g.hear(g, ready, 0); g.phase == sending {
 		g.batch = batch
@@ -486,7 +487,10 @@ func (g *giving) next() {
 			waits += c.Stays[reason]
 		}
 		gone := time.Since(g.began)
-		if waits == 0 || gone >= g.h.cfg.Patience {
+		if ends := waits == 0 || gone >= g.h.cfg.Patience; ends && !g.ports {
+			g.ports = true // last, as it moves once, with what can move then
+			continue
+		} else if ends {
 			g.end()
 			return
 		}
@@ -509,7 +513,7 @@ func (g *giving) next() {
 
 // again has the next look at connections begin with the first.
 func (g *giving) again() {
-	g.cursor = inside.Walk{Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int)}
+	g.cursor = inside.Walk{Ports: g.ports, Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int)}
 }
 
 // end is that of the move: what is left stays, and drains.
@@ -556,12 +560,13 @@ func (g *giving) send(k kind, n int) {
 
 func (g *giving) accept(on bool) {
 	g.newcomers = g.newcomers || on
+	g.ports = false
 	g.h.setAccepting(on)
 	g.again() // there may be others by now, and some that came back
 }
 
 func (g *giving) keep() {
-	g.kept = time.Now()
+	g.kept, g.ports = time.Now(), false
 	for _, m := range g.batch {
 		if m != nil {
 			m.Thaw(false)
@@ -573,8 +578,9 @@ func (g *giving) keep() {
 func (g *giving) gone() {
 	for _, m := range g.batch {
 		if m != nil {
-			m.Drop(ErrMoved)
-			g.moved++
+			if m.Drop(ErrMoved); m.Remote != nil {
+				g.moved++
+			}
 		}
 	}
 	g.batch = nil

@@ -54,8 +54,41 @@ type serverConfig struct {
 	Dies               string // at the same places
 	SlowAccept         time.Duration
 	TLS                string // another address
-	Files              int    // how many it may have open; SIGUSR1 opens all of them
+	Others             others
+	Files              int // how many it may have open; SIGUSR1 opens all of them
 	WithState          bool
+}
+
+// others are addresses for connections of other kinds than those that are accepted.
+type others struct {
+	Pipe, Backend string // where clients are piped from, and to
+	UDP, From     string // From: of Listener.AcceptFrom
+	Dial          string // where to dial to, so often
+	Dials         int
+}
+
+// add has the server serve them.
+func (o *others) add(srv *loop.Server) error {
+	from := loop.Listener{Name: "from", Accept: accept("n")}
+	ln, err := net.Listen("tcp", o.From)
+	if err == nil {
+		from.AcceptFrom = ln
+	} else if !errors.Is(err, syscall.EADDRINUSE) { // by the process before, from which it comes
+		return err
+	}
+	srv.Listeners = append(srv.Listeners, from, loop.Listener{Addr: "udp://" + o.UDP, Accept: accept("n")},
+		loop.Listener{Addr: "tcp://" + o.Pipe, Codec: codec.Raw{}, Accept: pipeTo("tcp://"+o.Backend, nil)})
+	srv.OnStart = func(l *loop.Loop) {
+		for i := l.Index(); i < o.Dials; i += srv.NumLoops {
+			loop.Dialer{Codec: codec.Lines{}, MoveAs: strconv.Itoa(i), Timeout: time.Minute}.Dial(l, "tcp://"+o.Dial, func(c *loop.Conn, err error) loop.Handler {
+				if err != nil {
+					return nil
+				}
+				return accept("n")(c)
+			})
+		}
+	}
+	return nil
 }
 
 // at is a place where a process may wait, or die.
@@ -91,6 +124,11 @@ func serve(text string) error {
 		Logger: zerolog.New(os.Stderr).Level(zerolog.FatalLevel)}
 	if cfg.TLS != "" {
 		srv.Listeners = []loop.Listener{{Addr: cfg.TLS, TLS: &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}}}
+	}
+	if cfg.Others.Pipe != "" {
+		if err := cfg.Others.add(srv); err != nil {
+			return err
+		}
 	}
 	if os.Getenv("LOOPWHEEL_LOG") != "" {
 		srv.Logger = zerolog.New(os.Stderr)
@@ -245,11 +283,17 @@ type crowd struct {
 
 func (c *crowd) join(addr string, n int, cfg *tls.Config) {
 	c.t.Helper()
+	c.joinBy(func() (net.Conn, error) { return net.Dial("tcp", addr) }, n, cfg)
+}
+
+func (c *crowd) joinBy(dial func() (net.Conn, error), n int, cfg *tls.Config) {
+	c.t.Helper()
 	for range n {
-		nc, err := net.Dial("tcp", addr)
+		nc, err := dial()
 		if err != nil {
 			c.t.Fatal(err)
 		}
+		_ = nc.SetDeadline(time.Now().Add(time.Minute))
 		if cfg != nil {
 			nc = tls.Client(nc, cfg)
 		}
@@ -303,23 +347,57 @@ func (c *crowd) leave() int {
 	return c.broken
 }
 
-// Handovers in a row, under load, lose nothing, double nothing, and leave nothing behind.
+// counts answers lines as a counter does, for those whose pipe ends here.
+func counts(ln net.Listener) {
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer nc.Close()
+			in := bufio.NewScanner(nc)
+			for n := 1; in.Scan(); n++ {
+				if _, err := fmt.Fprintf(nc, "n %d %s\n", n, in.Text()); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// Handovers in a row, under load, lose nothing, double nothing, and leave nothing behind, whatever
+// kind a connection is of: of 20, 9 are plain, 6 TLS, 2 are ends of pipes, 2 are dialed, and one is
+// a session of UDP. With LOOPWHEEL_SLOW they are 10,000, or LOOPWHEEL_CONNS.
 func TestHandoversUnderLoad(t *testing.T) {
 	conns, times, rate := 200, 3, 200*time.Microsecond // one message in that time
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		conns, times, rate = 10_000, 30, 50*time.Microsecond
+		if n, err := strconv.Atoi(os.Getenv("LOOPWHEEL_CONNS")); err == nil {
+			conns, rate = n, rate*time.Duration(conns)/time.Duration(n)
+		}
 		testkit.NeedFiles(t, 2*conns)
 	} else if testing.Short() {
 		times = 2
 	}
+	part := conns / 20
 	addr, tlsAddr := testkit.FreeAddr(t), testkit.FreeAddr(t)
+	peer, end := newBackend(t, nil), newBackend(t, nil) // of what is dialed, and of pipes
+	go counts(end)
 	cfg := serverConfig{Addr: "tcp://" + addr, TLS: "tcp://" + tlsAddr, Path: filepath.Join(t.TempDir(), "s"),
-		Timeout: 20 * time.Second, Patience: time.Millisecond}
+		Timeout: 20 * time.Second, Patience: time.Millisecond,
+		Others: others{Pipe: testkit.FreeAddr(t), Backend: end.Addr().String(), UDP: testkit.FreeAddr(t), From: testkit.FreeAddr(t),
+			Dial: peer.Addr().String(), Dials: 2 * part}}
 	server := runWith(t, cfg)
 	server.says("serves")
 	c := &crowd{t: t, think: time.Duration(conns) * rate}
-	c.join(addr, conns*7/10, nil)
-	c.join(tlsAddr, conns*3/10, &tls.Config{InsecureSkipVerify: true})
+	c.join(addr, 8*part, nil)
+	c.join(cfg.Others.From, part, nil)
+	c.join(tlsAddr, 6*part, &tls.Config{InsecureSkipVerify: true})
+	c.join(cfg.Others.Pipe, 2*part, nil)
+	c.joinBy(peer.Accept, 2*part, nil)
+	c.joinBy(func() (net.Conn, error) { return net.Dial("udp", cfg.Others.UDP) }, part, nil)
+	conns += 2 * part // the other ends of pipes
 	files, goroutines, longest := server.files(), server.goroutines(), time.Duration(0)
 	for range times {
 		next := runWith(t, cfg)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -214,71 +215,62 @@ func (b baton) close() {
 	}
 }
 
-// The tags of a record's fields. A field whose tag is even may be skipped by a process that does
-// not know it; a connection with one that is odd is refused then.
-const (
-	tagAddr      = 1
-	tagOpened    = 2
-	tagLocal     = 3
-	tagLastRead  = 4
-	tagRemote    = 5
-	tagLastWrite = 6
-	tagInput     = 7
-	tagIdle      = 8
-	tagOutput    = 9
-	tagFrozen    = 10
-	tagCodec     = 11
-	tagHandler   = 13
-	tagTLV       = 15
-	tagFlags     = 17
-	tagTLS       = 19
-)
+// A field of a record. One whose tag is even may be skipped by a process that does not know it; a
+// connection with another one is refused then.
+type field struct {
+	tag byte
+	at  any // a pointer to the value; zero values are left out, except for numbers
+}
 
-const (
-	flagOutputEnded = 1 << iota
-	flagPaused
-)
-
-func appendField(b []byte, tag byte, value []byte) []byte {
-	b = binary.AppendUvarint(append(b, tag), uint64(len(value)))
-	return append(b, value...)
+func fieldsOf(m *inside.Moved) []field {
+	return []field{
+		{1, &m.Addr}, {3, &m.Local}, {5, &m.Remote}, {7, &m.Input}, {9, &m.Output}, {11, &m.Codec}, {13, &m.Handler},
+		{15, &m.TLVs}, {17, &m.OutputEnded}, {19, &m.TLS}, {21, &m.Paused}, {23, &m.Pipe},
+		{2, &m.Opened}, {4, &m.LastRead}, {6, &m.LastWrite}, {8, &m.IdleTimeout}, {10, &m.Frozen}, {12, &m.Piped},
+		{25, &m.Port}, {27, &m.At}, {14, &m.BytesIn}, {16, &m.BytesOut}, {18, &m.Replies},
+	}
 }
 
 // recordOf returns the body of a connection's message.
 func recordOf(m *inside.Moved) (b []byte) {
-	bytesOf := func(tag byte, value []byte) {
+	for _, f := range fieldsOf(m) {
+		var value []byte
+		switch at := f.at.(type) {
+		case *string:
+			value = []byte(*at)
+		case *[]byte:
+			value = *at
+		case *net.Addr:
+			if *at != nil {
+				value = []byte((*at).Network() + " " + (*at).String())
+			}
+		case *bool:
+			if *at {
+				value = []byte{1}
+			}
+		case *uint64:
+			if *at != 0 {
+				value = binary.AppendUvarint(nil, *at)
+			}
+		case *time.Duration:
+			value = binary.AppendVarint(nil, int64(*at))
+		case *time.Time:
+			value = binary.AppendVarint(nil, at.UnixNano())
+		case *[]inside.TLV:
+			for _, t := range *at {
+				b = appendField(b, f.tag, append([]byte{t.Type}, t.Value...))
+			}
+		}
 		if len(value) > 0 {
-			b = appendField(b, tag, value)
+			b = appendField(b, f.tag, value)
 		}
 	}
-	number := func(tag byte, d int64) { b = appendField(b, tag, binary.AppendVarint(nil, d)) }
-	bytesOf(tagAddr, []byte(m.Addr))
-	bytesOf(tagLocal, addressOf(m.Local))
-	bytesOf(tagRemote, addressOf(m.Remote))
-	bytesOf(tagInput, m.Input)
-	bytesOf(tagOutput, m.Output)
-	bytesOf(tagTLS, m.TLS)
-	bytesOf(tagCodec, m.Codec)
-	bytesOf(tagHandler, m.Handler)
-	for _, t := range m.TLVs {
-		b = appendField(b, tagTLV, append([]byte{t.Type}, t.Value...))
-	}
-	flags := byte(0)
-	if m.OutputEnded {
-		flags |= flagOutputEnded
-	}
-	if m.Paused {
-		flags |= flagPaused
-	}
-	if flags != 0 {
-		b = appendField(b, tagFlags, []byte{flags})
-	}
-	number(tagOpened, int64(m.Opened))
-	number(tagLastRead, int64(m.LastRead))
-	number(tagLastWrite, int64(m.LastWrite))
-	number(tagIdle, int64(m.IdleTimeout))
-	number(tagFrozen, m.Frozen.UnixNano())
 	return b
+}
+
+func appendField(b []byte, tag byte, value []byte) []byte {
+	b = binary.AppendUvarint(append(b, tag), uint64(len(value)))
+	return append(b, value...)
 }
 
 var errRecord = errors.New("handover: a record of a connection that this process does not understand")
@@ -286,69 +278,51 @@ var errRecord = errors.New("handover: a record of a connection that this process
 // movedOf returns the connection of a record.
 func movedOf(b []byte) (*inside.Moved, error) {
 	m := &inside.Moved{LastRead: -1, LastWrite: -1, IdleTimeout: -1}
+	fields := fieldsOf(m)
 	for len(b) > 0 {
 		tag := b[0]
 		n, size := binary.Uvarint(b[1:])
-		if size <= 0 || n > uint64(len(b)-1-size) {
+		if size <= 0 || n == 0 || n > uint64(len(b)-1-size) {
 			return nil, errRecord
 		}
 		value := b[1+size:][:n]
 		b = b[1+size+int(n):]
-		number, _ := binary.Varint(value)
-		var err error
-		switch tag {
-		case tagAddr:
-			m.Addr = string(value)
-		case tagLocal:
-			m.Local, err = addrOf(value)
-		case tagRemote:
-			m.Remote, err = addrOf(value)
-		case tagInput:
-			m.Input = value
-		case tagOutput:
-			m.Output = value
-		case tagTLS:
-			m.TLS = value
-		case tagCodec:
-			m.Codec = value
-		case tagHandler:
-			m.Handler = value
-		case tagTLV:
-			if len(value) == 0 {
-				return nil, errRecord
-			}
-			m.TLVs = append(m.TLVs, inside.TLV{Type: value[0], Value: value[1:]})
-		case tagFlags:
-			if len(value) != 1 || value[0]&^(flagOutputEnded|flagPaused) != 0 {
-				return nil, errRecord
-			}
-			m.OutputEnded, m.Paused = value[0]&flagOutputEnded != 0, value[0]&flagPaused != 0
-		case tagOpened:
-			m.Opened = time.Duration(number)
-		case tagLastRead:
-			m.LastRead = time.Duration(number)
-		case tagLastWrite:
-			m.LastWrite = time.Duration(number)
-		case tagIdle:
-			m.IdleTimeout = time.Duration(number)
-		case tagFrozen:
-			m.Frozen = time.Unix(0, number)
-		default:
+		i := slices.IndexFunc(fields, func(f field) bool { return f.tag == tag })
+		if i < 0 {
 			if tag%2 == 1 {
 				return nil, errRecord
 			}
+			continue
+		}
+		number, _ := binary.Varint(value)
+		var err error
+		switch at := fields[i].at.(type) {
+		case *string:
+			*at = string(value)
+		case *[]byte:
+			*at = value
+		case *net.Addr:
+			*at, err = addrOf(value)
+		case *bool:
+			*at = true
+		case *uint64:
+			*at, _ = binary.Uvarint(value)
+		case *time.Duration:
+			*at = time.Duration(number)
+		case *time.Time:
+			*at = time.Unix(0, number)
+		case *[]inside.TLV:
+			*at = append(*at, inside.TLV{Type: value[0], Value: value[1:]})
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if m.Local == nil || m.Remote == nil {
+	if m.Local == nil || m.Remote == nil && m.Port == 0 {
 		return nil, errRecord
 	}
 	return m, nil
 }
-
-func addressOf(a net.Addr) []byte { return []byte(a.Network() + " " + a.String()) }
 
 func addrOf(b []byte) (net.Addr, error) {
 	network, addr, _ := bytes.Cut(b, []byte(" "))
@@ -356,6 +330,9 @@ func addrOf(b []byte) (net.Addr, error) {
 	case "tcp":
 		ap, err := netip.ParseAddrPort(string(addr))
 		return net.TCPAddrFromAddrPort(ap), err
+	case "udp":
+		ap, err := netip.ParseAddrPort(string(addr))
+		return net.UDPAddrFromAddrPort(ap), err
 	case "unix":
 		return &net.UnixAddr{Net: "unix", Name: string(addr)}, nil
 	}

@@ -50,3 +50,10 @@ type Packets interface {
 	// Close closes the socket; what waits is sent before. No method of the sink is called any more.
 	Close()
 }
+
+// A Holder is a Packets that can stop receiving.
+type Holder interface {
+	// Hold stops receiving, after it has handed over what was received, or goes on. Sending works.
+	// The sink must be done with each batch when Received returns, except for one that it keeps.
+	Hold(on bool)
+}

@@ -21,6 +21,7 @@ type packets struct {
 	place  int32          // in the poller
 	kept   *sockets.Batch // which the sink still uses
 	closed bool
+	held   bool
 }
 
 // ServePacket implements engine.Loop.
@@ -40,6 +41,9 @@ func (l *epollLoop) ServePacket(nc net.Conn, sink engine.PacketSink) (engine.Pac
 // polled implements pollee: there is something to receive.
 func (p *packets) polled(uint32) {
 	l := p.loop
+	if p.held {
+		return // of the same look at the poller
+	}
 	if l.packets == nil {
 		l.packets = sockets.NewBatch()
 	}
@@ -59,7 +63,22 @@ func (p *packets) polled(uint32) {
 // Resume implements engine.Packets.
 func (p *packets) Resume() {
 	p.loop.packets, p.kept = p.kept, nil
-	_ = p.loop.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLIN)
+	p.listen()
+}
+
+func (p *packets) listen() {
+	if !p.held {
+		_ = p.loop.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLIN)
+	}
+}
+
+// Hold implements engine.Holder.
+func (p *packets) Hold(on bool) {
+	if p.held = on; on {
+		_ = p.loop.control(unix.EPOLL_CTL_MOD, p.fd, p.place, unix.EPOLLONESHOT)
+	} else if p.kept == nil {
+		p.listen()
+	}
 }
 
 func (p *packets) HasInput() bool { return p.Readable() }

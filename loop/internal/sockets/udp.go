@@ -112,6 +112,14 @@ func UDPOf(nc net.Conn) *UDP {
 	return s
 }
 
+// Inherit returns the UDP of a socket that ListenPacket has made in another process. second says
+// that it is not the first one of its address.
+func Inherit(nc *net.UDPConn, second bool) *UDP {
+	s := &UDP{second: second, tells: hasManyLocal(nc.LocalAddr().String())}
+	s.use(nc)
+	return s
+}
+
 // use makes c the socket.
 func (s *UDP) use(c udpConn) { s.udpConn, s.batches = c, newBatchConn(c) }
 

@@ -3,6 +3,8 @@ package sockets
 import (
 	"errors"
 	"net"
+	"os"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -20,6 +22,8 @@ type udpReader struct {
 	kept   *Batch // which the sink still uses
 	behind int    // calls of received meanwhile
 	closed bool
+	asleep chan struct{} // the reader has stopped, by Hold
+	goOn   chan struct{} // it is to go on
 }
 
 // ServeUDP makes the loop of a queue, on which it is called, receive from a socket that Bind or
@@ -34,7 +38,7 @@ func newUDPReader(l *engine.Queue, nc net.Conn, sink engine.PacketSink) *udpRead
 		batches, size = 2, 1
 	}
 	s := &udpReader{UDP: sock, loop: l, sink: sink, free: make(chan *Batch, batches), full: make(chan *Batch, batches)}
-	s.take = s.received
+	s.take, s.asleep, s.goOn = s.received, make(chan struct{}), make(chan struct{})
 	for range batches {
 		s.free <- newBatch(size)
 	}
@@ -55,6 +59,20 @@ func (s *udpReader) read() {
 		if s.Receive(b); errors.Is(b.Err, net.ErrClosed) {
 			return
 		}
+		if errors.Is(b.Err, os.ErrDeadlineExceeded) {
+			s.free <- b
+			select {
+			case s.asleep <- struct{}{}:
+			case <-s.loop.Ended():
+				return
+			}
+			select {
+			case <-s.goOn:
+			case <-s.loop.Ended():
+				return
+			}
+			continue
+		}
 		s.full <- b
 		s.loop.Execute(s.take)
 	}
@@ -66,7 +84,14 @@ func (s *udpReader) received() {
 		s.behind++
 		return
 	}
-	b := <-s.full
+	select {
+	case b := <-s.full:
+		s.handOver(b)
+	default: // Hold was faster
+	}
+}
+
+func (s *udpReader) handOver(b *Batch) {
 	switch {
 	case s.closed:
 	case b.Err != nil:
@@ -85,6 +110,24 @@ func (s *udpReader) Resume() {
 	s.free <- s.kept
 	for s.kept = nil; s.behind > 0; s.behind-- {
 		s.loop.Execute(s.take)
+	}
+}
+
+// Hold implements engine.Holder.
+func (s *udpReader) Hold(on bool) {
+	if !on {
+		_ = s.SetReadDeadline(time.Time{})
+		s.goOn <- struct{}{}
+		return
+	}
+	_ = s.SetReadDeadline(time.Unix(1, 0))
+	for {
+		select {
+		case b := <-s.full:
+			s.handOver(b)
+		case <-s.asleep:
+			return
+		}
 	}
 }
 

@@ -1,0 +1,370 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+)
+
+// This file takes over addresses and connections from another process: see move.go.
+
+// bound is inside.Handover.Bound.
+func (s *Server) bound() (all []inside.Bound) {
+	for _, ln := range s.listeners {
+		_, isSocket := ln.net.(syscall.Conn)
+		if key := ln.key(); isSocket && key != "" {
+			all = append(all, inside.Bound{Addr: key, Listener: ln.net})
+		}
+		for _, nc := range ln.packets {
+			all = append(all, inside.Bound{Addr: ln.key(), Packets: nc})
+		}
+	}
+	return all
+}
+
+// setInCharge is inside.Handover.InCharge.
+func (s *Server) setInCharge(on bool) {
+	for _, ln := range s.listeners {
+		if l, ok := ln.net.(interface{ Own(on bool) }); ok { // of a unix socket, with its file
+			l.Own(on)
+		}
+		for _, p := range ln.ports {
+			if on {
+				_ = p.loop.Post(p.goOn)
+			}
+		}
+	}
+	for _, a := range s.parked.set(!on) {
+		_ = a.loop.Post(a.start)
+	}
+}
+
+// parkedDials are the attempts to dial with MoveAs, by that, that wait for the end of a handover.
+type parkedDials struct {
+	mu sync.Mutex
+	by map[string][]*dialing // nil: there is none
+}
+
+// set has attempts wait, or returns those that have waited.
+func (p *parkedDials) set(on bool) (parked []*dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on && p.by == nil {
+		p.by = make(map[string][]*dialing)
+	} else if !on {
+		for _, all := range p.by {
+			parked = append(parked, all...)
+		}
+		p.by = nil
+	}
+	return parked
+}
+
+// add has a wait, if it is to.
+func (p *parkedDials) add(a *dialing) (waits bool) {
+	name := a.dialer.MoveAs
+	if name == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if waits = p.by != nil; waits {
+		p.by[name] = append(p.by[name], a)
+	}
+	return waits
+}
+
+func (p *parkedDials) remove(a *dialing) {
+	if name := a.dialer.MoveAs; name != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i := slices.Index(p.by[name], a); i >= 0 {
+			p.by[name] = slices.Delete(p.by[name], i, i+1)
+		}
+	}
+}
+
+// take returns the attempt with a name that was the last to begin, or nil: an earlier one may be of
+// a connection that has closed, as those of a rehearsal do.
+func (p *parkedDials) take(name string) (a *dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := p.by[name]; len(all) > 0 {
+		a, p.by[name] = all[len(all)-1], all[:len(all)-1]
+	}
+	return a
+}
+
+const keyOfDial = "dial "
+
+// key returns by what the next process finds what is like ln there; "": it does not.
+func (ln *listener) key() string {
+	switch {
+	case ln.name == "" && (ln.dialed || ln.foreign):
+		return ""
+	case ln.dialed:
+		return keyOfDial + ln.name
+	case ln.foreign:
+		return inside.KeyOfName(ln.name)
+	}
+	return ln.network + "://" + ln.address
+}
+
+// inherit returns a listener for ln's address that nobody has taken yet, or nil.
+func (s *Server) inherit(ln *listener) (net.Listener, error) {
+	for i, b := range s.inherited {
+		if b.Listener != nil && b.Addr == ln.key() {
+			s.inherited[i].Listener = nil
+			inherited := sockets.OwnFile(b.Listener)
+			if own, ok := inherited.(interface{ Own(on bool) }); ok {
+				own.Own(false) // until the other process has retired
+			}
+			return inherited, ln.tcp.setInherited(ln.network, b.Listener)
+		}
+	}
+	return nil, nil
+}
+
+var (
+	errNoAddress = errors.New("loop: this Server does not listen where the connection came from")
+	errNoDial    = errors.New("loop: no Dial with this MoveAs waits for the connection")
+	errOtherEnd  = errors.New("loop: the other end of its Pipe was refused")
+	errNoPipe    = errors.New("loop: it was in a Pipe, and was not put into one")
+	errRefused   = errors.New("loop: Accept has refused the connection")
+)
+
+// moveIn is inside.Handover.In.
+func (s *Server) moveIn(batch []*inside.Moved) {
+	var done sync.WaitGroup
+	arrive := func(m *inside.Moved, a *arrival, l *Loop) {
+		a.local, a.remote, a.moved = m.Local, m.Remote, m
+		a.acquireMoved(l)
+		done.Add(1)
+		if err := l.Post(func() { defer done.Done(); a.arriveFrozen() }); err != nil {
+			m.Err = err
+			a.release()
+			done.Done()
+		}
+	}
+	var dialed []*inside.Moved
+	var l *Loop
+	for _, m := range batch {
+		if m.Err != nil {
+			continue
+		}
+		m.Thaw = func(bool) {}
+		m.Drop = func(error) { m.CloseNet() }
+		i := slices.IndexFunc(s.listeners, func(ln *listener) bool { return ln.key() == m.Addr })
+		if m.Pipe < 2 || l == nil {
+			l = s.leastLoaded()
+		}
+		switch m.Err = errNoAddress; {
+		case strings.HasPrefix(m.Addr, keyOfDial):
+			dialed = append(dialed, m)
+		case i < 0:
+		case !s.listeners[i].isUDP():
+			arrive(m, &arrival{slot: slot{ln: s.listeners[i]}}, l)
+		case m.Port == 0 || m.Port > uint64(len(s.listeners[i].ports)):
+		case m.Remote != nil:
+			p := s.listeners[i].ports[m.Port-1]
+			arrive(m, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
+		default:
+			p := s.listeners[i].ports[m.Port-1]
+			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil
+		}
+	}
+	if done.Wait(); len(dialed) > 0 {
+		s.onLoops(func(*Loop) {}) // what Accept has dialled waits now
+	}
+	for _, m := range dialed {
+		m.Err = errNoDial
+		if a := s.parked.take(m.Addr[len(keyOfDial):]); a != nil {
+			a.way = arrival{slot: slot{ln: a.listener()}, dialing: a}
+			arrive(m, &a.way, a.loop)
+		}
+	}
+	done.Wait()
+	for i, m := range batch {
+		if m.Pipe == 2 && i > 0 && (m.Err != nil || batch[i-1].Err != nil) {
+			m.Err, batch[i-1].Err = cmp.Or(m.Err, errOtherEnd), cmp.Or(batch[i-1].Err, errOtherEnd)
+		}
+	}
+}
+
+// arriveFrozen makes a connection of one that moves here. It runs on the loop.
+func (a *arrival) arriveFrozen() {
+	m := a.moved
+	if m.Net != nil && !a.ln.foreign {
+		if tcp, ok := m.Net.(*net.TCPConn); ok {
+			a.ln.tcp.setConn(tcp)
+		}
+	}
+	c := &Conn{loop: a.loop}
+	a.conn = c
+	if a.session != nil {
+		c.stage = datagrams
+	}
+	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m, piped: m.Piped})
+	m.Thaw = func(bool) {
+		_ = a.loop.Post(func() {
+			if c.extras.frozen != nil {
+				c.extras.frozen.served = m.Served
+			}
+			a.loop.count.add(numMovedIn, 1)
+			if s := c.session(); s != nil {
+				s.port.sessions[s.sessionKey] = s
+			}
+			c.thaw()
+		})
+	}
+	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.trusts(m.Net.RemoteAddr()) {
+		c.stage = awaitsFirstBytes
+	}
+	m.Err = errGoexited // unless Accept returns
+	c.begin(a)
+	switch {
+	case c.handler == nil:
+		m.Err = errRefused
+	case c.isClosing():
+		m.Err = cmp.Or(c.extras.ending.cause(), errRefused)
+	case m.Pipe == 2 && c.other() == nil:
+		m.Err = errNoPipe
+	default:
+		m.Err = nil
+		c.callHook(func() { c.in.decoder.Keep(m.Input) })
+	}
+	m.Drop = c.dropSoon
+}
+
+// restore gives a new Conn what m says of it, except for what its codec has to decode.
+func (c *Conn) restore(m *inside.Moved) {
+	now := c.loop.now
+	since := func(age time.Duration) time.Duration {
+		if age < 0 {
+			return notYet
+		}
+		return now - age
+	}
+	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = since(m.Opened), since(m.LastRead), since(m.LastWrite)
+	c.more().notes = m.TLVs
+	if len(m.Output) > 0 {
+		c.endAppend(append(c.beginAppend(len(m.Output)), m.Output...))
+	}
+	if m.OutputEnded {
+		c.CloseWrite()
+	}
+	if m.Paused {
+		c.pause(pausedByUser)
+	}
+}
+
+// restoreCodec gives c's codec, which Accept may have chosen, the state that it had.
+func (c *Conn) restoreCodec() (err error) {
+	state := c.arriving().Codec
+	s, ok := c.in.decoder.Codec().(codec.Saver)
+	switch {
+	case c.arriving().Pipe > 0: // which has none
+	case ok:
+		err = s.Restore(state)
+		c.in.decoder.Restored()
+	case len(state) > 0:
+		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
+	}
+	return err
+}
+
+// inheritPackets takes the sockets of a UDP address that another process has, in their order.
+func (ln *listener) inheritPackets() bool {
+	var last net.Addr
+	for i, b := range ln.server.inherited {
+		if nc, ok := b.Packets.(*net.UDPConn); ok && b.Addr == ln.key() {
+			second := last != nil && last.String() == nc.LocalAddr().String()
+			last, ln.waits = nc.LocalAddr(), true
+			ln.packets = append(ln.packets, sockets.Inherit(nc, second))
+			ln.server.inherited[i].Packets = nil
+		}
+	}
+	if ln.waits {
+		ln.local = ln.packets[0].LocalAddr()
+	}
+	return ln.waits
+}
+
+// moveOut stops receiving, and freezes the sessions that can move. What was received has been
+// delivered, and the rest is in the socket.
+func (p *packetPort) moveOut(w *inside.Walk) (all []*inside.Moved) {
+	h, ok := p.to.(engine.Holder)
+	if !ok || p.away || p.closed || !slices.Contains(w.Addrs, p.ln.key()) {
+		return nil
+	}
+	p.holds = true
+	for len(p.rest)+len(p.newPeers.queue) > 0 {
+		p.deliver(p.rest, sliceOf(p.loop.now, never))
+		if len(p.newPeers.queue) > 0 {
+			p.openSessions(never)
+		}
+	}
+	h.Hold(true)
+	for _, s := range p.sessions {
+		c := s.c
+		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(w) != "" {
+			continue
+		}
+		if m, _ := c.saved(); m != nil {
+			c.beginFrozen(&frozen{c: c})
+			c.loop.wheel.Stop(c.idle.timer)
+			c.moveBuffers(m)
+			all = append(all, m)
+		}
+	}
+	p.flush()
+	p.holds, p.away = false, true
+	return append(all, &inside.Moved{Kind: inside.Kind{Addr: p.ln.key()}, Local: p.local, Port: p.place, Frozen: time.Now(),
+		Thaw: func(bool) { _ = p.loop.Post(p.goOn) }, Drop: func(error) {}})
+}
+
+// goOn receives again, or for the first time if the socket was another process's, and has the
+// sessions go on that came with it.
+func (p *packetPort) goOn() {
+	switch {
+	case p.closed:
+		return
+	case p.to == nil:
+		var err error
+		if p.to, err = p.loop.engine.ServePacket(p.socket, p); err != nil {
+			p.closed = true
+			p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", 0).Msg("cannot receive")
+			return
+		}
+	case p.away:
+		p.to.(engine.Holder).Hold(false)
+	}
+	p.away = false
+	for _, s := range p.sessions {
+		if f := s.c.frozen(); f != nil && f.thaws {
+			s.c.unfreeze(nil)
+		}
+	}
+}
+
+// sessionOf returns the session of a connection that moves here.
+func (p *packetPort) sessionOf(m *inside.Moved) *udpSession {
+	s := &udpSession{port: p, bytesIn: m.BytesIn, bytesOut: m.BytesOut, replyFactor: m.Replies}
+	s.local, _ = netip.ParseAddr(m.At)
+	if a, ok := m.Remote.(*net.UDPAddr); ok {
+		s.peer = a.AddrPort()
+	}
+	return s
+}
