@@ -281,11 +281,11 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 		slices.Reverse(party) // Accept of the other one dials it
 	}
 	for _, c := range party {
-		if why := c.whyStays(w); why != "" {
-			return nil, why
-		}
 		if _, ok := HandlerAs[Saver](c); !ok {
 			return nil, "no Save"
+		}
+		if why := c.whyStays(w); why != "" {
+			return nil, why
 		}
 	}
 	if w.PerKind < 0 || w.Copy && w.Kinds != nil && (c.isTLS() || c.isDialed() || len(party) > 1) {

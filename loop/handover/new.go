@@ -205,7 +205,7 @@ func (t *taking) takeBaton(n int) bool { return t.pipe.take(n) }
 func (t *taking) send(k kind, n int) {
 	m := message{kind: k, n: n}
 	if k == accepted {
-		m.body = numbersOf(t.refused)
+		m.body, _ = json.Marshal(t.refused)
 	}
 	if t.line.write(m, nil, time.Time{}) != nil && k == ready {
 		t.line.hang()

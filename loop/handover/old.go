@@ -177,8 +177,10 @@ func (g *giving) got(m message) {
 		g.note("it was told to end")
 	}
 	if g.phase == offered && m.kind == accepted && m.n == g.n {
-		for _, i := range numbersIn(m.body) { // which the new process refuses
-			if i < len(g.batch) && g.batch[i] != nil {
+		var refused []uint
+		_ = json.Unmarshal(m.body, &refused)
+		for _, i := range refused {
+			if i < uint(len(g.batch)) && g.batch[i] != nil {
 				g.batch[i].Thaw(true)
 				g.batch[i] = nil
 			}

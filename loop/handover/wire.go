@@ -338,22 +338,3 @@ func addrOf(b []byte) (net.Addr, error) {
 	}
 	return nil, fmt.Errorf("handover: an address of network %q", network)
 }
-
-// numbersOf returns the body of a list of numbers, and numbersIn those of a body.
-func numbersOf(all []int) (b []byte) {
-	for _, n := range all {
-		b = binary.AppendUvarint(b, uint64(n))
-	}
-	return b
-}
-
-func numbersIn(b []byte) (all []int) {
-	for len(b) > 0 {
-		n, size := binary.Uvarint(b)
-		if size <= 0 {
-			return all
-		}
-		all, b = append(all, int(n)), b[size:]
-	}
-	return all
-}
