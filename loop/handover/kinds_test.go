@@ -461,3 +461,39 @@ func (c *client) reads(want string) bool {
 	}
 	return true
 }
+
+// Two clients that are piped to each other arrive on one loop, where the second finds the first.
+func TestPipeOfClientsMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	pairs := func(loops int) *loop.Server {
+		waiting := loop.NewLocal(func(*loop.Loop) *loop.Conn { return nil })
+		srv := lines("")
+		srv.Codec, srv.NumLoops = nil, loops
+		srv.Accept = func(c *loop.Conn) loop.Handler {
+			if first := waiting.Get(c.Loop()); *first == nil {
+				*first = c
+			} else {
+				loop.Pipe(*first, c, loop.PipeConfig{})
+				*first = nil
+			}
+			return &relay{}
+		}
+		return srv
+	}
+	a := pairs(1)
+	start(t, path, a)
+	var clients []*client
+	for range 10 {
+		clients = append(clients, dial(t, a))
+		testkit.Eventually(t, "it is accepted", func() bool { return a.Stats().Conns == len(clients) })
+	}
+	for n, loops := range []int{3, 1, 2} {
+		if r := start(t, path, pairs(loops)); r.Moved != len(clients) {
+			t.Fatalf("%+v, want %d moved", r, len(clients))
+		}
+		for i, c := range clients {
+			c.say(fmt.Sprintln(n, i))
+			clients[i^1].hears(fmt.Sprint(n, i))
+		}
+	}
+}
