@@ -18,6 +18,8 @@ func TestErrorsOfScripts(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'.":                                 {"OOM", refused},
 		"@user_script: 7: -NOREPLICAS Not enough good replicas to write.":                         {"NOREPLICAS", later},
 		head + "-NOPERM this user has no permissions to access one of the keys":                   {"NOPERM", refused},
+		"MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk.":  {"MISCONF", refused},
+		"BUSY Redis is busy running a script.":                                                    {"BUSY", later},
 		"ERR wrong number of arguments":                                                           {"wrong", refused},
 		"STALE a later command was here":                                                          {"STALE", unclear},
 		"NOLEASE of a.0":                                                                          {"NOLEASE", later},
