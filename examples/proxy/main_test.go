@@ -29,7 +29,7 @@ func TestRestart(t *testing.T) {
 			if next, _ := start(t, flags...); next != addr {
 				t.Errorf("the next one listens at %s, want %s", next, addr)
 			}
-			if out, err := stop(); err != nil || strings.Contains(out, "draining") {
+			if out, err := stop(); err != nil {
 				t.Errorf("%v, %s", err, out)
 			}
 		}
