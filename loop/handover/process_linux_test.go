@@ -58,6 +58,35 @@ type serverConfig struct {
 	Place                   string // where it does what it Does: "begin", "opened", "restore", "accept", "report"
 	Number                  int32  // of the calls of Accept that come before
 	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors"
+	Handler, Codec          versions
+}
+
+// The versions of a state that a program writes, and reads: all up to that.
+type versions struct{ Writes, Reads byte }
+
+func (v versions) read(state []byte) ([]byte, error) {
+	if len(state) == 0 || state[0] > v.Reads {
+		return nil, fmt.Errorf("state %q is of a later version than %d", state, v.Reads)
+	}
+	return state[1:], nil
+}
+
+type versionedCodec struct {
+	codec.Lines
+	versions
+}
+
+func (c versionedCodec) New() codec.Codec                  { return &c }
+func (c *versionedCodec) Save() ([]byte, error)            { return []byte{c.Writes}, nil }
+func (c *versionedCodec) Restore(state []byte) (err error) { _, err = c.read(state); return err }
+
+type versionedCounter struct {
+	counter
+	versions
+}
+
+func (h *versionedCounter) Save(*loop.Conn) ([]byte, error) {
+	return fmt.Appendf([]byte{h.Writes}, "%d", h.N), nil
 }
 
 // at is a place of the program.
@@ -108,7 +137,7 @@ func serve(text string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var moved atomic.Int32
-	srv := &loop.Server{Addr: cfg.Addr, Codec: codec.Lines{}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
+	srv := &loop.Server{Addr: cfg.Addr, Codec: versionedCodec{versions: cfg.Codec}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
 		Engine: map[string]loop.Engine{"": loop.EngineDefault, "gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet}[cfg.Engine],
 		Logger: zerolog.New(os.Stderr).Level(zerolog.FatalLevel)}
 	if cfg.TLS != "" {
@@ -117,15 +146,20 @@ func serve(text string) error {
 	if os.Getenv("LOOPWHEEL_LOG") != "" {
 		srv.Logger = zerolog.New(os.Stderr).With().Timestamp().Int("self", os.Getpid()).Logger()
 	}
-	inner := accept(strconv.Itoa(os.Getpid()))
 	srv.Accept = func(c *loop.Conn) loop.Handler {
-		if _, isMoved := c.Saved(); isMoved {
+		h := &versionedCounter{counter{Who: strconv.Itoa(os.Getpid())}, cfg.Handler}
+		if state, isMoved := c.Saved(); isMoved {
 			if n := moved.Add(1); n == cfg.Number || n > cfg.Number && cfg.Does == "panic" && n%3 == 0 {
 				cfg.at("accept")
 			}
 			time.Sleep(cfg.SlowAccept)
+			if state, err := h.read(state); err != nil {
+				return nil
+			} else if h.N, err = strconv.Atoi(string(state)); err != nil {
+				return nil
+			}
 		}
-		return inner(c)
+		return h
 	}
 	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience, PIDFile: cfg.Path + ".pid"}
 	if cfg.WithState {
@@ -497,6 +531,46 @@ func TestHandoversUnderLoad(t *testing.T) {
 	t.Logf("answers: p50, p99, p99.9, p99.99, longest: %v", c.percentiles(.5, .99, .999, .9999, 1))
 }
 
+// A program goes from one version of a state to the next one, and back, by a version that reads both.
+// Without that one the handover fails, and nothing has happened.
+func TestVersions(t *testing.T) {
+	for name, set := range map[string]func(cfg *serverConfig, v versions){
+		"of the handler": func(cfg *serverConfig, v versions) { cfg.Handler = v },
+		"of the codec":   func(cfg *serverConfig, v versions) { cfg.Codec = v },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := testkit.FreeAddr(t)
+			cfg := serverConfig{Addr: "tcp://" + addr, Path: filepath.Join(t.TempDir(), "s")}
+			set(&cfg, versions{1, 1})
+			server := runWith(t, cfg)
+			server.says("serves")
+			c := newCrowd(t, 5*time.Millisecond)
+			c.join(addr, 20, nil)
+			for _, step := range []struct {
+				versions
+				fails bool
+			}{{versions{1, 2}, false}, {versions{2, 2}, false}, {versions{1, 1}, true}, {versions{1, 2}, false}, {versions{1, 1}, false}} {
+				set(&cfg, step.versions)
+				next := runWith(t, cfg)
+				n, ok := next.says("serves")
+				if last := next.said[len(next.said)-1]; step.fails && !strings.Contains(last, "takes none of the connections") {
+					t.Fatalf("%+v: it says %q, and takes %d", step, last, n)
+				}
+				if !step.fails {
+					if !ok || n != 20 {
+						t.Fatalf("%+v: %d have moved, want 20: %q", step, n, next.said)
+					}
+					server.ends()
+					server = next
+				}
+				if cut := c.settle(); cut > 0 {
+					t.Errorf("%+v: %d connections are cut", step, cut)
+				}
+			}
+		})
+	}
+}
+
 // A fault is one of two processes' at some instant of a handover.
 type fault struct {
 	name   string
@@ -547,7 +621,7 @@ func TestFaults(t *testing.T) {
 			seed := testkit.Seed(t, 1)
 			s := &siege{t: t, all: t, rng: rand.New(rand.NewPCG(seed, 0)), conns: conns, cfg: serverConfig{
 				Addr: "tcp://" + testkit.FreeAddr(t), TLS: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
-				Timeout: time.Second + time.Duration(conns)*time.Millisecond, Patience: 100 * time.Millisecond, WithState: withState}}
+				Timeout: time.Second + 3*time.Duration(conns)*time.Millisecond, Patience: 100 * time.Millisecond, WithState: withState}}
 			s.server = s.start(fault{})
 			s.server.says("serves")
 			s.crowd = newCrowd(t, time.Duration(conns)*200*time.Microsecond)
