@@ -168,7 +168,7 @@ func (k *renewer) rejoin(dead string) {
 	k.dirty, k.until = true, time.Time{}
 	signal(k.wake)
 	k.hub.cfg.Logger.Warn().
-		Msg("redisgroup: this node was declared dead or forgotten; telling again who is here")
+		Msg("redisgroup: this node was declared dead or forgotten; registering members again")
 }
 
 // reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
