@@ -43,7 +43,7 @@ import (
 //	                                                 flushing ◀──────────────────────┤
 //	                                                    │ all sent, or Timeouts.Close│
 //	                                                    ▼                            │
-//	                                                 closed ◀──nothing to send───────┘
+//	                                                 closed ◀──refused, or cut───────┘
 //	                                                 its socket may linger for a second
 //
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
