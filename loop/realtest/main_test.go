@@ -28,6 +28,7 @@ var children = map[string]func(){
 	"broken":          brokenChild,
 	"hostile":         hostileChild,
 	"beginners":       beginnersChild,
+	"boring":          boringChild,
 }
 
 func TestMain(m *testing.M) {
