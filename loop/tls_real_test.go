@@ -208,7 +208,8 @@ func askOpenSSL(t *testing.T, openssl string, args []string) string {
 }
 
 // Clients and servers of others, in each cipher suite of TLS 1.3: 10 MB come back in lines of all
-// lengths. Either side updates keys, ends its output first, resumes a session, and has a certificate.
+// lengths. Either side updates keys, ends its output first, resumes a session, and has a
+// certificate.
 func TestTLSOfStrangers(t *testing.T) {
 	testkit.NeedSlow(t, "megabytes through many programs")
 	cert, key := pemFiles(t)
@@ -324,8 +325,8 @@ func echoedBy(t *testing.T, text, last string, args ...string) {
 	_ = cmd.Wait()
 }
 
-// typed types lines into a program, and commands between them: the lines come back. Then it ends the
-// program's input, and last comes. ready, unless nil, is called once the program runs.
+// typed types lines into a program, and commands between them: the lines come back. Then it ends
+// the program's input, and last comes. ready, unless nil, is called once the program runs.
 func typed(t *testing.T, commands []string, last string, ready func(), args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -386,8 +387,9 @@ func dialStranger(t *testing.T, port string, cfg *tls.Config, opened func(c *loo
 	})
 }
 
-// askServer has a Dialer with a certificate send lines to a server of others, which sends them back,
-// or reversed, and then ends its output. With a cache of sessions crypto/tls keeps the connection.
+// askServer has a Dialer with a certificate send lines to a server of others, which sends them
+// back, or reversed, and then ends its output. With a cache of sessions crypto/tls keeps the
+// connection.
 func askServer(t *testing.T, lines []string, port string, reversed bool, args ...string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)

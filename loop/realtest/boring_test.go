@@ -21,11 +21,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// BoringSSL's test runner speaks TLS by hand, rightly and wrongly, with a program that it starts for
-// each of its cases: here with a child of this test, boringChild, which is a Server or a Dialer.
-// LOOPWHEEL_BORINGSSL is the runner, compiled by go test -c. Of its cases those run that are about
-// what comes after the handshake, records and alerts. Cases that are left out, and why, are in
-// testdata/boringssl.json.
+// BoringSSL's test runner speaks TLS by hand, rightly and wrongly, with a program that it starts
+// for each of its cases: here with a child of this test, boringChild, which is a Server or a
+// Dialer. LOOPWHEEL_BORINGSSL is the runner, compiled by go test -c. Of its cases those run that
+// are about what comes after the handshake, records and alerts. Cases that are left out, and why,
+// are in testdata/boringssl.json.
 func TestBoringSSL(t *testing.T) {
 	runner := os.Getenv("LOOPWHEEL_BORINGSSL")
 	if runner == "" {
