@@ -249,7 +249,7 @@ func TestTLSOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("chromium", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		page, err := exec.CommandContext(ctx, tool(t, "chromium"), "--headless", "--no-sandbox", "--ignore-certificate-errors",
 			"--user-data-dir="+t.TempDir(), "--dump-dom", "https://"+web.String()).Output()
