@@ -109,10 +109,7 @@ func boringChild() {
 	if *resumes > 0 {
 		cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}
-	address := net.JoinHostPort("127.0.0.1", *port)
-	if *ipv6 {
-		address = net.JoinHostPort("::1", *port)
-	}
+	address := net.JoinHostPort(map[bool]string{false: "127.0.0.1", true: "::1"}[*ipv6], *port)
 	srv := &loop.Server{NumLoops: 1, Accept: func(*loop.Conn) loop.Handler { return nil }}
 	boring(srv.Start(context.Background()))
 	for i := range *resumes + 1 {
