@@ -66,7 +66,7 @@ func (q *claimRequest) queue() {
 
 func (q *claimRequest) void() bool { return q.op == "claim" && q.ctx.Err() != nil }
 
-func (q *claimRequest) command() (*script, []string, []any) {
+func (q *claimRequest) command() (*onredis.Script, []string, []any) {
 	k := q.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()

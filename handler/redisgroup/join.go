@@ -81,7 +81,7 @@ func (r *room) readFor(j *joining) {
 
 func (j *joining) void() bool { return j.gone.Load() }
 
-func (j *joining) command() (*script, []string, []any) {
+func (j *joining) command() (*onredis.Script, []string, []any) {
 	since, h := "", j.room.hub
 	if !j.from.Since.IsZero() {
 		since = j.from.Since.String()

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -194,7 +195,7 @@ const (
 func (q catchUp) void() bool   { return q.room.forgotten.Load() }
 func (q catchUp) refuse(error) {}
 
-func (q catchUp) command() (*script, []string, []any) {
+func (q catchUp) command() (*onredis.Script, []string, []any) {
 	r := q.room
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,6 @@
 package redisgroup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,10 +45,10 @@ type request struct {
 
 // A query is a script that is run for somebody.
 type query interface {
-	command() (s *script, keys []string, args []any) // nil: there is nothing to ask
-	answered(cmd *redis.Cmd) error                   // an error has it asked again
-	refuse(err error)                                // there will be no answer
-	void() bool                                      // nobody waits for the answer
+	command() (s *onredis.Script, keys []string, args []any) // nil: there is nothing to ask
+	answered(cmd *redis.Cmd) error                           // an error has it asked again
+	refuse(err error)                                        // there will be no answer
+	void() bool                                              // nobody waits for the answer
 }
 
 // size is what o takes of Config.MaxQueue.
@@ -281,11 +280,11 @@ func (l *sender) exchange(batch []*request) error {
 		switch o.op {
 		case opPlain:
 			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
-			_ = pipe.Process(ctx, once{o.cmd}) // it waits for Exec
+			_ = pipe.Process(ctx, onredis.Once{o.cmd}) // it waits for Exec
 		case opQuery:
 			o.cmd = nil
 			if s, keys, args := o.query.command(); s != nil {
-				o.cmd = l.queueScript(ctx, pipe, s, keys, args)
+				o.cmd = s.Call(ctx, pipe, l.whole, false, keys, args)
 			}
 		default:
 			ordered = append(ordered, o)
@@ -293,7 +292,7 @@ func (l *sender) exchange(batch []*request) error {
 	}
 	if len(ordered) > 0 {
 		keys, args := l.publishArgs(ordered)
-		cmd := l.queueScript(ctx, pipe, publishScript, keys, args)
+		cmd := publishScript.Call(ctx, pipe, l.whole, false, keys, args)
 		for _, o := range ordered {
 			o.cmd = cmd
 		}
@@ -305,30 +304,6 @@ func (l *sender) exchange(batch []*request) error {
 		return ErrUncertain // the Hub is closed
 	}
 	return nil
-}
-
-// A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a
-// message would be published twice.
-type once struct{ *redis.Cmd }
-
-// NoRetry implements redis.Cmder.
-func (once) NoRetry() bool { return true }
-
-// queueScript adds a call of a script to pipe.
-func (l *sender) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	if l.whole {
-		all = append(all, "eval", s.source, len(keys))
-	} else {
-		all = append(all, "evalsha", s.Hash(), len(keys))
-	}
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	cmd.SetFirstKeyPos(3)
-	_ = pipe.Process(ctx, once{cmd}) // it waits for Exec
-	return cmd
 }
 
 // settle tells those who wait what the answers mean for them, and returns what has to be sent
