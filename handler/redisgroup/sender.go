@@ -12,7 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// An op says what an request is.
+// An op says what a request is.
 type op byte
 
 const (
@@ -20,10 +20,10 @@ const (
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
 	opUser              // a user has come to an ordered room, or has gone
-	opQuery             // a claimRequest, on a sender for questions
+	opQuery             // a query, on a sender of queries
 )
 
-// An request is something that Redis is to be told or asked.
+// A request is a message, news of a user, or a query for Redis.
 type request struct {
 	place
 	op       op
@@ -31,7 +31,7 @@ type request struct {
 	data     []byte                      // a message, or the name of a user
 	done     func(p Position, err error) // of an ordered message
 	room     *room                       // of a peek
-	query    query                       // of a claimRequest
+	query    query                       // of opQuery
 	deadline time.Time                   // zero: it is tried for ever
 	cmd      *redis.Cmd                  // which was sent for it, maybe for others, too; nil: none was needed
 
@@ -60,12 +60,12 @@ func (o *request) size() int64 {
 	return int64(n)
 }
 
-// isMessage reports whether somebody has said o, who is told if it cannot be queued.
+// isMessage reports whether o is a message: its sender gets an error if it cannot be queued.
 func (o *request) isMessage() bool { return o.op <= opOrdered }
 
 const (
 	maxBatch      = 512
-	queryWeight   = 8 // of a claimRequest, in maxBatch: answers are in memory together
+	queryWeight   = 8 // of a query, in maxBatch: answers are in memory together
 	maxBatchBytes = 1 << 20
 	// minSweep is how much must wait in a sender before what is void is swept out.
 	minSweep = 32
@@ -92,7 +92,7 @@ type sender struct {
 	server     string    // identity of the server, see append.lua
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
-	node       string    // in whose name the last command told of users
+	node       string    // in whose name the last command had news of users
 	failure    error     // why something has to be sent again
 	whole      bool      // scripts are sent whole, as Redis does not know them
 }
@@ -263,7 +263,7 @@ var (
 	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. A message of a plain room and a claimRequest are a command
+// exchange sends a batch in one round trip. A message of a plain room and a query are a command
 // each, and all that is for ordered rooms is one. An error is about all of it.
 func (l *sender) exchange(batch []*request) error {
 	ctx := l.hub.ctx
@@ -280,7 +280,7 @@ func (l *sender) exchange(batch []*request) error {
 		switch o.op {
 		case opPlain:
 			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
-			_ = pipe.Process(ctx, onredis.Once{o.cmd}) // it waits for Exec
+			_ = pipe.Process(ctx, onredis.Once{Cmd: o.cmd}) // it waits for Exec
 		case opQuery:
 			o.cmd = nil
 			if s, keys, args := o.query.command(); s != nil {

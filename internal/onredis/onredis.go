@@ -15,8 +15,8 @@ import (
 )
 
 // Answer returns what f does, or ctx's error when that ends before. go-redis itself waits for as
-// long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
-// is lost.
+// long as the client's timeouts allow, unless a setting says otherwise; f goes on then, and its
+// result is lost.
 func Answer[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -131,8 +131,8 @@ type Clock struct{ early, late time.Duration }
 
 // Step takes Redis' time, and between which times of a clock that is never set it was asked for and
 // the answer came. It returns by how much, at least, Redis' clock was set since the time before.
-func (c *Clock) Step(redis, asked, answered time.Duration) (by time.Duration) {
-	early, late := redis-answered, redis-asked
+func (c *Clock) Step(redis, sent, received time.Duration) (by time.Duration) {
+	early, late := redis-received, redis-sent
 	if *c != (Clock{}) {
 		by = max(early-c.late, 0) + min(late-c.early, 0)
 	}
