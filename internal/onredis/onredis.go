@@ -91,7 +91,8 @@ func Check(ctx context.Context, client redis.UniversalClient, key string) error 
 
 // Code returns the first word of an error that Redis answered with. Redis 6 puts in front of it where
 // a script has met it: "ERR Error running script (call to f_...): @user_script:1: @user_script: 1:
-// -OOM ...". Redis 7 has no code for a right that the user of a script lacks.
+// -OOM ...". Redis 7 and Valkey have no code for a right that the user of a script lacks, and two
+// texts.
 func Code(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
@@ -100,7 +101,7 @@ func Code(err error) string {
 		}
 	}
 	text = strings.TrimPrefix(text, "ERR ")
-	if strings.HasPrefix(text, "The user executing the script can't ") {
+	if strings.HasPrefix(text, "The user executing the script can't ") || strings.HasPrefix(text, "ACL failure in script: ") {
 		return "NOPERM"
 	}
 	word, _, _ := strings.Cut(text, " ")
