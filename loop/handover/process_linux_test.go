@@ -531,8 +531,8 @@ func TestHandoversUnderLoad(t *testing.T) {
 	t.Logf("answers: p50, p99, p99.9, p99.99, longest: %v", c.percentiles(.5, .99, .999, .9999, 1))
 }
 
-// A program goes from one version of a state to the next one, and back, by a version that reads both.
-// Without that one the handover fails, and nothing has happened.
+// A program goes from one version of a state to the next one, and back, by a version that reads
+// both. Without that one the handover fails, and nothing has happened.
 func TestVersions(t *testing.T) {
 	for name, set := range map[string]func(cfg *serverConfig, v versions){
 		"of the handler": func(cfg *serverConfig, v versions) { cfg.Handler = v },
@@ -795,8 +795,8 @@ func (s *siege) served(p *process) error {
 	return nil
 }
 
-// A process that takes over tells the service manager, and waits until that has heard it, before the
-// old one ends.
+// A process that takes over tells the service manager, and waits until that has heard it, before
+// the old one ends.
 func TestNotify(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
