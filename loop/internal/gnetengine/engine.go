@@ -59,6 +59,7 @@ type gnetLoop struct {
 	once    sync.Once
 	ticker  ticker
 	watcher watcher
+	carrier carrier
 	wants   wants
 	input   []byte // of readMore
 
@@ -103,7 +104,7 @@ func (l *gnetLoop) start() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := l.client.Start(); err != nil {
+	if err := errors.Join(unix.SetNonblock(peer, true), l.client.Start()); err != nil {
 		return errors.Join(err, anchor.Close(), unix.Close(peer))
 	}
 	l.peer = peer
@@ -135,6 +136,7 @@ func (l *gnetLoop) stop() error {
 		time.Sleep(time.Millisecond)
 	}
 	err := l.client.Stop()
+	l.carrier.close()
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
@@ -156,6 +158,9 @@ func (l *gnetLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	if !l.claim(t) { // it counts as lost
 		return nil, gnet.Close
 	}
+	if t.wrapped {
+		l.carrier.unwrap(t.conn)
+	}
 	t.open(c)
 	return nil, gnet.None
 }
@@ -165,14 +170,14 @@ func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it
 	// copies nothing.
 	data, _ := c.Next(-1)
-	switch x := c.Context().(type) {
-	case *socket:
-		if len(data) == sockets.ReadBuffer {
-			data = l.readMore(x, data)
-		}
-		x.sink.Readable(data)
-	case *gnetLoop: // the anchor
+	s, ok := c.Context().(*socket)
+	switch {
+	case !ok: // the anchor
 		l.polled()
+	case len(data) == sockets.ReadBuffer:
+		s.sink.Readable(l.readMore(s, data))
+	default:
+		s.sink.Readable(data)
 	}
 	return gnet.None
 }
