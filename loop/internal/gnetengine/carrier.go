@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -21,12 +22,16 @@ type carrier struct {
 	mu    sync.Mutex
 	empty *os.File // one end of a pair of sockets; nil: not yet open
 	peer  int      // the other end
+	ended bool     // with the loop
 }
 
 // wrap returns a connection whose descriptor is a copy of fd. Any goroutine may call it.
 func (k *carrier) wrap(fd int) (nc net.Conn, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.ended {
+		return nil, engine.ErrEnded
+	}
 	for range 2 { // a connection that gnet did not enroll may stand in the way of its successor
 		if k.empty == nil {
 			if err = k.open(); err != nil {
@@ -70,6 +75,14 @@ func (k *carrier) open() error {
 		_, err = unix.Write(fds[0], make([]byte, 1024))
 	}
 	return nil
+}
+
+// end is for the end of the loop.
+func (k *carrier) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	k.close()
 }
 
 func (k *carrier) close() {

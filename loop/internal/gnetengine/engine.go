@@ -136,7 +136,7 @@ func (l *gnetLoop) stop() error {
 		time.Sleep(time.Millisecond)
 	}
 	err := l.client.Stop()
-	l.carrier.close()
+	l.carrier.end()
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
