@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -156,6 +157,7 @@ func (g *acceptGate) count() int {
 func (s *Server) setAccepting(on bool) {
 	var deadline time.Time
 	if !on {
+		s.movesWait.Store(true)
 		s.gateway.set(false)
 		deadline = time.Unix(1, 0)
 	}
@@ -166,6 +168,7 @@ func (s *Server) setAccepting(on bool) {
 	}
 	if on {
 		s.gateway.set(true)
+		s.goOnMoving()
 		return
 	}
 	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
@@ -173,6 +176,19 @@ func (s *Server) setAccepting(on bool) {
 		if time.Since(began) > stuckTimeout {
 			return // a loop does not answer, or a listener from outside has no deadlines
 		}
+	}
+}
+
+// goOnMoving ends that moves wait, which would hide connections from a walk through the loops.
+func (s *Server) goOnMoving() {
+	if s.movesWait.Swap(false) {
+		s.tellLoops(func(l *Loop) {
+			for _, c := range l.conns {
+				if c.moves() {
+					c.touch()
+				}
+			}
+		})
 	}
 }
 
@@ -224,6 +240,9 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 
 // settleDown is inside.Handover.Hold.
 func (s *Server) settleDown(which inside.Held) {
+	if which == inside.HoldNone {
+		s.goOnMoving()
+	}
 	s.onLoops(func(l *Loop) {
 		for _, c := range slices.Clone(l.conns) {
 			switch {
@@ -251,7 +270,7 @@ func (c *Conn) whyStays(w *inside.Walk) string {
 		return "dialed"
 	case c.codecMode == handshaking:
 		return "handshake"
-	case c.in.pauses&moving != 0:
+	case c.in.pauses&moving != 0 && !(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
 		return "not ready"
 	case x != nil && x.stays:
 		return "refused"
@@ -306,7 +325,12 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 		all = append(all, m)
 	}
 	for i := 0; i < len(party) && !w.Copy; i++ {
-		if err := party[i].freeze(); err != nil {
+		err := party[i].freeze()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			w.Starved()
+			err = party[i].freeze()
+		}
+		if err != nil {
 			for _, c := range party[:i] {
 				c.thaw()
 			}

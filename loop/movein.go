@@ -217,8 +217,10 @@ func (a *arrival) arriveFrozen() {
 		c.stage = datagrams
 	}
 	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m, piped: m.Piped})
+	c.extras.ending.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
+			c.extras.ending.uncounted = false
 			if c.extras.frozen != nil {
 				c.extras.frozen.served = m.Served
 			}
