@@ -72,6 +72,9 @@ func (l *Loop) turn() {
 		}
 	}
 	l.endTurns(max(l.slice.end, l.slice.seen+endTurnsSlice))
+	if l.batched {
+		l.crossBatches()
+	}
 	l.finishTurn()
 	if l.mayStop {
 		l.stop()
@@ -114,6 +117,9 @@ func (l *Loop) leave() {
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
 		l.requestTurn() // timers are due, and the tick is late
 	}
+	if l.batched {
+		l.crossSoon()
+	}
 	l.finishTurn()
 	if l.wheel.Changes() != l.changesAtTick {
 		l.tellTick()
@@ -127,9 +133,6 @@ func (l *Loop) leave() {
 
 // finishTurn is what each turn does when those of its connections have ended.
 func (l *Loop) finishTurn() {
-	if l.batched {
-		l.crossBatches()
-	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
