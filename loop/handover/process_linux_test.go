@@ -531,8 +531,8 @@ func TestHandoversUnderLoad(t *testing.T) {
 	t.Logf("answers: p50, p99, p99.9, p99.99, longest: %v", c.percentiles(.5, .99, .999, .9999, 1))
 }
 
-// A program goes from one version of a state to the next one, and back, by a version that reads both.
-// Without that one the handover fails, and nothing has happened.
+// A program goes from one version of a state to the next one, and back, by a version that reads
+// both. Without that one the handover fails, and nothing has happened.
 func TestVersions(t *testing.T) {
 	for name, set := range map[string]func(cfg *serverConfig, v versions){
 		"of the handler": func(cfg *serverConfig, v versions) { cfg.Handler = v },
@@ -793,4 +793,54 @@ func (s *siege) served(p *process) error {
 		return fmt.Errorf("a newcomer gets %q, %v; want %q", answer, err, want)
 	}
 	return nil
+}
+
+// A process that takes over tells the service manager, and waits until that has heard it, before
+// the old one ends.
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	hears := func(want string) (fd int) {
+		t.Helper()
+		b, oob := make([]byte, 100), make([]byte, 100)
+		_ = manager.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, oobn, _, _, err := manager.ReadMsgUnix(b, oob)
+		if err != nil || string(b[:n]) != want {
+			t.Fatalf("the manager hears %q, %v; want %q", b[:n], err, want)
+		}
+		if messages, _ := syscall.ParseSocketControlMessage(oob[:oobn]); len(messages) > 0 {
+			fds, _ := syscall.ParseUnixRights(&messages[0])
+			fd = fds[0]
+		}
+		return fd
+	}
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
+	var old *process
+	for range 3 {
+		p := runWith(t, cfg)
+		hears(fmt.Sprintf("MAINPID=%d\nREADY=1", p.pid))
+		barrier := hears("BARRIER=1")
+		if barrier == 0 {
+			t.Fatal("there is no descriptor with BARRIER=1")
+		}
+		if text, err := os.ReadFile(cfg.Path + ".pid"); string(text) != fmt.Sprintln(p.pid) {
+			t.Errorf("the PID file has %q, %v; want %d", text, err, p.pid)
+		}
+		if old != nil && old.hasEnded() {
+			t.Error("the old process has ended before the manager knew of the next one")
+		}
+		_ = syscall.Close(barrier)
+		if _, ok := p.says("serves"); !ok {
+			t.Fatalf("it ends: %q", p.said)
+		}
+		if old != nil {
+			old.ends()
+		}
+		old = p
+	}
 }
