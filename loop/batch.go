@@ -1,14 +1,11 @@
 package loop
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
-// This file is Post and Tell from one loop to another in batches: what one turn has for a loop, or
-// several that follow one another closely, crosses with one lock and one wake-up.
+// This file is Post and Tell from one loop to another in batches: what one turn has for a loop
+// crosses when it ends, with one lock and one wake-up.
 
-// A batch is what a loop has for another one.
+// A batch is what the present turn of a loop has for another one.
 type batch struct {
 	to    *Loop
 	tasks []task
@@ -17,14 +14,12 @@ type batch struct {
 
 // PostFrom is Post for code that runs on a loop, from, and has much for others: what a turn of from
 // posts and tells in this way to one loop crosses together when the turn ends, in its order, and
-// after what the turn has posted and told otherwise. If batches have crossed within the last
-// 100 µs, it waits until the sockets that are ready have been read, and crosses with what they
-// add. So a broker that passes on a hundred messages, of one connection or of a hundred, locks and
-// wakes each other loop once or twice. Each function still counts for Server.Limits.MaxMailbox, and
-// a batch of that many, or of 4,096, crosses at once.
+// after what the turn has posted and told otherwise. So a broker that passes on a hundred messages
+// locks and wakes each other loop once. Each function still counts for Server.Limits.MaxMailbox,
+// and a batch of that many, or of 4,096, crosses at once.
 //
-// ErrServerClosed: the loop has ended. One that ends before f crosses drops it. It must be called on
-// from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
+// ErrServerClosed: the loop has ended. One that ends before the turn does drops f. It must be
+// called on from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
 func (l *Loop) PostFrom(from *Loop, f func()) error {
 	from.owner.Check("Loop.PostFrom")
 	needFunc("Loop.PostFrom", f != nil)
@@ -73,22 +68,8 @@ func (l *Loop) batch(to *Loop, t task) error {
 // maxBatch is how many functions wait at most for the end of a turn.
 const maxBatch = 4096
 
-// crossEvery is how often batches cross at the end of a callback for input. Sockets are often ready
-// together, each with one message: to wake another loop for each costs more than the message.
-const crossEvery = 100 * time.Microsecond
-
-// crossSoon is part of the end of a callback for input: batches cross now, or after the next poll if
-// others have just crossed.
-func (l *Loop) crossSoon() {
-	if l.now-l.crossed < crossEvery {
-		l.requestTurn()
-		return
-	}
-	l.crossBatches()
-}
-
+// crossBatches is part of the end of a turn.
 func (l *Loop) crossBatches() {
-	l.crossed = l.now
 	l.duties.And(^uint32(dutyBatches))
 	for i := range l.batches {
 		if b := &l.batches[i]; len(b.tasks) > 0 {

@@ -55,11 +55,10 @@ type Loop struct {
 	fireFunc      func(wheel.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
-	crowd      crowd         // while that is too full
-	batches    []batch       // for other loops
-	crossed    time.Duration // when some crossed last
-	goroutine  uint64        // its number
-	unfinished bool          // the task that runs has more to do: see postPieces
+	crowd      crowd   // while that is too full
+	batches    []batch // for other loops, of the present turn
+	goroutine  uint64  // its number
+	unfinished bool    // the task that runs has more to do: see postPieces
 
 	// Connections.
 	messages    uint64 // delivered, until the end of the turn shows it

@@ -72,9 +72,6 @@ func (l *Loop) turn() {
 		}
 	}
 	l.endTurns(max(l.slice.end, l.slice.seen+endTurnsSlice))
-	if l.duties.Load()&dutyBatches != 0 {
-		l.crossBatches()
-	}
 	l.finishTurn()
 	if l.mayStop {
 		l.stop()
@@ -153,7 +150,7 @@ func (l *Loop) finishTurn() {
 
 func (l *Loop) attend(duties uint32) {
 	if duties&dutyBatches != 0 {
-		l.crossSoon()
+		l.crossBatches()
 	}
 	if duties&dutyLevel != 0 {
 		l.duties.And(^uint32(dutyLevel))

@@ -41,11 +41,6 @@ func TestBatchWakesOnce(t *testing.T) {
 	ref, order := c.Ref(), make([]int, 0, 1<<17)
 	told, posted := func(*Conn) { order = append(order, 1) }, func() { order = append(order, 2) }
 	const n = 2000
-	leave := func() { // and has the batch cross that comes soon after another one
-		if from.leave(); from.yielded() {
-			from.turn()
-		}
-	}
 	turn := func() {
 		from.enter()
 		for range n {
@@ -56,7 +51,7 @@ func TestBatchWakesOnce(t *testing.T) {
 		if got := to.mail.Len() + int(to.woken()); got != 0 {
 			t.Fatalf("%d functions and wake-ups before the turn has ended, want 0", got)
 		}
-		leave()
+		from.leave()
 		if got := to.mail.Len(); got != 2*n {
 			t.Fatalf("%d functions wait, want %d", got, 2*n)
 		}
@@ -79,7 +74,7 @@ func TestBatchWakesOnce(t *testing.T) {
 		for range 100 {
 			_ = ref.TellFrom(from.Loop, told)
 		}
-		leave()
+		from.leave()
 		to.turn()
 		order = order[:0]
 	}
@@ -87,36 +82,6 @@ func TestBatchWakesOnce(t *testing.T) {
 	if got := testing.AllocsPerRun(100, small); got != 0 && !goroutine.Race {
 		t.Errorf("%v allocations for 100 functions, want 0", got)
 	}
-}
-
-// What a hundred connections post whose sockets are ready together wakes another loop twice, not a
-// hundred times: at once, and after the poll that follows.
-func TestBatchOfManySockets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from, to := newRig(t, &Server{}, nil), newRig(t, &Server{}, nil)
-		time.Sleep(time.Second)
-		woken, ran := int64(0), 0
-		wake := func() {
-			if n := to.woken(); n > 0 {
-				woken += n
-				to.turn()
-			}
-		}
-		for range 100 {
-			from.enter()
-			_ = to.PostFrom(from.Loop, func() { ran++ })
-			from.leave()
-			wake()
-		}
-		if ran != 1 || !from.yielded() {
-			t.Errorf("%d ran before the poll, want the first, and then a turn", ran)
-		}
-		from.turn()
-		wake()
-		if woken != 2 || ran != 100 {
-			t.Errorf("woken %d times for %d of 100 functions, want 2", woken, ran)
-		}
-	})
 }
 
 // A process that was stopped kept its timers from running: its loops were away. A connection that is

@@ -134,6 +134,9 @@ func serve(text string) error {
 		return err
 	}
 	cfg.at("begin")
+	for _, err := os.Stat(cfg.Path + ".hangs"); err == nil; _, err = os.Stat(cfg.Path + ".hangs") {
+		time.Sleep(10 * time.Millisecond)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var moved atomic.Int32
@@ -193,6 +196,7 @@ func serve(text string) error {
 		}
 		os.Exit(3)
 	}()
+	h.RestartOn(syscall.SIGHUP)
 	err = h.Run(ctx)
 	fmt.Println("out", srv.Stats().ClosedBy["moved"])
 	return err
@@ -843,4 +847,40 @@ func TestNotify(t *testing.T) {
 		}
 		old = p
 	}
+}
+
+// A successor that hangs before Open is killed by a signal that comes later, for another one; until
+// then a signal changes nothing.
+func TestRestartOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 5 s to be sure that a successor hangs")
+	}
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
+	old := runWith(t, cfg)
+	defer old.in.Close() // which ends the successor, too: it has the same
+	old.says("serves")
+	c := newCrowd(t, 5*time.Millisecond)
+	c.join(cfg.Addr[6:], 20, nil)
+	hangs := cfg.Path + ".hangs"
+	if err := os.WriteFile(hangs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	time.Sleep(5500 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the first is killed
+	time.Sleep(200 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the second has its time
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut by a successor that hangs", cut)
+	}
+	if err := os.Remove(hangs); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := old.says("serves"); n != 20 || !ok { // the successor says so, on the same output
+		t.Errorf("%d have moved, want 20: %q", n, old.said)
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut", cut)
+	}
+	c.leave()
 }
