@@ -22,7 +22,7 @@ import (
 // This file is the way of a connection to its loop, from whatever has made its socket to
 // Conn.begin:
 //
-//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ open ─▶ begin
+//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ arrived ─▶ begin
 //	Adopt, moveIn ────┘         ▲         │           │               │
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //
@@ -129,14 +129,14 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	case a.dialing != nil:
 		a.dialing.goOn()
 	case a.ln.tls == nil && len(a.ln.proxies) == 0:
-		a.open()
+		a.arrived()
 	case l.draining:
 		a.lost(ErrServerClosed)
 		sock.Close()
 	default:
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
-		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
+		a.timer = l.wheel.At(l.fromNow(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
 		if a.mustSendHeader {
 			c.stage = awaitsHeader
 		} else {
@@ -155,15 +155,15 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 // afterHeader goes on after the PROXY header, or without one.
 func (a *arrival) afterHeader() {
 	if a.ln.tls == nil {
-		a.open()
+		a.arrived()
 		return
 	}
 	a.mustNotSendHeader = false // a header would be no TLS
 	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
-// open brings the connection to life.
-func (a *arrival) open() {
+// arrived ends the wait, and brings the connection to life.
+func (a *arrival) arrived() {
 	a.endWait()
 	if a.dialing != nil {
 		a.dialing.stop = nil
@@ -202,7 +202,7 @@ func (c *Conn) begin(a *arrival) {
 		c.handler = a.net
 		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
 		c.setState(stateOpen)
-	} else if l.draining || !c.accept(a.ln) { // refused
+	} else if l.draining || !c.askForHandler(a.ln) { // refused
 		c.handler = nil
 		c.beginClose(nil)
 		c.writeOut()
@@ -212,8 +212,9 @@ func (c *Conn) begin(a *arrival) {
 	l.add(c)
 }
 
-// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked.
-func (c *Conn) accept(ln *listener) bool {
+// askForHandler asks Accept for c's handler. False: c is refused, by a nil handler, or as Accept
+// has panicked.
+func (c *Conn) askForHandler(ln *listener) bool {
 	c.loop.noteRunning(c, meter.Opening)
 	panicked := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
@@ -227,7 +228,7 @@ func (c *Conn) accept(ln *listener) bool {
 		} else if d := moved.IdleTimeout; d >= 0 {
 			c.idle.timeout = d
 		}
-		c.ask(ln.accept)
+		c.callAccept(ln.accept)
 		if moved != nil && c.handler != nil {
 			c.callHook(func() {
 				if err := c.restoreCodec(); err != nil {
@@ -244,8 +245,8 @@ func (c *Conn) accept(ln *listener) bool {
 	return panicked == nil && c.handler != nil
 }
 
-// ask has accept choose the handler: nil if it refuses.
-func (c *Conn) ask(accept Accept) {
+// callAccept has accept choose the handler: nil if it refuses.
+func (c *Conn) callAccept(accept Accept) {
 	if c.handler = accept(c); isTypedNil(c.handler) {
 		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
 	}
@@ -349,7 +350,7 @@ func (l *Loop) stuckFor(now time.Duration) time.Duration {
 }
 
 // refuse makes a connection that is above a limit linger after Server.Limits.Refusal, or resets it.
-// A client that waits for TLS could not read a farewell.
+// A client that waits for TLS could not read that.
 func (ln *listener) refuse(nc net.Conn, reason error) {
 	s := ln.server
 	s.refused.Add(1)
@@ -413,7 +414,7 @@ var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
 func (s *slot) acquire(addressKnown bool) error {
 	total, most := s.ln.total()
 	s.holds |= holdsConn
-	switch own := s.ln.open.Add(1); {
+	switch own := s.ln.numOpen.Add(1); {
 	case total.Add(1) > int64(most):
 		s.release()
 		return ErrTooManyConns
@@ -430,15 +431,15 @@ func (s *slot) acquire(addressKnown bool) error {
 func (s *slot) acquireMoved(l *Loop) {
 	total, _ := s.ln.total()
 	total.Add(1)
-	s.ln.open.Add(1)
-	s.ln.server.gate.Count(s.remote)
+	s.ln.numOpen.Add(1)
+	s.ln.server.limiter.Count(s.remote)
 	s.holds |= holdsConn | holdsAddress
 	s.acquireLoad(l)
 }
 
 // acquireAddress counts one more from the remote address. With an error nothing is held.
 func (s *slot) acquireAddress() error {
-	if !s.ln.server.gate.Enter(s.remote) {
+	if !s.ln.server.limiter.Enter(s.remote) {
 		s.release()
 		return errManyFromAddress
 	}
@@ -491,10 +492,10 @@ func (s *slot) release() {
 	if s.holds&holdsConn != 0 {
 		total, _ := s.ln.total()
 		total.Add(-1)
-		s.ln.open.Add(-1)
+		s.ln.numOpen.Add(-1)
 	}
 	if s.holds&holdsAddress != 0 {
-		s.ln.server.gate.Leave(s.remote)
+		s.ln.server.limiter.Leave(s.remote)
 	}
 	if s.holds&holdsLoad != 0 {
 		s.loop.load.Add(-1)
@@ -511,7 +512,7 @@ func (ln *listener) total() (open *atomic.Int64, most int) {
 	if ln.isUDP() {
 		return &s.sessions, s.Limits.MaxSessions
 	}
-	return &s.open, s.Limits.MaxConns
+	return &s.numOpen, s.Limits.MaxConns
 }
 
 // takeSlot takes c's slot from it.

@@ -116,7 +116,7 @@ func (k *link) Ended(err error) {
 	case t != nil:
 		t.Ended(err)
 	case c.stage == awaitsHeader:
-		c.headerCut(err)
+		c.headerEnded(err)
 	case len(c.heldFirstBytes()) > 0:
 		c.receiveAsFirst(c.heldFirstBytes())
 		k.Ended(err) // it may speak TLS now
@@ -132,7 +132,7 @@ func (k *link) HandshakeDone() {
 	if c.tlsStart() != nil {
 		c.startedTLS()
 	} else if a := c.loop.arrivals[c]; a.dialing == nil || !a.dialing.endIfLate() {
-		a.open()
+		a.arrived()
 	} else {
 		c.sock.Close()
 	}
@@ -152,7 +152,7 @@ func (k *link) HandshakeFailed(err error) {
 // Plaintext implements tlsconn.Host, and is what Readable does where there is no TLS.
 func (k *link) Plaintext(p []byte) {
 	if c := k.owner(); c.stage == lingers {
-		c.discard(p)
+		c.discardLingering(p)
 	} else {
 		c.received(p)
 	}
@@ -171,7 +171,7 @@ func (k *link) PlaintextWritable() {
 	}
 }
 
-// PlaintextEnded implements tlsconn.Host, and is what Closed does where there is no TLS.
+// PlaintextEnded implements tlsconn.Host, and is what Ended does where there is no TLS.
 func (k *link) PlaintextEnded(err error) {
 	if c := k.owner(); c.stage == lingers {
 		c.endLinger(true)

@@ -110,7 +110,7 @@ func (s *socket) Join(l engine.Loop) error {
 	s.loop = l.(*gnetLoop)
 	s.watchAgain()
 	switch {
-	case s.lingers:
+	case s.keepsWriting:
 	case !s.paused:
 		s.Resume()
 	case !s.waiting:
@@ -151,7 +151,7 @@ func (s *socket) readRest() {
 
 // over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
-	if s.sink.Ended(err); !s.lingers {
+	if s.sink.Ended(err); !s.keepsWriting {
 		s.Reset()
 	}
 }

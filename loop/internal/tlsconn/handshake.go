@@ -199,9 +199,9 @@ func (c *Conn) handOut() {
 	c.flush() // of an error reading will tell
 }
 
-// handshakeCut is called when the raw input has ended. While the goroutine computes, that may come
-// after the rest of the handshake and all that the peer had to say.
-func (c *Conn) handshakeCut(err error) {
+// handshakeEnded is called when the raw input has ended. While the goroutine computes, that may
+// come after the rest of the handshake and all that the peer had to say.
+func (c *Conn) handshakeEnded(err error) {
 	if c.state == computing && err == io.EOF && c.sock.KeepWriting() {
 		c.rawEnd = err
 		return
