@@ -29,7 +29,7 @@ import (
 // A way fails by one of these. Only lost is for other goroutines than the loop's:
 //
 //	lost     there is no socket any more: the slot is released, the refusal counted and logged
-//	failed   that, for one that waited on the loop; a Dialer's open function gets the error instead
+//	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
 //	abort    closes the socket, which comes to failed
 //	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
 
@@ -38,19 +38,18 @@ import (
 // class than a Conn: garbage of the same size would leave holes between those.
 type arrival struct {
 	slot
-	conn              *Conn // nil until the loop has the socket
-	local             net.Addr
-	read              []byte        // what the previous owner of the socket has read
-	notes             []inside.TLV  // of the PROXY header
-	head              []byte        // the beginning of that, which is not whole
-	moved             *inside.Moved // it comes from another Server
-	from              *Conn         // it goes on with the socket of this one
-	net               *netConn      // for a goroutine: no Accept is asked
-	session           *udpSession   // of UDP: there is no socket
-	dialing           *dialing      // this side has dialled
-	timer             wheel.Timer   // ends the wait
-	mustSendHeader    bool          // the peer has to send a header
-	mustNotSendHeader bool          // the peer must not send a header
+	conn           *Conn // nil until the loop has the socket
+	local          net.Addr
+	read           []byte        // what the previous owner of the socket has read
+	notes          []inside.TLV  // of the PROXY header
+	head           []byte        // the beginning of that, which is not whole
+	moved          *inside.Moved // it comes from another Server
+	from           *Conn         // it goes on with the socket of this one
+	net            *netConn      // for a goroutine: no Accept is asked
+	session        *udpSession   // of UDP: there is no socket
+	dialing        *dialing      // this side has dialled
+	timer          wheel.Timer   // ends the wait
+	mustSendHeader bool          // the peer has to send a header
 }
 
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
@@ -117,9 +116,9 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	c := &Conn{loop: l, sock: sock}
 	a.conn = c
 	a.leaveTransit()
-	exited := true // until the end: Accept may call runtime.Goexit
+	exited := true // until the end: Accept may call runtime.Goexit, when begin has moved the slot into c
 	defer func() {
-		if exited && a.dialing == nil {
+		if exited && a.dialing == nil { // whose caller hears of it otherwise
 			c.releaseSlot()
 			a.lost(errGoexited)
 		}
@@ -140,7 +139,6 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		if a.mustSendHeader {
 			c.stage = awaitsHeader
 		} else {
-			a.mustNotSendHeader = len(a.ln.proxies) > 0
 			a.afterHeader()
 		}
 	}
@@ -158,7 +156,6 @@ func (a *arrival) afterHeader() {
 		a.arrived()
 		return
 	}
-	a.mustNotSendHeader = false // a header would be no TLS
 	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
@@ -168,7 +165,7 @@ func (a *arrival) arrived() {
 	if a.dialing != nil {
 		a.dialing.stop = nil
 	}
-	if c := a.conn; a.mustNotSendHeader {
+	if c := a.conn; !a.mustSendHeader && len(a.ln.proxies) > 0 && a.ln.tls == nil { // within TLS a header is input
 		c.stage = awaitsFirstBytes
 	} else if c.stage == awaitsHeader {
 		c.stage = plainInput
@@ -362,7 +359,7 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 		return
 	}
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
-		c := &Conn{loop: l}
+		c := &Conn{loop: l} // without handler and addresses: the key of l.lingering, and the link
 		l.enter()
 		c.linger(sock, lingerer, s.Limits.Refusal, false)
 		l.leave()
@@ -414,8 +411,9 @@ var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
 func (s *slot) acquire(addressKnown bool) error {
 	total, most := s.ln.total()
 	s.holds |= holdsConn
-	switch own := s.ln.numOpen.Add(1); {
-	case total.Add(1) > int64(most):
+	all, own := total.Add(1), s.ln.numOpen.Add(1)
+	switch {
+	case all > int64(most):
 		s.release()
 		return ErrTooManyConns
 	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):

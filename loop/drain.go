@@ -310,7 +310,7 @@ func (c *Conn) callOnDrain() {
 // is due. A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
 	if c.moves() {
-		c.extras.mover.lead.stay(nil)
+		c.extras.mover.lead.stay(nil) // it drains on this loop
 	}
 	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() {
 		c.beginClose(ErrServerClosed)

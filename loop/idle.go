@@ -180,7 +180,7 @@ func (c *Conn) checkIdle() {
 	l := c.loop
 	l.noteRunning(c, meter.Idle)
 	now := l.clock()
-	if _, when := c.nextIdle(); min(when, c.nextStalledLook()) <= now {
+	if _, when := c.nextIdle(); min(when, c.nextStalledLook()) <= now { // the stamps may lack the last
 		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
 			l.running.conn = nil
@@ -189,8 +189,8 @@ func (c *Conn) checkIdle() {
 		c.lookAtSocket(now)
 	}
 	interrupts := c.evictAt() <= now && c.interruptsExchange(now) // before a hook sends something
-	// Each hook fires once at most. A hook that a callback adds, and that is due at once, waits
-	// until the loop has had a look at its sockets.
+	// Each hook fires once at most, and then the eviction. A hook that a callback adds, and that is
+	// due at once, waits until the loop has had a look at its sockets.
 	for range len(c.hooks()) + 1 {
 		h, when := c.nextIdle()
 		switch {
@@ -206,7 +206,7 @@ func (c *Conn) checkIdle() {
 		c.checkFrame(now)
 	}
 	if !c.isClosing() {
-		c.refileIdle()
+		c.refileIdle() // for the next deadline
 	}
 	l.running.conn = nil
 }

@@ -83,7 +83,13 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
 // socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
-// half-close, such as shutdown or nc -N), or of the connection.
+// half-close, such as shutdown or nc -N), or of the connection. After a half-close the socket is
+// kept, if c needs it and a descriptor is left:
+//
+//	           c is open, and input or jobs are left            else
+//	it is      c stays open until they are done: deliverEnd     c closes, when its output is flushed
+//	it is not  if only turns are missing, until they were:      c closes at once
+//	           deliverWithoutSocket; else c closes at once
 func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
@@ -102,18 +108,21 @@ func (c *Conn) socketEnded(err error) {
 	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
 	}
-	toWrite := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // now, or by the handler, or the reset
-	keepsSocket := halfClosed && toWrite && !end.dropOutput && c.sock.KeepWriting()
+	needsSocket := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // to write now, later, or the reset
+	kept := halfClosed && needsSocket && !end.dropOutput
+	if kept {
+		kept = c.sock.KeepWriting()
+	}
 	switch {
-	case keepsSocket && c.isOpen() && (inputLeft || c.hasJobs()):
+	case kept && c.isOpen() && (inputLeft || c.hasJobs()):
 		c.deliverEnd()
 		return
-	case !keepsSocket && c.waitsForTurn():
+	case !kept && c.waitsForTurn():
 		c.deliverWithoutSocket(err)
 		return
-	case !keepsSocket:
+	case !kept:
 		c.loseSocket()
-		if halfClosed && inputLeft && c.isOpen() {
+		if halfClosed && inputLeft && c.isOpen() { // no descriptor was left to keep it by
 			err = errInputLost
 		}
 	}
@@ -122,9 +131,9 @@ func (c *Conn) socketEnded(err error) {
 	c.touch()
 }
 
-// deliverEnd delivers the end of the peer's output, once all that came before it is dealt with: to
-// OnEOF or a Pipe, or it closes c. It is called again when one of the things that come before is
-// done.
+// deliverEnd delivers the end that socketEnded has noted, once all that came before it is dealt
+// with: to OnEOF or a Pipe, or it closes c. It is called again when one of the things that come
+// before is done.
 func (c *Conn) deliverEnd() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
@@ -161,13 +170,12 @@ func (c *Conn) waitsForTurn() bool {
 	return c.in.pauses == inRunQueue && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
-// deliverWithoutSocket keeps c open after its socket has gone, until the input that came before is
-// delivered, one share at a time: a peer must not get more of the loop at once by a reset. Output
-// that is sent meanwhile is dropped, as all output to such a peer is.
+// deliverWithoutSocket keeps c open after its socket has gone, by a reset mostly, until the input
+// that came before is delivered, one share at a time: a peer must not get more of the loop at once
+// by a reset. Output that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverWithoutSocket(err error) {
 	c.more().broken = err
 	c.loseSocket()
-	c.in.over = true
 	c.releaseOutput()
 }
 
@@ -301,8 +309,8 @@ func (c *Conn) noteOutputLost(why error) {
 }
 
 // goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and
-// finishes once nothing is left to wait for. timeout: the peer has had all its time.
-func (c *Conn) goOnClosing(timeout bool) {
+// finishes once nothing is left to wait for. timeIsUp: the peer has had all its time.
+func (c *Conn) goOnClosing(timeIsUp bool) {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.endFile()
@@ -328,15 +336,14 @@ func (c *Conn) goOnClosing(timeout bool) {
 	}
 	switch {
 	case c.out.box == nil && left <= 0:
-		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.finish(end.endWithReset && left == 0)
+		c.finish(end.endWithReset && left != acksUnknown) // if unknown, an end: the peer must lose nothing
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
 		if end.reason != closedByPeer && c.awaitedAcks() > 0 {
 			c.noteOutputLost(nil)
 		}
 		c.finish(true)
-	case timeout:
+	case timeIsUp:
 		c.noteOutputLost(nil)
 		c.finish(true)
 	default:
@@ -344,8 +351,17 @@ func (c *Conn) goOnClosing(timeout bool) {
 	}
 }
 
+// acksUnknown is what awaitedAcks returns if a reset waits for them, and the system does not tell.
+const acksUnknown = -1
+
 // awaitedAcks returns how many bytes the peer has yet to acknowledge, of those that the system has
-// taken, before c ends. -1: a reset waits for that, and the system does not tell.
+// taken, before c ends. It is one of five counts of output that the peer may not have:
+//
+//	pending         with us: the system has not taken them
+//	Socket.Unacked  with the system, not acknowledged, FIN included; -1: it does not tell
+//	unackedData     of Unacked, without FIN and TLS's close_notify; 0 if not known
+//	awaitedAcks     those of them that the end of c waits for
+//	outstanding     pending and Unacked: while it falls, the peer makes progress
 func (c *Conn) awaitedAcks() int {
 	switch end := &c.extras.ending; {
 	case end.endWithReset:
@@ -364,8 +380,8 @@ func (c *Conn) readAgain() {
 	}
 }
 
-// countDiscarded is for a peer that sends and takes no output: the socket is not read until the
-// next look, or it would cost the loop all of its time.
+// countDiscarded counts input of a peer that takes no output. If it is much, the socket is not read
+// until the next look, or it would cost the loop all of its time.
 func (c *Conn) countDiscarded(n int) {
 	end := &c.extras.ending
 	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
@@ -452,12 +468,12 @@ func (c *Conn) noteProgress(now time.Duration) (progress bool) {
 // is added to it: a callback blocked its loop, or the process was stopped.
 func (c *Conn) lookAtPeer() {
 	l, end := c.loop, &c.extras.ending
-	now, past := l.clock(), l.meter.Away()
-	past += max(now-end.nextLook, now-l.now) // the present turn
-	if away := past - end.awayBefore; away >= meter.LongTurn {
+	now, awayNow := l.clock(), l.meter.Away()
+	awayNow += max(now-end.nextLook, now-l.now) // the present turn, which Away will have at the next look
+	if away := awayNow - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = plus(end.progressAt, away), plus(end.giveUpAt, away)
 	}
-	end.awayBefore, end.discarded = past, 0
+	end.awayBefore, end.discarded = awayNow, 0
 	c.noteProgress(now)
 	c.unblock() // it may have become writable while the server was away
 	c.goOnClosing(now >= min(plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
@@ -503,6 +519,7 @@ func (c *Conn) finish(hard bool) {
 	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
+	c.setState(stateClosed)
 	c.releaseSocket(hard)
 	c.endFile()
 	if accepted {
@@ -525,17 +542,22 @@ func (c *Conn) finish(hard bool) {
 func (c *Conn) releaseSocket(hard bool) {
 	end, sock := &c.extras.ending, c.sock
 	inStartTLS := c.leaveStart()
+	written := c.hasWritten() && !end.dropOutput
 	c.keepTLS()
-	silent := c.handler == nil && (!c.hasWritten() || end.dropOutput)
 	session := c.session()
-	c.setState(stateClosed)
 	c.sock = nil
 	switch {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || inStartTLS || c.in.over || silent || end.reason == closedByIdle || c.frozen() != nil:
-		closeSocket(sock, hard)
+	case hard:
+		sock.Reset()
+	case inStartTLS, // the layer sees to its alert
+		c.in.over,                    // no input comes that could do harm
+		c.handler == nil && !written, // refused without a word
+		end.reason == closedByIdle,   // a peer that is silent
+		c.frozen() != nil:            // another process has the socket
+		sock.Close()
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}

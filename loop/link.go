@@ -20,7 +20,7 @@ type stage uint8
 
 const (
 	plainInput       stage = iota // input of the connection
-	tlsInput                      // input of c.sock, which is a layer of TLS, or was one
+	tlsInput                      // input of c.sock, which is a layer of TLS, or was one until it ended
 	awaitsHeader                  // the beginning of a PROXY header
 	awaitsFirstBytes              // input of the connection, unless a PROXY header begins with it
 	lingers                       // nothing, until the peer ends: see lingering
@@ -131,10 +131,10 @@ func (k *link) HandshakeDone() {
 	c := k.owner()
 	if c.tlsStart() != nil {
 		c.startedTLS()
-	} else if a := c.loop.arrivals[c]; a.dialing == nil || !a.dialing.endIfLate() {
-		a.arrived()
-	} else {
+	} else if a := c.loop.arrivals[c]; a.dialing != nil && a.dialing.endIfLate() {
 		c.sock.Close()
+	} else {
+		a.arrived()
 	}
 }
 

@@ -185,7 +185,7 @@ func (c *Conn) goOnTLS() {
 		return
 	}
 	t := c.tlsLayer()
-	c.giveUpInput()
+	c.giveUpInput() // to the handshake
 	if c.in.socketPaused {
 		c.in.socketPaused = false
 		t.Raw().Resume()

@@ -21,7 +21,13 @@ var (
 	errGoexit = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
 )
 
-// A handshake is what a Conn needs until it is open.
+// A handshake is what a Conn needs until it is open. It goes to and fro:
+//
+//	on the loop                             on the goroutine
+//	Start, tryToWork, work ─── go run ──▶   shakeHands: crypto/tls, which reads by transport.Read
+//	waits                  ◀─── Post ────   next: no input is left; it blocks
+//	Readable, tryToWork, work ─ input ──▶   next returns, and crypto/tls goes on
+//	finished               ◀─── Post ────   run ends
 type handshake struct {
 	cfg    *tls.Config
 	client bool
