@@ -12,7 +12,7 @@ import (
 // they must.
 func TestCallsGiveBackMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const many, few = 100_000, 256 << 10
+		const many, few = 50_000, 128 << 10
 		k := newCaller(t, handler.CallConfig{Max: many + 100})
 		var long [3]uint64
 		nobody := func(string, error) {}

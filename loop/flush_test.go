@@ -130,7 +130,7 @@ func TestHooksOfTheEarlyFlush(t *testing.T) {
 // closes once.
 func TestFlushAtRandom(t *testing.T) {
 	first := testkit.Seed(t, 0)
-	for i := range uint64(200) {
+	for i := range testkit.Runs(200) {
 		seed := first + i
 		w := &flushWorld{rand: rand.New(rand.NewPCG(seed, 1))}
 		srv := &loop.Server{Codec: codec.Lines{}, Accept: w.accept, Limits: loop.Limits{MaxOutbound: 64}, Timeouts: loop.Timeouts{Close: time.Hour}}

@@ -55,7 +55,7 @@ func TestOneWritePerTurn(t *testing.T) {
 // engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
 	first := testkit.Seed(t, 0)
-	for i := range uint64(24) {
+	for i := range testkit.Runs(24) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, &loop.Server{Limits: loop.Limits{MaxOutbound: 1 << 30}}, func(t *testing.T, srv *looptest.Server) {
 				if i%2 == 1 {

@@ -23,7 +23,7 @@ type hidden struct{ codec.Length }
 // frames that are too long.
 func TestPlainFramesAreAsAnyOthers(t *testing.T) {
 	first := testkit.Seed(t, 0)
-	for i := range uint64(30) {
+	for i := range testkit.Runs(30) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			seed := first + i
 			known := plainRun(t, seed, codec.Length{Max: 150_000})

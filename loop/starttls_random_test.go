@@ -21,7 +21,7 @@ import (
 // message of plain text comes after STARTTLS.
 func TestStartTLSAtRandom(t *testing.T) {
 	first := testkit.Seed(t, 1)
-	for i := range uint64(300) {
+	for i := range testkit.Runs(300) {
 		r, peers := rand.New(rand.NewPCG(first+i, 3)), rand.New(rand.NewPCG(first+i, 4))
 		post := &postman{}
 		post.begin = func(c *loop.Conn) error {

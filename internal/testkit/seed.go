@@ -58,3 +58,12 @@ func callingPackage() string {
 	last, _, _ := strings.Cut(name[slash:], ".")
 	return name[:slash] + strings.TrimSuffix(last, "_test")
 }
+
+// Runs returns how many seeds a test tries: n, or a third of them with go test -short, which
+// .ci/run adds to the race detector.
+func Runs(n uint64) uint64 {
+	if testing.Short() {
+		return (n + 2) / 3
+	}
+	return n
+}

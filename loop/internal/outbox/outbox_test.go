@@ -89,7 +89,7 @@ func TestShortenedFrames(t *testing.T) {
 	b := s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.BeginAppend(65_530, &s))
-		b.EndAppend(b.BeginAppend(65_530, &s)[:n+100], &s)
+		b.EndAppend(b.BeginAppend(65_530, &s)[:n+1000], &s)
 	}
 	if cap(b.buf) > 4*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
@@ -97,7 +97,7 @@ func TestShortenedFrames(t *testing.T) {
 	b = s.Get()
 	for b.Len() < 1<<20 {
 		n := len(b.BeginAppend(1<<20, &s))
-		b.EndAppend(b.BeginAppend(1<<20, &s)[:n+100], &s)
+		b.EndAppend(b.BeginAppend(1<<20, &s)[:n+1000], &s)
 	}
 	if cap(b.buf) > 6*b.Len() {
 		t.Errorf("%d bytes hold %d", b.Len(), cap(b.buf))
