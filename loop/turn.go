@@ -327,9 +327,10 @@ func (c *Conn) settle() {
 		c.leaveSoon() // MoveTo
 	}
 	switch s := c.at(); {
+	case s < stateDraining:
 	case s == stateDraining:
 		c.closeWhenDone() // which may not be busy any more
-	case s >= stateClosing && s != stateClosed:
+	case s != stateClosed:
 		c.goOnClosing(false)
 	}
 }
