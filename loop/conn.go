@@ -81,8 +81,8 @@ type extras struct {
 	afterClose    []func(err error)
 	watermarks    watermarks
 	halfClose     halfClose
-	retry         wheel.Timer   // of tryAgain
-	retryIn       time.Duration // its last pause
+	retryIn       time.Duration // the last pause of tryAgain
+	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
 	stays         bool          // c does not move in this handover
 	pinned        bool          // it does not move to another loop

@@ -519,8 +519,7 @@ func (c *Conn) finish(hard bool) {
 	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
-	c.setState(stateClosed)
-	c.releaseSocket(hard)
+	c.releaseSocket(hard) // c is closed from here on
 	c.endFile()
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
@@ -545,6 +544,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	written := c.hasWritten() && !end.dropOutput
 	c.keepTLS()
 	session := c.session()
+	c.setState(stateClosed)
 	c.sock = nil
 	switch {
 	case session != nil:
