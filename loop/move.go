@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -363,7 +364,12 @@ func (c *Conn) moveOut(w *inside.Walk) (m *inside.Moved, why string) {
 		m.IdleTimeout = d // by SetIdleTimeout
 	}
 	if !w.Copy {
-		if err := c.freeze(); err != nil {
+		err := c.freeze()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			w.Starved()
+			err = c.freeze()
+		}
+		if err != nil {
 			return nil, "output waits"
 		}
 		m.Net, m.TLS = c.extras.frozen.net, c.extras.frozen.tls
@@ -582,11 +588,13 @@ func (a *arrival) arriveFrozen() {
 	c := &Conn{loop: a.loop}
 	a.conn = c
 	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m})
+	c.extras.ending.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
 			if c.extras.frozen != nil {
 				c.extras.frozen.served = m.Served
 			}
+			c.extras.ending.uncounted = false
 			a.loop.count.add(numMovedIn, 1)
 			c.thaw()
 		})

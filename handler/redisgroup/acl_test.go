@@ -59,6 +59,27 @@ func TestACL(t *testing.T) {
 	})
 }
 
+// An error that comes of a right that the user lacks says where all of them are listed.
+func TestRightIsMissing(t *testing.T) {
+	s := redistest.Start(t)
+	for command, right := range map[string]string{
+		"history red 10": "hscan", "history red 11": "xrevrange", "claim me ann": "hset",
+	} {
+		t.Run(right, func(t *testing.T) {
+			s.CLI("acl", "setuser", "some", "reset", "on", ">some", "~*", "&*", "+@all", "-"+right)
+			user := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "some", Password: "some"})
+			defer user.Close()
+			n := startNode(t, user, settled())
+			c := n.dial()
+			c.say(command)
+			if got := c.hear(); !strings.Contains(got, "docs/rooms.md lists the rights") {
+				t.Errorf("%s was answered with %q, want docs/rooms.md in it", command, got)
+			}
+			n.stop()
+		})
+	}
+}
+
 // A message of a user who may not publish is in the room once, and its sender knows that; what such a
 // user misses is reported.
 func TestNoChannels(t *testing.T) {

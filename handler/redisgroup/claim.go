@@ -120,7 +120,7 @@ func (q *claimRequest) answered(cmd *redis.Cmd) error {
 	case value == 0:
 		err = ErrTaken
 	}
-	q.done <- err
+	q.done <- k.hub.explain(err)
 	return nil
 }
 

@@ -63,3 +63,37 @@ func testClockIsSet(t *testing.T, client *redis.Client, set func()) {
 	defer lives.mu.Unlock()
 	testkit.WantErr(t, "what OnError was told", errors.Join(lives.errs...), redisgroup.ErrClock)
 }
+
+// When Redis' clock is set forward by more than a lease, another owner may have a name at once. Who
+// had it has no token any more when its process has renewed the lease.
+func TestTokenWhenTheClockIsSet(t *testing.T) {
+	test := func(t *testing.T, client *redis.Client, step func(by time.Duration)) {
+		cfg := mortal()
+		one, two := startNode(t, client, cfg), startNode(t, client, cfg)
+		testkit.WantErr(t, "Claim", one.hub.Claim(t.Context(), "job", "one"), nil)
+		before, _ := one.hub.Token("job", "one")
+		for by := time.Hour; ; by += time.Hour { // until the other one is first to renew its lease
+			step(by)
+			if err := two.hub.Claim(t.Context(), "job", "two"); err == nil {
+				break
+			}
+		}
+		after, ok := two.hub.Token("job", "two")
+		testkit.Want(t, "the new owner has a token", ok, true)
+		if after <= before {
+			t.Errorf("the new token is %d, the old one %d; want a larger one", after, before)
+		}
+		testkit.EventuallyIn(t, cfg.Lease/2, "the old owner has no token", func() bool {
+			_, ok := one.hub.Token("job", "one")
+			return !ok
+		})
+	}
+	t.Run("miniredis", func(t *testing.T) {
+		client, set := redistest.EmbeddedWithClock(t)
+		test(t, client, set)
+	})
+	t.Run("redis", func(t *testing.T) {
+		server, set := redistest.StartWithClock(t)
+		test(t, server.PatientClient(), set)
+	})
+}

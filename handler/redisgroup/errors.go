@@ -3,9 +3,10 @@ package redisgroup
 import (
 	"errors"
 	"net"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // An outcome is what an error of Redis means for what was sent.
@@ -25,7 +26,7 @@ func classify(err error) outcome {
 	case errors.Is(err, errUnsent):
 		return later
 	case errors.As(err, &answered):
-		switch errorCode(answered) {
+		switch onredis.Code(answered) {
 		case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS", "NOLEASE":
 			return later
 		case "STALE":
@@ -38,22 +39,10 @@ func classify(err error) outcome {
 	return unclear
 }
 
-// errorCode returns the first word of an error that Redis answered with. Redis 6 puts in front of
-// it where a script has met it: "ERR Error running script (call to f_...): @user_script:1:
-// @user_script: 1: -OOM ...".
-func errorCode(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
-		if _, after, ok := strings.Cut(text[i:], ": -"); ok {
-			text = after
-		}
-	}
-	word, _, _ := strings.Cut(strings.TrimPrefix(text, "ERR "), " ")
-	return word
+// explain adds to an error of Redis what to do about it.
+func (h *Hub) explain(err error) error {
+	return onredis.Explain(err, "docs/rooms.md", "{"+h.cfg.Prefix+":")
 }
-
-// isDenied reports whether Redis says that the user has no right to do that.
-func isDenied(err error) bool { return err != nil && errorCode(err) == "NOPERM" }
 
 // An answerError is an error that a script has met, and answered about one of several.
 type answerError string

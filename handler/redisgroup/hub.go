@@ -120,7 +120,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	h.stop(ctx)
-	return err
+	return h.explain(err)
 }
 
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
@@ -284,6 +284,7 @@ func (h *Hub) count(field *uint64) {
 
 // report tells of an error that has no caller, unless there are too many now.
 func (h *Hub) report(err error) {
+	err = h.explain(err)
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), !h.errorLimit.Sample(zerolog.WarnLevel):
 	case h.cfg.OnError != nil:

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
+
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -91,7 +93,7 @@ func (j *joining) command() (*script, []string, []any) {
 // answered takes the past. It is asked for again until that works, unless Redis denies it.
 func (j *joining) answered(cmd *redis.Cmd) error {
 	p, err := parsePast(j.room.name, cmd)
-	if isDenied(err) {
+	if onredis.Denied(err) {
 		j.refuse(err)
 		return nil
 	}
@@ -143,7 +145,7 @@ func (j *joining) refuse(err error) {
 // refuse tells j that it cannot join. r.mu is held.
 func (r *room) refuse(j *joining, err error) {
 	if j.state != joinFired {
-		j.arrive = Arrival{Err: err}
+		j.arrive = Arrival{Err: r.hub.explain(err)}
 		r.fire(j)
 	}
 }

@@ -238,7 +238,7 @@ func TestDatabasesAreApart(t *testing.T) {
 	}
 }
 
-// Who is asked of replicas, which may be behind, is not answered by them.
+// A client that reads from replicas, which may be behind, finds what has just been written.
 func TestReadsFromReplicas(t *testing.T) {
 	redistest.Need(t)
 	ctx, cluster := t.Context(), redistest.StartCluster(t, 1)
@@ -251,6 +251,21 @@ func TestReadsFromReplicas(t *testing.T) {
 		owner, _, err := n.hub.Owner(ctx, name)
 		testkit.WantErr(t, "Owner", err, nil)
 		testkit.Want(t, "the owner of "+name, owner, "me")
+		c := n.dial()
+		c.say("bind %s", name)
+		c.wants("bound")
+		c.say("history red 0")
+		if line := c.hear(); !strings.Contains(line, "gap=false") {
+			t.Fatalf("arrived with %q", line)
+		}
+		c.until("in red")
+		red, _ := n.hub.Ordered("red")
+		users, err := red.Who(ctx)
+		testkit.WantErr(t, "Who", err, nil)
+		testkit.Want(t, "users in the room", len(users), i+1)
+		count, err := red.Count(ctx)
+		testkit.WantErr(t, "Count", err, nil)
+		testkit.Want(t, "their count", count, i+1)
 	}
 }
 

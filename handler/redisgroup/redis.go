@@ -54,7 +54,7 @@ func (h *Hub) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := client.Do(ctx, h.command, h.keys.database+h.keys.tags[0], "").Err(); isDenied(err) {
+		if err := client.Do(ctx, h.command, h.keys.database+h.keys.tags[0], "").Err(); onredis.Denied(err) {
 			h.report(fmt.Errorf("%w: %w: plain rooms have no messages of others, and members of ordered rooms have them "+
 				"only as the past, when they join", ErrMute, err))
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // A roster is the users in an ordered room, as this process knows them for those who join: read
@@ -72,7 +74,7 @@ func (w *roster) command() (*script, []string, []any) {
 func (w *roster) answered(cmd *redis.Cmd) error {
 	r := w.room
 	texts, err := cmd.StringSlice()
-	if isDenied(err) {
+	if onredis.Denied(err) {
 		r.refuseAll(err)
 	}
 	if err != nil {

@@ -409,6 +409,7 @@ func (h *Hub) abandon(o *request, err error) {
 	if o.isMessage() {
 		h.count(&h.stats.Lost)
 	}
+	err = h.explain(err)
 	if o.done != nil {
 		o.done(Position{}, err)
 	} else {

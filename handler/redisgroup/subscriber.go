@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // A subscriber keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
@@ -155,7 +157,7 @@ func (l *subscriber) end(err error) {
 			r.mu.Lock()
 			r.renew()
 			r.mu.Unlock()
-			if !s.answered && isDenied(err) {
+			if !s.answered && onredis.Denied(err) {
 				r.deny(err)
 			}
 		}

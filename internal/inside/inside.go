@@ -190,6 +190,9 @@ type Walk struct {
 	PerKind int            // of each kind at most so many; 0: no limit; negative: none
 	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
 	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks
+
+	// Starved is called on the loop when no descriptor is free for a copy of a socket: it frees some.
+	Starved func()
 }
 
 // A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.

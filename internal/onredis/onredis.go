@@ -3,7 +3,6 @@ package onredis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -61,13 +60,19 @@ func Master(ctx context.Context, client redis.UniversalClient, key string) (redi
 	return client, nil
 }
 
-// Check returns why a client will not do: it is one of a replica, of one server of a cluster, or of
-// a proxy without scripts. key is one that the user may have. What the user may not ask is passed
-// over.
+// Unfit is an error of a client that does not fit its server.
+type Unfit string
+
+// Error implements error.
+func (u Unfit) Error() string { return string(u) }
+
+// Check returns why a client will not do, as Unfit: it is one of a replica, of one server of a
+// cluster, or of a proxy without scripts; or the error of a server that is away, or denies that. key
+// is one that the user may have. A user may lack the right to INFO.
 func Check(ctx context.Context, client redis.UniversalClient, key string) error {
 	if err := redis.NewScript("return 1").Run(ctx, client, []string{key}).Err(); err != nil {
 		if text := strings.ToLower(err.Error()); strings.Contains(text, "unknown command") || strings.Contains(text, "unsupported") {
-			return fmt.Errorf("the server knows no scripts, or no databases; is it a proxy? the client has to be one of Redis itself: %w", err)
+			return Unfit("the server knows no scripts, or no databases; is it a proxy? the client has to be one of Redis itself: " + err.Error())
 		}
 		return err
 	}
@@ -77,11 +82,48 @@ func Check(ctx context.Context, client redis.UniversalClient, key string) error 
 	info, _ := client.Info(ctx).Result()
 	switch {
 	case strings.Contains(info, "cluster_enabled:1"):
-		return errors.New("redis is a cluster, and the client is for one server: use redis.NewClusterClient")
+		return Unfit("redis is a cluster, and the client is for one server: use redis.NewClusterClient")
 	case strings.Contains(info, "role:slave"):
-		return errors.New("the server is a replica: the client has to be one of its master, as redis.NewFailoverClient without ReplicaOnly")
+		return Unfit("the server is a replica: the client has to be one of its master, as redis.NewFailoverClient without ReplicaOnly")
 	}
 	return nil
+}
+
+// Code returns the first word of an error that Redis answered with. Redis 6 puts in front of it where
+// a script has met it: "ERR Error running script (call to f_...): @user_script:1: @user_script: 1:
+// -OOM ...". Redis 7 has no code for a right that the user of a script lacks.
+func Code(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
+		if _, after, ok := strings.Cut(text[i:], ": -"); ok {
+			text = after
+		}
+	}
+	text = strings.TrimPrefix(text, "ERR ")
+	if strings.HasPrefix(text, "The user executing the script can't ") {
+		return "NOPERM"
+	}
+	word, _, _ := strings.Cut(text, " ")
+	return word
+}
+
+// Denied reports whether Redis, or a proxy, does not let the user do that.
+func Denied(err error) bool {
+	return err != nil && (Code(err) == "NOPERM" || redis.HasErrorPrefix(err, "ERR unknown command"))
+}
+
+// Explain adds to an error what to do about it: doc is the page that lists the rights of a user, and
+// keys says which keys are ours.
+func Explain(err error, doc, keys string) error {
+	switch {
+	case err == nil:
+		return nil
+	case Denied(err):
+		return fmt.Errorf("%w (%s lists the rights that the Redis user needs)", err, doc)
+	case Code(err) == "WRONGTYPE":
+		return fmt.Errorf("%w (another program has written a key that begins with %s)", err, keys)
+	}
+	return err
 }
 
 // A Clock notices that Redis' clock was set.

@@ -55,7 +55,7 @@ func FlushAll(t testing.TB, client redis.UniversalClient) {
 }
 
 // Unfit runs a test for each client that does not fit its server: one of one server of a cluster, one
-// of a replica, and one of what knows no scripts, as some proxies.
+// of a replica, and one of a proxy that lacks a command.
 func Unfit(t *testing.T, test func(t *testing.T, client *redis.Client)) {
 	t.Run("server of a cluster", func(t *testing.T) {
 		s := Start(t, "--cluster-enabled", "yes")
@@ -67,9 +67,14 @@ func Unfit(t *testing.T, test func(t *testing.T, client *redis.Client)) {
 		s := Start(t, "--replicaof", "127.0.0.1 "+Start(t).Port())
 		test(t, s.PatientClient())
 	})
-	t.Run("proxy", func(t *testing.T) {
-		test(t, Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "EVAL", "").PatientClient())
-	})
+	for _, command := range []string{"EVALSHA", "EVAL", "SELECT"} {
+		t.Run("proxy without "+command, func(t *testing.T) {
+			s := Start(t, "--rename-command", command, "")
+			opt := Patient(s.Addr)
+			opt.DB = 1
+			test(t, s.ClientWith(*opt))
+		})
+	}
 }
 
 // LoseAnswer returns a client like another, and what has it lose the next answer: the connection ends

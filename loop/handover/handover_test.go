@@ -597,8 +597,8 @@ func TestLimitsDoNotCut(t *testing.T) {
 			t.Error("a newcomer above the limit is served")
 		}
 	}
-	if st := b.Stats(); st.MovedIn != 20 || st.Accepted != 1 || st.ClosedBy["moved"] != 3 {
-		t.Errorf("moved in %d, accepted %d, closed %v; want 20, 1, and 3 moved: the rehearsal's", st.MovedIn, st.Accepted, st.ClosedBy)
+	if st := b.Stats(); st.MovedIn != 20 || st.Accepted != 1 || st.ClosedBy["moved"] != 0 { // nor the rehearsal's
+		t.Errorf("moved in %d, accepted %d, closed %v; want 20, 1, and none moved", st.MovedIn, st.Accepted, st.ClosedBy)
 	}
 	testkit.Eventually(t, "the old one counts 20 as moved", func() bool { return a.Stats().ClosedBy["moved"] == 20 })
 }

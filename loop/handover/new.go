@@ -4,6 +4,7 @@ package handover
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 		if ctx.Err() != nil {
 			return t.result(), fmt.Errorf("handover: ended while process %d handed over: %w", pid, context.Cause(ctx))
 		}
-		return t.result(), fmt.Errorf("handover: process %d goes on: %s", pid, t.why)
+		return t.result(), fmt.Errorf("handover: process %d goes on: %s", pid, cmp.Or(t.why, "its log says why"))
 	}
 	t.dropArriving()
 	if !t.told {
@@ -108,6 +109,11 @@ func (t *taking) got(m message) {
 	case rehearse:
 		t.rehearse()
 	case batch:
+		for _, c := range t.arriving {
+			if c.Net == nil && c.Err == nil {
+				c.Err = errors.New("handover: no descriptor was free for its socket")
+			}
+		}
 		t.batch, t.arriving = t.arriving, nil
 		t.acceptAll()
 		t.gotBatch(t, m.n)

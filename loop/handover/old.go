@@ -43,7 +43,8 @@ type giving struct {
 	kept      time.Time // a batch came back
 	moved     int
 	newcomers bool      // there may be some, as it accepts again
-	began     time.Time // the move
+	began     bool      // the move
+	waited    time.Time // since then only those are left that cannot move at the moment
 	held      bool      // the input of connections with jobs
 	cursor    inside.Walk
 }
@@ -67,7 +68,6 @@ func (g *giving) run() {
 	defer close(g.done)
 	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
 	log.Info().Msg("handover: a process is to take over")
-	g.h.freeReserve()
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()
@@ -119,7 +119,9 @@ func (g *giving) leaveAlone() {
 
 // welcome sends the sockets.
 func (g *giving) welcome() (err error) {
-	if g.pipe, err = newBaton(); err != nil {
+	g.h.freeReserve()
+	g.pipe, err = newBaton()
+	if g.h.fillReserve(); err != nil {
 		return err
 	}
 	if err = g.pipe.put(0); err != nil {
@@ -289,7 +291,8 @@ func (g *giving) stays(save bool) map[string]int {
 
 // walk takes connections from all loops, as w says.
 func (g *giving) walk(w inside.Walk) (all []*inside.Moved) {
-	w.Addrs = g.addrs
+	w.Addrs, w.Starved = g.addrs, g.h.freeReserve
+	defer g.h.fillReserve()
 	for w.Loop = range g.h.srv.Loops() {
 		for w.Next = math.MaxInt; w.Next > 0 && w.Max > 0 && w.Bytes > 0; {
 			some := in.Freeze(g.h.srv, &w)
@@ -457,8 +460,8 @@ func (g *giving) next() {
 		g.end()
 		return
 	}
-	if g.began.IsZero() { // first one of each kind
-		g.began, g.since = time.Now(), time.Now()
+	if !g.began { // first one of each kind
+		g.began, g.since = true, time.Now()
 		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[inside.Kind]int), Max: batchConns, Bytes: batchBytes})
 		g.again()
 		if len(g.batch) > 0 {
@@ -471,7 +474,8 @@ func (g *giving) next() {
 			for c.Next > 0 {
 				g.since = time.Now()
 				c.Max, c.Bytes = batchConns, batchBytes
-				if g.batch = in.Freeze(g.h.srv, c); len(g.batch) > 0 {
+				g.batch = in.Freeze(g.h.srv, c)
+				if g.h.fillReserve(); len(g.batch) > 0 {
 					g.put()
 					return
 				}
@@ -485,7 +489,10 @@ func (g *giving) next() {
 		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready", "handshake"} {
 			waits += c.Stays[reason]
 		}
-		gone := time.Since(g.began)
+		if g.waited.IsZero() {
+			g.waited = time.Now()
+		}
+		gone := time.Since(g.waited)
 		if waits == 0 || gone >= g.h.cfg.Patience {
 			g.end()
 			return
@@ -509,7 +516,7 @@ func (g *giving) next() {
 
 // again has the next look at connections begin with the first.
 func (g *giving) again() {
-	g.cursor = inside.Walk{Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int)}
+	g.cursor = inside.Walk{Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int), Starved: g.h.freeReserve}
 }
 
 // end is that of the move: what is left stays, and drains.

@@ -32,6 +32,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
+// This file attacks handovers between processes. A server here is the test's binary, and the test
+// is its clients.
+
 // serverEnv has the test's binary be a server: its serverConfig.
 const serverEnv = "LOOPWHEEL_HANDOVER_SERVER"
 
@@ -48,34 +51,81 @@ func TestMain(m *testing.M) {
 
 // A serverConfig is what a process is to do.
 type serverConfig struct {
-	Addr, Path, Engine string
-	Timeout, Patience  time.Duration
-	StopAt             string // "accept", "ready": it says so there, and waits for a line on its input
-	Dies               string // at the same places
-	SlowAccept         time.Duration
-	TLS                string // another address
-	Files              int    // how many it may have open; SIGUSR1 opens all of them
-	WithState          bool
+	Addr, TLS, Path, Engine string
+	Timeout, Patience       time.Duration
+	WithState               bool
+	SlowAccept              time.Duration
+	Place                   string // where it does what it Does: "begin", "opened", "restore", "accept", "report"
+	Number                  int32  // of the calls of Accept that come before
+	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors"
+	Handler, Codec          versions
 }
 
-// at is a place where a process may wait, or die.
+// The versions of a state that a program writes, and reads: all up to that.
+type versions struct{ Writes, Reads byte }
+
+func (v versions) read(state []byte) ([]byte, error) {
+	if len(state) == 0 || state[0] > v.Reads {
+		return nil, fmt.Errorf("state %q is of a later version than %d", state, v.Reads)
+	}
+	return state[1:], nil
+}
+
+type versionedCodec struct {
+	codec.Lines
+	versions
+}
+
+func (c versionedCodec) New() codec.Codec                  { return &c }
+func (c *versionedCodec) Save() ([]byte, error)            { return []byte{c.Writes}, nil }
+func (c *versionedCodec) Restore(state []byte) (err error) { _, err = c.read(state); return err }
+
+type versionedCounter struct {
+	counter
+	versions
+}
+
+func (h *versionedCounter) Save(*loop.Conn) ([]byte, error) {
+	return fmt.Appendf([]byte{h.Writes}, "%d", h.N), nil
+}
+
+// at is a place of the program.
 func (cfg *serverConfig) at(place string) {
-	if cfg.StopAt == place {
-		cfg.StopAt = ""
-		fmt.Println(place)
-	}
-	if cfg.Dies == place {
-		os.Exit(7)
+	if cfg.Place == place {
+		misbehave(cfg.Does)
 	}
 }
 
-// emptyState is a State with nothing in it.
-type emptyState struct{}
+func misbehave(how string) {
+	switch how {
+	case "die":
+		os.Exit(7)
+	case "stop":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case "panic":
+		panic("Accept")
+	case "fill the disk": // no file may grow
+		signal.Ignore(syscall.SIGXFSZ)
+		_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Max: syscall.RLIM_INFINITY & (1<<63 - 1)})
+	case "use up descriptors":
+		files, _ := os.ReadDir("/proc/self/fd")
+		most := uint64(len(files) + 100)
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: most, Max: most})
+		for {
+			if _, err := syscall.Open(os.DevNull, syscall.O_CLOEXEC, 0); err != nil {
+				return
+			}
+		}
+	}
+}
 
-func (emptyState) Freeze() error           { return nil }
-func (emptyState) Save(io.Writer) error    { return nil }
-func (emptyState) Thaw()                   {}
-func (emptyState) Restore(io.Reader) error { return nil }
+// A restoring is a State with nothing in it.
+type restoring struct{ cfg *serverConfig }
+
+func (restoring) Freeze() error               { return nil }
+func (restoring) Save(io.Writer) error        { return nil }
+func (restoring) Thaw()                       {}
+func (s restoring) Restore(r io.Reader) error { s.cfg.at("restore"); return nil }
 
 // serve is a process that takes over, and hands over. It says what it does on its output.
 func serve(text string) error {
@@ -83,34 +133,42 @@ func serve(text string) error {
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return err
 	}
+	cfg.at("begin")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var moved atomic.Int32
-	srv := &loop.Server{Addr: cfg.Addr, Codec: codec.Lines{}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
+	srv := &loop.Server{Addr: cfg.Addr, Codec: versionedCodec{versions: cfg.Codec}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
 		Engine: map[string]loop.Engine{"": loop.EngineDefault, "gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet}[cfg.Engine],
 		Logger: zerolog.New(os.Stderr).Level(zerolog.FatalLevel)}
 	if cfg.TLS != "" {
 		srv.Listeners = []loop.Listener{{Addr: cfg.TLS, TLS: &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}}}
 	}
 	if os.Getenv("LOOPWHEEL_LOG") != "" {
-		srv.Logger = zerolog.New(os.Stderr)
+		srv.Logger = zerolog.New(os.Stderr).With().Timestamp().Int("self", os.Getpid()).Logger()
 	}
-	inner := accept("n")
 	srv.Accept = func(c *loop.Conn) loop.Handler {
-		if _, isMoved := c.Saved(); isMoved {
-			if moved.Add(1) == 10 { // after the rehearsal
+		h := &versionedCounter{counter{Who: strconv.Itoa(os.Getpid())}, cfg.Handler}
+		if state, isMoved := c.Saved(); isMoved {
+			if n := moved.Add(1); n == cfg.Number || n > cfg.Number && cfg.Does == "panic" && n%3 == 0 {
 				cfg.at("accept")
 			}
 			time.Sleep(cfg.SlowAccept)
+			if state, err := h.read(state); err != nil {
+				return nil
+			} else if h.N, err = strconv.Atoi(string(state)); err != nil {
+				return nil
+			}
 		}
-		return inner(c)
+		return h
 	}
-	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience}
+	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience, PIDFile: cfg.Path + ".pid"}
 	if cfg.WithState {
-		hc.State = emptyState{}
+		hc.State = restoring{&cfg}
 	}
 	hc.Report = func(r handover.Report) {
+		cfg.at("report")
 		fmt.Println("pause", r.Longest.Microseconds())
+		fmt.Println("stayed", r.Stayed)
 		fmt.Println("serves", r.Moved)
 	}
 	h, err := handover.Open(ctx, srv, hc)
@@ -118,40 +176,44 @@ func serve(text string) error {
 		return err
 	}
 	defer h.Close()
-	if cfg.Files > 0 {
-		limit := syscall.Rlimit{Cur: uint64(cfg.Files), Max: uint64(cfg.Files)}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-			return err
+	fmt.Println("opened")
+	cfg.at("opened")
+	faults := make(chan os.Signal, 1)
+	signal.Notify(faults, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for s := range faults {
+			misbehave(map[os.Signal]string{syscall.SIGUSR1: "use up descriptors", syscall.SIGUSR2: "fill the disk"}[s])
 		}
-		fill := make(chan os.Signal, 1)
-		signal.Notify(fill, syscall.SIGUSR1)
-		go func() {
-			<-fill
-			for {
-				if _, err := syscall.Open(os.DevNull, 0, 0); err != nil {
-					fmt.Println("full")
-					return
-				}
-			}
-		}()
-	}
-	cfg.at("ready")
-	go func() { // the test asks for the goroutines, and its end is this process' end
+	}()
+	go func() { // the test asks, and its end is this process' end
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			fmt.Println("goroutines", runtime.NumGoroutine())
+			st := srv.Stats()
+			fmt.Println(in.Text(), map[string]uint64{"goroutines": uint64(runtime.NumGoroutine()), "in": st.MovedIn, "out": st.ClosedBy["moved"],
+				"heap": heap()}[in.Text()])
 		}
 		os.Exit(3)
 	}()
-	return h.Run(ctx)
+	err = h.Run(ctx)
+	fmt.Println("out", srv.Stats().ClosedBy["moved"])
+	return err
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // A process is a server of its own.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
+	pid   int
 	in    io.WriteCloser
-	lines chan string // closed when it has ended
-	last  string      // of these
+	lines chan string   // closed when it has ended
+	ended chan struct{} // the same
+	said  []string
 }
 
 func runWith(t *testing.T, cfg serverConfig) *process {
@@ -160,7 +222,7 @@ func runWith(t *testing.T, cfg serverConfig) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
+	p := &process{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), serverEnv+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
@@ -173,13 +235,14 @@ func runWith(t *testing.T, cfg serverConfig) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.pid = p.cmd.Process.Pid
 	go func() {
 		for s := bufio.NewScanner(out); s.Scan(); {
-			p.last = s.Text()
 			p.lines <- s.Text()
 		}
 		_ = p.cmd.Wait()
 		close(p.lines)
+		close(p.ended)
 	}()
 	t.Cleanup(p.kill)
 	return p
@@ -196,14 +259,22 @@ func (p *process) says(word string) (n int, ok bool) {
 			if !open {
 				return 0, false
 			}
+			p.said = append(p.said, line)
 			if rest, ok := strings.CutPrefix(line+" ", word+" "); ok {
 				n, _ = strconv.Atoi(strings.TrimSpace(rest))
 				return n, true
 			}
 		case <-late:
-			p.t.Fatalf("a server does not say %q", word)
+			p.t.Fatalf("a server does not say %q; it has said %q", word, p.said)
 		}
 	}
+}
+
+// asks asks for a number.
+func (p *process) asks(word string) int {
+	_, _ = io.WriteString(p.in, word+"\n")
+	n, _ := p.says(word)
+	return n
 }
 
 func (p *process) kill() {
@@ -220,258 +291,506 @@ func (p *process) ends() {
 	}
 }
 
+// hasEnded reports whether the process has ended.
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// retired reports whether the process has ended as it should.
+func (p *process) retired() bool { return p.hasEnded() && p.cmd.ProcessState.ExitCode() == 0 }
+
 // files returns how many descriptors the process has: 0 if it has ended.
 func (p *process) files() int {
-	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
 	return len(files)
 }
 
-func (p *process) goroutines() int {
-	_, _ = io.WriteString(p.in, "\n")
-	n, _ := p.says("goroutines")
-	return n
-}
-
-// A crowd are clients that send numbered lines, and get numbered answers.
+// A crowd are clients that send numbered lines, several at a time and the last one in halves, and
+// check each answer.
 type crowd struct {
-	t       *testing.T
-	think   time.Duration
-	end     atomic.Bool
-	clients sync.WaitGroup
-	mu      sync.Mutex
-	waits   []time.Duration // for each answer
-	broken  int             // connections that have ended
+	t      *testing.T
+	think  time.Duration // between two writes, on average
+	end    chan struct{}
+	again  chan struct{} // closed when those that were cut may dial again
+	peers  sync.WaitGroup
+	round  atomic.Int64
+	mu     sync.Mutex
+	change *sync.Cond
+	seen   map[*talker]int64 // the round in which its last answers were asked for
+	cut    map[*talker]error
+	waits  []time.Duration // for answers
+	count  int             // of answers
 }
 
+type talker struct {
+	addr string
+	cfg  *tls.Config // nil: plain
+	by   string      // the process that has answered last
+}
+
+func newCrowd(t *testing.T, think time.Duration) *crowd {
+	c := &crowd{t: t, think: think, end: make(chan struct{}), again: make(chan struct{}),
+		seen: make(map[*talker]int64), cut: make(map[*talker]error)}
+	c.change = sync.NewCond(&c.mu)
+	t.Cleanup(c.leave)
+	return c
+}
+
+// join adds n clients, and returns when each has had an answer.
 func (c *crowd) join(addr string, n int, cfg *tls.Config) {
-	c.t.Helper()
 	for range n {
-		nc, err := net.Dial("tcp", addr)
-		if err != nil {
-			c.t.Fatal(err)
+		p := &talker{addr: addr, cfg: cfg}
+		c.mu.Lock()
+		c.seen[p] = -1
+		c.mu.Unlock()
+		c.peers.Go(func() { c.live(p) })
+	}
+	c.settle()
+}
+
+// live has p talk, on one connection after the other.
+func (c *crowd) live(p *talker) {
+	for {
+		err := c.talk(p)
+		c.mu.Lock()
+		c.cut[p] = err
+		again := c.again
+		c.change.Broadcast()
+		c.mu.Unlock()
+		select {
+		case <-c.end:
+			return
+		case <-again:
 		}
-		if cfg != nil {
-			nc = tls.Client(nc, cfg)
-		}
-		in := bufio.NewReader(nc)
-		_, _ = io.WriteString(nc, "1\n") // when there is an answer it has been accepted
-		if answer, err := in.ReadString('\n'); err != nil {
-			c.t.Fatal(answer, err)
-		}
-		c.clients.Go(func() {
-			defer nc.Close()
-			c.talk(nc, in)
-		})
 	}
 }
 
-// talk goes on until the end, or that of its connection. A wrong number is a failure in each case.
-func (c *crowd) talk(nc net.Conn, in *bufio.Reader) {
-	var waits []time.Duration
-	broken := 0
-	for n := 2; !c.end.Load() && broken == 0; n++ {
+// talk goes on until the end, or that of the connection. A wrong answer is a failure in each case.
+func (c *crowd) talk(p *talker) error {
+	nc, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if p.cfg != nil {
+		nc = tls.Client(nc, p.cfg)
+	}
+	in := bufio.NewReaderSize(nc, 512)
+	head := 0 // bytes of line n that have gone before
+	for n := 1; ; {
+		round, whole := c.round.Load(), 1+rand.N(3)
+		var text []byte
+		for i := n; i < n+whole; i++ {
+			text = fmt.Appendf(text, "%d\n", i)
+		}
+		half := fmt.Appendf(nil, "%d\n", n+whole)
+		half = half[:rand.N(len(half))]
 		began := time.Now()
 		_ = nc.SetDeadline(began.Add(time.Minute))
-		_, err := fmt.Fprintf(nc, "%d\n", n)
-		var answer string
-		if err == nil {
-			answer, err = in.ReadString('\n')
+		if _, err := nc.Write(append(text, half...)[head:]); err != nil {
+			return err
 		}
-		switch want := fmt.Sprintf("n %d %d\n", n, n); {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.t.Errorf("no answer to %d", n)
-			broken++
-		case err != nil:
-			broken++
-		case answer != want:
-			c.t.Errorf("%q, want %q", answer, want)
-			broken++
+		for end := n + whole; n < end; n++ {
+			answer, err := in.ReadString('\n')
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.t.Errorf("no answer to %d from %s", n, p.by)
+			}
+			if err != nil {
+				return err
+			}
+			by, got, _ := strings.Cut(answer, " ")
+			if want := fmt.Sprintf("%d %d\n", n, n); got != want {
+				c.t.Errorf("%s answers %q, want %q", by, got, want)
+				return errors.New("a wrong answer")
+			}
+			p.by = by
 		}
-		waits = append(waits, time.Since(began))
-		time.Sleep(rand.N(2 * c.think)) // a device is not busy all the time
+		head = len(half)
+		c.mu.Lock()
+		c.seen[p] = round
+		c.waits = append(c.waits, time.Since(began))
+		c.count += whole
+		c.change.Signal()
+		c.mu.Unlock()
+		select {
+		case <-c.end:
+			return nil
+		case <-time.After(rand.N(2 * c.think)):
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waits = append(c.waits, waits...)
-	c.broken += broken
 }
 
-// leave ends all clients, and returns how many had been broken.
-func (c *crowd) leave() int {
-	c.end.Store(true)
-	c.clients.Wait()
-	return c.broken
+// settle waits until each client has asked and got an answer, or knows that it is cut, and returns
+// how many are.
+func (c *crowd) settle() (cut int) {
+	round := c.round.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.seen {
+		for c.seen[p] < round && c.cut[p] == nil {
+			c.change.Wait()
+		}
+	}
+	return len(c.cut)
+}
+
+// mend has the clients that are cut dial again.
+func (c *crowd) mend() {
+	c.mu.Lock()
+	clear(c.cut)
+	close(c.again)
+	c.again = make(chan struct{})
+	c.mu.Unlock()
+	if n := c.settle(); n > 0 {
+		c.t.Fatalf("%d new connections are cut", n)
+	}
+}
+
+// leave ends all clients.
+func (c *crowd) leave() {
+	select {
+	case <-c.end:
+	default:
+		close(c.end)
+	}
+	c.peers.Wait()
+}
+
+// longest returns percentiles of the time for answers.
+func (c *crowd) percentiles(each ...float64) (d []time.Duration) {
+	slices.Sort(c.waits)
+	for _, q := range each {
+		d = append(d, c.waits[min(len(c.waits)-1, int(float64(len(c.waits))*q))].Round(10*time.Microsecond))
+	}
+	return d
+}
+
+// number returns a number of the environment.
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
 }
 
 // Handovers in a row, under load, lose nothing, double nothing, and leave nothing behind.
 func TestHandoversUnderLoad(t *testing.T) {
-	conns, times, rate := 200, 3, 200*time.Microsecond // one message in that time
+	conns, times, rate := 200, 3, 5000 // writes a second, of two messages on average
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		conns, times, rate = 10_000, 30, 50*time.Microsecond
-		testkit.NeedFiles(t, 2*conns)
-	} else if testing.Short() {
-		times = 2
+		conns, times, rate = 10_000, 30, 10_000
 	}
+	conns, times = number("LOOPWHEEL_CONNS", conns), number("LOOPWHEEL_HANDOVERS", times)
+	testkit.NeedFiles(t, conns+100)
 	addr, tlsAddr := testkit.FreeAddr(t), testkit.FreeAddr(t)
 	cfg := serverConfig{Addr: "tcp://" + addr, TLS: "tcp://" + tlsAddr, Path: filepath.Join(t.TempDir(), "s"),
-		Timeout: 20 * time.Second, Patience: time.Millisecond}
+		Timeout: 20 * time.Second, Patience: 100 * time.Millisecond, Engine: os.Getenv("LOOPWHEEL_ENGINE")}
 	server := runWith(t, cfg)
 	server.says("serves")
-	c := &crowd{t: t, think: time.Duration(conns) * rate}
+	c := newCrowd(t, time.Duration(conns)*time.Second/time.Duration(rate))
 	c.join(addr, conns*7/10, nil)
 	c.join(tlsAddr, conns*3/10, &tls.Config{InsecureSkipVerify: true})
-	files, goroutines, longest := server.files(), server.goroutines(), time.Duration(0)
+	files, goroutines, heap := server.files(), server.asks("goroutines"), server.asks("heap")
+	c.mu.Lock()
+	c.waits, c.count = nil, 0
+	c.mu.Unlock()
+	var pauses []time.Duration
+	began := time.Now()
 	for range times {
 		next := runWith(t, cfg)
 		pause, _ := next.says("pause")
 		if n, ok := next.says("serves"); n != conns || !ok {
-			t.Fatalf("%d connections have moved, want %d", n, conns)
+			t.Fatalf("%d connections have moved, want %d; it says %q", n, conns, next.said)
 		}
-		longest = max(longest, time.Duration(pause)*time.Microsecond)
+		pauses = append(pauses, time.Duration(pause)*time.Microsecond)
+		if n, _ := server.says("out"); n != conns {
+			t.Errorf("the old process counts %d that have moved, want %d", n, conns)
+		}
 		server.ends()
 		server = next
 	}
-	// The last newcomers may still be on their way to their loops.
-	testkit.Eventually(t, fmt.Sprintf("at most %d descriptors and %d goroutines, as before", files, goroutines), func() bool {
-		return server.files() <= files && server.goroutines() <= goroutines
-	})
-	if n := c.leave(); n > 0 {
-		t.Errorf("%d connections were broken", n)
+	took := time.Since(began)
+	if n := c.settle(); n > 0 {
+		t.Errorf("%d connections were cut", n)
 	}
-	slices.Sort(c.waits)
-	n := len(c.waits)
-	t.Logf("%d connections, %d handovers: longest on its way %v; %d answers: p50 %v, p99 %v, p99.99 %v, longest %v",
-		conns, times, longest, n, c.waits[n/2], c.waits[n*99/100], c.waits[n*9999/10000], c.waits[n-1])
+	testkit.Eventually(t, fmt.Sprintf("at most %d descriptors and %d goroutines, as before", files, goroutines), func() bool {
+		return server.files() <= files && server.asks("goroutines") <= goroutines
+	})
+	after := server.asks("heap")
+	if after > heap*5/4+1<<20 {
+		t.Errorf("the heap has %d bytes, and had %d before", after, heap)
+	}
+	c.leave()
+	slices.Sort(pauses)
+	t.Logf("%d connections, %d handovers, %.0f messages/s; each handover's longest pause: median %v, most %v; heap %d before, %d after",
+		conns, times, float64(c.count)/took.Seconds(), pauses[len(pauses)/2], pauses[len(pauses)-1], heap, after)
+	t.Logf("answers: p50, p99, p99.9, p99.99, longest: %v", c.percentiles(.5, .99, .999, .9999, 1))
 }
 
-// A fault happens to one of two processes at some instant of a handover. Without a kill no client
-// notices anything; a kill costs what the dead process owned. In the end one process serves, and
-// the next handover succeeds.
-func TestFaults(t *testing.T) {
-	const timeout = time.Second
-	rounds, conns := 1, 100
-	all := os.Getenv("LOOPWHEEL_SLOW") != ""
-	if all {
-		rounds, conns = 4, 2000
-	}
-	type fault struct {
-		name   string
-		old    bool // it happens to the old process
-		signal syscall.Signal
-		lasts  time.Duration // of SIGSTOP
-		dies   string
-	}
-	faults := []fault{
-		{name: "old killed", old: true, signal: syscall.SIGKILL},
-		{name: "new killed", signal: syscall.SIGKILL},
-		{name: "old stopped", old: true, signal: syscall.SIGSTOP, lasts: 2 * timeout},
-		{name: "new stopped", signal: syscall.SIGSTOP, lasts: 2 * timeout},
-		{name: "new stopped for an instant", signal: syscall.SIGSTOP, lasts: timeout / 5},
-		{name: "old told to end", old: true, signal: syscall.SIGTERM},
-		{name: "new told to end", signal: syscall.SIGTERM},
-		{name: "old without descriptors", old: true, signal: syscall.SIGUSR1},
-		{name: "new dies before it is ready", dies: "ready"},
-		{name: "new dies in Accept", dies: "accept"},
-	}
-	if testing.Short() {
-		faults = faults[:4]
-	}
-	for i, f := range faults {
-		for _, engine := range []string{"gnet", "epoll", "net"} {
-			if !all && (i%3 != len(engine)%3 || f.signal == syscall.SIGUSR1) {
-				continue // the nightly run has all
-			}
-			for _, together := range []bool{false, true} {
-				if !all && together == (i%2 == 0) {
-					continue
+// A program goes from one version of a state to the next one, and back, by a version that reads both.
+// Without that one the handover fails, and nothing has happened.
+func TestVersions(t *testing.T) {
+	for name, set := range map[string]func(cfg *serverConfig, v versions){
+		"of the handler": func(cfg *serverConfig, v versions) { cfg.Handler = v },
+		"of the codec":   func(cfg *serverConfig, v versions) { cfg.Codec = v },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := testkit.FreeAddr(t)
+			cfg := serverConfig{Addr: "tcp://" + addr, Path: filepath.Join(t.TempDir(), "s")}
+			set(&cfg, versions{1, 1})
+			server := runWith(t, cfg)
+			server.says("serves")
+			c := newCrowd(t, 5*time.Millisecond)
+			c.join(addr, 20, nil)
+			for _, step := range []struct {
+				versions
+				fails bool
+			}{{versions{1, 2}, false}, {versions{2, 2}, false}, {versions{1, 1}, true}, {versions{1, 2}, false}, {versions{1, 1}, false}} {
+				set(&cfg, step.versions)
+				next := runWith(t, cfg)
+				n, ok := next.says("serves")
+				if last := next.said[len(next.said)-1]; step.fails && !strings.Contains(last, "takes none of the connections") {
+					t.Fatalf("%+v: it says %q, and takes %d", step, last, n)
 				}
-				t.Run(fmt.Sprintf("%s, %s, with a State %v", f.name, engine, together), func(t *testing.T) {
-					for range rounds {
-						path, addr := filepath.Join(t.TempDir(), "s"), testkit.FreeAddr(t)
-						cfg := serverConfig{Addr: "tcp://" + addr, Path: path, Timeout: timeout, Patience: time.Millisecond, WithState: together,
-							Engine: engine, SlowAccept: 100 * time.Microsecond}
-						if f.signal == syscall.SIGUSR1 {
-							cfg.Files = 2*conns + 300
-						}
-						old := runWith(t, cfg)
-						old.says("serves")
-						c := &crowd{t: t, think: 10 * time.Millisecond}
-						c.join(addr, conns, nil)
-						if f.signal == syscall.SIGUSR1 {
-							_ = old.cmd.Process.Signal(f.signal)
-							old.says("full")
-						}
-						cfg.StopAt, cfg.Dies = "accept", f.dies
-						next := runWith(t, cfg)
-						victim := next
-						if f.old {
-							victim = old
-						}
-						if f.dies == "" {
-							next.says("accept")
-							time.Sleep(rand.N(20 * time.Millisecond)) // to any point of the move
-							_ = victim.cmd.Process.Signal(f.signal)
-							time.Sleep(f.lasts)
-							_ = victim.cmd.Process.Signal(syscall.SIGCONT)
-						} else {
-							next.says("nothing")
-						}
-						testkit.Eventually(t, "a newcomer is served", func() bool { return served(addr) })
-						cfg.StopAt, cfg.Dies = "", ""
-						third := runWith(t, cfg)
-						moved, ok := third.says("serves")
-						if !ok {
-							t.Fatalf("the next handover fails: its process ends with %v: %s", third.cmd.ProcessState, third.last)
-						}
-						if !served(addr) {
-							t.Error("after the next handover a newcomer is not served")
-						}
-						for _, p := range []*process{old, next} {
-							if !ended(p) {
-								p.says("nothing")
-							}
-						}
-						broken := c.leave()
-						mayBreak := f.signal == syscall.SIGKILL || f.dies == "accept" || f.name == "new told to end"
-						if broken > 0 && !mayBreak {
-							t.Errorf("%d connections were broken, want none", broken)
-						}
-						if broken+moved < conns || f.dies == "ready" && moved < conns {
-							t.Errorf("%d connections were broken and %d moved, want %d at least", broken, moved, conns)
-						}
-						third.kill()
+				if !step.fails {
+					if !ok || n != 20 {
+						t.Fatalf("%+v: %d have moved, want 20: %q", step, n, next.said)
 					}
-				})
+					server.ends()
+					server = next
+				}
+				if cut := c.settle(); cut > 0 {
+					t.Errorf("%+v: %d connections are cut", step, cut)
+				}
 			}
+		})
+	}
+}
+
+// A fault is one of two processes' at some instant of a handover.
+type fault struct {
+	name   string
+	old    bool           // it happens to the old process
+	signal syscall.Signal // 0: the new one Does something in a Place
+	place  string
+	does   string
+	kills  bool // it costs what that process owned
+	stays  bool // some connections stay, and drain
+}
+
+var faults = []fault{
+	{name: "old killed", old: true, signal: syscall.SIGKILL, kills: true},
+	{name: "new killed", signal: syscall.SIGKILL, kills: true},
+	{name: "old stopped", old: true, signal: syscall.SIGSTOP},
+	{name: "new stopped", signal: syscall.SIGSTOP},
+	{name: "old told to end", old: true, signal: syscall.SIGTERM},
+	{name: "new told to end", signal: syscall.SIGTERM, kills: true}, // it drains what it has
+	{name: "old without descriptors", old: true, signal: syscall.SIGUSR1},
+	{name: "new without descriptors", signal: syscall.SIGUSR1, stays: true},
+	{name: "old without disk", old: true, signal: syscall.SIGUSR2},
+	{name: "new without disk", signal: syscall.SIGUSR2},
+	{name: "new without disk from its start", place: "begin", does: "fill the disk"},
+	{name: "new dies at its start", place: "begin", does: "die"},
+	{name: "new dies after Open", place: "opened", does: "die"},
+	{name: "new dies in Restore", place: "restore", does: "die"},
+	{name: "new dies in Accept", place: "accept", does: "die", kills: true},
+	{name: "new dies when it has all", place: "report", does: "die", kills: true},
+	{name: "new stops after Open", place: "opened", does: "stop"},
+	{name: "new stops in Restore", place: "restore", does: "stop"},
+	{name: "new stops in Accept", place: "accept", does: "stop"},
+	{name: "panics in Accept", place: "accept", does: "panic", stays: true},
+}
+
+// Faults in handovers, one after the other. Without a kill no client notices anything; a kill costs
+// what the dead process owned, and nothing else. Afterwards one process accepts, and the next
+// handover moves every connection.
+func TestFaults(t *testing.T) {
+	rounds, conns := len(faults)/2, 60
+	if testing.Short() {
+		rounds = 4
+	} else if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		rounds, conns = 120, 2000
+	}
+	rounds, conns = number("LOOPWHEEL_FAULTS", rounds), number("LOOPWHEEL_CONNS", conns)
+	for _, withState := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with a State %v", withState), func(t *testing.T) {
+			seed := testkit.Seed(t, 1)
+			s := &siege{t: t, all: t, rng: rand.New(rand.NewPCG(seed, 0)), conns: conns, cfg: serverConfig{
+				Addr: "tcp://" + testkit.FreeAddr(t), TLS: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
+				Timeout: time.Second + 3*time.Duration(conns)*time.Millisecond, Patience: 100 * time.Millisecond, WithState: withState}}
+			s.server = s.start(fault{})
+			s.server.says("serves")
+			s.crowd = newCrowd(t, time.Duration(conns)*200*time.Microsecond)
+			s.crowd.join(s.cfg.Addr[6:], conns*7/10, nil)
+			s.crowd.join(s.cfg.TLS[6:], conns-conns*7/10, &tls.Config{InsecureSkipVerify: true})
+			var order []int
+			for i := range rounds {
+				if len(order) == 0 {
+					if order = s.rng.Perm(len(faults)); withState {
+						slices.Reverse(order) // the other half, in a short run
+					}
+				}
+				f := faults[order[0]]
+				order = order[1:]
+				t.Run(fmt.Sprintf("%d %s", i, f.name), func(t *testing.T) {
+					s.t, s.crowd.t = t, t
+					s.strike(f)
+				})
+				if s.t, s.crowd.t = t, t; t.Failed() {
+					break
+				}
+			}
+		})
+	}
+}
+
+// A siege is a chain of handovers.
+type siege struct {
+	t      *testing.T // of the round
+	all    *testing.T
+	rng    *rand.Rand
+	conns  int
+	cfg    serverConfig
+	crowd  *crowd
+	server *process
+}
+
+// start starts a process that has a fault in it, or none.
+func (s *siege) start(f fault) *process {
+	cfg := s.cfg
+	cfg.Engine = []string{"gnet", "epoll"}[s.rng.IntN(2)]
+	cfg.Place, cfg.Does, cfg.Number = f.place, f.does, int32(1+s.rng.IntN([]int{8, s.conns}[s.rng.IntN(2)])) // the first ones are the rehearsal's
+	if s.rng.IntN(2) == 0 {
+		cfg.SlowAccept = time.Duration(s.rng.IntN(100)) * time.Microsecond
+	}
+	s.t.Logf("starts %s, Accept waits %v, number %d", cfg.Engine, cfg.SlowAccept, cfg.Number)
+	return runWith(s.all, cfg)
+}
+
+// strike is one round.
+func (s *siege) strike(f fault) {
+	old := s.server
+	before := old.asks("out")
+	next := s.start(f)
+	lasts := time.Duration(s.rng.IntN(5000)) * time.Millisecond
+	if s.rng.IntN(2) == 0 {
+		lasts /= 20
+	}
+	after := time.Duration(s.rng.IntN(s.conns*150)) * time.Microsecond
+	s.t.Logf("old is %d, new is %d; the fault comes %v after Open, and lasts %v", old.pid, next.pid, after, lasts)
+	if f.signal != 0 {
+		victim := next
+		if f.old {
+			victim = old
+		}
+		if _, ok := next.says("opened"); !ok {
+			s.t.Fatalf("the new process ends with %v: %q", next.cmd.ProcessState, next.said)
+		}
+		time.Sleep(after)
+		_ = victim.cmd.Process.Signal(f.signal)
+		if f.signal == syscall.SIGSTOP {
+			time.Sleep(lasts)
+			_ = victim.cmd.Process.Signal(syscall.SIGCONT)
+		}
+	}
+	goOn := time.NewTicker(lasts + 10*time.Millisecond) // for one that stops itself, whenever that is
+	defer goOn.Stop()
+	for late := time.After(time.Minute); !old.hasEnded() && !next.hasEnded(); {
+		select {
+		case <-old.ended:
+		case <-next.ended:
+		case <-goOn.C:
+			if f.does == "stop" {
+				_ = next.cmd.Process.Signal(syscall.SIGCONT)
+			}
+		case <-late:
+			s.t.Fatalf("after a minute both processes go on: %q and %q", old.said, next.said)
+		}
+	}
+	cut := s.crowd.settle()
+	isFull := f.signal == syscall.SIGUSR1
+	if s.server = next; !old.hasEnded() {
+		<-next.ended
+		testkit.Eventually(s.t, "the old process serves newcomers, or ends", func() bool { return isFull || old.hasEnded() || s.served(old) == nil })
+		s.server = old
+	}
+	want := 0
+	switch moved := s.moved(old, next, before); {
+	case f.kills && !f.old:
+		want = moved
+	case f.kills && !old.retired(), f.stays && old.retired():
+		want = s.conns - moved
+	}
+	if cut != want {
+		s.t.Errorf("%d connections are cut, want %d", cut, want)
+	}
+	if s.server.hasEnded() {
+		s.server = s.start(fault{})
+		s.server.says("serves")
+	}
+	if !isFull {
+		s.onlyOneAccepts()
+		s.crowd.mend()
+		cut = 0
+	}
+	third := s.start(fault{})
+	if moved, ok := third.says("serves"); !ok || moved != s.conns-cut {
+		s.t.Fatalf("in the next handover %d connections move, want %d; it says %q", moved, s.conns-cut, third.said)
+	}
+	s.server.ends()
+	s.server = third
+	if text, err := os.ReadFile(s.cfg.Path + ".pid"); string(text) != fmt.Sprintln(third.pid) {
+		s.t.Errorf("the PID file has %q, %v; want %d", text, err, third.pid)
+	}
+	s.onlyOneAccepts()
+	s.crowd.mend()
+}
+
+// moved returns how many connections have moved in this attempt.
+func (s *siege) moved(old, next *process, before int) (n int) {
+	ok := false
+	switch {
+	case !old.hasEnded():
+		n, ok = old.asks("out"), true
+	case old.retired():
+		n, ok = old.says("out")
+	case next.hasEnded():
+		s.t.Fatalf("both processes have failed: %q, %q", old.said, next.said)
+	default:
+		return next.asks("in")
+	}
+	if !ok {
+		s.t.Fatalf("the old process does not say how many have moved: %q", old.said)
+	}
+	return n - before
+}
+
+// onlyOneAccepts fails unless newcomers are served by the process in charge.
+func (s *siege) onlyOneAccepts() {
+	s.t.Helper()
+	for range 8 {
+		if err := s.served(s.server); err != nil {
+			s.t.Error(err)
 		}
 	}
 }
 
-// served reports whether a new client gets an answer.
-func served(addr string) bool {
-	nc, err := net.Dial("tcp", addr)
+// served returns an error unless a newcomer is served by p.
+func (s *siege) served(p *process) error {
+	nc, err := net.Dial("tcp", s.cfg.Addr[6:])
 	if err != nil {
-		return false
+		return err
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(time.Second))
-	if _, err = io.WriteString(nc, "x\n"); err != nil {
-		return false
-	}
+	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(nc, "x\n")
 	answer, err := bufio.NewReader(nc).ReadString('\n')
-	return err == nil && answer == "n 1 x\n"
-}
-
-// ended reports whether a process has ended.
-func ended(p *process) bool {
-	for {
-		select {
-		case _, open := <-p.lines:
-			if !open {
-				return true
-			}
-		default:
-			return false
-		}
+	if want := fmt.Sprintf("%d 1 x\n", p.pid); err != nil || answer != want {
+		return fmt.Errorf("a newcomer gets %q, %v; want %q", answer, err, want)
 	}
+	return nil
 }

@@ -87,8 +87,9 @@ var errLate = errors.New("handover: the other process does not read")
 
 // write writes a message, with a descriptor unless that is nil.
 func (l *line) write(m message, from any, deadline time.Time) error {
-	head := binary.BigEndian.AppendUint32([]byte{byte(m.kind)}, uint32(m.n))
-	head = binary.BigEndian.AppendUint32(head, uint32(len(m.body)))
+	text := binary.BigEndian.AppendUint32([]byte{byte(m.kind)}, uint32(m.n))
+	text = binary.BigEndian.AppendUint32(text, uint32(len(m.body)))
+	text = append(text, m.body...)
 	_ = l.SetWriteDeadline(deadline)
 	if err := l.flush(); err != nil {
 		return err
@@ -96,14 +97,14 @@ func (l *line) write(m message, from any, deadline time.Time) error {
 	n := 0
 	if from != nil {
 		err := sockets.With(from, func(fd int) (err error) {
-			n, _, err = l.WriteMsgUnix(head, syscall.UnixRights(fd), nil)
+			n, _, err = l.WriteMsgUnix(text, syscall.UnixRights(fd), nil)
 			return err
 		})
 		if err = late(err); err != nil && !errors.Is(err, errLate) {
 			return err
 		}
 	}
-	l.rest = append(head[n:], m.body...) // if it is late it goes without the descriptor
+	l.rest = text[n:] // if it is late it goes without the descriptor
 	return l.flush()
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +74,23 @@ func TestOpenRefuses(t *testing.T) {
 		_, err := Open(t.Context(), client, Config{})
 		testkit.WantErr(t, "Open", err, ErrConfig)
 	})
+}
+
+// A Redis that is away, or denies what a queue needs, is no fault of the Config.
+func TestOpenWithoutRedis(t *testing.T) {
+	m, client := embeddedServer(t)
+	m.SetError("NOPERM this user has no permissions to run the 'evalsha' command")
+	_, err := Open(t.Context(), client, Config{})
+	if errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "docs/delays.md lists the rights") {
+		t.Errorf("Open of a Redis that denies it: got %v, want docs/delays.md in it, and not ErrConfig", err)
+	}
+	away := redis.NewClient(&redis.Options{Addr: testkit.FreeAddr(t), MaxRetries: -1})
+	defer away.Close()
+	_, err = Open(t.Context(), away, Config{})
+	testkit.WantErr(t, "Open without Redis", err, syscall.ECONNREFUSED)
+	if errors.Is(err, ErrConfig) {
+		t.Errorf("Open without Redis: got %v, want no ErrConfig", err)
+	}
 }
 
 // A client that reads from replicas finds what has just been written.

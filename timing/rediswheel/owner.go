@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // The own hash of a shard in Redis says which worker owns it, and until when. The owner renews that
@@ -127,7 +129,7 @@ func (w *worker) listen(ctx context.Context) {
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 		for {
 			v, err := sub.ReceiveTimeout(ctx, 3*w.q.cfg.Refresh)
-			if denied(err) {
+			if onredis.Denied(err) {
 				wait = w.q.cfg.Refresh
 				if !reported {
 					reported = true

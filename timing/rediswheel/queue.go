@@ -202,16 +202,11 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		q.keys = append(q.keys, keys)
 		q.shards[keys[ownKey]] = i
 	}
-	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); denied(err) {
+	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); onredis.Denied(err) {
 		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and a cancelled one learns that late",
 			q.channel, err))
 	}
 	return q, nil
-}
-
-// denied reports whether Redis, or a proxy, does not let the user do that.
-func denied(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "ERR unknown command")
 }
 
 // report tells of what the operator has to know.
@@ -258,7 +253,10 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 // is full.
 func (q *Queue) checkServer(ctx context.Context) error {
 	if err := onredis.Check(ctx, q.client, q.cfg.Name+":conf"); err != nil {
-		return wrap(ErrConfig, "%w", err)
+		if unfit := onredis.Unfit(""); errors.As(err, &unfit) {
+			return wrap(ErrConfig, "%w", err)
+		}
+		return explain("open", err)
 	}
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		policy, err := onredis.Evicts(ctx, c)

@@ -148,7 +148,7 @@ func explain(op string, err error) error {
 	case redis.HasErrorPrefix(err, "OOM"):
 		return fmt.Errorf("rediswheel: %s: %w: %w", op, ErrFull, err)
 	}
-	return fmt.Errorf("rediswheel: %s: %w", op, err)
+	return fmt.Errorf("rediswheel: %s: %w", op, onredis.Explain(err, "docs/delays.md", "Config.Name"))
 }
 
 // list takes an answer that is a list of strings; numbers become strings.
