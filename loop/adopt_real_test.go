@@ -339,8 +339,8 @@ func TestDetachPausedAndFull(t *testing.T) {
 			if _, _, err := c.Detach(); !errors.Is(err, loop.ErrUnflushed) {
 				t.Errorf("with %d bytes that wait: %v", c.Pending(), err)
 			}
+			go func() { _, _ = io.CopyN(io.Discard, client, much) }()
 		})
-		time.AfterFunc(50*time.Millisecond, func() { _, _ = io.CopyN(io.Discard, client, much) })
 		given := make(chan net.Conn, 1)
 		var read []byte
 		var try func()

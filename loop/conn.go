@@ -34,15 +34,17 @@ import (
 //	   │                   │                            │
 //	   │                   └──Close, error, panic, ─────┤
 //	   │                      peer, timeout, drain      ▼
-//	   │                                             closing
-//	   │                                                │ end of the turn
-//	   │                                                ▼
-//	   │                                             speaking   the last words, if the peer can hear
-//	   │                                                │
-//	   │                                                ▼
-//	refused                                          flushing   until all is written, or time is over
-//	   │                                                │
-//	   └──────────────────────────────────────────▶  closed     its socket may linger for a second
+//	   └──refused──────────────────────────────────▶ closing ──the peer cannot hear──┐
+//	                                                    │ end of the turn            │
+//	                                                    ▼                            │
+//	                                                 speaking   the last message     │
+//	                                                    │                            │
+//	                                                    ▼                            │
+//	                                                 flushing ◀──────────────────────┤
+//	                                                    │ all sent, or Timeouts.Close│
+//	                                                    ▼                            │
+//	                                                 closed ◀──refused, or cut───────┘
+//	                                                 its socket may linger for a second
 //
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
 // or we (CloseWrite).

@@ -352,12 +352,11 @@ type halfClose struct {
 	delivered bool // onEOF has been called: c stays open
 }
 
-// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N),
-// after all that it sent was delivered. Then c stays open: what is sent still arrives, and c closes
-// only by Close, by its idle timeout, or because sending fails. That the peer goes altogether is
-// not noticed any more otherwise. Without this hook a peer that ends its output counts as closed,
-// as most have closed altogether: pending output is flushed, but timers, Tells and offloaded jobs
-// that would still answer do not run.
+// OnEOF calls f on the loop when the peer has ended its output (a half-close: shutdown, nc -N) and
+// all its input was delivered. From then on c stays open: the peer still gets what is sent, and c
+// closes only by Close, by its idle timeout, or because sending fails. Without this hook, a peer
+// that ends its output counts as closed, as most have closed altogether: pending output and the
+// answers of offloaded jobs are still sent, but timers and Tells that would answer do not run.
 //
 // To close after replies that are under way, call CloseAfter of handler.Replies. To close after
 // offloaded jobs, add one more, since they run in order:

@@ -148,9 +148,9 @@ func (c *Conn) stopTimers() {
 }
 
 // AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
-// less than a millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not
-// inline; to go on with work in pieces see Loop.AfterFunc. A panic in f closes c. A nil f panics
-// here. After Close it does nothing and returns the zero Timer.
+// at most a tick (1 ms), plus the system's wake-up latency and the time for which the loop is busy.
+// A d of 0 or less means at once, but not inline; to go on with work in pieces see Loop.AfterFunc. A
+// panic in f closes c. A nil f panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	needFunc("Conn.AfterFunc", f != nil)

@@ -207,13 +207,29 @@ func askOpenSSL(t *testing.T, openssl string, args []string) string {
 	return out.String()
 }
 
-// Clients and servers of others, in each cipher suite of TLS 1.3: 10 MB come back from us, 1 MB for
-// gnutls. OpenSSL's client also updates keys, with and without an answer.
+// Clients and servers of others, in each cipher suite of TLS 1.3: 10 MB come back in lines of all
+// lengths. Either side updates keys, ends its output first, resumes a session, and has a
+// certificate.
 func TestTLSOfStrangers(t *testing.T) {
 	testkit.NeedSlow(t, "megabytes through many programs")
 	cert, key := pemFiles(t)
-	text := strings.Repeat(strings.Repeat("all that glitters is not gold ", 50)+"\n", 10<<20/1501)
-	addr := start(t, &loop.Server{TLS: serverTLS(), Limits: loop.Limits{MaxOutbound: 64 << 20}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+	r := rand.New(rand.NewPCG(testkit.Seed(t, 1), 0))
+	var lines []string
+	glitter := strings.Repeat("all that glitters is not gold ", 500)
+	for size := 0; size < 10<<20; size += len(lines[len(lines)-1]) {
+		lines = append(lines, fmt.Sprint(glitter[:r.IntN(1+r.IntN(len(glitter)))], size, "\n"))
+	}
+	text := strings.Join(lines, "")
+	cfg := serverTLS()
+	cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, clientTLS().RootCAs
+	addr := start(t, &loop.Server{TLS: cfg, Limits: loop.Limits{MaxOutbound: 64 << 20}, Accept: func(c *loop.Conn) loop.Handler {
+		c.OnEOF(func() {
+			s, _ := c.TLS()
+			_ = c.Send(fmt.Appendf(nil, "resumed=%v certs=%d\n", s.DidResume, len(s.PeerCertificates)))
+			c.Close()
+		})
+		return loop.HandlerFunc(echo)
+	}})
 	web := start(t, &loop.Server{TLS: serverTLS(), Limits: loop.Limits{MaxOutbound: 64 << 20}, Accept: func(c *loop.Conn) loop.Handler {
 		inBody := false
 		return loop.HandlerFunc(func(c *loop.Conn, p []byte) error {
@@ -233,7 +249,7 @@ func TestTLSOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("chromium", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		page, err := exec.CommandContext(ctx, tool(t, "chromium"), "--headless", "--no-sandbox", "--ignore-certificate-errors",
 			"--user-data-dir="+t.TempDir(), "--dump-dom", "https://"+web.String()).Output()
@@ -245,85 +261,114 @@ func TestTLSOfStrangers(t *testing.T) {
 	for _, suite := range []struct{ openssl, gnutls string }{
 		{"TLS_AES_128_GCM_SHA256", "AES-128-GCM"}, {"TLS_AES_256_GCM_SHA384", "AES-256-GCM"}, {"TLS_CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"},
 	} {
-		priority := "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+" + suite.gnutls
+		openssl := []string{tool(t, "openssl"), "s_client", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl}
+		priority := "--priority=NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+" + suite.gnutls
+		gnutls := []string{tool(t, "gnutls-cli"), "--logfile=/dev/null", "--insecure", priority, "-p", port, "127.0.0.1"}
 		t.Run("openssl s_client/"+suite.openssl, func(t *testing.T) {
-			echoedBy(t, text, tool(t, "openssl"), "s_client", "-quiet", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
+			echoedBy(t, text, "", append(openssl, "-quiet")...)
 		})
-		t.Run("gnutls-cli/"+suite.gnutls, func(t *testing.T) {
-			echoedBy(t, text[:1<<20], tool(t, "gnutls-cli"), // it takes its time
-				"--logfile=/dev/null", "--insecure", "--priority="+priority, "-p", port, "127.0.0.1")
-		})
+		t.Run("gnutls-cli/"+suite.gnutls, func(t *testing.T) { echoedBy(t, text, "resumed=false certs=0\n", gnutls...) })
 		t.Run("curl/"+suite.openssl, func(t *testing.T) {
-			echoedBy(t, text, tool(t, "curl"), "-sSk", "--tls13-ciphers", suite.openssl, "--tlsv1.3", "-H", "Expect:", "--data-binary", "@"+body, "https://"+web.String())
+			echoedBy(t, text, "", tool(t, "curl"), "-sSk", "--tls13-ciphers", suite.openssl, "--tlsv1.3", "-H", "Expect:", "--data-binary", "@"+body, "https://"+web.String())
 		})
 		t.Run("openssl s_client, KeyUpdate/"+suite.openssl, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, tool(t, "openssl"), "s_client", "-connect", addr.String(), "-tls1_3", "-ciphersuites", suite.openssl)
-			in, err1 := cmd.StdinPipe()
-			out, err2 := cmd.StdoutPipe()
-			if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(out)
-			for i, command := range []string{"k", "K", "K", "k", "k", "K"} {
-				want := fmt.Sprint("line ", i)
-				_, _ = io.WriteString(in, want+"\n")
-				for lines.Scan() && !strings.HasSuffix(lines.Text(), want) {
-				}
-				if !strings.HasSuffix(lines.Text(), want) {
-					t.Fatalf("%q does not come back", want)
-				}
-				_, _ = io.WriteString(in, command+"\n") // at the beginning of what openssl reads
-				time.Sleep(50 * time.Millisecond)       // openssl takes a command only at the start of a read
-			}
-			_ = in.Close()
-			_ = cmd.Wait()
+			typed(t, []string{"k", "K", "K", "k", "k", "K"}, "", nil, openssl...)
 		})
-		for name, serve := range map[string]func(port string) []string{
-			"openssl s_server": func(port string) []string {
-				return []string{tool(t, "openssl"), "s_server", "-rev", "-accept", "127.0.0.1:" + port, "-cert", cert, "-key", key, "-tls1_3", "-ciphersuites", suite.openssl}
-			},
-			"gnutls-serv": func(port string) []string {
-				return []string{tool(t, "gnutls-serv"), "--echo", "-p", port, "--x509certfile=" + cert, "--x509keyfile=" + key, "--priority=" + priority}
-			},
-		} {
-			t.Run(name+"/"+suite.openssl, func(t *testing.T) { askServer(t, serve, name == "openssl s_server") })
-		}
+		t.Run("gnutls-cli, KeyUpdate and resumption/"+suite.gnutls, func(t *testing.T) {
+			typed(t, []string{"^rekey^", "^rekey1^", "^resume^", "^rekey1^", "^rekey^"}, "resumed=true certs=1",
+				nil, append(gnutls, "--inline-commands", "--x509certfile="+cert, "--x509keyfile="+key)...)
+		})
+		own := strconv.Itoa(testkit.FreePort(t))
+		openssl = []string{openssl[0], "s_server", "-accept", "127.0.0.1:" + own, "-cert", cert, "-key", key, "-tls1_3", "-ciphersuites", suite.openssl}
+		t.Run("openssl s_server, KeyUpdate/"+suite.openssl, func(t *testing.T) {
+			typed(t, []string{"k", "K", "K", "k"}, "", func() {
+				opened := make(chan error, 1)
+				dialStranger(t, own, clientTLS(), func(*loop.Conn) loop.Handler { opened <- nil; return loop.HandlerFunc(echo) }, opened)
+				testkit.Want(t, "the handshake", testkit.Receive(t, "the handshake", opened), nil)
+			}, openssl...)
+		})
+		t.Run("openssl s_server/"+suite.openssl, func(t *testing.T) {
+			askServer(t, lines, own, true, append(openssl, "-rev", "-quiet", "-Verify", "1", "-verify_return_error", "-CAfile", cert)...)
+		})
+		t.Run("gnutls-serv/"+suite.openssl, func(t *testing.T) {
+			askServer(t, lines, own, false, tool(t, "gnutls-serv"), "--echo", "-p", own, "--x509certfile="+cert, "--x509keyfile="+key, priority,
+				"--require-client-cert", "--verify-client-cert", "--x509cafile="+cert)
+		})
 	}
 }
 
-// echoedBy checks that a client gets back what it sends.
-func echoedBy(t *testing.T, text, name string, args ...string) {
+// echoedBy checks that a client gets back what it sends. With a last line to come, it ends its
+// output first.
+func echoedBy(t *testing.T, text, last string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // gnutls-cli takes its time
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.WriteString(in, text) }()
-	got := make([]byte, len(text))
+	go func() {
+		_, _ = io.WriteString(in, text)
+		if last != "" {
+			_ = in.Close()
+		}
+	}()
+	got := make([]byte, len(text)+len(last))
 	n, err := io.ReadFull(out, got)
-	if err != nil || string(got) != text {
-		t.Errorf("%d of %d bytes come back, error %v", n, len(text), err)
+	if err != nil || string(got) != text+last {
+		t.Errorf("%d of %d bytes come back, error %v", n, len(got), err)
 	}
 	_ = in.Close()
 	cancel()
 	_ = cmd.Wait()
 }
 
-// askServer has a Dialer send lines to a server of others, which sends them back, or reversed.
-func askServer(t *testing.T, serve func(port string) []string, reversed bool) {
-	port := strconv.Itoa(testkit.FreePort(t))
-	args := serve(port)
-	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	if err := cmd.Start(); err != nil {
+// typed types lines into a program, and commands between them: the lines come back. Then it ends
+// the program's input, and last comes. ready, unless nil, is called once the program runs.
+func typed(t *testing.T, commands []string, last string, ready func(), args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Wait() })
+	if ready != nil {
+		ready()
+	}
+	lines := bufio.NewScanner(out)
+	comes := func(want string) {
+		t.Helper()
+		for lines.Scan() && !strings.HasSuffix(lines.Text(), want) {
+		}
+		if !strings.HasSuffix(lines.Text(), want) {
+			t.Fatalf("%q does not come", want)
+		}
+	}
+	for i, command := range commands {
+		line := fmt.Sprint("line ", i)
+		_, _ = io.WriteString(in, line+"\n")
+		comes(line)
+		_, _ = io.WriteString(in, command+"\n") // at the beginning of what the program reads
+		time.Sleep(50 * time.Millisecond)       // openssl takes a command only at the start of a read
+	}
+	_, _ = io.WriteString(in, "done\n")
+	comes("done")
+	_ = in.Close()
+	if last != "" {
+		comes(last)
+	}
+	cancel()
+	_ = cmd.Wait()
+}
+
+// dialStranger dials a server of others once it listens.
+func dialStranger(t *testing.T, port string, cfg *tls.Config, opened func(c *loop.Conn) loop.Handler, failed chan<- error) {
+	t.Helper()
 	testkit.Eventually(t, "the server does not listen", func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
@@ -333,35 +378,63 @@ func askServer(t *testing.T, serve func(port string) []string, reversed bool) {
 	})
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler { return nil }}
 	start(t, srv)
-	done := make(chan string, 1)
-	const rounds = 200
-	line := strings.Repeat("abcdefgh", 100)
-	next := 0
-	loop.Dialer{TLS: clientTLS(), Codec: codec.Lines{}}.Dial(srv.Loops()[0], "tcp://127.0.0.1:"+port, func(c *loop.Conn, err error) loop.Handler {
+	loop.Dialer{TLS: cfg, Codec: codec.Lines{}}.Dial(srv.Loops()[0], "tcp://127.0.0.1:"+port, func(c *loop.Conn, err error) loop.Handler {
 		if err != nil {
-			done <- err.Error()
+			failed <- err
 			return nil
 		}
-		_ = c.Send([]byte(line))
-		return script{Message: func(c *loop.Conn, msg []byte) error {
-			want := []byte(line)
-			if reversed {
-				slices.Reverse(want)
-			}
-			if next++; next == rounds || !bytes.Equal(msg, want) {
-				done <- string(msg)
-				c.Close()
-				return nil
-			}
-			return c.Send([]byte(line))
-		}, Close: func(_ *loop.Conn, err error) {
-			select {
-			case done <- fmt.Sprint("closed: ", err):
-			default:
-			}
-		}}
+		return opened(c)
 	})
-	if got := testkit.Receive(t, "an answer", done); next != rounds {
-		t.Errorf("after %d lines it says %q, want %d", next, got, rounds)
+}
+
+// askServer has a Dialer with a certificate send lines to a server of others, which sends them
+// back, or reversed, and then ends its output. With a cache of sessions crypto/tls keeps the
+// connection.
+func askServer(t *testing.T, lines []string, port string, reversed bool, args ...string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = cmd.Wait() }()
+	cache := tls.NewLRUClientSessionCache(1)
+	for i, sessions := range []tls.ClientSessionCache{nil, cache, cache} {
+		cfg := clientTLS()
+		cfg.Certificates, cfg.ClientSessionCache = serverTLS().Certificates, sessions
+		closed, next, resumed := make(chan error, 1), 0, false
+		if i > 0 {
+			lines = lines[:100]
+		}
+		send := func(c *loop.Conn) error { return c.Send([]byte(strings.TrimSuffix(lines[next], "\n"))) }
+		dialStranger(t, port, cfg, func(c *loop.Conn) loop.Handler {
+			s, _ := c.TLS()
+			resumed = s.DidResume
+			_ = send(c)
+			return script{Message: func(c *loop.Conn, msg []byte) error {
+				if string(msg) == gnutlsUpdated {
+					return send(c)
+				}
+				want := []byte(strings.TrimSuffix(lines[next], "\n"))
+				if reversed {
+					slices.Reverse(want)
+				}
+				if !bytes.Equal(msg, want) {
+					return fmt.Errorf("line %d of %d bytes comes back as %d others", next, len(want), len(msg))
+				}
+				if next++; next == len(lines) {
+					c.CloseWrite()
+					return nil
+				}
+				if !reversed && next%300 == 0 {
+					return c.Send([]byte("**REHANDSHAKE**")) // gnutls-serv updates keys, and wants ours updated
+				}
+				return send(c)
+			}, Close: func(_ *loop.Conn, err error) { closed <- err }}
+		}, closed)
+		if err := testkit.Receive(t, "the end", closed); next != len(lines) || err != io.EOF || resumed != (i == 2) {
+			t.Errorf("connection %d: %d of %d lines, resumed %v, ended with %v", i, next, len(lines), resumed, err)
+		}
 	}
 }
+
+const gnutlsUpdated = "Successfully executed command"

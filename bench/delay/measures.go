@@ -32,9 +32,9 @@ func lives(r *redisServer, s settings, out *measure.Results) error {
 			return err
 		}
 		n := float64(s.tasks)
-		out.Add("a life: µs of Redis' CPU", c.name(), u.redis.Seconds()*1e6/n)
-		out.Add("a life: scripts", c.name(), u.scripts/n)
-		out.Add("a life: µs in scripts", c.name(), u.inScripts/n)
+		out.Add("per task: Redis CPU, µs", c.name(), u.redis.Seconds()*1e6/n)
+		out.Add("per task: scripts", c.name(), u.scripts/n)
+		out.Add("per task: µs in scripts", c.name(), u.inScripts/n)
 		return nil
 	})
 }
@@ -93,7 +93,7 @@ func idle(r *redisServer, s settings, out *measure.Results) error {
 			time.Sleep(s.window)
 			return nil
 		})
-		out.Add("32 idle workers: commands/s, those in scripts included", c.name(), u.commands/s.window.Seconds())
+		out.Add("32 idle workers: commands/s, including in scripts", c.name(), u.commands/s.window.Seconds())
 		out.Add("32 idle workers: ms of Redis' CPU a second", c.name(), u.redis.Seconds()*1e3/s.window.Seconds())
 		return err
 	})

@@ -145,8 +145,8 @@ func (o *options) run(name string, j job) (err error) {
 	measure.Progress("")
 	for _, what := range []string{tableCPU, tableP99, tableMemory} {
 		docs := o.docs
-		if what == tableP99 && name != "echo" {
-			docs = "" // the page has the time to an answer for echoes only
+		if what == tableP99 && name != "echo" || what == tableMemory && name == "proxy" {
+			docs = "" // the page does not have these
 		}
 		if t := all[what]; t != nil {
 			if err := t.Show(name+" "+what, docs); err != nil {

@@ -277,7 +277,7 @@ func (o *options) watch(label string, n int, ps pairs, empty reading, kernel int
 		return errors.New("nobody was evicted")
 	}
 	add("evictions late p99, ms", after.late.Seconds()*1e3)
-	add("talkers p99, ms", talkers.Seconds()*1e3)
+	add("active p99, ms", talkers.Seconds()*1e3)
 	add("sleeper late p99, ms", sleeper.Seconds()*1e3)
 	return nil
 }

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command mqtt measures brokers: demos/mqtt with one loop and with two, mosquitto, and mochi-mqtt. It
-// fills the table of docs/mqtt.md:
+// fills the table MQTT of docs/performance.md:
 //
 //	go run ./mqtt                 # in bench
 //	go run ./mqtt -quick

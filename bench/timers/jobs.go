@@ -29,7 +29,7 @@ var jobs = []job{
 	{names: []string{"schedule and stop, spread, ns"}, run: spreadStop},
 	{names: []string{"reset a random one, ns"}, run: resetRandom},
 	{names: []string{"all due at once, ns each"}, run: dueAtOnce},
-	{names: []string{"all due within 1 s, added and called, s", "the worst step of that, ms"}, run: spread},
+	{names: []string{"all due within 1 s, added and called, s", "longest single Advance, ms"}, run: spread},
 	{names: []string{"memory of each, bytes", "the handle, bytes", "a full collection, ms"}, run: memory},
 	{names: []string{"heartbeats of 100,000 connections, ms"}, run: heartbeats, fixed: true},
 	{names: []string{"all due within 1 s, real time, s"}, run: spreadReal, once: true},

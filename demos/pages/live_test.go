@@ -427,7 +427,7 @@ func TestLivePictures(t *testing.T) {
 	})
 	var all []*browser.Page
 	for _, scheme := range []string{"light", "dark"} {
-		for name, size := range map[string][2]int64{"live-": {1200, 720}, "live-phone-": {390, 844}} {
+		for name, size := range map[string][2]int64{"live-": {1200, 980}, "live-phone-": {390, 844}} {
 			all = append(all, b.Open(name+scheme, url, "#how", size[0], size[1], scheme))
 		}
 	}

@@ -23,6 +23,7 @@ func TestErrorsOfScripts(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk.":  {"MISCONF", refused},
 		"BUSY Redis is busy running a script.":                                                    {"BUSY", later},
 		"ERR The user executing the script can't run this command or subcommand script: f3f0.":    {"NOPERM", refused},
+		"ERR ACL failure in script: User u has no permissions to run the 'hset' command":          {"NOPERM", refused},
 		"ERR wrong number of arguments":                                                           {"wrong", refused},
 		"STALE a later command was here":                                                          {"STALE", unclear},
 		"NOLEASE of a.0":                                                                          {"NOLEASE", later},

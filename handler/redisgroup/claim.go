@@ -48,7 +48,7 @@ type claimRequest struct {
 	done chan error      // gets the answer
 }
 
-// post has Redis asked. k.mu is held.
+// post queues a request. k.mu is held.
 func (k *renewer) post(q claimRequest) *claimRequest {
 	q.renewer, q.done = k, make(chan error, 1)
 	q.queue()
@@ -66,7 +66,7 @@ func (q *claimRequest) queue() {
 
 func (q *claimRequest) void() bool { return q.op == "claim" && q.ctx.Err() != nil }
 
-func (q *claimRequest) command() (*script, []string, []any) {
+func (q *claimRequest) command() (*onredis.Script, []string, []any) {
 	k := q.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +132,7 @@ func number(err error) uint64 {
 }
 
 // settle notes what a claim was granted: 0, if the name is another's. It returns what a new claim
-// is told. k.mu is held.
+// gets. k.mu is held.
 func (k *renewer) settle(q *claimRequest, token uint64) (err error) {
 	ho := k.held[q.name]
 	if ho != nil && (ho.owner == q.owner) != (token > 0) { // it is not whose it was

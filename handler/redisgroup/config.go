@@ -53,7 +53,7 @@ type Config struct {
 	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then
 	// Broadcast returns ErrQueueFull, and Stats.Refused counts it. In a cluster the messages of a
 	// hash tag may have their share of it beyond that. While so much waits, users who come and go
-	// again are not told at all. 0 means 16 MiB.
+	// again are not recorded at all. 0 means 16 MiB.
 	MaxQueue int
 
 	// MaxMessage is how long a message may be, in bytes. 0 means 64 KiB.
@@ -79,12 +79,12 @@ type Config struct {
 	// in order with the messages. nil closes the connection with the *Gap.
 	OnGap func(c *loop.Conn, g *Gap)
 
-	// OnError is told of what has no caller to return to, such as a *LostError or a
+	// OnError gets errors that have no caller to return to, such as a *LostError or a
 	// *SubscribeError: at most a few times per second, on goroutines of the Hub and on loops. It
 	// may call methods of the Hub that do not wait, and must not block. nil logs it.
 	OnError func(err error)
 
-	// Logger is for what OnError is not told. The zero Logger writes errors to os.Stderr;
+	// Logger gets what OnError does not. The zero Logger writes errors to os.Stderr;
 	// zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }

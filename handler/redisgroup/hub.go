@@ -87,7 +87,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		if !cfg.Lazy {
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or will not do (to open all the same, set Config.Lazy): %w", err)
 		}
-		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
+		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; retrying")
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
@@ -106,7 +106,7 @@ func (h *Hub) pause(d time.Duration) {
 }
 
 // Close ends the Hub: what waits to be published is, and presence and names are given up, as long
-// as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining is told ErrClosed.
+// as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining gets ErrClosed.
 // Connections are left alone, and stay members. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	if h.closed.Swap(true) {
@@ -259,7 +259,7 @@ type Stats struct {
 	Refused   uint64 // messages that were not queued, with ErrQueueFull
 	Received  uint64 // from Redis
 	CaughtUp  uint64 // entries that were read because they had been missed
-	Gaps      uint64 // of which members were told
+	Gaps      uint64 // that were reported to members
 	Connects  uint64 // connections for subscriptions that were made
 }
 

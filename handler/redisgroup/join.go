@@ -53,7 +53,7 @@ type joinState int
 const (
 	joinReading joinState = iota // the past is read
 	joinRead                     // the room has to come as far
-	joinFired                    // it joins on its loop, or is told that it cannot
+	joinFired                    // it joins on its loop, or gets an error
 )
 
 // begin keeps what is delivered from now on for j. c's loop calls it.
@@ -81,7 +81,7 @@ func (r *room) readFor(j *joining) {
 
 func (j *joining) void() bool { return j.gone.Load() }
 
-func (j *joining) command() (*script, []string, []any) {
+func (j *joining) command() (*onredis.Script, []string, []any) {
 	since, h := "", j.room.hub
 	if !j.from.Since.IsZero() {
 		since = j.from.Since.String()
@@ -243,7 +243,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 				r.mu.Unlock()
 				return
 			}
-			// It gets what follows, and is told.
+			// It gets what follows, and the gap.
 			a.Gap = &Gap{Room: r.name, From: a.Position, To: o.last, Why: "the room is too fast"}
 			tail, past = nil, nil
 		}

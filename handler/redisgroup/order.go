@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -82,7 +83,7 @@ func (r *room) renew() {
 	r.hub.subscribers[r.bucket].touch(r.channel, true)
 }
 
-// peeked is told where the stream stood before anything that was published since the room was held.
+// peeked takes where the stream stood before anything that was published since the room was held.
 func (r *room) peeked(p Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *room) accept(e Entry) {
 	}
 }
 
-// deliver broadcasts here. A loop whose mailbox is full is told of a hole later. r.mu is held.
+// deliver broadcasts here. A loop whose mailbox is full gets the gap later. r.mu is held.
 func (r *room) deliver(e Entry, except loop.Ref) {
 	err := r.local.BroadcastExcept(except, e.msg)
 	if errors.Is(err, loop.ErrMailboxFull) {
@@ -194,7 +195,7 @@ const (
 func (q catchUp) void() bool   { return q.room.forgotten.Load() }
 func (q catchUp) refuse(error) {}
 
-func (q catchUp) command() (*script, []string, []any) {
+func (q catchUp) command() (*onredis.Script, []string, []any) {
 	r := q.room
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // An Ordered is a room in which each member sees all messages of all processes once and in one
 // order, numbered as in a Redis stream, which is also the room's history. A process that lost its
-// connection to Redis catches up; where it cannot, members are told by Config.OnGap.
+// connection to Redis catches up; where it cannot, Config.OnGap reports it to members.
 //
 // The users of its members (see Hub.Bind) are the room's presence: who is here, in all processes.
 type Ordered struct{ handle }

@@ -12,7 +12,7 @@ type presence struct {
 }
 
 // change counts a user's connections in this process, one more or one less. Only the first and the
-// last are told to Redis, in order with what is published.
+// last are sent to Redis, in order with what is published.
 func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return
@@ -80,7 +80,7 @@ func (h *Hub) republishPresence(at place) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
 	for user, p := range h.present[at.channel] {
-		p.here = p.conns == 0 // whatever was told is told again
+		p.here = p.conns == 0 // whatever was sent is sent again
 		h.publishPresence(at, user)
 	}
 }

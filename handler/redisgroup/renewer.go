@@ -135,7 +135,7 @@ func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 }
 
 // leasedSince notes that node has a lease, and asks for the names that Redis has if their number is
-// another. It reports whether Redis is to be told who is here: the incarnation is a new one.
+// another. It reports whether Redis needs to know again who is here: the incarnation is a new one.
 func (k *renewer) leasedSince(began time.Time, node string, names int) (untold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +155,7 @@ func (k *renewer) leasedSince(began time.Time, node string, names int) (untold b
 	return untold
 }
 
-// rejoin ends an incarnation and begins another: all that this node has is told anew, under another
+// rejoin ends an incarnation and begins another: all that this node has is sent anew, under another
 // name, once there is a lease. A Hub that is being closed has declared itself dead.
 func (k *renewer) rejoin(dead string) {
 	k.mu.Lock()
@@ -168,7 +168,7 @@ func (k *renewer) rejoin(dead string) {
 	k.dirty, k.until = true, time.Time{}
 	signal(k.wake)
 	k.hub.cfg.Logger.Warn().
-		Msg("redisgroup: this node was declared dead or forgotten; telling again who is here")
+		Msg("redisgroup: this node was declared dead or forgotten; registering members again")
 }
 
 // reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it

@@ -59,7 +59,7 @@ func (w *roster) take(e Entry) {
 func (w *roster) void() bool   { return w.room.forgotten.Load() }
 func (w *roster) refuse(error) {}
 
-func (w *roster) command() (*script, []string, []any) {
+func (w *roster) command() (*onredis.Script, []string, []any) {
 	r := w.room
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,6 @@
 package redisgroup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// An op says what an request is.
+// An op says what a request is.
 type op byte
 
 const (
@@ -21,10 +20,10 @@ const (
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
 	opUser              // a user has come to an ordered room, or has gone
-	opQuery             // a claimRequest, on a sender for questions
+	opQuery             // a query, on a sender of queries
 )
 
-// An request is something that Redis is to be told or asked.
+// A request is a message, news of a user, or a query for Redis.
 type request struct {
 	place
 	op       op
@@ -32,7 +31,7 @@ type request struct {
 	data     []byte                      // a message, or the name of a user
 	done     func(p Position, err error) // of an ordered message
 	room     *room                       // of a peek
-	query    query                       // of a claimRequest
+	query    query                       // of opQuery
 	deadline time.Time                   // zero: it is tried for ever
 	cmd      *redis.Cmd                  // which was sent for it, maybe for others, too; nil: none was needed
 
@@ -46,10 +45,10 @@ type request struct {
 
 // A query is a script that is run for somebody.
 type query interface {
-	command() (s *script, keys []string, args []any) // nil: there is nothing to ask
-	answered(cmd *redis.Cmd) error                   // an error has it asked again
-	refuse(err error)                                // there will be no answer
-	void() bool                                      // nobody waits for the answer
+	command() (s *onredis.Script, keys []string, args []any) // nil: there is nothing to ask
+	answered(cmd *redis.Cmd) error                           // an error has it asked again
+	refuse(err error)                                        // there will be no answer
+	void() bool                                              // nobody waits for the answer
 }
 
 // size is what o takes of Config.MaxQueue.
@@ -61,12 +60,12 @@ func (o *request) size() int64 {
 	return int64(n)
 }
 
-// isMessage reports whether somebody has said o, who is told if it cannot be queued.
+// isMessage reports whether o is a message: its sender gets an error if it cannot be queued.
 func (o *request) isMessage() bool { return o.op <= opOrdered }
 
 const (
 	maxBatch      = 512
-	queryWeight   = 8 // of a claimRequest, in maxBatch: answers are in memory together
+	queryWeight   = 8 // of a query, in maxBatch: answers are in memory together
 	maxBatchBytes = 1 << 20
 	// minSweep is how much must wait in a sender before what is void is swept out.
 	minSweep = 32
@@ -93,7 +92,7 @@ type sender struct {
 	server     string    // identity of the server, see append.lua
 	number     uint64    // of the last command that published, see publish.lua
 	introduced time.Time // when there was a receipt for sure
-	node       string    // in whose name the last command told of users
+	node       string    // in whose name the last command had news of users
 	failure    error     // why something has to be sent again
 	whole      bool      // scripts are sent whole, as Redis does not know them
 }
@@ -264,7 +263,7 @@ var (
 	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. A message of a plain room and a claimRequest are a command
+// exchange sends a batch in one round trip. A message of a plain room and a query are a command
 // each, and all that is for ordered rooms is one. An error is about all of it.
 func (l *sender) exchange(batch []*request) error {
 	ctx := l.hub.ctx
@@ -281,11 +280,11 @@ func (l *sender) exchange(batch []*request) error {
 		switch o.op {
 		case opPlain:
 			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
-			_ = pipe.Process(ctx, once{o.cmd}) // it waits for Exec
+			_ = pipe.Process(ctx, onredis.Once{Cmd: o.cmd}) // it waits for Exec
 		case opQuery:
 			o.cmd = nil
 			if s, keys, args := o.query.command(); s != nil {
-				o.cmd = l.queueScript(ctx, pipe, s, keys, args)
+				o.cmd = s.Call(ctx, pipe, l.whole, false, keys, args)
 			}
 		default:
 			ordered = append(ordered, o)
@@ -293,7 +292,7 @@ func (l *sender) exchange(batch []*request) error {
 	}
 	if len(ordered) > 0 {
 		keys, args := l.publishArgs(ordered)
-		cmd := l.queueScript(ctx, pipe, publishScript, keys, args)
+		cmd := publishScript.Call(ctx, pipe, l.whole, false, keys, args)
 		for _, o := range ordered {
 			o.cmd = cmd
 		}
@@ -305,30 +304,6 @@ func (l *sender) exchange(batch []*request) error {
 		return ErrUncertain // the Hub is closed
 	}
 	return nil
-}
-
-// A once is a command that go-redis does not repeat by itself, nor the pipeline that it is in: a
-// message would be published twice.
-type once struct{ *redis.Cmd }
-
-// NoRetry implements redis.Cmder.
-func (once) NoRetry() bool { return true }
-
-// queueScript adds a call of a script to pipe.
-func (l *sender) queueScript(ctx context.Context, pipe redis.Pipeliner, s *script, keys []string, args []any) *redis.Cmd {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	if l.whole {
-		all = append(all, "eval", s.source, len(keys))
-	} else {
-		all = append(all, "evalsha", s.Hash(), len(keys))
-	}
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	cmd.SetFirstKeyPos(3)
-	_ = pipe.Process(ctx, once{cmd}) // it waits for Exec
-	return cmd
 }
 
 // settle tells those who wait what the answers mean for them, and returns what has to be sent

@@ -145,7 +145,7 @@ func (l *subscriber) session() (err error) {
 	return err
 }
 
-// end tells rooms that their PubSub is gone. Those that Redis has not answered about are told why,
+// end tells rooms that their PubSub is gone. Those that Redis has not answered about get the error,
 // if it has denied them.
 func (l *subscriber) end(err error) {
 	l.mu.Lock()

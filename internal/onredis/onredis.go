@@ -15,8 +15,8 @@ import (
 )
 
 // Answer returns what f does, or ctx's error when that ends before. go-redis itself waits for as
-// long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
-// is lost.
+// long as the client's timeouts allow, unless a setting says otherwise; f goes on then, and its
+// result is lost.
 func Answer[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -91,7 +91,8 @@ func Check(ctx context.Context, client redis.UniversalClient, key string) error 
 
 // Code returns the first word of an error that Redis answered with. Redis 6 puts in front of it where
 // a script has met it: "ERR Error running script (call to f_...): @user_script:1: @user_script: 1:
-// -OOM ...". Redis 7 has no code for a right that the user of a script lacks.
+// -OOM ...". Redis 7 and Valkey have no code for a right that the user of a script lacks, and two
+// texts.
 func Code(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
@@ -100,7 +101,7 @@ func Code(err error) string {
 		}
 	}
 	text = strings.TrimPrefix(text, "ERR ")
-	if strings.HasPrefix(text, "The user executing the script can't ") {
+	if strings.HasPrefix(text, "The user executing the script can't ") || strings.HasPrefix(text, "ACL failure in script: ") {
 		return "NOPERM"
 	}
 	word, _, _ := strings.Cut(text, " ")
@@ -131,8 +132,8 @@ type Clock struct{ early, late time.Duration }
 
 // Step takes Redis' time, and between which times of a clock that is never set it was asked for and
 // the answer came. It returns by how much, at least, Redis' clock was set since the time before.
-func (c *Clock) Step(redis, asked, answered time.Duration) (by time.Duration) {
-	early, late := redis-answered, redis-asked
+func (c *Clock) Step(redis, sent, received time.Duration) (by time.Duration) {
+	early, late := redis-received, redis-sent
 	if *c != (Clock{}) {
 		by = max(early-c.late, 0) + min(late-c.early, 0)
 	}

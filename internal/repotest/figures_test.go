@@ -56,9 +56,9 @@ func TestReadmeFigures(t *testing.T) {
 	columns := map[string]string{"loopwheel on gnet": "EngineGnet", "on its own epoll": "EngineEpoll", "gnet": "gnet", "nbio": "nbio", "package net": "net"}
 	rows := []struct{ name, table, of, format string }{
 		{"100 connections, one message at a time", "echo CPU", "100 conns, 64 B, depth 1", ""},
-		{"the same, p99 at 20,000 a second", "echo p99", "100 conns, 64 B, 20000 a second", "%.2f ms"},
+		{"the same, p99 latency at 20,000 messages a second", "echo p99", "100 conns, 64 B, 20000 a second", "%.2f ms"},
 		{"16 messages at a time", "echo CPU", "100 conns, 64 B, depth 16", ""},
-		{"a connection for each message", "echo CPU", "50 at a time, 64 B, a connection each", ""},
+		{"a new connection for each message", "echo CPU", "50 at a time, 64 B, a connection each", ""},
 		{"memory of an idle connection", "echo memory", "idle after 64 B", "%.1f KB"},
 	}
 	if len(got) != len(rows) {

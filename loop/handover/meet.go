@@ -202,7 +202,7 @@ func (h *Handover) answer() {
 			return
 		}
 		if err != nil { // no descriptors, say
-			h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process: it is tried again")
+			h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process; retrying")
 			h.freeReserve()
 			time.Sleep(askAgain)
 			continue

@@ -102,7 +102,7 @@ func (g *giving) run() {
 		close(g.h.retired)
 		return
 	}
-	log.Error().Str("why", g.why).Msg("handover: it has failed, and this process goes on")
+	log.Error().Str("why", g.why).Msg("handover: failed; this process continues")
 	g.h.fillReserve()
 	g.h.mu.Lock()
 	g.h.giving = nil
@@ -222,7 +222,7 @@ func (g *giving) waitLong() (ends bool) {
 		case <-ending:
 			return true
 		case <-complain.C:
-			g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process says nothing: it may be stopped, and holds its connections")
+			g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process does not respond; it may be stopped, and holds its connections")
 		}
 	}
 	return false

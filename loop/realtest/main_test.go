@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -28,6 +29,8 @@ var children = map[string]func(){
 	"broken":          brokenChild,
 	"hostile":         hostileChild,
 	"beginners":       beginnersChild,
+	"boring":          boringChild,
+	"idle":            idleChild,
 }
 
 func TestMain(m *testing.M) {
@@ -41,6 +44,7 @@ func TestMain(m *testing.M) {
 // A child is a second process. It prints an address when it is ready, and ends when its input does.
 type child struct {
 	cmd  *exec.Cmd
+	end  func()
 	addr string
 }
 
@@ -65,16 +69,17 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		stdin.Close()
 		_ = cmd.Wait()
 	})
+	t.Cleanup(end)
 	var line [200]byte
 	n, err := stdout.Read(line[:])
 	if err != nil {
 		t.Fatalf("child %s: %v", cmd.Path, err)
 	}
-	return &child{cmd: cmd, addr: strings.TrimSpace(string(line[:n]))}
+	return &child{cmd: cmd, end: end, addr: strings.TrimSpace(string(line[:n]))}
 }
 
 // untilInputEnds is the life of a child.

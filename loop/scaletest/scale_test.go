@@ -129,7 +129,7 @@ func (r row) String() string {
 		r.conns, r.bytes, r.objects, r.cpu, r.event, r.worst, r.messages, r.fired, r.garbage)
 }
 
-// markdown is a line of the table in docs/scaling.md.
+// markdown is a line of a table.
 func (r row) markdown() string {
 	return fmt.Sprintf("| %d | %.0f B | %.1f | %.1f µs | %.2f µs | %.2f ms |", r.conns, r.bytes, r.objects,
 		micros(r.cpu), micros(r.event), micros(r.worst)/1000)

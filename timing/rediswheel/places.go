@@ -41,7 +41,7 @@ func (p *Places) join(weight int) *share {
 	return s
 }
 
-// leave gives all places back, also those of tasks of whose end Redis was not told.
+// leave gives all places back, also those of tasks of whose end Redis does not know.
 func (s *share) leave() {
 	s.giveBack(s.used, 0)
 	s.lock.Lock()

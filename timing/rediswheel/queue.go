@@ -72,7 +72,7 @@ type Config struct {
 	// there stays as it is: to change it, Add it.
 	Repeating []Task
 
-	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
+	// OnError gets every attempt that failed, with its task, and with the zero Task of what
 	// keeps a worker from working: Redis is away, came back empty (ErrLost), has another time
 	// (ErrClock), or does not pass messages on (ErrHints), which Open reports, too. It is called on
 	// many goroutines, and should return soon. nil means that errors are only counted.

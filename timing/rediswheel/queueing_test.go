@@ -362,7 +362,7 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if args := cmd.Args(); len(args) > 1 && args[1] == scripts["claim"].hash {
+			if args := cmd.Args(); len(args) > 1 && args[1] == scripts["claim"].Hash() {
 				h.claims.Add(1)
 			}
 		}

@@ -15,31 +15,21 @@ import (
 )
 
 //go:embed lua/*.lua
-var luaFiles embed.FS
+var lua embed.FS
 
 // scripts are the files of lua by their names, each after the prelude. It says what its keys,
 // arguments and answer are.
 var scripts = loadScripts()
 
-func loadScripts() map[string]script {
-	all := make(map[string]script)
-	files, _ := luaFiles.ReadDir("lua") // what is embedded can be read
-	prelude, _ := luaFiles.ReadFile("lua/prelude.lua")
+func loadScripts() map[string]*onredis.Script {
+	all := make(map[string]*onredis.Script)
+	files, _ := lua.ReadDir("lua") // what is embedded can be read
 	for _, f := range files {
-		text, _ := luaFiles.ReadFile("lua/" + f.Name())
-		whole := string(prelude) + string(text)
-		all[strings.TrimSuffix(f.Name(), ".lua")] = script{whole, redis.NewScript(whole).Hash()}
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		all[name] = onredis.NewScript(lua, "prelude", name)
 	}
 	return all
 }
-
-type script struct{ text, hash string }
-
-// A once is a command that the client must not send again by itself when the answer is lost: the
-// script would run twice, and answer the second time that there is nothing to do.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
 
 // repeatable are the scripts that answer the same if the client sends them again.
 var repeatable = map[string]bool{"add": true, "get": true, "leave": true, "list": true, "pause": true, "stats": true}
@@ -49,24 +39,6 @@ type call struct {
 	script string
 	keys   []string
 	args   []any
-}
-
-// process has p run the script: by its hash, or by its text.
-func (c call) process(ctx context.Context, p interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}, command, script string) *redis.Cmd {
-	args := []any{command, script, len(c.keys)}
-	for _, key := range c.keys {
-		args = append(args, key)
-	}
-	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
-	cmd.SetFirstKeyPos(3)
-	if repeatable[c.script] {
-		_ = p.Process(ctx, cmd) // the error is in cmd
-	} else {
-		_ = p.Process(ctx, once{cmd})
-	}
-	return cmd
 }
 
 func (q *Queue) on(shard int, script string, args ...any) call {
@@ -96,7 +68,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := q.client.Pipeline()
 	for i, c := range calls {
-		cmds[i] = c.process(ctx, pipe, "evalsha", scripts[c.script].hash)
+		cmds[i] = scripts[c.script].Call(ctx, pipe, false, repeatable[c.script], c.keys, c.args)
 	}
 	var failed error
 	if err := onredis.Await(ctx, func() error { _, failed = pipe.Exec(ctx); return nil }); err != nil {
@@ -110,7 +82,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 		switch {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			v, err = onredis.Answer(ctx, func() (any, error) {
-				return c.process(ctx, q.client, "eval", scripts[c.script].text).Result()
+				return scripts[c.script].Call(ctx, q.client, true, repeatable[c.script], c.keys, c.args).Result()
 			})
 		case v == nil && err == nil: // a hook of the client has kept the pipeline from Redis
 			err = failed

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A run is a task that this worker holds: from the claim until Redis has been told how it ended.
+// A run is a task that this worker holds: from the claim until Redis knows how it ended.
 type run struct {
 	w      *worker
 	shard  int

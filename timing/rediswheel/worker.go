@@ -48,7 +48,7 @@ const (
 )
 
 // A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
-// questions to Redis run on goroutines of their own, and post what came of them.
+// scripts run on goroutines of their own, and post what came of them.
 type worker struct {
 	q       *Queue
 	id      string
@@ -60,20 +60,20 @@ type worker struct {
 	posts   chan func()
 	sides   sync.WaitGroup // goroutines that use the client
 
-	calls  []call             // of the next pipeline
-	thens  []func(answer any) // what is done with their answers
-	asking int                // questions to Redis without an answer
-	next   time.Duration      // no pipeline before, unless half of the places wait for it
+	calls   []call             // of the next pipeline
+	thens   []func(answer any) // what is done with their answers
+	pending int                // scripts without an answer
+	next    time.Duration      // no pipeline before, unless half of the places wait for it
 
 	shards     []shard
 	balanced   bool          // the worker has taken its part of the shards
-	quiet      time.Duration // until then a loss is one that was told
-	clockQuiet time.Duration // until then a step of the clock is one that was told
+	quiet      time.Duration // until then a loss is one that was reported
+	clockQuiet time.Duration // until then a step of the clock is one that was reported
 
 	runs     map[*run]struct{} // from the claim until Redis knows how it ended
 	held     map[string]*run   // the last of these with a key
 	running  int               // of these, how many have a handler that has not returned
-	ended    []*run            // that Redis is to be told of
+	ended    []*run            // that Redis does not know of yet
 	stopping bool
 	giveUp   time.Duration // when stopping: not later
 }
@@ -122,7 +122,7 @@ func (w *worker) work(stop <-chan struct{}) {
 	})
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	for !w.stopping || len(w.runs)+len(w.calls)+w.asking > 0 && w.now() < w.giveUp {
+	for !w.stopping || len(w.runs)+len(w.calls)+w.pending > 0 && w.now() < w.giveUp {
 		w.wheel.Advance(w.now(), 0)
 		w.send()
 		if next, ok := w.wheel.Next(); ok {
@@ -164,13 +164,13 @@ func (w *worker) post(f func()) {
 
 // do calls f on a goroutine of its own, and then what it returns on the worker's.
 func (w *worker) do(f func(ctx context.Context) (then func())) {
-	w.asking++
+	w.pending++
 	w.sides.Go(func() {
 		ctx, cancel := context.WithTimeout(w.ctx, w.q.cfg.Lease)
 		defer cancel()
 		then := f(ctx)
 		w.post(func() {
-			w.asking--
+			w.pending--
 			then()
 		})
 	})

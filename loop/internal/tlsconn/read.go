@@ -107,9 +107,9 @@ func (c *Conn) decryptShare(records []byte) (unread []byte) {
 		c.release(&c.in)
 	}
 	c.cur, c.record = nil, nil
-	if len(records) > 0 && c.state == open { // answers of the protocol's own
+	if c.state == open && (c.tls != nil || c.err != nil) { // crypto/tls may have written, or an alert
 		if c.records != nil {
-			c.out = c.shared.extend(c.out, c.crypt().Answer(c.shared.small[:0]))
+			c.out = c.shared.extend(c.out, c.crypt().Alert(c.shared.small[:0]))
 		}
 		c.flush()
 	}

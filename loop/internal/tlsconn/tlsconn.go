@@ -345,7 +345,6 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	if err := c.mayDetach(); err != nil {
 		return nil, nil, err
 	}
-	c.out = c.shared.extend(c.out, c.crypt().Answer(c.shared.small[:0]))
 	if _, err := c.pushOut(); err != nil {
 		return nil, nil, err
 	}

@@ -83,7 +83,7 @@ func (c *NetConn) readRecord() error {
 	alerts := c.records.alerts
 	c.mu.Unlock()
 	if alerts { // updates of keys go with the next Write
-		_ = c.say((*Conn).Answer)
+		_ = c.say((*Conn).Alert)
 	}
 	return err
 }

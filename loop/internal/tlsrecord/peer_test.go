@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,8 +84,18 @@ func meet(t *testing.T, client bool, serverConfig, clientConfig *tls.Config) (ou
 	if err := errors.Join(mine.Handshake(), <-done); err != nil {
 		t.Fatal(err)
 	}
+	ours = takeOver(t, client, mine, log.String())
+	if !client {
+		ours.Sent(w.sent)
+	}
+	return ours, w, theirs
+}
+
+// takeOver returns a Conn with the secrets that a side of crypto/tls has logged.
+func takeOver(t *testing.T, client bool, mine *tls.Conn, log string) *Conn {
+	t.Helper()
 	secrets := map[string][]byte{}
-	for line := range strings.Lines(log.String()) {
+	for line := range strings.Lines(log) {
 		f := strings.Fields(line)
 		secrets[f[0]] = unhex(t, f[2])
 	}
@@ -97,11 +108,8 @@ func meet(t *testing.T, client bool, serverConfig, clientConfig *tls.Config) (ou
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !client {
-		ours.Sent(w.sent)
-	}
 	t.Log(tls.CipherSuiteName(suite))
-	return ours, w, theirs
+	return ours
 }
 
 func configs(t *testing.T) (server, client *tls.Config) {
@@ -198,6 +206,64 @@ func TestAgainstCryptoTLS(t *testing.T) {
 }
 
 const withoutAES = "TLSRECORD_WITHOUT_AES"
+
+// The servers of OpenSSL and GnuTLS go along with the updates that our side begins.
+func TestUpdatesAgainstStrangers(t *testing.T) {
+	cert, key := testkit.CertificateFiles(t, testkit.Certificate("test"))
+	port := strconv.Itoa(testkit.FreePort(t))
+	for name, args := range map[string][]string{
+		"openssl":     {"s_server", "-rev", "-quiet", "-accept", "127.0.0.1:" + port, "-cert", cert, "-key", key, "-tls1_3"},
+		"gnutls-serv": {"--echo", "-p", port, "--x509certfile=" + cert, "--x509keyfile=" + key},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(name); err != nil {
+				t.Skip("it is not installed; CI has it")
+			}
+			cmd := exec.CommandContext(t.Context(), name, args...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Wait() })
+			w := new(wire)
+			testkit.Eventually(t, "the server listens", func() (ok bool) {
+				nc, err := net.Dial("tcp", "127.0.0.1:"+port)
+				w.Conn = nc
+				return err == nil
+			})
+			defer w.Conn.Close()
+			var log bytes.Buffer
+			mine := tls.Client(w, &tls.Config{InsecureSkipVerify: true, KeyLogWriter: &log})
+			if err := mine.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			ours := takeOver(t, true, mine, log.String())
+			own := *ours.suite
+			own.limit = 10 // GnuTLS takes 8 updates a second
+			ours.suite = &own
+			first := ours.out.secret
+			for i := range 30 {
+				want := strings.Repeat("a", i+1) + "\n" // OpenSSL reverses lines
+				out, err := ours.Seal(nil, []byte(want))
+				if err == nil {
+					_, err = w.Conn.Write(out)
+				}
+				var got []byte
+				for err == nil && !bytes.HasSuffix(got, []byte("\n")) {
+					var record []byte
+					if record, err = w.record(); err == nil {
+						got, err = ours.Open(got, record)
+					}
+				}
+				if string(got) != want || err != nil {
+					t.Fatalf("line %d comes back as %q, %v", i, got, err)
+				}
+			}
+			if ours.out.secret == first {
+				t.Error("our key was not updated")
+			}
+		})
+	}
+}
 
 // A processor without AES instructions prefers ChaCha20-Poly1305.
 func TestAgainstCryptoTLSWithoutAES(t *testing.T) {

@@ -121,8 +121,7 @@ func Size(header []byte) int { return headerSize + int(header[3])<<8 + int(heade
 // is not allowed may lack its end.
 //
 // io.EOF: the peer has sent close_notify. Other errors end the connection, too, and what comes
-// behind does not count: Open returns the same error again. Answer then has the alert that says
-// why.
+// behind does not count: Open returns the same error again. Alert then has what says why.
 func (c *Conn) Open(dst, record []byte) ([]byte, error) {
 	if c.err != nil {
 		return dst, c.err // RFC 8446, section 6.1: data after the closure alert is ignored
@@ -183,8 +182,8 @@ func (c *Conn) failWith(a tls.AlertError, err error) error {
 	return err
 }
 
-// Refuse ends the connection for a reason of the caller's, which Open returns from now on. Answer
-// has an alert.
+// Refuse ends the connection for a reason of the caller's, which Open returns from now on. Alert
+// has unexpected_message.
 func (c *Conn) Refuse(reason error) error { return c.failWith(unexpectedMessage, reason) }
 
 // alerted deals with an alert of the peer's. All but two are fatal, whatever level they claim to
@@ -206,15 +205,17 @@ func (c *Conn) alerted(content []byte) error {
 	return c.err
 }
 
-// Seal appends the records of data to dst, and before them what Answer would.
+// Seal appends the records of data to dst, and before them what Alert would. The first data after
+// the peer has asked for an update of the key comes behind that update, one for all that came since
+// (RFC 8446, section 4.6.3).
 func (c *Conn) Seal(dst, data []byte) ([]byte, error) {
-	dst = c.Answer(dst)
+	dst = c.Alert(dst)
 	if c.shut {
 		return dst, ErrShutdown
 	}
 	c.rests = false
 	for len(data) > 0 {
-		if c.out.seq >= c.suite.limit-2 { // the update is a record, too, and so is an alert
+		if c.updates || c.out.seq >= c.suite.limit-2 { // the update is a record, too, and so is an alert
 			dst = c.update(dst)
 		}
 		n := min(len(data), maxPlain)
@@ -228,27 +229,20 @@ func (c *Conn) Seal(dst, data []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Answer appends what the protocol itself has to say to the peer: the update of the key that the
-// peer has asked for, once for all that came since (RFC 8446, section 4.6.3), or the alert for the
-// error that Open has returned. It must be called after Open, though not after each record.
-func (c *Conn) Answer(dst []byte) []byte {
-	if c.shut {
+// Alert appends the alert for the error that Open has returned. It must be called after an error,
+// and needs at most 24 bytes.
+func (c *Conn) Alert(dst []byte) []byte {
+	if c.shut || !c.alerts {
 		return dst
 	}
-	if c.alerts {
-		c.shut = true
-		return c.out.seal(c.suite, dst, typeAlert, []byte{levelFatal, byte(c.alert)})
-	}
-	if c.updates {
-		dst = c.update(dst)
-	}
-	return dst
+	c.shut = true
+	return c.out.seal(c.suite, dst, typeAlert, []byte{levelFatal, byte(c.alert)})
 }
 
 // CloseNotify appends the alert that says that no data follows (RFC 8446, section 6.1), unless that
 // was said, or a fatal alert.
 func (c *Conn) CloseNotify(dst []byte) []byte {
-	dst = c.Answer(dst)
+	dst = c.Alert(dst)
 	if c.shut {
 		return dst
 	}

@@ -270,7 +270,7 @@ func TestHostile(t *testing.T) {
 // checkEnd checks what to says to from at the end: a fatal alert and nothing behind it, or nothing.
 func checkEnd(t *testing.T, from, to *Conn, alert tls.AlertError, err error) {
 	t.Helper()
-	answer := to.Answer(nil)
+	answer := to.Alert(nil)
 	if alert == 0 {
 		if len(answer) > 0 {
 			t.Errorf("an answer of %d bytes, want none", len(answer))
@@ -284,7 +284,7 @@ func checkEnd(t *testing.T, from, to *Conn, alert tls.AlertError, err error) {
 	if _, again := open(to, forge(from, inner(typeApplication, 0, 'x')...)); again != err {
 		t.Errorf("then %v, want %v", again, err)
 	}
-	more, serr := to.Seal(to.Answer(to.CloseNotify(nil)), []byte("x"))
+	more, serr := to.Seal(to.Alert(to.CloseNotify(nil)), []byte("x"))
 	if len(more) > 0 || serr != ErrShutdown {
 		t.Errorf("after its alert it sends %d bytes, error %v, want none and %v", len(more), serr, ErrShutdown)
 	}
@@ -391,8 +391,8 @@ func TestOpenWhere(t *testing.T) {
 	})
 }
 
-// A peer that asks for an update of the key gets one, before the next data. One that asks often
-// gets one for all of that.
+// A peer that asks for an update of the key gets one, right before the next data and not earlier.
+// One that asks often gets one for all of that.
 func TestKeyUpdates(t *testing.T) {
 	perSuite(t, func(t *testing.T, server, client *Conn) {
 		ask := []byte{keyUpdate, 0, 0, 1, updateRequested}
@@ -402,6 +402,9 @@ func TestKeyUpdates(t *testing.T) {
 				client.out.update(client.suite)
 				if data, err := open(server, record); len(data) > 0 || err != nil {
 					t.Fatalf("round %d: data %q, error %v", round, data, err)
+				}
+				if answer := server.Alert(nil); len(answer) > 0 {
+					t.Fatalf("round %d: an answer of %d bytes, want none before there is data", round, len(answer))
 				}
 			}
 			before := client.in.secret
@@ -471,7 +474,7 @@ func TestHalfClose(t *testing.T) {
 		if data, err := open(server, records); string(data) != "data" || err != nil {
 			t.Errorf("data %q, error %v, want %q and none", data, err, "data")
 		}
-		if answer := server.CloseNotify(server.Answer(nil)); len(answer) > 0 {
+		if answer := server.CloseNotify(server.Alert(nil)); len(answer) > 0 {
 			t.Errorf("an answer of %d bytes, want none", len(answer))
 		}
 		if _, err := server.Seal(nil, []byte("x")); err != ErrShutdown {
@@ -615,7 +618,7 @@ func TestDoesNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			out = server.Answer(out)
+			out = server.Alert(out)
 		}); n != 0 {
 			t.Errorf("a record allocates %v times, want 0", n)
 		}

@@ -121,7 +121,7 @@ local next = held[3] and look or math.min(look, math.max(first, math.ceil(free))
 local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]) or look
 local more = next <= now
 if renewed then till = now + ARGV[9] end
--- The owner is told of what is due before back. While the queue is paused, that is nothing.
+-- Scripts announce to the owner what is due before back. While the queue is paused, that is nothing.
 redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or first, 'seen', seen)
 if renewed or more then hint(worker .. ' ' .. till - now .. (more and ' more' or '')) end
 
