@@ -25,6 +25,7 @@ import (
 // hold what comes to them against what was sent.
 type moves struct {
 	t     *testing.T
+	seed  uint64
 	srv   *loop.Server
 	group *handler.Group
 	unix  string     // an address of it
@@ -166,7 +167,7 @@ func (m *mover) OnClose(c *loop.Conn, err error) {
 }
 
 func (m *moves) accept(c *loop.Conn) loop.Handler {
-	x := &mover{moves: m, c: c, r: rand.New(rand.NewPCG(52, c.ID()))}
+	x := &mover{moves: m, c: c, r: rand.New(rand.NewPCG(m.seed, c.ID()))}
 	c.Every(5*time.Millisecond, func() { x.maybeMove(10) })
 	c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) { x.maybeMove(5) })
 	m.group.Join(c)
@@ -179,7 +180,7 @@ func (m *moves) accept(c *loop.Conn) loop.Handler {
 // piped passes everything on to the unix socket.
 func (m *moves) piped(a *loop.Conn) loop.Handler {
 	a.PauseRead()
-	r := rand.New(rand.NewPCG(53, a.ID()))
+	r := rand.New(rand.NewPCG(m.seed+1, a.ID()))
 	loop.Dialer{}.Dial(a.Loop(), m.unix, func(b *loop.Conn, err error) loop.Handler {
 		if err != nil {
 			m.fault("dial: %v", err)
@@ -211,7 +212,7 @@ func (m *moves) client(i int) {
 		return
 	}
 	defer nc.Close()
-	r := rand.New(rand.NewPCG(54, uint64(i)))
+	r := rand.New(rand.NewPCG(m.seed+2, uint64(i)))
 	room, sent := make(chan struct{}, 10), make(chan uint32, 1)
 	go func() {
 		n := uint32(0)
@@ -265,7 +266,7 @@ func (m *moves) client(i int) {
 // teller tells all of them numbered things.
 func (m *moves) teller(by int) {
 	n := make([]int, len(m.all))
-	for r := rand.New(rand.NewPCG(55, uint64(by))); !m.ended.Load(); {
+	for r := rand.New(rand.NewPCG(m.seed+3, uint64(by))); !m.ended.Load(); {
 		for range 20 {
 			i := r.IntN(len(m.all))
 			x, k := m.all[i], n[i]
@@ -301,7 +302,7 @@ func TestMovesAtRandom(t *testing.T) {
 }
 
 func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
-	m := &moves{t: t, unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
+	m := &moves{t: t, seed: testkit.Seed(t, 52), unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
 	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Minute,
 		Timeouts: loop.Timeouts{Frame: time.Minute}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Listeners: []loop.Listener{

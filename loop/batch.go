@@ -58,7 +58,7 @@ func (l *Loop) batch(to *Loop, t task) error {
 	if len(b.tasks)%crowdSample == 0 && to.crowd.on.Load() {
 		to.crowded(0, to.mail.Len()+len(b.tasks))
 	}
-	l.batched = true
+	l.duties.Or(dutyBatches)
 	if b.tasks = append(b.tasks, t); len(b.tasks) >= min(maxBatch, to.server.Limits.MaxMailbox) {
 		b.cross() // so that what fills a mailbox is seen in the turn that does
 	}
@@ -70,7 +70,7 @@ const maxBatch = 4096
 
 // crossBatches is part of the end of a turn.
 func (l *Loop) crossBatches() {
-	l.batched = false
+	l.duties.And(^uint32(dutyBatches))
 	for i := range l.batches {
 		if b := &l.batches[i]; len(b.tasks) > 0 {
 			b.cross()

@@ -49,12 +49,13 @@ type budget struct {
 	level atomic.Int32
 }
 
-// add notes that the buffers of a loop have n bytes more.
-func (b *budget) add(n int64) {
+// add notes that the buffers of a loop have n bytes more, and reports whether the level has changed.
+func (b *budget) add(n int64) (changed bool) {
 	b.used.Add(n)
-	for level := b.decide(); b.level.Swap(level) != level; {
+	for level := b.decide(); b.level.Swap(level) != level; changed = true {
 		level = b.decide() // other loops may have changed it meanwhile
 	}
+	return changed
 }
 
 // decide returns the level that follows from what is used.
@@ -96,19 +97,19 @@ func (s *Server) limitMemory(capacity int) {
 	}
 }
 
-// account notes at the end of a turn whether the loop's buffers, or the level, have changed.
+// account notes that the loop's buffers, or the level, have changed.
 func (l *Loop) account() {
-	if n := l.store.Pool.Size() + l.mailed; n != l.buffered || l.level != l.server.budget.level.Load() {
-		l.accountFor(n)
-	}
-}
-
-func (l *Loop) accountFor(buffered int) {
 	b := &l.server.budget
-	if n := int64(buffered - l.buffered); n != 0 {
-		l.buffered = buffered
-		l.count[numBuffered].Store(uint64(max(0, buffered)))
-		b.add(n)
+	l.pooled = l.store.Pool.Size()
+	if now := l.pooled + l.mailed; now != l.buffered {
+		n := now - l.buffered
+		l.buffered = now
+		l.count[numBuffered].Store(uint64(max(0, now)))
+		if b.add(int64(n)) {
+			for _, l := range l.server.loops {
+				l.duties.Or(dutyLevel)
+			}
+		}
 	}
 	if level := b.level.Load(); level != l.level {
 		l.level = level

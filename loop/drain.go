@@ -271,7 +271,8 @@ func (l *Loop) beginDrain() {
 
 // refuseAll refuses what is on its way, and what opens from now on.
 func (l *Loop) refuseAll(reason error) {
-	l.draining, l.checks = true, true
+	l.draining = true
+	l.duties.Or(dutyChecks)
 	for _, a := range l.arrivals {
 		a.abort(reason)
 	}
@@ -400,6 +401,9 @@ func (l *Loop) stopGuarded() {
 	loops.Delete(l.goroutine)
 	l.account()
 	l.publishCounters()
+	if l.tls != nil {
+		l.publishHandshakes()
+	}
 	l.noteDrained()
 	l.meter.Over()
 	close(l.ended)

@@ -51,7 +51,6 @@ type Loop struct {
 	mail       *mailbox.Mailbox[task]
 	crowd      crowd   // while that is too full
 	batches    []batch // for other loops, of the present turn
-	batched    bool    // there are some
 	goroutine  uint64  // its number
 	unfinished bool    // the task that runs has more to do: see postPieces
 
@@ -74,7 +73,8 @@ type Loop struct {
 	holdBackAt  int            // the server's, or less: see account
 	inputSlice  time.Duration  // the constant, or less
 	mailed      int            // Mailbox.Bytes, at the last look
-	buffered    int            // bytes that its buffers had when account saw them last
+	pooled      int            // what the store had when account saw it last
+	buffered    int            // and with what was mailed
 	level       int32          // of the server's budget, as it was then
 	shed        shed
 
@@ -85,7 +85,7 @@ type Loop struct {
 
 	// Other goroutines see these.
 	count     counters
-	checks    bool         // more is to be done at the end of each turn: see publishTurn
+	duties    atomic.Uint32
 	load      atomic.Int64 // connections, those in transit included
 	inTransit atomic.Int64 // of these, accepted ones that have not reached the loop
 	incoming  atomic.Int64 // and those that MoveTo brings
@@ -117,7 +117,9 @@ func newLoop(s *Server, index int) *Loop {
 		poisons:     s.Debug.Strict || poisons || goroutine.Race,
 		holdBackAt:  s.Limits.HoldBackAt,
 		inputSlice:  inputSlice,
-		checks:      inspecting,
+	}
+	if inspecting {
+		l.duties.Store(dutyChecks)
 	}
 	l.store.Pool.SetMax(l.poolMax())
 	l.fireFunc = l.fire

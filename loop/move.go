@@ -201,6 +201,7 @@ func (g *acceptGate) count() int {
 func (s *Server) setAccepting(on bool) {
 	var deadline time.Time
 	if !on {
+		s.movesWait.Store(true)
 		s.acceptGate.set(false)
 		deadline = time.Unix(1, 0)
 	}
@@ -211,6 +212,7 @@ func (s *Server) setAccepting(on bool) {
 	}
 	if on {
 		s.acceptGate.set(true)
+		s.goOnMoving()
 		return
 	}
 	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
@@ -218,6 +220,19 @@ func (s *Server) setAccepting(on bool) {
 		if time.Since(began) > stuckTimeout {
 			return // a loop does not answer, or a listener from outside has no deadlines
 		}
+	}
+}
+
+// goOnMoving ends that moves wait, which would hide connections from a walk through the loops.
+func (s *Server) goOnMoving() {
+	if s.movesWait.Swap(false) {
+		s.tellLoops(func(l *Loop) {
+			for _, c := range l.conns {
+				if c.moves() {
+					c.touch()
+				}
+			}
+		})
 	}
 }
 
@@ -265,6 +280,9 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 
 // settleDown is inside.Handover.Hold.
 func (s *Server) settleDown(which inside.Held) {
+	if which == inside.HoldNone {
+		s.goOnMoving()
+	}
 	s.onLoops(func(l *Loop) {
 		for _, c := range slices.Clone(l.conns) {
 			switch {
@@ -291,7 +309,7 @@ func (c *Conn) whyStays() string {
 		return "dialed"
 	case x != nil && x.pipe != nil:
 		return "Pipe"
-	case c.in.pauses&moving != 0:
+	case c.in.pauses&moving != 0 && !(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
 		return "not ready"
 	case x != nil && x.stays:
 		return "refused"

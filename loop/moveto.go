@@ -89,12 +89,12 @@ func (c *Conn) other() *Conn {
 // and all has run that was told to it before, no message is delivered. Until it leaves, its timers,
 // hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
 //
-// nil means that c moves, unless it closes before, by a panic say, or the server drains: then it
-// stays, and then does not run. A loop that drains closes a connection that arrives, after then. A
-// panic in then closes c. An error means that nothing has happened: ErrClosed; ErrServerClosed, as
-// the server drains; c is about to move already; it is a session of UDP, whose loop the system has
-// chosen; or it belongs to a handler.Link or a redisgroup.Hub. A nil Loop, or one of another
-// Server, panics.
+// nil means that c moves, unless it closes before, by a panic say, the server drains, or package
+// handover takes it to another process: then it stays, and then does not run. A loop that drains
+// closes a connection that arrives, after then. A panic in then closes c. An error means that
+// nothing has happened: ErrClosed; ErrServerClosed, as the server drains; c is about to move
+// already; it is a session of UDP, whose loop the system has chosen; or it belongs to a
+// handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server, panics.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
 	if l == nil || l.server != c.loop.server {
@@ -204,9 +204,9 @@ func (d *departure) Run() {
 	}
 	if here {
 		c.stay(m.then)
-		return
+	} else if !l.server.movesWait.Load() {
+		c.leave(party)
 	}
-	c.leave(party)
 }
 
 // runThen is the last step of a move.
@@ -227,7 +227,7 @@ func (c *Conn) mayLeave() bool {
 	case c.out.todo&settleDue != 0:
 		return false
 	}
-	return !x.mover.gated && c.in.pauses&(startingTLS|heldByCodec) == 0 && !c.sendsFile()
+	return !x.mover.gated && c.in.pauses&(startingTLS|heldByCodec|frozenToMove) == 0 && !c.sendsFile()
 }
 
 // leave takes c, and those that move with it, off the loop. They belong to the other one then.
@@ -237,6 +237,10 @@ func (c *Conn) leave(party []*Conn) {
 	comesBack := func() {
 		to.incoming.Add(-int64(len(party)))
 		to.wake() // it may have waited for them
+	}
+	if l.server.movesWait.Load() {
+		comesBack()
+		return
 	}
 	if l.server.noMoves.Load() { // the other loop may not have seen incoming
 		comesBack()

@@ -2,12 +2,16 @@ package loop_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -138,6 +142,101 @@ func TestMoveToFromAnyCallback(t *testing.T) {
 				srv.Open().Send("go\n")
 				srv.Sleep(1500 * time.Millisecond)
 				testkit.Want(t, "moves", moves, 1)
+			})
+		})
+	}
+}
+
+// What a connection does while it is about to move, or does first where it arrives.
+func TestMoveToAmid(t *testing.T) {
+	type noter func(format string, args ...any)
+	moveBy := func(c *loop.Conn, note noter, first string, more func(c *loop.Conn)) func(to *loop.Loop) {
+		return func(to *loop.Loop) {
+			err := c.MoveTo(to, func(c *loop.Conn) {
+				note("%s", first)
+				if more != nil {
+					more(c)
+				}
+			})
+			if err != nil {
+				note("%v", err)
+			}
+		}
+	}
+	for name, row := range map[string]struct {
+		do   func(c *loop.Conn, to *loop.Loop, note noter, p *looptest.Peer)
+		want string
+		to   bool // it is on the other loop in the end
+	}{
+		"a pause": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			c.PauseRead()
+			moveBy(c, note, "then", nil)(to)
+			c.AfterFunc(time.Second, func() { note("resumed"); c.ResumeRead() })
+		}, "then resumed more", true},
+		"a close": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			moveBy(c, note, "then", nil)(to)
+			c.Close()
+		}, "closed: <nil>", false},
+		"OnClose": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			c.AfterClose(func(error) { moveBy(c, note, "then", nil)(to) })
+			c.Close()
+		}, "closed: <nil> " + loop.ErrClosed.Error(), false},
+		"a panic": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			moveBy(c, note, "then", nil)(to)
+			panic("on purpose")
+		}, "closed: loop: panic: on purpose", false},
+		"a panic in then": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			moveBy(c, note, "then", func(*loop.Conn) { panic("on purpose") })(to)
+		}, "then closed: loop: panic: on purpose", true},
+		"a close in then": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			moveBy(c, note, "then", (*loop.Conn).Close)(to)
+		}, "then closed: <nil>", true},
+		"back again": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			from := c.Loop()
+			moveBy(c, note, "there", func(c *loop.Conn) { moveBy(c, note, "back", nil)(from) })(to)
+		}, "there back more", false},
+		"the peer's end": {func(c *loop.Conn, to *loop.Loop, note noter, p *looptest.Peer) {
+			c.OnEOF(func() { note("EOF"); c.Close() })
+			moveBy(c, note, "then", nil)(to)
+			go p.CloseWrite()
+		}, "then more EOF closed: <nil>", true},
+		"the peer's reset": {func(c *loop.Conn, to *loop.Loop, note noter, p *looptest.Peer) {
+			c.PauseRead()
+			moveBy(c, note, "then", nil)(to)
+			c.AfterFunc(time.Second, func() { go p.Reset() })
+		}, "then closed: connection reset by peer", true},
+		"output that waits": {func(c *loop.Conn, to *loop.Loop, note noter, p *looptest.Peer) {
+			p.Block(0)
+			_ = c.Send([]byte("late"))
+			c.OnFlushed(func() { note("flushed on %v", c.Loop() == to) })
+			moveBy(c, note, "then", nil)(to)
+			c.AfterFunc(time.Second, func() { go p.Unblock() })
+		}, "then more flushed on true", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got []string
+				var c *loop.Conn
+				var p *looptest.Peer
+				note := func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) }
+				var srv *looptest.Server
+				srv = looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Logger: zerolog.Nop(), Accept: func(x *loop.Conn) loop.Handler {
+					c = x
+					return rig.Script{Message: func(c *loop.Conn, msg []byte) error {
+						if string(msg) == "go" {
+							row.do(c, srv.Loops()[1-c.Loop().Index()], note, p)
+						} else {
+							note("%s", msg)
+						}
+						return nil
+					}, Close: func(_ *loop.Conn, err error) { note("closed: %v", err) }}
+				}})
+				p = srv.Open()
+				from := c.Loop()
+				p.Send("go\nmore\n")
+				srv.Sleep(3 * time.Second)
+				testkit.Want(t, "what happened", strings.Join(got, " "), row.want)
+				testkit.Want(t, "it has moved", c.Loop() != from, row.to)
 			})
 		})
 	}

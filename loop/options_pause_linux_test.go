@@ -10,7 +10,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
-// The options of a connection are the same after a pause, on each engine.
+// The options of a connection are the same after a pause and a move, on each engine.
 func TestOptionsAfterAPause(t *testing.T) {
 	if testhook.DefaultEngine() == "net" {
 		t.Skip("the engine on Go's own net hands out no descriptors to ask")
@@ -31,13 +31,14 @@ func TestOptionsAfterAPause(t *testing.T) {
 				return v
 			}
 			before, after := make(chan [5]int, 1), make(chan [5]int, 1)
-			srv := &Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, TCP: tcp, Accept: func(c *Conn) Handler {
+			srv := &Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, TCP: tcp, Accept: func(c *Conn) Handler {
 				before <- values(c)
 				c.PauseRead()
 				c.AfterFunc(50*time.Millisecond, c.ResumeRead)
 				return HandlerFunc(func(c *Conn, _ []byte) error {
-					c.AfterFunc(50*time.Millisecond, func() { after <- values(c) })
-					return nil
+					return c.MoveTo(c.loop.server.loops[1-c.loop.index], func(c *Conn) {
+						c.AfterFunc(50*time.Millisecond, func() { after <- values(c) })
+					})
 				})
 			}}
 			if err := srv.Start(t.Context()); err != nil {

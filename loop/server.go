@@ -117,6 +117,7 @@ type Server struct {
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
 	noMoves     atomic.Bool  // no connection leaves its loop any more: see MoveTo
+	movesWait   atomic.Bool  // nor does one at present, in a handover
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64

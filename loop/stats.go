@@ -144,12 +144,13 @@ func (l *Loop) publishCounters() {
 	if timers := uint64(l.wheel.Len()); timers != l.count[numTimers].Load() {
 		l.count[numTimers].Store(timers)
 	}
-	if l.tls != nil {
-		counts := l.tls.Counts
-		l.count[numHandshakes].Store(counts.Done)
-		l.count[numHandshakesFailed].Store(counts.Failed)
-		l.count[numHandshakesPending].Store(counts.Pending)
-	}
+}
+
+// publishHandshakes is publishCounters for a loop that has had TLS.
+func (l *Loop) publishHandshakes() {
+	l.count[numHandshakes].Store(l.tls.Counts.Done)
+	l.count[numHandshakesFailed].Store(l.tls.Counts.Failed)
+	l.count[numHandshakesPending].Store(l.tls.Counts.Pending)
 }
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.

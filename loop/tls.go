@@ -31,6 +31,7 @@ func (l *Loop) tlsShared() *tlsconn.Shared {
 		return l.tls
 	}
 	s := l.server
+	l.duties.Or(dutyHandshakes)
 	l.tls = tlsconn.NewShared(tlsconn.SharedConfig{
 		Post:       func(f func()) bool { return l.Post(f) == nil },
 		After:      func(d time.Duration, f func()) { l.wheel.At(l.fromNow(d), f) },

@@ -126,17 +126,41 @@ func (l *Loop) leave() {
 	l.nesting = 0
 }
 
+// The duties of a loop at the end of a turn that most turns do not have. To look for each of them
+// would cost a message 1 %.
+const (
+	dutyBatches    = 1 << iota // functions for other loops wait
+	dutyLevel                  // the level of the server's budget may have changed
+	dutyHandshakes             // to publish how many there were; it stays
+	dutyChecks                 // in a drain, or a test; it stays
+)
+
 // publishTurn is what each turn does when its connections are settled.
 func (l *Loop) publishTurn() {
-	if l.batched {
-		l.crossBatches()
-	}
 	if l.store.Large() {
 		l.trimSoon()
 	}
-	l.account()
+	if l.store.Pool.Size() != l.pooled {
+		l.account()
+	}
 	l.publishCounters()
-	if l.checks { // in a drain, or a test
+	if d := l.duties.Load(); d != 0 {
+		l.attend(d)
+	}
+}
+
+func (l *Loop) attend(duties uint32) {
+	if duties&dutyBatches != 0 {
+		l.crossBatches()
+	}
+	if duties&dutyLevel != 0 {
+		l.duties.And(^uint32(dutyLevel))
+		l.account()
+	}
+	if duties&dutyHandshakes != 0 {
+		l.publishHandshakes()
+	}
+	if duties&dutyChecks != 0 {
 		l.noteDrained()
 		l.mustBeSound()
 	}
@@ -193,7 +217,10 @@ func (l *Loop) runMail() {
 		l.slice.look(l)
 	}
 	waiting := l.mail.ReportRun()
-	l.mailed = l.mail.Bytes()
+	if n := l.mail.Bytes(); n != l.mailed {
+		l.mailed = n
+		l.account()
+	}
 	if l.crowd.on.Load() && waiting <= l.server.Limits.MaxMailbox/2 {
 		l.relieve()
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -77,25 +76,15 @@ func (l *gnetLoop) Probe() {
 	l.pull()
 }
 
-// socketPair returns a connection, and the descriptor of its other end, which does not block.
+// socketPair returns a connection, and the descriptor of its other end.
 func socketPair() (nc net.Conn, peer int, err error) {
-	syscall.ForkLock.RLock() // no child inherits what is not closed on exec yet
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(fds[0])
-		unix.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
+	fds, err := sockets.Pair()
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
-	end := sockets.Descriptor(fds[0])
-	nc, err = end.Copy()
-	_ = unix.Close(fds[0])
-	if err == nil {
-		err = unix.SetNonblock(fds[1], true)
-	}
-	if err != nil {
+	f := os.NewFile(uintptr(fds[0]), "socket")
+	defer f.Close()
+	if nc, err = net.FileConn(f); err != nil {
 		_ = unix.Close(fds[1])
 		return nil, -1, err
 	}

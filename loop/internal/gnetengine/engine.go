@@ -94,6 +94,7 @@ type gnetLoop struct {
 	once    sync.Once
 	ticker  ticker
 	watcher watcher
+	carrier carrier
 	wants   wants
 	input   []byte // of readMore
 
@@ -138,7 +139,7 @@ func (l *gnetLoop) start() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := l.client.Start(); err != nil {
+	if err := errors.Join(unix.SetNonblock(peer, true), l.client.Start()); err != nil {
 		return errors.Join(err, anchor.Close(), unix.Close(peer))
 	}
 	l.peer = peer
@@ -170,6 +171,7 @@ func (l *gnetLoop) stop() error {
 		time.Sleep(time.Millisecond)
 	}
 	err := l.client.Stop()
+	l.carrier.end()
 	if l.reserve >= 0 {
 		_ = unix.Close(l.reserve)
 	}
@@ -191,6 +193,9 @@ func (l *gnetLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	if !l.claim(t) { // it counts as lost
 		return nil, gnet.Close
 	}
+	if t.wrapped {
+		l.carrier.unwrap(t.conn)
+	}
 	t.open(c)
 	return nil, gnet.None
 }
@@ -200,14 +205,14 @@ func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it
 	// copies nothing.
 	data, _ := c.Next(-1)
-	switch x := c.Context().(type) {
-	case *socket:
-		if len(data) == sockets.ReadBuffer {
-			data = l.readMore(x, data)
-		}
-		x.sink.Readable(data)
-	case *gnetLoop: // the anchor
+	s, ok := c.Context().(*socket)
+	switch {
+	case !ok: // the anchor
 		l.polled()
+	case len(data) == sockets.ReadBuffer:
+		s.sink.Readable(l.readMore(s, data))
+	default:
+		s.sink.Readable(data)
 	}
 	return gnet.None
 }

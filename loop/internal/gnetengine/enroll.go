@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -18,46 +17,28 @@ import (
 // anything that lives as long as a connection: garbage of the same size would leave holes in memory
 // between those.
 type ticket struct {
-	conn net.Conn
-	open func(gnet.Conn) // on the loop, or
-	lost func(error)     // on any goroutine
+	conn    net.Conn
+	wrapped bool            // conn is the carrier's
+	open    func(gnet.Conn) // on the loop, or
+	lost    func(error)     // on any goroutine
 }
 
 // Enroll implements engine.Loop.
 func (l *gnetLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	if nc.RemoteAddr() == nil {
-		l.enrollEnded(nc, open, lost)
-		return
+	hasEnded := nc.RemoteAddr() == nil // or was reset: the system has forgotten the address, which gnet wants
+	if hasEnded {
+		before := nc
+		err := sockets.With(before, func(fd int) (err error) { nc, err = l.carrier.wrap(fd); return err })
+		if _ = before.Close(); err != nil {
+			go lost(err)
+			return
+		}
 	}
-	l.enroll(&ticket{conn: nc, lost: lost, open: func(c gnet.Conn) {
+	l.enroll(&ticket{conn: nc, wrapped: hasEnded, lost: lost, open: func(c gnet.Conn) {
 		s := &socket{loop: l, conn: c, Descriptor: sockets.Descriptor(c.Fd())}
 		c.SetContext(s)
 		s.sink = open(s)
 	}})
-}
-
-// enrollEnded is Enroll for a connection that was reset, or has ended in both directions, before it
-// came here. The system no longer knows the peer's address, which gnet cannot handle, so this
-// package reads the remaining input itself.
-func (l *gnetLoop) enrollEnded(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	fd, err := sockets.TakeOver(nc)
-	if err != nil {
-		go lost(err)
-		return
-	}
-	t := &ticket{conn: nc, lost: func(err error) { lost(errors.Join(err, unix.Close(fd))) }}
-	if !l.expect(t) {
-		go t.lose(engine.ErrEnded)
-		return
-	}
-	l.Execute(func() {
-		if !l.claim(t) {
-			return
-		}
-		s := &socket{loop: l, Descriptor: sockets.Descriptor(fd)}
-		s.sink = open(s)
-		s.readRest()
-	})
 }
 
 // expect registers a ticket, unless the loop has ended.

@@ -3,7 +3,6 @@
 package gnetengine
 
 import (
-	"io"
 	"os"
 	"time"
 
@@ -65,17 +64,13 @@ func (s *socket) Resume() {
 		time.AfterFunc(resumeAgain, func() { l.Execute(func() { goOn(s.resumeAgain) }) })
 	}
 	l.resuming[s] = t
-	nc, err := s.CopyAsIs()
-	switch {
-	case err != nil:
+	nc, err := l.carrier.wrap(s.FD())
+	if err != nil {
 		t.lost(err)
-	case nc.RemoteAddr() == nil: // it has ended in both directions meanwhile, which gnet cannot handle
-		_ = nc.Close()
-		l.Execute(func() { goOn(s.readRest) })
-	default:
-		t.conn = nc
-		l.enroll(t)
+		return
 	}
+	t.conn, t.wrapped = nc, true
+	l.enroll(t)
 }
 
 func (s *socket) resumeAgain() {
@@ -128,24 +123,6 @@ func (s *socket) attach(c gnet.Conn) {
 	s.loop.keepReserve()
 	if s.paused {
 		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again
-	}
-}
-
-// readRest reads, in gnet's place, the input that the kernel still has of a connection that has
-// ended, and then the end.
-func (s *socket) readRest() {
-	buf := make([]byte, sockets.ReadBuffer)
-	for !s.isClosed() && !s.paused && !s.isResuming() { // Readable may pause it, and resume it
-		switch n, err := unix.Read(s.FD(), buf); {
-		case n > 0:
-			s.sink.Readable(buf[:n])
-		case err == nil:
-			s.over(io.EOF)
-			return
-		case err != unix.EINTR:
-			s.over(os.NewSyscallError("read", err))
-			return
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ package gnetengine
 import (
 	"net"
 	"os"
-	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
@@ -146,23 +145,18 @@ func (l *gnetLoop) keepReserve() {
 	}
 }
 
-// dup turns the reserve into a copy of fd, and returns it. Once gnet has closed the original, its
-// number is free for the next reserve: a loop that pauses sockets needs no more descriptors than it
-// has, and loops do not take the last one from each other.
+// dup returns a copy of fd, which is the reserve if no other descriptor is free. Once gnet has
+// closed the original, its number is free for the next reserve: a loop that pauses sockets needs no
+// more descriptors than it has, and loops do not take the last one from each other.
 func (l *gnetLoop) dup(fd int) (int, error) {
-	l.keepReserve()
-	if l.reserve < 0 {
-		return -1, unix.EMFILE
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil || l.reserve < 0 {
+		return n, err
 	}
-	dup := l.reserve
-	l.reserve = -1
-	syscall.ForkLock.RLock() // no child inherits it
-	err := unix.Dup2(fd, dup)
-	unix.CloseOnExec(dup)
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		_ = unix.Close(dup)
+	n, l.reserve = l.reserve, -1
+	if err = sockets.CopyTo(fd, n); err != nil {
+		_ = unix.Close(n)
 		return -1, err
 	}
-	return dup, nil
+	return n, nil
 }

@@ -1,8 +1,6 @@
 package sockets
 
 import (
-	"net"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -43,47 +41,10 @@ func gone(fd int) bool {
 	return err == nil && info.State == tcpClose
 }
 
-// tcpOptions are those that package net sets for TCP sockets that it makes.
-var tcpOptions = [...][2]int{
-	{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_NODELAY},
-}
+// CopyTo makes the descriptor to a copy of fd, which no child inherits. It closes what to was.
+func CopyTo(fd, to int) error { return unix.Dup3(fd, to, unix.O_CLOEXEC) }
 
-type optionValues [len(tcpOptions)]int
-
-// netOptions are the values that package net sets, once a socket has been copied.
-var netOptions atomic.Pointer[optionValues]
-
-// options returns d's values. False: it is not of TCP.
-func (d *Descriptor) options() (v optionValues, ok bool) {
-	for i, o := range tcpOptions {
-		n, err := unix.GetsockoptInt(d.FD(), o[0], o[1])
-		if err != nil && o[0] == unix.IPPROTO_TCP {
-			return v, false
-		}
-		v[i] = n
-	}
-	return v, true
-}
-
-// CopyAsIs is Copy for a socket that stays what it is: options that package net has changed are put
-// back.
-func (d *Descriptor) CopyAsIs() (net.Conn, error) {
-	before, isTCP := d.options()
-	nc, err := d.Copy()
-	if err != nil || !isTCP {
-		return nc, err
-	}
-	now := netOptions.Load()
-	if now == nil {
-		v, _ := d.options()
-		now = &v
-		netOptions.Store(now)
-	}
-	for i, o := range tcpOptions {
-		if before[i] != now[i] {
-			_ = unix.SetsockoptInt(d.FD(), o[0], o[1], before[i])
-		}
-	}
-	return nc, nil
+// Pair returns two unix sockets that are connected, and block.
+func Pair() ([2]int, error) {
+	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 }

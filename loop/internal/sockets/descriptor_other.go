@@ -3,7 +3,7 @@
 package sockets
 
 import (
-	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,5 +22,22 @@ func (d *Descriptor) Gone() bool { return false }
 
 func gone(int) bool { return false }
 
-// CopyAsIs is Copy: that package net sets some options anew is not undone here.
-func (d *Descriptor) CopyAsIs() (net.Conn, error) { return d.Copy() }
+// CopyTo makes the descriptor to a copy of fd, which no child inherits. It closes what to was.
+func CopyTo(fd, to int) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	err := unix.Dup2(fd, to)
+	unix.CloseOnExec(to)
+	return err
+}
+
+// Pair returns two unix sockets that are connected, and block.
+func Pair() (fds [2]int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	return fds, err
+}
