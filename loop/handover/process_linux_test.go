@@ -134,6 +134,9 @@ func serve(text string) error {
 		return err
 	}
 	cfg.at("begin")
+	for _, err := os.Stat(cfg.Path + ".hangs"); err == nil; _, err = os.Stat(cfg.Path + ".hangs") {
+		time.Sleep(10 * time.Millisecond)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var moved atomic.Int32
@@ -193,6 +196,7 @@ func serve(text string) error {
 		}
 		os.Exit(3)
 	}()
+	h.RestartOn(syscall.SIGHUP)
 	err = h.Run(ctx)
 	fmt.Println("out", srv.Stats().ClosedBy["moved"])
 	return err
@@ -531,8 +535,8 @@ func TestHandoversUnderLoad(t *testing.T) {
 	t.Logf("answers: p50, p99, p99.9, p99.99, longest: %v", c.percentiles(.5, .99, .999, .9999, 1))
 }
 
-// A program goes from one version of a state to the next one, and back, by a version that reads both.
-// Without that one the handover fails, and nothing has happened.
+// A program goes from one version of a state to the next one, and back, by a version that reads
+// both. Without that one the handover fails, and nothing has happened.
 func TestVersions(t *testing.T) {
 	for name, set := range map[string]func(cfg *serverConfig, v versions){
 		"of the handler": func(cfg *serverConfig, v versions) { cfg.Handler = v },
@@ -793,4 +797,90 @@ func (s *siege) served(p *process) error {
 		return fmt.Errorf("a newcomer gets %q, %v; want %q", answer, err, want)
 	}
 	return nil
+}
+
+// A process that takes over tells the service manager, and waits until that has heard it, before
+// the old one ends.
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	hears := func(want string) (fd int) {
+		t.Helper()
+		b, oob := make([]byte, 100), make([]byte, 100)
+		_ = manager.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, oobn, _, _, err := manager.ReadMsgUnix(b, oob)
+		if err != nil || string(b[:n]) != want {
+			t.Fatalf("the manager hears %q, %v; want %q", b[:n], err, want)
+		}
+		if messages, _ := syscall.ParseSocketControlMessage(oob[:oobn]); len(messages) > 0 {
+			fds, _ := syscall.ParseUnixRights(&messages[0])
+			fd = fds[0]
+		}
+		return fd
+	}
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
+	var old *process
+	for range 3 {
+		p := runWith(t, cfg)
+		hears(fmt.Sprintf("MAINPID=%d\nREADY=1", p.pid))
+		barrier := hears("BARRIER=1")
+		if barrier == 0 {
+			t.Fatal("there is no descriptor with BARRIER=1")
+		}
+		if text, err := os.ReadFile(cfg.Path + ".pid"); string(text) != fmt.Sprintln(p.pid) {
+			t.Errorf("the PID file has %q, %v; want %d", text, err, p.pid)
+		}
+		if old != nil && old.hasEnded() {
+			t.Error("the old process has ended before the manager knew of the next one")
+		}
+		_ = syscall.Close(barrier)
+		if _, ok := p.says("serves"); !ok {
+			t.Fatalf("it ends: %q", p.said)
+		}
+		if old != nil {
+			old.ends()
+		}
+		old = p
+	}
+}
+
+// A successor that hangs before Open is killed by a signal that comes later, for another one; until
+// then a signal changes nothing.
+func TestRestartOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 5 s to be sure that a successor hangs")
+	}
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
+	old := runWith(t, cfg)
+	defer old.in.Close() // which ends the successor, too: it has the same
+	old.says("serves")
+	c := newCrowd(t, 5*time.Millisecond)
+	c.join(cfg.Addr[6:], 20, nil)
+	hangs := cfg.Path + ".hangs"
+	if err := os.WriteFile(hangs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	time.Sleep(5500 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the first is killed
+	time.Sleep(200 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the second has its time
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut by a successor that hangs", cut)
+	}
+	if err := os.Remove(hangs); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := old.says("serves"); n != 20 || !ok { // the successor says so, on the same output
+		t.Errorf("%d have moved, want 20: %q", n, old.said)
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut", cut)
+	}
+	c.leave()
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // startGrace is for how long another signal does not end the next process.
@@ -119,13 +121,11 @@ func notify() error {
 		return err
 	}
 	defer r.Close()
-	raw, err := w.SyscallConn()
-	if err == nil {
-		e := raw.Control(func(fd uintptr) { _, _, err = nc.WriteMsgUnix([]byte("BARRIER=1"), unix.UnixRights(int(fd)), nil) })
-		if err == nil {
-			err = e
-		}
-	}
+	err = sockets.With(w, func(barrier int) error {
+		return sockets.With(nc, func(fd int) error { // WriteMsgUnix refuses a connected socket for datagrams
+			return unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(barrier), nil, 0)
+		})
+	})
 	_ = w.Close()
 	if err != nil {
 		return err
