@@ -88,6 +88,7 @@ type extras struct {
 	busy          bool          // SetBusy
 	stays         bool          // c does not move in this handover
 	pinned        bool          // it does not move to another loop
+	uncounted     bool          // it is in no count of this Server
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone

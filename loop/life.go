@@ -205,7 +205,6 @@ type ending struct {
 	lost         error         // that output was lost, and why, if so
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
-	uncounted    bool          // it is in no count of this Server
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
@@ -514,7 +513,7 @@ func (c *Conn) finish(hard bool) {
 		l.remove(c)
 	}
 	switch {
-	case x.successor != nil || x.ending.uncounted: // another one counts in its place
+	case x.successor != nil || x.uncounted: // another one counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	case !c.isDialed() && x.frozen == nil:

@@ -606,13 +606,13 @@ func (a *arrival) arriveFrozen() {
 	c := &Conn{loop: a.loop}
 	a.conn = c
 	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m})
-	c.extras.ending.uncounted = true // until it is this Server's
+	c.extras.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
 			if c.extras.frozen != nil {
 				c.extras.frozen.served = m.Served
 			}
-			c.extras.ending.uncounted = false
+			c.extras.uncounted = false
 			a.loop.count.add(numMovedIn, 1)
 			c.thaw()
 		})
