@@ -22,14 +22,14 @@ import (
 // This file is the way of a connection to its loop, from whatever has made its socket to
 // Conn.begin:
 //
-//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ open ─▶ begin
+//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ arrived ─▶ begin
 //	Adopt, moveIn ────┘         ▲         │           │               │
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //
 // A way fails by one of these. Only lost is for other goroutines than the loop's:
 //
 //	lost     there is no socket any more: the slot is released, the refusal counted and logged
-//	failed   that, for one that waited on the loop; a Dialer's open function gets the error instead
+//	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
 //	abort    closes the socket, which comes to failed
 //	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
 
@@ -38,19 +38,18 @@ import (
 // class than a Conn: garbage of the same size would leave holes between those.
 type arrival struct {
 	slot
-	conn              *Conn // nil until the loop has the socket
-	local             net.Addr
-	read              []byte        // what the previous owner of the socket has read
-	notes             []inside.TLV  // of the PROXY header
-	head              []byte        // the beginning of that, which is not whole
-	moved             *inside.Moved // it comes from another Server
-	from              *Conn         // it goes on with the socket of this one
-	net               *netConn      // for a goroutine: no Accept is asked
-	session           *udpSession   // of UDP: there is no socket
-	dialing           *dialing      // this side has dialled
-	timer             wheel.Timer   // ends the wait
-	mustSendHeader    bool          // the peer has to send a header
-	mustNotSendHeader bool          // the peer must not send a header
+	conn           *Conn // nil until the loop has the socket
+	local          net.Addr
+	read           []byte        // what the previous owner of the socket has read
+	notes          []inside.TLV  // of the PROXY header
+	head           []byte        // the beginning of that, which is not whole
+	moved          *inside.Moved // it comes from another Server
+	from           *Conn         // it goes on with the socket of this one
+	net            *netConn      // for a goroutine: no Accept is asked
+	session        *udpSession   // of UDP: there is no socket
+	dialing        *dialing      // this side has dialled
+	timer          wheel.Timer   // ends the wait
+	mustSendHeader bool          // the peer has to send a header
 }
 
 // lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
@@ -117,9 +116,9 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	c := &Conn{loop: l, sock: sock}
 	a.conn = c
 	a.leaveTransit()
-	exited := true // until the end: Accept may call runtime.Goexit
+	exited := true // until the end: Accept may call runtime.Goexit, when begin has moved the slot into c
 	defer func() {
-		if exited && a.dialing == nil {
+		if exited && a.dialing == nil { // whose caller hears of it otherwise
 			c.releaseSlot()
 			a.lost(errGoexited)
 		}
@@ -129,18 +128,17 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	case a.dialing != nil:
 		a.dialing.goOn()
 	case a.ln.tls == nil && len(a.ln.proxies) == 0:
-		a.open()
+		a.arrived()
 	case l.draining:
 		a.lost(ErrServerClosed)
 		sock.Close()
 	default:
 		l.arrivals[c] = a
 		limit := l.server.Timeouts.Handshake
-		a.timer = l.wheel.At(l.after(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
+		a.timer = l.wheel.At(l.fromNow(limit), func() { a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit)) })
 		if a.mustSendHeader {
 			c.stage = awaitsHeader
 		} else {
-			a.mustNotSendHeader = len(a.ln.proxies) > 0
 			a.afterHeader()
 		}
 	}
@@ -155,20 +153,19 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 // afterHeader goes on after the PROXY header, or without one.
 func (a *arrival) afterHeader() {
 	if a.ln.tls == nil {
-		a.open()
+		a.arrived()
 		return
 	}
-	a.mustNotSendHeader = false // a header would be no TLS
 	a.conn.addTLS(tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}).Start()
 }
 
-// open brings the connection to life.
-func (a *arrival) open() {
+// arrived ends the wait, and brings the connection to life.
+func (a *arrival) arrived() {
 	a.endWait()
 	if a.dialing != nil {
 		a.dialing.stop = nil
 	}
-	if c := a.conn; a.mustNotSendHeader {
+	if c := a.conn; !a.mustSendHeader && len(a.ln.proxies) > 0 && a.ln.tls == nil { // within TLS a header is input
 		c.stage = awaitsFirstBytes
 	} else if c.stage == awaitsHeader {
 		c.stage = plainInput
@@ -204,7 +201,7 @@ func (c *Conn) begin(a *arrival) {
 		c.handler = a.net
 		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
 		c.setState(stateOpen)
-	} else if l.draining || !c.accept(a.ln) { // refused
+	} else if l.draining || !c.askForHandler(a.ln) { // refused
 		c.handler = nil
 		c.beginClose(nil)
 		c.writeOut()
@@ -214,8 +211,9 @@ func (c *Conn) begin(a *arrival) {
 	l.add(c)
 }
 
-// accept asks for c's handler. False: c is refused, by a nil handler, or as Accept has panicked.
-func (c *Conn) accept(ln *listener) bool {
+// askForHandler asks Accept for c's handler. False: c is refused, by a nil handler, or as Accept
+// has panicked.
+func (c *Conn) askForHandler(ln *listener) bool {
 	c.loop.noteRunning(c, meter.Opening)
 	panicked := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
@@ -229,7 +227,7 @@ func (c *Conn) accept(ln *listener) bool {
 		} else if d := moved.IdleTimeout; d >= 0 {
 			c.idle.timeout = d
 		}
-		c.ask(ln.accept)
+		c.callAccept(ln.accept)
 		if moved != nil && c.handler != nil {
 			c.callHook(func() {
 				if err := c.restoreCodec(); err != nil {
@@ -246,8 +244,8 @@ func (c *Conn) accept(ln *listener) bool {
 	return panicked == nil && c.handler != nil
 }
 
-// ask has accept choose the handler: nil if it refuses.
-func (c *Conn) ask(accept Accept) {
+// callAccept has accept choose the handler: nil if it refuses.
+func (c *Conn) callAccept(accept Accept) {
 	if c.handler = accept(c); isTypedNil(c.handler) {
 		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
 	}
@@ -351,7 +349,7 @@ func (l *Loop) stuckFor(now time.Duration) time.Duration {
 }
 
 // refuse makes a connection that is above a limit linger after Server.Limits.Refusal, or resets it.
-// A client that waits for TLS could not read a farewell.
+// A client that waits for TLS could not read that.
 func (ln *listener) refuse(nc net.Conn, reason error) {
 	s := ln.server
 	s.refused.Add(1)
@@ -363,7 +361,7 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 		return
 	}
 	ln.hand(nc, l, func(sock engine.Socket) engine.Sink {
-		c := &Conn{loop: l}
+		c := &Conn{loop: l} // without handler and addresses: the key of l.lingering, and the link
 		l.enter()
 		c.linger(sock, lingerer, s.Limits.Refusal, false)
 		l.leave()
@@ -415,8 +413,9 @@ var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
 func (s *slot) acquire(addressKnown bool) error {
 	total, most := s.ln.total()
 	s.holds |= holdsConn
-	switch own := s.ln.open.Add(1); {
-	case total.Add(1) > int64(most):
+	all, own := total.Add(1), s.ln.numOpen.Add(1)
+	switch {
+	case all > int64(most):
 		s.release()
 		return ErrTooManyConns
 	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
@@ -432,10 +431,10 @@ func (s *slot) acquire(addressKnown bool) error {
 func (s *slot) acquireMoved(l *Loop) {
 	total, _ := s.ln.total()
 	total.Add(1)
-	s.ln.open.Add(1)
+	s.ln.numOpen.Add(1)
 	s.holds |= holdsConn
 	if !s.ln.dialed {
-		s.ln.server.gate.Count(s.remote)
+		s.ln.server.limiter.Count(s.remote)
 		s.holds |= holdsAddress
 	}
 	s.acquireLoad(l)
@@ -443,7 +442,7 @@ func (s *slot) acquireMoved(l *Loop) {
 
 // acquireAddress counts one more from the remote address. With an error nothing is held.
 func (s *slot) acquireAddress() error {
-	if !s.ln.server.gate.Enter(s.remote) {
+	if !s.ln.server.limiter.Enter(s.remote) {
 		s.release()
 		return errManyFromAddress
 	}
@@ -496,10 +495,10 @@ func (s *slot) release() {
 	if s.holds&holdsConn != 0 {
 		total, _ := s.ln.total()
 		total.Add(-1)
-		s.ln.open.Add(-1)
+		s.ln.numOpen.Add(-1)
 	}
 	if s.holds&holdsAddress != 0 {
-		s.ln.server.gate.Leave(s.remote)
+		s.ln.server.limiter.Leave(s.remote)
 	}
 	if s.holds&holdsLoad != 0 {
 		s.loop.load.Add(-1)
@@ -516,7 +515,7 @@ func (ln *listener) total() (open *atomic.Int64, most int) {
 	if ln.isUDP() {
 		return &s.sessions, s.Limits.MaxSessions
 	}
-	return &s.open, s.Limits.MaxConns
+	return &s.numOpen, s.Limits.MaxConns
 }
 
 // takeSlot takes c's slot from it.

@@ -162,7 +162,7 @@ func (w *shedding) Run() {
 		}
 		c := l.conns[s.next]
 		s.next++
-		held := c.held()
+		held := c.bufferBytes()
 		if s.held[bits.Len(uint(held))] += int64(held); s.least > 0 && held >= s.least {
 			c.closeForMemory()
 		}
@@ -203,17 +203,17 @@ func (c *Conn) closeForMemory() {
 	c.touch() // also if it was closing
 }
 
-// held returns how many bytes the buffers of c have.
-func (c *Conn) held() int {
-	n := c.heldPlain()
+// bufferBytes returns how many bytes the buffers of c have.
+func (c *Conn) bufferBytes() int {
+	n := c.plainBufferBytes()
 	if t := c.tlsLayer(); t != nil {
 		n += t.Held()
 	}
 	return n
 }
 
-// heldPlain is held without those of the layer of TLS.
-func (c *Conn) heldPlain() int {
+// plainBufferBytes is bufferBytes without those of the layer of TLS.
+func (c *Conn) plainBufferBytes() int {
 	n := c.in.decoder.Cap()
 	if b := c.out.box; b != nil {
 		n += b.Cap()

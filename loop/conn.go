@@ -30,7 +30,7 @@ import (
 // Its states, and what moves it from one to the next (see life.go; docs/conn-states.svg is the
 // same as a picture):
 //
-//	opening ──accepted──▶ open ──drain, jobs run──▶ finishing
+//	opening ──accepted──▶ open ──drain, jobs run──▶ draining
 //	   │                   │                            │
 //	   │                   └──Close, error, panic, ─────┤
 //	   │                      peer, timeout, drain      ▼
@@ -83,11 +83,12 @@ type extras struct {
 	afterClose    []func(err error)
 	watermarks    watermarks
 	halfClose     halfClose
-	retry         wheel.Timer   // of tryAgain
+	retryIn       time.Duration // the last pause of tryAgain
+	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
 	stays         bool          // c does not move in this handover
 	pinned        bool          // it does not move to another loop
-	retryIn       time.Duration // the pause before that
+	uncounted     bool          // it is in no count of this Server
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
@@ -110,8 +111,8 @@ func (c *Conn) more() *extras {
 	return c.extras
 }
 
-// Loop returns the loop that c lives on, or that it has left for: see MoveTo. Any goroutine may call
-// it.
+// Loop returns the loop that c lives on, or that it has left for: see MoveTo. Any goroutine may
+// call it.
 func (c *Conn) Loop() *Loop { return c.home() }
 
 // Ref returns the address under which other goroutines reach c. Any goroutine may call it.
@@ -132,9 +133,9 @@ func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
 // ProxyTLVs yields the types and values of the notes in the header of the PROXY protocol by which a
 // balancer handed c over (see Server.ProxyProtocol), in their order. Their types are in section 2.2
-// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a unique
-// id, 0x20 what the balancer knows of the client's TLS. It may be called in Accept, and until
-// OnClose returns. The values must not be changed.
+// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a
+// unique id, 0x20 what the balancer knows of the client's TLS. It may be called in Accept, and
+// until OnClose returns. The values must not be changed.
 func (c *Conn) ProxyTLVs() iter.Seq2[byte, []byte] {
 	c.loop.owner.Check("Conn.ProxyTLVs")
 	return func(yield func(byte, []byte) bool) {
@@ -243,7 +244,7 @@ func (c *Conn) AfterClose(f func(err error)) {
 	needFunc("Conn.AfterClose", f != nil)
 	x := c.more()
 	if c.isClosed() {
-		f(x.ending.cause())
+		f(x.ending.finalCause())
 		return
 	}
 	x.afterClose = append(x.afterClose, f)
@@ -253,9 +254,9 @@ func (c *Conn) AfterClose(f func(err error)) {
 type codecMode uint8
 
 const (
-	framesOnly  codecMode = iota // frames only
-	withReplies                  // it is a codec.Responder, a codec.Assembler, or both
-	handshaking                  // the same, and a Dialer waits for its handshake
+	framesOnly    codecMode = iota // frames only
+	withReplies                    // it is a codec.Responder, a codec.Assembler, or both
+	dialHandshake                  // the same, and a Dialer waits for its handshake
 )
 
 // lookAtCodec notes whether frames can be found and made without the codec, and what it is asked
@@ -318,7 +319,7 @@ func sameTCP(a, b net.Addr) bool {
 // something meanwhile.
 func (c *Conn) openCodec() {
 	o, ok := c.in.decoder.Codec().(codec.Opener)
-	if !ok || c.isClosing() || c.out.ended {
+	if !ok || c.isClosing() || c.out.finRequested {
 		return
 	}
 	c.callHook(func() { // a panic closes c: the caller of Dial must hear of that

@@ -164,7 +164,7 @@ func (a *dialing) start() {
 		a.fail(err)
 		return
 	}
-	a.deadline = l.after(a.dialer.Timeout)
+	a.deadline = l.fromNow(a.dialer.Timeout)
 	a.timer = l.wheel.At(a.deadline, func() { a.abort(a.timeout()) })
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, a.deadline-l.clock()))
 	a.stop = func(error) { cancel() }
@@ -339,7 +339,7 @@ func (a *dialing) goOn() {
 	case a.endIfLate():
 		c.sock.Close()
 	case a.dialer.TLS == nil:
-		way.open()
+		way.arrived()
 	default:
 		a.loop.arrivals[c] = way
 		t := c.addTLS(tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: way.local, Remote: way.remote})
@@ -410,7 +410,7 @@ func (l *Loop) endDials(err error) {
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.arriving() == nil && o.Opening() != nil {
-		c.in.prefixLimit, c.codecMode = 0, handshaking
+		c.in.prefixLimit, c.codecMode = 0, dialHandshake
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
 	}
@@ -448,8 +448,8 @@ func (o *dialOpening) opened(c *Conn) {
 	if !o.end() {
 		return
 	}
-	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
-	if welcome = c.handler != nil; !welcome || c.codecMode != handshaking { // or the user has set another codec
+	c.callAccept(func(c *Conn) Handler { return o.open(c, nil) })
+	if welcome = c.handler != nil; !welcome || c.codecMode != dialHandshake { // or the user has set another codec
 		return
 	}
 	c.codecMode = withReplies

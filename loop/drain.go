@@ -27,7 +27,7 @@ const (
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
 	defer s.cancel()
-	defer s.cut()
+	defer s.hurryUp()
 	defer s.watchdog.Stop()
 	failure := s.serveUntil(ctx)
 	s.stopAccepting()
@@ -77,7 +77,7 @@ func (s *Server) serveUntil(ctx context.Context) error {
 		case <-s.hurry.Done():
 			return nil
 		case <-look.C:
-			if !s.Drain.KeepAccepting && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
+			if !s.Drain.KeepAccepting && s.listening.Load() == 0 && s.numOpen.Load()+s.sessions.Load() == 0 {
 				return nil // nobody is left, and nobody comes
 			}
 		case err := <-s.failed:
@@ -114,7 +114,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	for _, l := range s.loops {
 		drained = append(drained, l.drained)
 	}
-	s.settled.Store(true) // before a loop looks which connections it has
+	s.noMoves.Store(true) // before a loop looks which connections it has
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
@@ -214,8 +214,8 @@ func (s *Server) notEnded() (which string) {
 // user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
 // not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
 // error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
-// number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as Wait
-// is.
+// number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as
+// Wait is.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -241,7 +241,7 @@ func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
 	}
-	s.cut()
+	s.hurryUp()
 	return nil
 }
 
@@ -262,8 +262,8 @@ func (l *Loop) beginDrain() {
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	for i, c := range conns {
 		share := float64(i) / float64(len(conns))
-		l.wheel.At(l.after(time.Duration(share*float64(l.server.Drain.Window))), func() {
-			c.sayGoodbye()
+		l.wheel.At(l.fromNow(time.Duration(share*float64(l.server.Drain.Window))), func() {
+			c.callOnDrain()
 			c.closeWhenDone()
 		})
 	}
@@ -291,7 +291,7 @@ func (c *Conn) SetBusy(busy bool) {
 		return
 	}
 	c.more().busy = busy
-	if c.at() == stateFinishing {
+	if c.at() == stateDraining {
 		c.touch()
 	}
 }
@@ -301,30 +301,30 @@ func (c *Conn) isBusy() bool {
 	return ok && n.isBusy() || c.extras != nil && c.extras.busy
 }
 
-func (c *Conn) sayGoodbye() {
+func (c *Conn) callOnDrain() {
 	if f := c.loop.server.Hooks.OnDrain; f != nil && c.isOpen() && !c.isNet() {
 		c.callHook(func() { f(c) })
 	}
 }
 
-// closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer is due.
-// A busy connection is still read, and so is one that waits for its peer's answer.
+// closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer
+// is due. A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
 	if c.moves() {
-		c.extras.mover.lead.stay(nil)
+		c.extras.mover.lead.stay(nil) // it drains on this loop
 	}
-	if !c.isOpen() || !c.needsInput() && !c.owesAnswer() {
+	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() {
 		c.beginClose(ErrServerClosed)
 		return
 	}
 	switch {
-	case !c.needsInput():
+	case !c.hasBusiness():
 		c.pause(heldByJobs)
 	case !c.hasJobs():
 		c.resume(heldByJobs)
 	}
 	if c.at() == stateOpen {
-		c.setState(stateFinishing)
+		c.setState(stateDraining)
 		c.touch() // SetBusy of a net.Conn may have come just before
 	}
 }
@@ -339,9 +339,9 @@ func (l *Loop) cutOverdue() {
 	}
 	for _, c := range slices.Clone(l.conns) {
 		if !begun {
-			c.sayGoodbye()
+			c.callOnDrain()
 		}
-		if c.at() == stateFinishing { // with jobs not done
+		if c.at() == stateDraining { // with jobs not done
 			c.beginClose(ErrServerClosed)
 			c.noteOutputLost(errUnfinished)
 		}
@@ -384,7 +384,7 @@ func (l *Loop) stopGuarded() {
 	for l.slice = sliceOf(l.now, never); l.mail.Len() > 0; {
 		l.runMail()
 	}
-	l.endTurns(never)
+	l.settleTouched(never)
 	l.running.conn = nil
 	if l.started && l.server.OnStop != nil {
 		l.started = false // once
@@ -418,10 +418,10 @@ func (l *Loop) broke(err error) {
 		c.touch() // it may have been flushing
 	}
 	l.endLingering()
-	l.endTurns(never)
+	l.settleTouched(never)
 	l.noteDrained()
 	l.stop()
-	l.leaveTurn()
+	l.leaveRequested()
 }
 
 // drainState is a loop's part in the drain.
@@ -438,15 +438,15 @@ type drainState struct {
 // owesAnswer reports whether the peer is owed an answer: a job's, or a reply.
 func (c *Conn) owesAnswer() bool { return c.out.owed > 0 || c.hasJobs() }
 
-// needsInput reports whether c has business that may need its input: SetBusy, or calls.
-func (c *Conn) needsInput() bool { return c.out.awaited > 0 || c.isBusy() }
+// hasBusiness reports whether c has business that may need its input: SetBusy, or calls.
+func (c *Conn) hasBusiness() bool { return c.out.awaited > 0 || c.isBusy() }
 
 // inputWaits reports whether input waits that is delivered soon: in the socket, or for its turn.
 func (c *Conn) inputWaits() bool {
 	switch {
-	case !c.isOpen() || c.in.pauses&^queued != 0:
+	case !c.isOpen() || c.in.pauses&^inRunQueue != 0:
 		return false
-	case c.in.pauses == queued:
+	case c.in.pauses == inRunQueue:
 		return c.in.decoder.Buffered() > 0
 	default:
 		return c.hasUnread()

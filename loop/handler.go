@@ -53,7 +53,7 @@ func (s ConnState) String() string {
 
 // tellState calls Hooks.ConnState, if the user knows c.
 func (c *Conn) tellState(s ConnState) {
-	if f := c.loop.server.Hooks.ConnState; f != nil && c.codecMode != handshaking && !c.isNet() {
+	if f := c.loop.server.Hooks.ConnState; f != nil && c.codecMode != dialHandshake && !c.isNet() {
 		c.callHook(func() { f(c, s) })
 	}
 }

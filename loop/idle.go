@@ -83,7 +83,7 @@ func (c *Conn) SetIdleTimeout(d time.Duration) {
 
 func (c *Conn) setIdleTimeout(d time.Duration) {
 	if spread := c.loop.server.Timeouts.IdleJitter; spread > 0 && d > 0 {
-		d = later(d, rand.N(spread))
+		d = plus(d, rand.N(spread))
 	}
 	c.idle.timeout = d
 	c.refileIdle()
@@ -105,10 +105,10 @@ func (c *Conn) evictAt() time.Duration {
 	}
 	when := never
 	if s.timeout > 0 {
-		when = later(last, s.timeout)
+		when = plus(last, s.timeout)
 	}
 	if first := server.Timeouts.FirstByte; first > 0 && s.lastRead == notYet {
-		when = min(when, later(s.opened, first))
+		when = min(when, plus(s.opened, first))
 	}
 	return when
 }
@@ -127,8 +127,8 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	}
 }
 
-// later returns t + d, or never.
-func later(t, d time.Duration) time.Duration {
+// plus returns t + d, or never.
+func plus(t, d time.Duration) time.Duration {
 	if t > never-d {
 		return never
 	}
@@ -157,7 +157,7 @@ func (c *Conn) refileIdle() {
 		return // c goes on later, if at all
 	}
 	_, due := c.nextIdle()
-	due = min(due, c.stalledLook())
+	due = min(due, c.nextStalledLook())
 	if s.extras != nil && s.extras.frame.due != 0 {
 		due = min(due, s.extras.frame.due)
 	}
@@ -180,7 +180,7 @@ func (c *Conn) checkIdle() {
 	l := c.loop
 	l.noteRunning(c, meter.Idle)
 	now := l.clock()
-	if _, when := c.nextIdle(); min(when, c.stalledLook()) <= now {
+	if _, when := c.nextIdle(); min(when, c.nextStalledLook()) <= now { // the stamps may lack the last
 		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
 			l.running.conn = nil
@@ -188,9 +188,9 @@ func (c *Conn) checkIdle() {
 		}
 		c.lookAtSocket(now)
 	}
-	cut := c.evictAt() <= now && c.isCutShort(now) // before a hook sends something
-	// Each hook fires once at most. A hook that a callback adds, and that is due at once, waits
-	// until the loop has had a look at its sockets.
+	interrupts := c.evictAt() <= now && c.interruptsExchange(now) // before a hook sends something
+	// Each hook fires once at most, and then the eviction. A hook that a callback adds, and that is
+	// due at once, waits until the loop has had a look at its sockets.
 	for range len(c.hooks()) + 1 {
 		h, when := c.nextIdle()
 		switch {
@@ -198,7 +198,7 @@ func (c *Conn) checkIdle() {
 		case h != nil:
 			h.fire(now)
 		default:
-			c.more().ending.endWithReset = cut // the peer must not take the end for the end of all
+			c.more().ending.endWithReset = interrupts // the peer must not take the end for the end of all
 			c.beginClose(ErrIdle)
 		}
 	}
@@ -206,7 +206,7 @@ func (c *Conn) checkIdle() {
 		c.checkFrame(now)
 	}
 	if !c.isClosing() {
-		c.refileIdle()
+		c.refileIdle() // for the next deadline
 	}
 	l.running.conn = nil
 }
@@ -231,7 +231,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.noteFIN()
+	heard := (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
 	if c.isPiped() {
 		to := c.extras.pipe.to
 		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
@@ -239,10 +239,10 @@ func (c *Conn) isHeard() bool {
 	return heard
 }
 
-// noteFIN reports whether the peer had ended its output at the last look already, while reading is
-// paused. Input that waits is no sign of life then.
-func (c *Conn) noteFIN() bool {
-	if c.in.pauses&heldUnread == 0 || !c.in.ended && !c.peerEnded() {
+// sawFINBefore reports whether the peer had ended its output at the last look already, while
+// reading is paused. Input that waits is no sign of life then.
+func (c *Conn) sawFINBefore() bool {
+	if c.in.pauses&heldUnread == 0 || !c.in.over && !c.peerEnded() {
 		return false
 	}
 	w := c.idleExtras()
@@ -265,11 +265,11 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	w.askedAt, w.unacked = now, unsent
 }
 
-// isCutShort reports whether an eviction cuts something off: output waits, a request is being
-// answered, or the last output is younger than a quarter of the peer's silence. So an idle hook may
-// ask the peer whether it is there. Nobody can reset a unix socket, or a session.
-func (c *Conn) isCutShort(now time.Duration) bool {
-	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
+// interruptsExchange reports whether an eviction would cut something off: output waits, a request
+// is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
+// hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
+func (c *Conn) interruptsExchange(now time.Duration) bool {
+	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.over {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
@@ -336,7 +336,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		}
 	}
 	since := c.lastActivity(k)
-	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
+	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: plus(since, d)}
 	w.hooks = append(w.hooks, h)
 	c.refileIdle()
 	return Timer{c: c, hook: h}
@@ -360,7 +360,7 @@ func (c *Conn) updateHook(h *idleHook) time.Duration {
 	}
 	if last := c.lastActivity(h.kind); last > h.since {
 		h.since, h.n = last, 0
-		h.next = later(last, h.d)
+		h.next = plus(last, h.d)
 	}
 	return h.next
 }
@@ -369,12 +369,12 @@ func (c *Conn) updateHook(h *idleHook) time.Duration {
 // output has moved. It does not tell when, so the hook may be late by that part of its time.
 const stalledLooks = 8
 
-// stalledLook returns when the kernel is to be asked next.
-func (c *Conn) stalledLook() time.Duration {
+// nextStalledLook returns when the kernel is to be asked next.
+func (c *Conn) nextStalledLook() time.Duration {
 	when := never
 	for _, h := range c.hooks() {
 		if h.kind == WriteStalled && c.isBlocked() {
-			when = min(when, later(c.idle.extras.askedAt, max(h.d/stalledLooks, time.Millisecond)))
+			when = min(when, plus(c.idle.extras.askedAt, max(h.d/stalledLooks, time.Millisecond)))
 		}
 	}
 	return when
@@ -399,8 +399,8 @@ func (c *Conn) outputWaits(moves bool) {
 func (h *idleHook) reset(d, now time.Duration) {
 	fired := h.n > 0
 	h.d, h.n = d, 0
-	if h.next = later(h.since, d); fired && h.next <= now {
-		h.next = later(now, d)
+	if h.next = plus(h.since, d); fired && h.next <= now {
+		h.next = plus(now, d)
 	}
 }
 
@@ -412,8 +412,8 @@ func (h *idleHook) fire(now time.Duration) {
 	if now-from >= idleLate {
 		from = now
 	}
-	if h.next = later(from, h.d); h.next <= now { // a d below the tick
-		h.next = later(now, h.d)
+	if h.next = plus(from, h.d); h.next <= now { // a d below the tick
+		h.next = plus(now, h.d)
 	}
 	h.f(h.n)
 }
@@ -466,7 +466,7 @@ func (c *Conn) watchFrame(unfinished, delivered bool) {
 	if delivered {
 		c.forgetFrame()
 	}
-	if c.in.pauses&^queued != 0 {
+	if c.in.pauses&^inRunQueue != 0 {
 		return // the time stands still
 	}
 	if !unfinished {
@@ -475,7 +475,7 @@ func (c *Conn) watchFrame(unfinished, delivered bool) {
 	}
 	f := &c.idleExtras().frame
 	if f.progressed = true; f.due == 0 {
-		f.due = later(c.loop.now, cmp.Or(f.remaining, c.loop.server.Timeouts.Frame))
+		f.due = plus(c.loop.now, cmp.Or(f.remaining, c.loop.server.Timeouts.Frame))
 	}
 	if !filed {
 		c.refileIdle()
@@ -532,7 +532,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	case !waits || f.grace && f.progressed:
 		c.beginClose(ErrSlowFrame)
 	default:
-		f.due = later(now, max(frameGrace, min(late, c.loop.server.Timeouts.Frame)))
+		f.due = plus(now, max(frameGrace, min(late, c.loop.server.Timeouts.Frame)))
 		f.grace, f.progressed = true, false
 	}
 }

@@ -23,10 +23,10 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder      framing.Decoder
-	prefixLimit  int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
+	prefixLimit  int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.PrefixLimit
 	pauses       pauses // why nothing is decoded, if so
 	socketPaused bool   // Socket.Pause was called
-	ended        bool   // the peer has ended its output: nothing more comes
+	over         bool   // FIN, or reset: nothing more comes
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -44,20 +44,20 @@ const (
 	moving                           // MoveTo, until all is there that was told to it before
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
-	queued                           // it has its turn soon: it is in loop.runQueue
+	inRunQueue                       // it has its turn soon: it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
 )
 
-// received is a turn, or part of one: it decodes input, and ends c's turn.
+// received is a turn, or part of one: it decodes input, and settles c.
 func (c *Conn) received(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
 	if c.isOpen() {
-		c.out.endOfTurn |= inTouched // its turn ends here: to list it would cost a message 4 % more
+		c.out.todo |= settleDue // it is settled here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
@@ -69,9 +69,9 @@ func (c *Conn) received(p []byte) {
 		if l.level == levelOver {
 			c.keepsTooMuch()
 		}
-		c.endTurn()
+		c.settle()
 	} else if c.at() == stateFlushing {
-		c.discardInput(len(p))
+		c.countDiscarded(len(p))
 	}
 	l.leave()
 }
@@ -135,8 +135,8 @@ func (c *Conn) decodePanicked(err error) {
 // decodeUntil is decode, guarded.
 func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	l, came := c.loop, len(data) > 0
-	look := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
-	s := slice{end: end, seen: now, next: look}
+	untilLook := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
+	s := slice{end: end, seen: now, next: untilLook}
 	l.noteRunning(c, meter.Message)
 	l.running.decoding = c.id
 	before := l.messages
@@ -151,9 +151,10 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 			break
 		}
 		var msg []byte
+		var more bool
 		if n := c.prefixedFrame(data); n != 0 {
 			data, msg = data[n:], data[prefix:n:n]
-		} else if data, msg, n = c.next(data); n == 0 {
+		} else if data, msg, more = c.next(data); !more {
 			break
 		}
 		if msg != nil {
@@ -163,7 +164,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 				c.refuseMessage(err)
 			}
 		}
-		if len(data) == 0 && c.in.decoder.Fresh() {
+		if len(data) == 0 && c.in.decoder.DecodesInPlace() {
 			break
 		}
 		if !c.isOpen() {
@@ -172,12 +173,12 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 			}
 			break
 		}
-		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
+		if untilLook -= 1 + int(uint(len(msg))/longMessage); untilLook <= 0 { // not s.over: a long one counts for several
 			if s.look(l) {
 				c.decodeSoon()
 			}
-			look = s.left
-			c.pace = uint8(min(look, maxPace))
+			untilLook = s.left
+			c.pace = uint8(min(untilLook, maxPace))
 		}
 	}
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
@@ -194,7 +195,7 @@ const prefix = 4
 // prefixedFrame returns the length of the first frame in data, if it is whole and its codec need
 // not be asked for it; 0 if it must be.
 func (c *Conn) prefixedFrame(data []byte) int {
-	if len(data) < prefix || !c.in.decoder.Fresh() {
+	if len(data) < prefix || !c.in.decoder.DecodesInPlace() {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
@@ -204,12 +205,13 @@ func (c *Conn) prefixedFrame(data []byte) int {
 	return int(n) + prefix
 }
 
-// next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
-func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
+// next has the decoder look for the next frame. more: there is one, or the decoder is to be asked
+// again.
+func (c *Conn) next(data []byte) (rest, msg []byte, more bool) {
 	rest, msg, more, err := c.in.decoder.Next(data)
 	if c.codecMode != framesOnly {
 		c.loop.running.rest = rest // a Dialer's open function may call Detach or NetConn
-		if c.sendReply(err == nil && msg == nil); c.codecMode == handshaking && err == nil {
+		if c.sendReply(err == nil && msg == nil); c.codecMode == dialHandshake && err == nil {
 			c.lookAtHandshake()
 		}
 	}
@@ -218,11 +220,11 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	case err != nil:
 		c.undecodable(err)
 	case more || msg != nil:
-		return rest, msg, 1
+		return rest, msg, true
 	case c.in.decoder.Buffered() > c.loop.server.Limits.MaxFrame && c.in.pauses&heldByCodec == 0:
 		c.limitFrame()
 	}
-	return nil, nil, 0
+	return nil, nil, false
 }
 
 // limitFrame closes c if its codec waits for the end of a frame that is too long: see
@@ -284,8 +286,8 @@ func (c *Conn) logInput(err error, text string) {
 
 // decodeSoon has what waits decoded in a turn of the loop, in turn with others.
 func (c *Conn) decodeSoon() {
-	if c.in.pauses&queued == 0 {
-		c.in.pauses |= queued
+	if c.in.pauses&inRunQueue == 0 {
+		c.in.pauses |= inRunQueue
 		c.loop.runSoon((*waitingInput)(c))
 	}
 }
@@ -297,25 +299,25 @@ type waitingInput Conn
 // all of that is done.
 func (w *waitingInput) Run() {
 	c := (*Conn)(w)
-	c.in.pauses &^= queued
+	c.in.pauses &^= inRunQueue
 	switch {
 	case !c.isOpen():
 		return
 	case c.in.pauses != 0:
 		if c.outlivesSocket() {
-			c.deliverEOF()
+			c.deliverEnd()
 		}
 		return
 	}
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
 	if c.in.socketPaused && c.in.pauses == 0 && c.isOpen() {
-		if c.in.socketPaused = false; !c.in.ended {
+		if c.in.socketPaused = false; !c.in.over {
 			c.sock.Resume()
 		}
 	}
-	if c.in.ended {
-		c.deliverEOF()
+	if c.in.over {
+		c.deliverEnd()
 	}
 }
 
@@ -323,14 +325,14 @@ func (w *waitingInput) Run() {
 // so that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
 	c.callHook(func() { c.in.decoder.Keep(p) }) // it asks the codec how long the frame is
-	if c.in.pauses != queued || c.in.decoder.Buffered() > keptOpen {
+	if c.in.pauses != inRunQueue || c.in.decoder.Buffered() > keptOpen {
 		c.stopReading()
 	}
 }
 
 // hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
 // alone.
-func (c *Conn) hasUnread() bool { return !c.in.ended && c.sock != nil && c.sock.HasInput() }
+func (c *Conn) hasUnread() bool { return !c.in.over && c.sock != nil && c.sock.HasInput() }
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
@@ -391,8 +393,8 @@ func (c *Conn) holdBack() {
 	}
 }
 
-// outputMoved goes on with what waited for output to go: StartTLS, or the end of holdBack.
-func (c *Conn) outputMoved() {
+// goOnAfterOutput goes on with what waited for output to go: StartTLS, or the end of holdBack.
+func (c *Conn) goOnAfterOutput() {
 	if c.tlsStart() != nil {
 		c.goOnTLS()
 	}
@@ -443,7 +445,7 @@ func (c *Conn) setPauses(p pauses) {
 }
 
 // isPaused reports whether there is a reason besides the loop's own business.
-func (c *Conn) isPaused() bool { return c.in.pauses&^queued != 0 }
+func (c *Conn) isPaused() bool { return c.in.pauses&^inRunQueue != 0 }
 
 // ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
 // delivered after the current callback, in their order.

@@ -35,13 +35,13 @@ func init() {
 		MaxOutbound:   func(c *Conn) int { return c.home().maxOutbound },
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
-		CheckWrite:    (*Conn).makeRoom,
+		CheckWrite:    (*Conn).admitOutput,
 	})
 	inside.Give(&inside.Handover[*Server]{
 		Bound: (*Server).bound,
 		Inherit: func(s *Server, from []inside.Bound) {
 			s.inherited = from
-			s.gateway.set(false)
+			s.acceptGate.set(false)
 			s.setInCharge(false)
 		},
 		Accept:   (*Server).setAccepting,
@@ -86,7 +86,7 @@ func (c *Conn) counts(n *uint16, on bool) {
 	} else {
 		*n--
 	}
-	if c.at() == stateFinishing {
+	if c.at() == stateDraining {
 		c.touch() // it may have nothing left to wait for
 	}
 }

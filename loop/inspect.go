@@ -33,8 +33,8 @@ func (i *inspection) enters(c *Conn, s state, allowed []state) {
 // Nothing recovers that: it is the framework's own fault, and ends the test.
 func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
-	l.require(l.touched.len() == 0 || l.state.Load() != loopParked, "a connection that was touched waits for a turn, and none comes")
-	l.require(l.runQueue.len() == 0 || l.state.Load() != loopParked, "something waits for a turn, and none comes")
+	l.require(l.touched.len() == 0 || l.turnComing.Load(), "a connection that was touched waits for a turn, and none comes")
+	l.require(l.runQueue.len() == 0 || l.turnComing.Load(), "something waits for a turn, and none comes")
 	l.require(l.running.decoding == 0, "a callback has not come to its end")
 	counted := len(l.conns)
 	for _, g := range l.lingering {
@@ -53,7 +53,7 @@ func (l *Loop) mustBeSound() {
 
 // mustBeSound is about a connection in the loop's list.
 func (c *Conn) mustBeSound() {
-	if c.out.endOfTurn&inTouched != 0 { // its end of the turn is still to come
+	if c.out.todo&settleDue != 0 { // its end of the turn is still to come
 		c.require(c.loop.touched.len() > 0, "it counts as touched")
 		return
 	}
@@ -61,7 +61,7 @@ func (c *Conn) mustBeSound() {
 	if c.isFrozen() {
 		return // it has no timers, and may be another process's
 	}
-	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
+	c.require(s == stateOpen || s == stateDraining || s == stateFlushing, "a turn ends in this state, and it is in the list")
 	c.require(c.handler != nil, "it has no handler")
 	c.require(c.sock != nil || c.isUDP() || c.outlivesSocket(), "it has no socket")
 	if b := c.out.box; b != nil {
@@ -70,13 +70,13 @@ func (c *Conn) mustBeSound() {
 	}
 	c.require(!c.in.socketPaused || c.in.pauses != 0 || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
-	c.require(c.idle.extras == nil || c.idle.extras.frame.due == 0 || c.in.pauses&^queued == 0, "the time of a frame runs while nothing is decoded")
+	c.require(c.idle.extras == nil || c.idle.extras.frame.due == 0 || c.in.pauses&^inRunQueue == 0, "the time of a frame runs while nothing is decoded")
 	c.require((c.tlsStart() != nil) == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.needsInput() || c.in.pauses&heldByJobs != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.hasBusiness() || c.in.pauses&heldByJobs != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")

@@ -12,8 +12,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// This file is the life of a connection once it is open (how it comes to that is in arrival.go): its
-// states, what its peer's end means, and its own end, from top to bottom. An end has three steps:
+// This file is the life of a connection once it is open (how it comes to that is in arrival.go):
+// its states, what its peer's end means, and its own end, from top to bottom. An end has three
+// steps:
 //
 //   - beginClose keeps the reason and stops all that c does, but for writing;
 //   - goOnClosing, at the end of the turn, writes what was sent, and waits for the peer to take it;
@@ -40,24 +41,24 @@ import (
 type state uint32
 
 const (
-	stateOpening   state = iota // in Accept
-	stateOpen                   // messages, timers, hooks, Tells
-	stateFinishing              // the server drains, and c waits for its jobs (without input), or for SetBusy(false)
-	stateClosing                // beginClose was called; its turn goes on
-	stateSpeaking               // OnClosing and the codec's farewell may still send
-	stateFlushing               // what was sent is written; nothing else happens
-	stateClosed                 // c has no socket any more, and OnClose has run, or is about to
+	stateOpening  state = iota // in Accept
+	stateOpen                  // messages, timers, hooks, Tells
+	stateDraining              // the server drains, and c waits for its jobs (without input), or for SetBusy(false)
+	stateClosing               // beginClose was called; its turn goes on
+	stateSpeaking              // OnClosing and the codec's farewell may still send
+	stateFlushing              // what was sent is written; nothing else happens
+	stateClosed                // c has no socket any more, and OnClose has run, or is about to
 	numStates
 )
 
 // follows says which states may come after each one.
 var follows = [numStates][]state{
-	stateOpening:   {stateOpen, stateClosing},
-	stateOpen:      {stateFinishing, stateClosing},
-	stateFinishing: {stateClosing},
-	stateClosing:   {stateSpeaking, stateFlushing, stateClosed},
-	stateSpeaking:  {stateFlushing},
-	stateFlushing:  {stateClosed},
+	stateOpening:  {stateOpen, stateClosing},
+	stateOpen:     {stateDraining, stateClosing},
+	stateDraining: {stateClosing},
+	stateClosing:  {stateSpeaking, stateFlushing, stateClosed},
+	stateSpeaking: {stateFlushing},
+	stateFlushing: {stateClosed},
 }
 
 func (c *Conn) at() state { return state(c.state.Load()) }
@@ -72,7 +73,7 @@ func (c *Conn) setState(s state) {
 
 // isOpen reports whether c's code may run: messages, timers, hooks, Tells.
 func (c *Conn) isOpen() bool {
-	return c.state.Load()-uint32(stateOpen) <= uint32(stateFinishing-stateOpen)
+	return c.state.Load()-uint32(stateOpen) <= uint32(stateDraining-stateOpen)
 }
 
 // isClosing reports whether the end of c has begun.
@@ -82,12 +83,18 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
 // socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
-// half-close, such as shutdown or nc -N), or of the connection.
+// half-close, such as shutdown or nc -N), or of the connection. After a half-close the socket is
+// kept, if c needs it and a descriptor is left:
+//
+//	           c is open, and input or jobs are left            else
+//	it is      c stays open until they are done: deliverEnd     c closes, when its output is flushed
+//	it is not  if only turns are missing, until they were:      c closes at once
+//	           deliverWithoutSocket; else c closes at once
 func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
-	c.in.ended = true
+	c.in.over = true
 	var end ending // nothing of it is set unless c closes
 	if c.extras != nil {
 		end = c.extras.ending
@@ -97,22 +104,25 @@ func (c *Conn) socketEnded(err error) {
 		err = io.EOF
 	}
 	inputLeft := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
-	outputLeft := c.out.box != nil || c.unacked() > 0
+	outputLeft := c.out.box != nil || c.unackedData() > 0
 	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
 	}
-	toWrite := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // now, or by the handler, or the reset
-	keepsSocket := halfClosed && toWrite && !end.dropOutput && c.sock.KeepWriting()
+	needsSocket := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // to write now, later, or the reset
+	kept := halfClosed && needsSocket && !end.dropOutput
+	if kept {
+		kept = c.sock.KeepWriting()
+	}
 	switch {
-	case keepsSocket && c.isOpen() && (inputLeft || c.hasJobs()):
-		c.deliverEOF()
+	case kept && c.isOpen() && (inputLeft || c.hasJobs()):
+		c.deliverEnd()
 		return
-	case !keepsSocket && c.waitsForTurn():
-		c.deliverAfterReset(err)
+	case !kept && c.waitsForTurn():
+		c.deliverWithoutSocket(err)
 		return
-	case !keepsSocket:
+	case !kept:
 		c.loseSocket()
-		if halfClosed && inputLeft && c.isOpen() {
+		if halfClosed && inputLeft && c.isOpen() { // no descriptor was left to keep it by
 			err = errInputLost
 		}
 	}
@@ -121,10 +131,10 @@ func (c *Conn) socketEnded(err error) {
 	c.touch()
 }
 
-// deliverEOF delivers the end of the peer's output, once all that came before it is dealt with: to
-// OnEOF or a Pipe, or it closes c. It is called again when one of the things that come before is
-// done.
-func (c *Conn) deliverEOF() {
+// deliverEnd delivers the end that socketEnded has noted, once all that came before it is dealt
+// with: to OnEOF or a Pipe, or it closes c. It is called again when one of the things that come
+// before is done.
+func (c *Conn) deliverEnd() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
 	case c.outlivesSocket():
@@ -157,16 +167,15 @@ func (c *Conn) hasInput() bool {
 
 // waitsForTurn reports whether there is input that only waits for its share of the loop.
 func (c *Conn) waitsForTurn() bool {
-	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
+	return c.in.pauses == inRunQueue && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
-// deliverAfterReset keeps c open after its socket has gone, until the input that came before is
-// delivered, one share at a time: a peer must not get more of the loop at once by a reset. Output
-// that is sent meanwhile is dropped, as all output to such a peer is.
-func (c *Conn) deliverAfterReset(err error) {
+// deliverWithoutSocket keeps c open after its socket has gone, by a reset mostly, until the input
+// that came before is delivered, one share at a time: a peer must not get more of the loop at once
+// by a reset. Output that is sent meanwhile is dropped, as all output to such a peer is.
+func (c *Conn) deliverWithoutSocket(err error) {
 	c.more().broken = err
 	c.loseSocket()
-	c.in.ended = true
 	c.releaseOutput()
 }
 
@@ -196,7 +205,6 @@ type ending struct {
 	lost         error         // that output was lost, and why, if so
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
-	uncounted    bool          // it is in no count of this Server
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
 	discarded    uint8         // input since the last look, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
@@ -207,8 +215,8 @@ type ending struct {
 	giveUpAt     time.Duration // when Timeouts.MaxClose is over
 }
 
-// cause returns what OnClose and AfterClose get. Nothing is lost from then on.
-func (e *ending) cause() error {
+// finalCause returns what OnClose and AfterClose get. Nothing is lost from then on.
+func (e *ending) finalCause() error {
 	switch {
 	case e.lost == nil:
 		return e.err
@@ -301,8 +309,8 @@ func (c *Conn) noteOutputLost(why error) {
 }
 
 // goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and
-// finishes once nothing is left to wait for. timeout: the peer has had all its time.
-func (c *Conn) goOnClosing(timeout bool) {
+// finishes once nothing is left to wait for. timeIsUp: the peer has had all its time.
+func (c *Conn) goOnClosing(timeIsUp bool) {
 	end := &c.extras.ending
 	if c.at() == stateClosing {
 		c.endFile()
@@ -321,22 +329,21 @@ func (c *Conn) goOnClosing(timeout bool) {
 	if left > 0 || c.out.box != nil {
 		c.readAgain()
 	}
-	if left > 0 && c.out.box == nil && !end.endWithReset && !c.out.ended {
-		c.out.ended = true
+	if left > 0 && c.out.box == nil && !end.endWithReset && !c.out.finRequested {
+		c.out.finRequested = true
 		c.sock.CloseWrite() // a system acknowledges data when it likes to, but an end at once
 		left = c.awaitedAcks()
 	}
 	switch {
 	case c.out.box == nil && left <= 0:
-		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
-		c.finish(end.endWithReset && left == 0)
+		c.finish(end.endWithReset && left != acksUnknown) // if unknown, an end: the peer must lose nothing
 	case left > 0 && c.isGone():
 		// It may have ended in order since left was counted: then the peer has acknowledged all.
 		if end.reason != closedByPeer && c.awaitedAcks() > 0 {
 			c.noteOutputLost(nil)
 		}
 		c.finish(true)
-	case timeout:
+	case timeIsUp:
 		c.noteOutputLost(nil)
 		c.finish(true)
 	default:
@@ -344,8 +351,17 @@ func (c *Conn) goOnClosing(timeout bool) {
 	}
 }
 
+// acksUnknown is what awaitedAcks returns if a reset waits for them, and the system does not tell.
+const acksUnknown = -1
+
 // awaitedAcks returns how many bytes the peer has yet to acknowledge, of those that the system has
-// taken, before c ends. -1: a reset waits for that, and the system does not tell.
+// taken, before c ends. It is one of five counts of output that the peer may not have:
+//
+//	pending         with us: the system has not taken them
+//	Socket.Unacked  with the system, not acknowledged, FIN included; -1: it does not tell
+//	unackedData     of Unacked, without FIN and TLS's close_notify; 0 if not known
+//	awaitedAcks     those of them that the end of c waits for
+//	outstanding     pending and Unacked: while it falls, the peer makes progress
 func (c *Conn) awaitedAcks() int {
 	switch end := &c.extras.ending; {
 	case end.endWithReset:
@@ -353,7 +369,7 @@ func (c *Conn) awaitedAcks() int {
 	case end.reason == closedByIdle: // a peer that is silent would acknowledge nothing
 		return 0
 	}
-	return c.unacked()
+	return c.unackedData()
 }
 
 // readAgain ends a pause of the socket: a peer that sends must be able to, or it may never read.
@@ -364,9 +380,9 @@ func (c *Conn) readAgain() {
 	}
 }
 
-// discardInput is for a peer that sends and takes no output: the socket is not read until the next
-// look, or it would cost the loop all of its time.
-func (c *Conn) discardInput(n int) {
+// countDiscarded counts input of a peer that takes no output. If it is much, the socket is not read
+// until the next look, or it would cost the loop all of its time.
+func (c *Conn) countDiscarded(n int) {
 	end := &c.extras.ending
 	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
 		c.stopReading()
@@ -377,15 +393,15 @@ func (c *Conn) discardInput(n int) {
 // next, in reads or, as far as these bring more, in units of 64 KiB.
 const maxDiscarded = 64
 
-// unacked returns how many bytes the peer's system has not acknowledged of output that ours has
+// unackedData returns how many bytes the peer's system has not acknowledged of output that ours has
 // taken; 0 if that is not known. That of a unix socket counts until the peer's program reads it, so
 // it is not asked for.
-func (c *Conn) unacked() int {
+func (c *Conn) unackedData() int {
 	if c.sock == nil || !c.hasWritten() || !c.isTCP() {
 		return 0
 	}
 	n := c.sock.Unacked()
-	if c.out.ended {
+	if c.out.finRequested {
 		n-- // the end itself
 		if c.isTLS() {
 			n -= closeNotify // a client that has read all it asked for may close without reading it
@@ -423,14 +439,14 @@ func (c *Conn) waitForPeer() {
 		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
 		end.giveUpAt = never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
-			end.giveUpAt = later(now, limit)
+			end.giveUpAt = plus(now, limit)
 		}
 	} else {
 		progress = c.noteProgress(now)
 	}
 	if !l.wheel.Pending(end.timer) {
-		next := later(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
-		end.nextLook = min(next, later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
+		next := plus(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
+		end.nextLook = min(next, plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
 		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
 	}
 	if c.out.box == nil {
@@ -448,19 +464,19 @@ func (c *Conn) noteProgress(now time.Duration) (progress bool) {
 	return progress
 }
 
-// lookAtPeer looks whether the peer's time is over. The time for which the server itself was away is
-// added to it: a callback blocked its loop, or the process was stopped.
+// lookAtPeer looks whether the peer's time is over. The time for which the server itself was away
+// is added to it: a callback blocked its loop, or the process was stopped.
 func (c *Conn) lookAtPeer() {
 	l, end := c.loop, &c.extras.ending
-	now, past := l.clock(), l.meter.Away()
-	past += max(now-end.nextLook, now-l.now) // the present turn
-	if away := past - end.awayBefore; away >= meter.LongTurn {
-		end.progressAt, end.giveUpAt = later(end.progressAt, away), later(end.giveUpAt, away)
+	now, awayNow := l.clock(), l.meter.Away()
+	awayNow += max(now-end.nextLook, now-l.now) // the present turn, which Away will have at the next look
+	if away := awayNow - end.awayBefore; away >= meter.LongTurn {
+		end.progressAt, end.giveUpAt = plus(end.progressAt, away), plus(end.giveUpAt, away)
 	}
-	end.awayBefore, end.discarded = past, 0
+	end.awayBefore, end.discarded = awayNow, 0
 	c.noteProgress(now)
 	c.unblock() // it may have become writable while the server was away
-	c.goOnClosing(now >= min(later(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
+	c.goOnClosing(now >= min(plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
 }
 
 // outstanding returns how many bytes the peer has not taken, as far as the kernel tells.
@@ -470,12 +486,12 @@ func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked())
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.ended && end.reason == closedByPeer // one that has only ended its output still hears
-	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.ended {
+	peerClosed := c.in.over && end.reason == closedByPeer // one that has only ended its output still hears
+	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.finRequested {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.Hooks.OnClosing; f != nil && c.codecMode != handshaking && !c.isNet() { // the user does not know c
+	if f := c.loop.server.Hooks.OnClosing; f != nil && c.codecMode != dialHandshake && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
@@ -490,20 +506,20 @@ func (c *Conn) finish(hard bool) {
 		return
 	}
 	l, x := c.loop, c.more()
-	accepted, err := c.handler != nil, x.ending.cause()
+	accepted, err := c.handler != nil, x.ending.finalCause()
 	c.stopWaiting(x)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
 	}
 	switch {
-	case x.successor != nil || x.ending.uncounted: // another one counts in its place
+	case x.successor != nil || x.uncounted: // another one counts in its place
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	case !c.isDialed() && x.frozen == nil:
 		l.count.add(numRefused, 1)
 	}
-	c.releaseSocket(hard)
+	c.releaseSocket(hard) // c is closed from here on
 	c.endFile()
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
@@ -524,9 +540,9 @@ func (c *Conn) finish(hard bool) {
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
 func (c *Conn) releaseSocket(hard bool) {
 	end, sock := &c.extras.ending, c.sock
-	handshaking := c.leaveStart()
+	inStartTLS := c.leaveStart()
+	written := c.hasWritten() && !end.dropOutput
 	c.keepTLS()
-	silent := c.handler == nil && (!c.hasWritten() || end.dropOutput)
 	session := c.session()
 	c.setState(stateClosed)
 	c.sock = nil
@@ -534,8 +550,14 @@ func (c *Conn) releaseSocket(hard bool) {
 	case session != nil:
 		session.close()
 	case sock == nil: // it has gone, or another Conn has it
-	case hard || handshaking || c.in.ended || silent || end.reason == closedByIdle || c.frozen() != nil:
-		closeSocket(sock, hard)
+	case hard:
+		sock.Reset()
+	case inStartTLS, // the layer sees to its alert
+		c.in.over,                    // no input comes that could do harm
+		c.handler == nil && !written, // refused without a word
+		end.reason == closedByIdle,   // a peer that is silent
+		c.frozen() != nil:            // another process has the socket
+		sock.Close()
 	default:
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}
@@ -583,20 +605,20 @@ const (
 // might lose output that it has not read yet. So the output is ended first, and what the peer still
 // sends is discarded until it ends, too.
 type lingering struct {
-	sock  engine.Socket
-	slot  slot   // what the socket occupies
-	rest  []byte // of the farewell, before the output is ended
-	timer wheel.Timer
-	bytes int // that came
+	sock    engine.Socket
+	slot    slot   // what the socket occupies
+	refusal []byte // what is left of Limits.Refusal, which goes out before the end
+	timer   wheel.Timer
+	bytes   int // that came
 }
 
 // linger makes sock, which c has no more, read on until its peer ends, for a while. paused: it is
 // not being read.
-func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused bool) {
+func (c *Conn) linger(sock engine.Socket, occupied slot, refusal []byte, paused bool) {
 	l := c.loop
 	c.stage = lingers
-	g := &lingering{sock: sock, slot: occupied, rest: farewell}
-	g.timer = l.wheel.At(l.after(lingerTimeout), func() { c.endLinger(false) })
+	g := &lingering{sock: sock, slot: occupied, refusal: refusal}
+	g.timer = l.wheel.At(l.fromNow(lingerTimeout), func() { c.endLinger(false) })
 	l.lingering[c] = g
 	if g.write(); paused {
 		sock.Resume()
@@ -605,17 +627,17 @@ func (c *Conn) linger(sock engine.Socket, occupied slot, farewell []byte, paused
 
 // write ends the output when the socket has taken the rest of it.
 func (g *lingering) write() {
-	if len(g.rest) > 0 {
-		n, err := g.sock.Write(g.rest)
-		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
+	if len(g.refusal) > 0 {
+		n, err := g.sock.Write(g.refusal)
+		if g.refusal = g.refusal[n:]; err == nil && len(g.refusal) > 0 && g.sock.NotifyWritable() {
 			return
 		}
 	}
 	g.sock.CloseWrite()
 }
 
-// discard drops input. A peer that goes on sending may lose what it has not read yet.
-func (c *Conn) discard(p []byte) {
+// discardLingering drops input. A peer that goes on sending may lose what it has not read yet.
+func (c *Conn) discardLingering(p []byte) {
 	g := c.loop.lingering[c]
 	c.loop.count.add(numBytesIn, len(p))
 	if g.bytes += len(p); g.bytes > lingerBytes {

@@ -20,7 +20,7 @@ type stage uint8
 
 const (
 	plainInput       stage = iota // input of the connection
-	tlsInput                      // input of c.sock, which is a layer of TLS, or was one
+	tlsInput                      // input of c.sock, which is a layer of TLS, or was one until it ended
 	awaitsHeader                  // the beginning of a PROXY header
 	awaitsFirstBytes              // input of the connection, unless a PROXY header begins with it
 	lingers                       // nothing, until the peer ends: see lingering
@@ -116,7 +116,7 @@ func (k *link) Ended(err error) {
 	case t != nil:
 		t.Ended(err)
 	case c.stage == awaitsHeader:
-		c.headerCut(err)
+		c.headerEnded(err)
 	case len(c.heldFirstBytes()) > 0:
 		c.receiveAsFirst(c.heldFirstBytes())
 		k.Ended(err) // it may speak TLS now
@@ -131,10 +131,10 @@ func (k *link) HandshakeDone() {
 	c := k.owner()
 	if c.tlsStart() != nil {
 		c.startedTLS()
-	} else if a := c.loop.arrivals[c]; a.dialing == nil || !a.dialing.endIfLate() {
-		a.open()
-	} else {
+	} else if a := c.loop.arrivals[c]; a.dialing != nil && a.dialing.endIfLate() {
 		c.sock.Close()
+	} else {
+		a.arrived()
 	}
 }
 
@@ -152,7 +152,7 @@ func (k *link) HandshakeFailed(err error) {
 // Plaintext implements tlsconn.Host, and is what Readable does where there is no TLS.
 func (k *link) Plaintext(p []byte) {
 	if c := k.owner(); c.stage == lingers {
-		c.discard(p)
+		c.discardLingering(p)
 	} else {
 		c.received(p)
 	}
@@ -171,7 +171,7 @@ func (k *link) PlaintextWritable() {
 	}
 }
 
-// PlaintextEnded implements tlsconn.Host, and is what Closed does where there is no TLS.
+// PlaintextEnded implements tlsconn.Host, and is what Ended does where there is no TLS.
 func (k *link) PlaintextEnded(err error) {
 	if c := k.owner(); c.stage == lingers {
 		c.endLinger(true)

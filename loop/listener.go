@@ -67,7 +67,7 @@ type listener struct {
 	tcp                   TCPOptions
 	foreign               bool           // net is from outside, or nil: connections come by Adopt, or a handover
 	maxConns              int            // 0: no limit of its own
-	open                  atomic.Int64   // connections, or sessions
+	numOpen               atomic.Int64   // connections, or sessions
 	failures              limits.LogRate // of accepting
 }
 
@@ -133,17 +133,17 @@ func (ln *listener) addr() net.Addr {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
+		if d := ln.server.limiter.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
-		if !ln.server.gateway.enter(ln.server.notAccepting) {
+		if !ln.server.acceptGate.enter(ln.server.notAccepting) {
 			return
 		}
 		nc, err := ln.net.Accept()
 		if err == nil {
 			ln.admit(nc)
 		}
-		ln.server.gateway.leave()
+		ln.server.acceptGate.leave()
 		switch {
 		case err == nil:
 			backoff = minBackoff

@@ -14,12 +14,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// States of a loop as the outside sees it.
-const (
-	loopParked = iota // a post must wake it
-	loopQueued        // a turn is coming, or running
-)
-
 // wheelTick is that of the wheels.
 const wheelTick = time.Millisecond
 
@@ -41,16 +35,16 @@ type Loop struct {
 	// Time.
 	wall          func() time.Time // time.Now; tests set it
 	wheel         *wheel.Wheel
-	now           time.Duration // the clock when this turn began
-	nesting       int           // enters that have had no leave
-	advanced      time.Duration // the clock at the last advance
-	lateNoted     bool          // how late that was
-	turnSlice     time.Duration // the constant; tests set it
-	slice         slice         // of the turn
-	kind          int           // of work, which comes next
-	tickAt        time.Duration // what the engine was told last, or unknown
-	changesAtTick uint64        // Wheel.Changes then
-	state         atomic.Int32
+	now           time.Duration        // the clock when this turn began
+	nesting       int                  // enters that have had no leave
+	advanced      time.Duration        // the clock at the last advance
+	lateNoted     bool                 // how late that was
+	turnSlice     time.Duration        // the constant; tests set it
+	slice         slice                // of the turn
+	kind          int                  // of work, which comes next
+	tickAt        time.Duration        // what the engine was told last, or unknown
+	changesAtTick uint64               // Wheel.Changes then
+	turnComing    atomic.Bool          // a requested turn is, or runs; if not, a post must wake the loop
 	timers        connTimers           // which timers of the wheel are a connection's
 	fireFunc      func(wheel.Due) bool // the method fire, made once
 
@@ -64,7 +58,7 @@ type Loop struct {
 	messages    uint64 // delivered, until the end of the turn shows it
 	conns       []*Conn
 	lastAddrs   *sharedAddrs          // of the last connection of TCP
-	touched     line[*Conn]           // with something to do when this turn ends
+	touched     line[*Conn]           // to be settled when this turn ends
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet
 	tls         *tlsconn.Shared       // nil without a listener for TLS
@@ -183,7 +177,7 @@ func (l *Loop) connsFrom(place, n int) (conns iter.Seq[*Conn], next int) {
 }
 
 // isVisible reports whether Conns yields c.
-func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != handshaking && !c.isNet() }
+func (c *Conn) isVisible() bool { return c.isOpen() && c.codecMode != dialHandshake && !c.isNet() }
 
 // atStop is inside.ForHandler.AfterStop.
 func (l *Loop) atStop(f func()) {

@@ -158,7 +158,7 @@ func (s *Server) setAccepting(on bool) {
 	var deadline time.Time
 	if !on {
 		s.movesWait.Store(true)
-		s.gateway.set(false)
+		s.acceptGate.set(false)
 		deadline = time.Unix(1, 0)
 	}
 	for _, ln := range s.listeners {
@@ -167,12 +167,12 @@ func (s *Server) setAccepting(on bool) {
 		}
 	}
 	if on {
-		s.gateway.set(true)
+		s.acceptGate.set(true)
 		s.goOnMoving()
 		return
 	}
 	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
-	for began := time.Now(); s.gateway.count() > 0 || slices.ContainsFunc(s.loops, isExpecting); time.Sleep(time.Millisecond) {
+	for began := time.Now(); s.acceptGate.count() > 0 || slices.ContainsFunc(s.loops, isExpecting); time.Sleep(time.Millisecond) {
 		if time.Since(began) > stuckTimeout {
 			return // a loop does not answer, or a listener from outside has no deadlines
 		}
@@ -251,7 +251,7 @@ func (s *Server) settleDown(which inside.Held) {
 					c.extras.stays = false
 				}
 				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.needsInput() || c.owesAnswer()):
+			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.hasBusiness() || c.owesAnswer()):
 				c.pause(heldToMove)
 			}
 		}
@@ -268,13 +268,13 @@ func (c *Conn) whyStays(w *inside.Walk) string {
 		return "TLS"
 	case c.isDialed() && key == "":
 		return "dialed"
-	case c.codecMode == handshaking:
+	case c.codecMode == dialHandshake:
 		return "handshake"
 	case c.in.pauses&moving != 0 && !(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
 		return "not ready"
 	case x != nil && x.stays:
 		return "refused"
-	case c.needsInput() || c.at() == stateFinishing:
+	case c.hasBusiness() || c.at() == stateDraining:
 		return "busy"
 	case c.owesAnswer():
 		return "jobs"
@@ -387,7 +387,7 @@ func (c *Conn) saved() (m *inside.Moved, why string) {
 		return max(0, now-t)
 	}
 	m.Opened, m.LastRead, m.LastWrite = age(c.idle.opened), age(c.idle.lastRead), age(c.idle.lastWrite)
-	m.TLVs, m.OutputEnded, m.Paused = c.notes(), c.out.ended, c.in.pauses&pausedByUser != 0
+	m.TLVs, m.OutputEnded, m.Paused = c.notes(), c.out.finRequested, c.in.pauses&pausedByUser != 0
 	m.IdleTimeout = -1
 	if d, preset := c.idle.timeout, c.addrs.shared.ln.idleTimeout; d < preset || d > preset+c.loop.server.Timeouts.IdleJitter {
 		m.IdleTimeout = d // by SetIdleTimeout

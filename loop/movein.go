@@ -217,10 +217,10 @@ func (a *arrival) arriveFrozen() {
 		c.stage = datagrams
 	}
 	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m, piped: m.Piped})
-	c.extras.ending.uncounted = true // until it is this Server's
+	c.extras.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
 		_ = a.loop.Post(func() {
-			c.extras.ending.uncounted = false
+			c.extras.uncounted = false
 			if c.extras.frozen != nil {
 				c.extras.frozen.served = m.Served
 			}
@@ -240,7 +240,7 @@ func (a *arrival) arriveFrozen() {
 	case c.handler == nil:
 		m.Err = errRefused
 	case c.isClosing():
-		m.Err = cmp.Or(c.extras.ending.cause(), errRefused)
+		m.Err = cmp.Or(c.extras.ending.finalCause(), errRefused)
 	case m.Pipe == 2 && c.other() == nil:
 		m.Err = errNoPipe
 	default:

@@ -32,16 +32,16 @@ const leaveAgain = 50 * time.Millisecond
 
 // A mover is how far a connection has got with a move. It stays for the timers that have moved.
 type mover struct {
-	to     *Loop // where MoveTo wants it; nil: it is there
-	then   func(c *Conn)
-	lead   *Conn         // whose departure takes c along: c itself, or the other end of its Pipe
-	queued bool          // that has its turn soon
-	gated  bool          // tasks of its last loop are to come first
-	kept   []task        // which therefore wait
-	timers []movedTimer  // on the way
-	retry  bool          // extras.retry was pending
-	held   int           // bytes of the buffers, on the way
-	away   time.Duration // for how long the last loop was away
+	to          *Loop // where MoveTo wants it; nil: it is there
+	then        func(c *Conn)
+	lead        *Conn         // whose departure takes c along: c itself, or the other end of its Pipe
+	queued      bool          // that has its turn soon
+	gated       bool          // tasks of its last loop are to come first
+	kept        []task        // which therefore wait
+	timers      []movedTimer  // on the way
+	retry       bool          // extras.retry was pending
+	bufferBytes int           // bytes of the buffers, on the way
+	away        time.Duration // for how long the last loop was away
 
 	// handles are today's timers by those that the user has.
 	handles map[wheel.Timer]wheel.Timer
@@ -104,7 +104,7 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	switch {
 	case c.isClosing() || to != nil && to.isClosing():
 		return ErrClosed
-	case l.server.settled.Load() || c.loop.draining:
+	case l.server.noMoves.Load() || c.loop.draining:
 		return ErrServerClosed
 	case c.isUDP():
 		return errors.New("loop: Conn.MoveTo: a UDP session stays on the loop that the system has chosen for its peer")
@@ -221,10 +221,10 @@ func (c *Conn) runThen(then func(c *Conn)) {
 func (c *Conn) mayLeave() bool {
 	x := c.extras
 	switch {
-	case c.in.pauses&queued != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
+	case c.in.pauses&inRunQueue != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
 		c.touch() // it is in the run queue
 		return false
-	case c.out.endOfTurn&inTouched != 0:
+	case c.out.todo&settleDue != 0:
 		return false
 	}
 	return !x.mover.gated && c.in.pauses&(startingTLS|heldByCodec|frozenToMove) == 0 && !c.sendsFile()
@@ -242,7 +242,7 @@ func (c *Conn) leave(party []*Conn) {
 		comesBack()
 		return
 	}
-	if l.server.settled.Load() { // the other loop may not have seen incoming
+	if l.server.noMoves.Load() { // the other loop may not have seen incoming
 		comesBack()
 		c.stay(nil)
 		return
@@ -346,8 +346,8 @@ func (c *Conn) leaveLoop(to *Loop) {
 	slices.Reverse(m.timers) // into the order in which they were made
 	l.wheel.Stop(c.idle.timer)
 	m.retry = l.wheel.Stop(x.retry)
-	m.held = c.heldPlain()
-	l.store.Pool.Carry(-m.held)
+	m.bufferBytes = c.plainBufferBytes()
+	l.store.Pool.Carry(-m.bufferBytes)
 	m.away = l.meter.AwaySince(l.tickAt, l.now, l.clock())
 	m.handles, m.gated = nil, true
 	l.remove(c)
@@ -376,7 +376,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 		case l.cuts:
 			c.abort(ErrServerClosed)
 		case l.draining:
-			c.sayGoodbye()
+			c.callOnDrain()
 			c.closeWhenDone()
 		}
 		c.touch()
@@ -388,7 +388,7 @@ func (c *Conn) joinLoop() {
 	l, m := c.loop, c.extras.mover
 	l.add(c)
 	c.in.decoder.UsePool(&l.store.Pool)
-	l.store.Pool.Carry(m.held)
+	l.store.Pool.Carry(m.bufferBytes)
 	if w := c.idle.extras; w != nil {
 		w.pausedFor += m.away - l.meter.AwaySince(l.tickAt, l.now, l.clock())
 	}

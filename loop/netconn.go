@@ -81,8 +81,8 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	switch {
 	case n.c.in.socketPaused:
 		n.c.decodeSoon() // which reads on
-	case n.c.in.ended:
-		n.c.deliverEOF()
+	case n.c.in.over:
+		n.c.deliverEnd()
 	}
 	if state, ok := n.c.TLS(); ok {
 		return tlsNetConn{n, state}, nil
@@ -116,8 +116,8 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 func (c *Conn) continueFrom(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
 	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
-	c.in.ended, c.in.socketPaused = from.in.ended, from.in.socketPaused
-	c.out.ended = from.out.ended
+	c.in.over, c.in.socketPaused = from.in.over, from.in.socketPaused
+	c.out.finRequested = from.out.finRequested
 	if from.outlivesSocket() {
 		c.more().broken = from.extras.broken
 	}
@@ -442,7 +442,7 @@ func (n *netConn) isBusy() bool {
 func (n *netConn) SetBusy(busy bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.busy = busy; !busy && n.c.at() == stateFinishing {
+	if n.busy = busy; !busy && n.c.at() == stateDraining {
 		_ = n.c.Ref().Tell((*Conn).touch)
 	}
 }

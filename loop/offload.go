@@ -148,15 +148,15 @@ func (c *Conn) runThens() {
 	if !c.isOpen() {
 		return
 	}
-	switch drains := c.at() == stateFinishing && !c.needsInput(); {
+	switch drains := c.at() == stateDraining && !c.hasBusiness(); {
 	case drains && !c.owesAnswer():
 		c.beginClose(ErrServerClosed)
 		return
 	case !drains && j.pending <= jobsAhead/2:
 		c.resume(heldByJobs)
 	}
-	if c.in.ended && j.pending == 0 {
-		c.deliverEOF()
+	if c.in.over && j.pending == 0 {
+		c.deliverEnd()
 	}
 }
 

@@ -12,26 +12,27 @@ import (
 // This file is the output of a connection: what Send and Write append, when it is written, and who
 // waits for that.
 
-// Where nothing tells when it is time, the wheel tries again: a full socket whose engine cannot tell
-// when it is writable, and whether the peer has acknowledged what a closing connection has sent.
+// Where nothing tells when it is time, the wheel tries again: a full socket whose engine cannot
+// tell when it is writable, and whether the peer has acknowledged what a closing connection has
+// sent.
 const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
 type output struct {
-	box       *outbox.Box // nil: nothing waits
-	endOfTurn endOfTurn   // of a turn
-	ended     bool        // CloseWrite: nothing more is sent
+	box          *outbox.Box // nil: nothing waits
+	todo         todo        // at the end of the turn
+	finRequested bool        // CloseWrite: nothing more is sent
 
 	// How many of those who answer the peer owe it something, and of those who ask it wait.
 	owed, awaited uint16
 }
 
-// endOfTurn are bits of what the end of a turn does.
-type endOfTurn uint8
+// todo are bits of what the next settle of a connection does.
+type todo uint8
 
 const (
-	inTouched  endOfTurn = 1 << iota // the connection is in loop.touched, or its own turn runs
-	hasWaiters                       // functions wait for the output to go: see afterWrite
+	settleDue  todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
+	hasWaiters                  // functions wait for the output to go: see afterWrite
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
@@ -48,8 +49,8 @@ func (c *Conn) Send(msg []byte) error {
 	if c.isUDP() {
 		return c.sendDatagram(msg)
 	}
-	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
-		if err := c.makeRoom(); err != nil {
+	if c.isClosing() || c.out.finRequested || b != nil && b.Len() >= l.maxOutbound {
+		if err := c.admitOutput(); err != nil {
 			return err
 		}
 		b = c.out.box
@@ -58,7 +59,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = l.store.Get()
 		c.out.box = b
 	}
-	if c.out.endOfTurn&inTouched == 0 {
+	if c.out.todo&settleDue == 0 {
 		c.touch() // before user code, which may panic
 	}
 	if len(msg) >= int(c.in.prefixLimit) || !b.AppendPrefixed(msg) {
@@ -90,7 +91,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 		return len(p), nil
 	}
-	if err := c.makeRoom(); err != nil {
+	if err := c.admitOutput(); err != nil {
 		return 0, err
 	}
 	c.endAppend(append(c.beginAppend(len(p)), p...))
@@ -103,7 +104,7 @@ func (c *Conn) Pending() int {
 	n := c.pending()
 	if n > 0 {
 		c.more().watermarks.waited = true // who has seen it may wait for OnFlushed
-		c.out.endOfTurn |= hasWaiters
+		c.out.todo |= hasWaiters
 	}
 	return n
 }
@@ -134,27 +135,28 @@ func (c *Conn) sendReply(counted bool) {
 			}
 		}
 	}
-	if c.out.ended {
+	if c.out.finRequested {
 		tail = nil
 	}
 	if c.endAppend(tail); err != nil {
 		c.refuseMessage(err)
 	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
-		_ = c.makeRoom()
+		_ = c.admitOutput()
 	}
 }
 
 // mayWrite returns ErrClosed if no output will be taken ever again.
 func (c *Conn) mayWrite() error {
-	if c.isClosing() && c.at() != stateSpeaking || c.out.ended {
+	if c.isClosing() && c.at() != stateSpeaking || c.out.finRequested {
 		return ErrClosed
 	}
 	return nil
 }
 
-// makeRoom returns why no more output is taken, if so. A slow consumer is cut here.
-func (c *Conn) makeRoom() error {
+// admitOutput returns why no more output is taken, if so. At the limit it tries the socket, and
+// cuts a slow consumer.
+func (c *Conn) admitOutput() error {
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
@@ -195,10 +197,10 @@ func (c *Conn) endAppend(tail []byte) {
 	}
 }
 
-// touch has endTurn called when this turn ends.
+// touch has c settled when this turn ends.
 func (c *Conn) touch() {
-	if c.out.endOfTurn&inTouched == 0 {
-		c.out.endOfTurn |= inTouched
+	if c.out.todo&settleDue == 0 {
+		c.out.todo |= settleDue
 		c.loop.touched.add(c)
 	}
 }
@@ -228,7 +230,7 @@ func (c *Conn) writeOut() {
 	if n == b.Len() {
 		c.out.box = nil
 		c.loop.store.Put(b)
-		if c.out.ended {
+		if c.out.finRequested {
 			c.sock.CloseWrite()
 		}
 		return
@@ -270,7 +272,7 @@ func (c *Conn) releaseOutput() {
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
 // tryAgain calls f after a pause, which is short if the last call has made progress, and doubles if
-// not. One call is pending at a time.
+// not. One call is pending at a time: of a connection that closes, each f comes to goOnClosing.
 func (c *Conn) tryAgain(f func(), progress bool) {
 	l, x := c.loop, c.more()
 	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
@@ -278,7 +280,7 @@ func (c *Conn) tryAgain(f func(), progress bool) {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.after(x.retryIn), f)
+		x.retry = l.wheel.At(l.fromNow(x.retryIn), f)
 	}
 }
 
@@ -286,10 +288,10 @@ func (c *Conn) tryAgain(f func(), progress bool) {
 // on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
-	if c.isClosing() || c.out.ended {
+	if c.isClosing() || c.out.finRequested {
 		return
 	}
-	c.out.ended = true
+	c.out.finRequested = true
 	if c.out.box == nil && c.sock != nil && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
@@ -367,7 +369,7 @@ func (c *Conn) checkHighWater() {
 	w := &c.extras.watermarks
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.limit {
 		w.high = true
-		c.out.endOfTurn |= hasWaiters
+		c.out.todo |= hasWaiters
 		c.callHook(w.onHigh)
 	}
 }
@@ -383,11 +385,11 @@ func (c *Conn) afterWrite() {
 	}
 	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
-		c.out.endOfTurn |= hasWaiters
+		c.out.todo |= hasWaiters
 		return
 	}
 	if len(w.waiters) == 0 {
-		c.out.endOfTurn &^= hasWaiters
+		c.out.todo &^= hasWaiters
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
@@ -425,7 +427,7 @@ func (c *Conn) whenPending(max int, f func()) bool {
 	}
 	w := &c.more().watermarks
 	w.waiters = append(w.waiters, roomWaiter{max, f})
-	c.out.endOfTurn |= hasWaiters
+	c.out.todo |= hasWaiters
 	return false
 }
 
@@ -435,7 +437,7 @@ func (c *Conn) writable() {
 		return
 	}
 	c.writeOut()
-	c.outputMoved()
+	c.goOnAfterOutput()
 	if c.extras != nil {
 		c.afterWrite()
 	}

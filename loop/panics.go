@@ -82,7 +82,7 @@ func (l *Loop) exited() {
 	default:
 	}
 	if c := l.running.conn; c != nil && c.id == l.running.decoding {
-		c.out.endOfTurn &^= inTouched // its turn does not end in Conn.received
+		c.out.todo &^= settleDue // its turn does not end in Conn.received
 	}
 	l.running.decoding, l.nesting = 0, 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")

@@ -83,8 +83,8 @@ func (s *pipeSide) goOn() {
 	if c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
-	if c.in.ended {
-		c.deliverEOF()
+	if c.in.over {
+		c.deliverEnd()
 	}
 }
 
@@ -153,7 +153,7 @@ func (s *pipeSide) Unwrap() any { return s.handler }
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
 	to := s.to
-	if to.isClosing() || to.out.ended {
+	if to.isClosing() || to.out.finRequested {
 		return // it breaks, or will be closed at the end of this turn
 	}
 	to.endAppend(append(to.beginAppend(len(p)), p...))
@@ -163,7 +163,7 @@ func (s *pipeSide) pass(p []byte) {
 	if to.pending() > pipeMark && s.from.isOpen() {
 		s.from.pause(heldByPipe)
 		s.from.stopReading()
-		to.out.endOfTurn |= hasWaiters
+		to.out.todo |= hasWaiters
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *pipeSide) closed(err error) {
 		p.err = err
 	}
 	err = end.err // without what from's peer has lost
-	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.isCutShort(s.to.loop.clock())) {
+	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.interruptsExchange(s.to.loop.clock())) {
 		s.to.extras.ending.endWithReset = true
 	}
 	s.to.beginClose(err)
@@ -204,5 +204,5 @@ func (s *pipeSide) closed(err error) {
 func (s *pipeSide) mayLack(err error) bool {
 	_, isUnix := s.to.LocalAddr().(*net.UnixAddr)
 	broken := s.from.extras.ending.reason == closedByNetwork || err == errInputLost
-	return broken && !s.to.out.ended && !isUnix
+	return broken && !s.to.out.finRequested && !isUnix
 }

@@ -65,8 +65,8 @@ func (a *arrival) identify(head proxy.Header) bool {
 	return err == nil
 }
 
-// headerCut is the end of a peer that has not sent a whole header.
-func (c *Conn) headerCut(err error) {
+// headerEnded is the end of a peer that has not sent a whole header.
+func (c *Conn) headerEnded(err error) {
 	a := c.loop.arrivals[c]
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF

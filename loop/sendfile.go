@@ -21,9 +21,9 @@ import (
 // minWritev is what Writev copies at most: a system call costs more.
 const minWritev = 16 << 10
 
-// Writev is Write of all buffers of bufs, one after the other: it takes all of them or none. From 16
-// KiB on, and without TLS, what the socket takes at once is not copied. bufs and its buffers stay as
-// they are, and are the caller's again when Writev returns.
+// Writev is Write of all buffers of bufs, one after the other: it takes all of them or none. From
+// 16 KiB on, and without TLS, what the socket takes at once is not copied. bufs and its buffers
+// stay as they are, and are the caller's again when Writev returns.
 func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	c.loop.owner.Check("Conn.Writev")
 	total := 0
@@ -33,7 +33,7 @@ func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	if c.isUDP() {
 		return c.Write(slices.Concat(bufs...))
 	}
-	if err := c.makeRoom(); err != nil {
+	if err := c.admitOutput(); err != nil {
 		return 0, err
 	}
 	written := 0
@@ -115,7 +115,7 @@ func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error
 	case c.sendsFile():
 		return errors.New("loop: Conn.SendFile: another file is being sent: send this one when done is called")
 	}
-	if err := c.makeRoom(); err != nil {
+	if err := c.admitOutput(); err != nil {
 		return err
 	}
 	s := &fileOutput{c: c, f: f, at: offset, left: n, done: done, before: c.out.box}
@@ -304,12 +304,12 @@ func (s *fileOutput) Run() {
 		return // finish calls it, or has
 	}
 	c.endFile()
-	if c.out.box == nil && c.out.ended && c.isOpen() && !c.sendsFile() {
+	if c.out.box == nil && c.out.finRequested && c.isOpen() && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
-	c.out.endOfTurn |= hasWaiters
-	if c.touch(); c.in.ended && c.isOpen() {
-		c.deliverEOF()
+	c.out.todo |= hasWaiters
+	if c.touch(); c.in.over && c.isOpen() {
+		c.deliverEnd()
 	}
 }
 

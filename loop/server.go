@@ -109,7 +109,7 @@ type Server struct {
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
 	parked      parkedDials
-	gateway     acceptGate
+	acceptGate  acceptGate
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
@@ -117,14 +117,14 @@ type Server struct {
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
-	settled     atomic.Bool  // no connection leaves its loop any more: see MoveTo
+	noMoves     atomic.Bool  // no connection leaves its loop any more: see MoveTo
 	movesWait   atomic.Bool  // nor does one at present, in a handover
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
-	open                      atomic.Int64 // connections, those on their way to a loop included
+	numOpen                   atomic.Int64 // connections, those on their way to a loop included
 	sessions                  atomic.Int64 // of UDP
-	gate                      *limits.Gate
+	limiter                   *limits.Gate
 	refusals, badInput        limits.LogRate
 	panics                    limits.LogRates
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
@@ -133,7 +133,7 @@ type Server struct {
 
 	cancel         func() // ends the server
 	hurry          context.Context
-	cut            func()         // Close: ends hurry
+	hurryUp        func()         // Close: ends hurry
 	notAccepting   chan struct{}  // closed when nothing is accepted any more
 	stopsAccepting sync.Once      // does that
 	listening      atomic.Int32   // listeners that accept
@@ -180,7 +180,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.notAccepting = make(chan struct{})
-	s.hurry, s.cut = context.WithCancel(context.Background())
+	s.hurry, s.hurryUp = context.WithCancel(context.Background())
 	s.engine = testhook.EngineOf(ctx)
 	if s.inTest = s.engine != nil; !s.inTest {
 		var err error
@@ -249,8 +249,8 @@ func (s *Server) Addrs() []net.Addr {
 }
 
 // Conns yields the open connections of all loops, as Refs, loop by loop: those that a loop had when
-// it was asked, in one callback. It waits for each, so on a loop it panics: there is Loop.Conns. Any
-// other goroutine may call it. A loop that has ended has none.
+// it was asked, in one callback. It waits for each, so on a loop it panics: there is Loop.Conns.
+// Any other goroutine may call it. A loop that has ended has none.
 func (s *Server) Conns() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		if s.onLoop() {

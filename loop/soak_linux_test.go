@@ -188,7 +188,7 @@ func TestSoak(t *testing.T) {
 		settled := func() (heap int64, goroutines, files int) {
 			s.lives.Store(newLives(t, 0, time.Millisecond)) // those of the round are not to count
 			var m runtime.MemStats
-			for range 3 { // pools deliverAfterReset one collection
+			for range 3 { // pools deliverWithoutSocket one collection
 				runtime.GC()
 			}
 			runtime.ReadMemStats(&m)

@@ -72,9 +72,9 @@ func (t Timer) Reset(d time.Duration) bool {
 		return true
 	}
 	if l.timers.owner(h.Index()) != nil { // mostly put off, and in no order with others
-		return l.wheel.Extend(h, l.after(d))
+		return l.wheel.Extend(h, l.fromNow(d))
 	}
-	return l.wheel.Reset(h, l.after(d))
+	return l.wheel.Reset(h, l.fromNow(d))
 }
 
 // Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
@@ -97,7 +97,7 @@ func (t Timer) Pending() bool {
 type connTimers []connTimer
 
 type connTimer struct {
-	c          *Conn  // nil: it is the loop's own, or none
+	c          *Conn  // nil: none, the loop's own, or a Conn's that stopTimers does not stop: idle, retry, ending
 	prev, next uint32 // of c's; 0 at the ends
 }
 
@@ -157,7 +157,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	t := c.loop.wheel.At(c.loop.after(d), f)
+	t := c.loop.wheel.At(c.loop.fromNow(d), f)
 	c.loop.timers.tie(c, t)
 	return Timer{c: c, t: t}
 }
@@ -171,7 +171,7 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	t := c.loop.wheel.Every(c.loop.after(d), d, f)
+	t := c.loop.wheel.Every(c.loop.fromNow(d), d, f)
 	c.loop.timers.tie(c, t)
 	return Timer{c: c, t: t}
 }
@@ -186,7 +186,7 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.AfterFunc")
 	needFunc("Loop.AfterFunc", f != nil)
-	return Timer{l: l, t: l.wheel.At(l.after(d), f)}
+	return Timer{l: l, t: l.wheel.At(l.fromNow(d), f)}
 }
 
 // Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and
@@ -195,7 +195,7 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 func (l *Loop) Every(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)
-	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
+	return Timer{l: l, t: l.wheel.Every(l.fromNow(d), d, f)}
 }
 
 func checkEvery(method string, d time.Duration, f func()) {
@@ -205,8 +205,8 @@ func checkEvery(method string, d time.Duration, f func()) {
 	}
 }
 
-// after returns the wheel's time d from now.
-func (l *Loop) after(d time.Duration) time.Duration {
+// fromNow returns the wheel's time d from now.
+func (l *Loop) fromNow(d time.Duration) time.Duration {
 	now := l.clock()
 	if d <= 0 {
 		return now

@@ -34,7 +34,7 @@ func (l *Loop) tlsShared() *tlsconn.Shared {
 	l.duties.Or(dutyHandshakes)
 	l.tls = tlsconn.NewShared(tlsconn.SharedConfig{
 		Post:       func(f func()) bool { return l.Post(f) == nil },
-		After:      func(d time.Duration, f func()) { l.wheel.At(l.after(d), f) },
+		After:      func(d time.Duration, f func()) { l.wheel.At(l.fromNow(d), f) },
 		Pool:       &l.store.Pool,
 		Workers:    s.handshakers,
 		MaxWaiting: max(1, s.Limits.MaxHandshakes/s.NumLoops),
@@ -106,7 +106,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 		panic("loop: Conn.StartTLS with a UDP session: there is no DTLS")
 	case c.extras != nil && c.extras.pipe != nil:
 		panic("loop: Conn.StartTLS with a connection that is in a Pipe: call it before Pipe")
-	case c.isClosing() || c.out.ended:
+	case c.isClosing() || c.out.finRequested:
 		return ErrClosed
 	case c.isTLS():
 		return errSpeaksTLS
@@ -119,7 +119,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	if err := checkStart(cfg, client); err != nil {
 		return err
 	}
-	if c.in.ended { // so there will be no handshake
+	if c.in.over { // so there will be no handshake
 		c.beginClose(c.noHandshake())
 		return nil
 	}
@@ -173,7 +173,7 @@ func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	t := c.addTLS(cfg)
 	c.pause(startingTLS)
 	c.forgetFrame()
-	c.more().startTLS = &tlsStart{done: done, timer: l.wheel.At(l.after(limit), func() {
+	c.more().startTLS = &tlsStart{done: done, timer: l.wheel.At(l.fromNow(limit), func() {
 		t.Abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, limit), false)
 	})}
 	c.touch()
@@ -186,7 +186,7 @@ func (c *Conn) goOnTLS() {
 		return
 	}
 	t := c.tlsLayer()
-	c.giveUpInput()
+	c.giveUpInput() // to the handshake
 	if c.in.socketPaused {
 		c.in.socketPaused = false
 		t.Raw().Resume()

@@ -10,14 +10,15 @@ import (
 
 // This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
 // for input and output go from enter to leave, within a Sink. Those that a tick or a post asked for
-// are the function turn. Whatever a loop runs has a slice of time, and between two turns the engine
-// polls the sockets.
+// are the function turn. Before either ends, it settles the connections that it has touched, and
+// publishes the counters. Whatever a loop runs has a slice of time, and between two turns the
+// engine polls the sockets.
 
 const (
 	// turnSlice is how long a turn runs posts, timers and what goes on, before the loop polls its
-	// sockets again. endTurnsSlice is how long the end of a turn goes on writing and closing then.
-	turnSlice     = time.Millisecond
-	endTurnsSlice = 250 * time.Microsecond
+	// sockets again. settleSlice is for how long it settles touched connections then.
+	turnSlice   = time.Millisecond
+	settleSlice = 250 * time.Microsecond
 
 	// inputSlice is how long one connection's input, or a UDP socket's, is decoded when it comes,
 	// as it may be one of many.
@@ -30,8 +31,8 @@ const (
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
 
-	// endTurnsAt is after how many touched connections posts are interrupted to write.
-	endTurnsAt = 64
+	// settleAt is after how many touched connections posts are interrupted to settle these.
+	settleAt = 64
 
 	timerBatch   = 64 // nodes of the wheel touched between two looks at the clock
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
@@ -71,16 +72,16 @@ func (l *Loop) turn() {
 			break
 		}
 	}
-	l.endTurns(max(l.slice.end, l.slice.seen+endTurnsSlice))
-	l.finishTurn()
+	l.settleTouched(max(l.slice.end, l.slice.seen+settleSlice))
+	l.publishTurn()
 	if l.mayStop {
 		l.stop()
-		l.leaveTurn()
+		l.leaveRequested()
 		return
 	}
 	again := l.hasWork() || !l.park()
 	l.tellTick() // after park: a tick that comes at once must find the loop parked, or it would do nothing
-	l.leaveTurn()
+	l.leaveRequested()
 	if again {
 		l.engine.Again()
 	}
@@ -109,12 +110,12 @@ func (l *Loop) leave() {
 		return
 	}
 	if l.touched.len() != 0 {
-		l.endTurns(l.now + inputSlice)
+		l.settleTouched(l.now + inputSlice)
 	}
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
 		l.requestTurn() // timers are due, and the tick is late
 	}
-	l.finishTurn()
+	l.publishTurn()
 	if l.wheel.Changes() != l.changesAtTick {
 		l.tellTick()
 	}
@@ -134,8 +135,8 @@ const (
 	dutyChecks                 // in a drain, or a test; it stays
 )
 
-// finishTurn is what each turn does when those of its connections have ended.
-func (l *Loop) finishTurn() {
+// publishTurn is what each turn does when its connections are settled.
+func (l *Loop) publishTurn() {
 	if l.store.Large() {
 		l.trimSoon()
 	}
@@ -165,8 +166,8 @@ func (l *Loop) attend(duties uint32) {
 	}
 }
 
-// leaveTurn ends a turn that was asked for.
-func (l *Loop) leaveTurn() {
+// leaveRequested ends a turn that was requested.
+func (l *Loop) leaveRequested() {
 	l.measure(1)
 	l.meter.End()
 	l.nesting = 0
@@ -175,9 +176,9 @@ func (l *Loop) leaveTurn() {
 // A host is a Loop as engine.Host: what the engine calls.
 type host struct{ *Loop }
 
-// OnTick advances the loop's wheel. If a turn is coming anyway, that one advances it.
-func (l host) OnTick() {
-	if l.state.CompareAndSwap(loopParked, loopQueued) {
+// OnDeadline advances the loop's wheel. If a turn is coming anyway, that one advances it.
+func (l host) OnDeadline() {
+	if l.turnComing.CompareAndSwap(false, true) {
 		l.turn()
 	}
 }
@@ -212,7 +213,7 @@ func (l *Loop) runMail() {
 	for l.mail.BatchLen() > 0 && !l.slice.ended {
 		l.guardCurrent(l.runTasks)
 		l.unfinished = false
-		l.endTurns(l.slice.end)
+		l.settleTouched(l.slice.end)
 		l.slice.look(l)
 	}
 	waiting := l.mail.ReportRun()
@@ -241,7 +242,7 @@ func (l *Loop) runTasks() {
 		default:
 			l.runTold(t)
 		}
-		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= endTurnsAt || l.slice.over(l) {
+		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
 		}
 	}
@@ -256,7 +257,7 @@ func (l *Loop) runTimers() {
 		}
 		l.advanced, l.lateNoted = l.slice.seen, false
 		l.count.add(numFired, l.wheel.Take(l.advanced, timerBatch, l.fireFunc))
-		l.endTurns(l.slice.end) // an expiry may have closed many
+		l.settleTouched(l.slice.end) // an expiry may have closed many
 		if l.slice.look(l) {
 			return
 		}
@@ -304,7 +305,7 @@ func (l *Loop) runSoon(w runnable) {
 
 // requestTurn makes sure that a turn comes after a poll of the sockets. It is for the loop.
 func (l *Loop) requestTurn() {
-	if l.state.Load() == loopParked && l.state.CompareAndSwap(loopParked, loopQueued) {
+	if !l.turnComing.Load() && l.turnComing.CompareAndSwap(false, true) {
 		l.engine.Again()
 	}
 }
@@ -314,17 +315,16 @@ func (l *Loop) requestTurn() {
 func (l *Loop) runReady(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
 		l.runQueue.next().Run()
-		l.endTurns(l.slice.end)
+		l.settleTouched(l.slice.end)
 		l.slice.look(l)
 	}
 }
 
-// endTurns ends the turn of connections that were touched, until end, but of one at least. That may
-// touch others: an OnClose may send and close in turn. Those that are left have the end of a later
-// turn.
-func (l *Loop) endTurns(end time.Duration) {
+// settleTouched settles connections that were touched, until end, but one at least. That may touch
+// others: an OnClose may send and close in turn. Those that are left are settled in a later turn.
+func (l *Loop) settleTouched(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
-		l.touched.next().endTurn()
+		l.touched.next().settle()
 		if s.over(l) && l.touched.len() > 0 {
 			l.requestTurn()
 			return
@@ -332,10 +332,11 @@ func (l *Loop) endTurns(end time.Duration) {
 	}
 }
 
-// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
-// the socket is known to be full, and goes on with a close.
-func (c *Conn) endTurn() {
-	c.out.endOfTurn &^= inTouched
+// settle does what is left to be done for c at the end of a turn: it writes what was sent, unless
+// the socket is known to be full, and goes on with a close, which sends the last words and writes
+// once more.
+func (c *Conn) settle() {
+	c.out.todo &^= settleDue
 	if b := c.out.box; b != nil && !b.Blocked {
 		if b.Len() == 0 {
 			c.releaseOutput() // a codec that panicked left it so
@@ -345,17 +346,18 @@ func (c *Conn) endTurn() {
 	if s := c.session(); s != nil {
 		s.port.flush() // what c and its neighbours have sent
 	}
-	if c.out.endOfTurn&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
-		c.afterWrite()
+	if c.out.todo&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+		c.afterWrite() // or notes that output has had to wait
 	}
 	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
-		c.outputMoved()
-		c.leaveSoon()
+		c.goOnAfterOutput()
+		c.leaveSoon() // MoveTo
 	}
 	switch s := c.at(); {
-	case s == stateFinishing:
+	case s < stateDraining:
+	case s == stateDraining:
 		c.closeWhenDone() // which may not be busy any more
-	case s > stateFinishing && s != stateClosed:
+	case s != stateClosed:
 		c.goOnClosing(false)
 	}
 }
@@ -363,15 +365,16 @@ func (c *Conn) endTurn() {
 // wake makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
 // loop that has ended does not wake; the drain empties the mailbox then.
 func (l *Loop) wake() {
-	if l.state.CompareAndSwap(loopParked, loopQueued) {
+	if l.turnComing.CompareAndSwap(false, true) {
 		l.engine.Wake()
 	}
 }
 
-// park ends the loop's duty to look into its mailbox, unless there is something in it again.
+// park ends the loop's duty to look into its mailbox. True: this turn need not ask for another, as
+// the mailbox is empty, or who has posted meanwhile has woken the loop.
 func (l *Loop) park() bool {
-	l.state.Store(loopParked)
-	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopParked, loopQueued)
+	l.turnComing.Store(false)
+	return l.mail.Len() == 0 || !l.turnComing.CompareAndSwap(false, true)
 }
 
 // tellTick tells the engine when the wheel has work next.
@@ -394,7 +397,7 @@ const trimEvery = 2 * time.Second
 // many has no timer for that, and one that has given them back has none again.
 func (l *Loop) trimSoon() {
 	if !l.wheel.Pending(l.trim) {
-		l.trim = l.wheel.At(l.after(trimEvery), func() {
+		l.trim = l.wheel.At(l.fromNow(trimEvery), func() {
 			if l.store.Pool.Trim(); l.store.Large() {
 				l.trimSoon()
 			}

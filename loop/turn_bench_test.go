@@ -78,7 +78,7 @@ func BenchmarkTell(b *testing.B) {
 func BenchmarkOffload(b *testing.B) {
 	c := benchSink(b, 0).(*link).owner()
 	c.loop.server.jobs.Init(1, 1)
-	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
+	c.loop.turnComing.Store(true) // nobody needs to wake the loop
 	job := func(context.Context) int { return 1 }
 	then := func(*Conn, int) {}
 	b.ReportAllocs()

@@ -177,7 +177,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	if s.replyFactor > 0 {
 		s.bytesIn += uint64(len(d.Data))
 	}
-	if !c.isOpen() || c.in.pauses&^queued != 0 {
+	if !c.isOpen() || c.in.pauses&^inRunQueue != 0 {
 		l.count.add(numLost, 1)
 		return
 	}
@@ -419,5 +419,5 @@ func (a *dialing) openSession(nc net.Conn) {
 	}
 	a.way.conn, a.way.session = &Conn{loop: l, stage: datagrams}, p.only
 	a.way.local, a.way.remote = p.local, remote
-	a.way.open()
+	a.way.arrived()
 }

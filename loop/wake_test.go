@@ -84,8 +84,8 @@ func TestBatchWakesOnce(t *testing.T) {
 	}
 }
 
-// A process that was stopped kept its timers from running: its loops were away. A connection that is
-// read before the loop has its turn was not read, either.
+// A process that was stopped kept its timers from running: its loops were away. A connection that
+// is read before the loop has its turn was not read, either.
 func TestAwayWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{}, HandlerFunc(echoAll))
@@ -173,7 +173,7 @@ func TestTickAdvancesTheWheel(t *testing.T) {
 			if queued {
 				_ = r.Post(func() {})
 			}
-			host{r.Loop}.OnTick()
+			host{r.Loop}.OnDeadline()
 			if queued {
 				if fired != 0 {
 					t.Error("the turn that is coming has been forestalled")

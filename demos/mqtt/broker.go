@@ -26,8 +26,9 @@ type Config struct {
 	MaxQueueBytes    int           // bytes of their payloads, from which on no more wait; 0: 1 MiB
 	MaxInflight      int           // messages of QoS 1 and 2 under way in each direction; 0: 100
 	MaxAlias         int           // topic aliases of a client in each direction; 0: 16
-	MaxSubscriptions int           // of one client; 0: 1,000
+	MaxSubscriptions int           // of one client; long filters count more than once (weight); 0: 1,000
 	MaxRetained      int           // messages; 0: 100,000
+	MaxRetainedBytes int           // of their topics, properties and payloads; 0: 256 MiB
 	MaxSession       uint32        // seconds that a session outlives its connection; 0: a week
 	MaxKeepAlive     uint16        // seconds, told to clients of version 5; 0: what they ask for
 	ConnectTimeout   time.Duration // until CONNECT; 0: 10 s
@@ -54,17 +55,27 @@ type Login struct {
 
 func (cfg *Config) denied(topic string) bool { return slices.Contains(cfg.Deny, topic) }
 
-// mayPublish reports whether clients may publish to a topic. A bridge of mosquitto tells of itself
+// mayPublish returns Success if clients may publish to a topic. A bridge of mosquitto tells of itself
 // below $SYS.
-func (cfg *Config) mayPublish(topic string) bool {
-	if topic[0] == '$' {
-		bridge := strings.HasPrefix(topic, "$SYS/broker/connection/") && strings.HasSuffix(topic, "/state")
-		if strings.HasPrefix(topic, "$SYS/") && !bridge || strings.HasPrefix(topic, "$share/") {
-			return false
-		}
+func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.ReasonCode {
+	cfg := &sh.b.cfg
+	bridge := strings.HasPrefix(topic, "$SYS/broker/connection/") && strings.HasSuffix(topic, "/state")
+	switch {
+	case strings.HasPrefix(topic, "$SYS/") && !bridge, strings.HasPrefix(topic, "$share/"), cfg.denied(topic):
+		return mqtt.NotAuthorized
+	case !retain:
+		return mqtt.Success
 	}
-	return !cfg.denied(topic)
+	old, full := sh.retained.get(topic), sh.retained.bytes >= cfg.MaxRetainedBytes
+	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && len(payload) > len(old.payload) {
+		return mqtt.QuotaExceeded
+	}
+	return mqtt.Success
 }
+
+// weight is for how many subscriptions one counts: its levels and bytes take memory, and its levels
+// time for each message.
+func weight(filter string) int { return 1 + strings.Count(filter, "/")/8 + len(filter)/512 }
 
 // checkLevels bounds the depth of the trees, which have a level for each slash.
 func checkLevels(topic string) error {
@@ -104,6 +115,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	or(&cfg.MaxAlias, 16)
 	or(&cfg.MaxSubscriptions, 1000)
 	or(&cfg.MaxRetained, 100_000)
+	or(&cfg.MaxRetainedBytes, 256<<20)
 	or(&cfg.MaxSession, 7*24*3600)
 	or(&cfg.ConnectTimeout, 10*time.Second)
 	b := &broker{cfg: cfg, srv: srv}
@@ -121,7 +133,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
-		groups: map[string]*group{}, seen: make([]uint64, n), ready: !b.stateComes}
+		groups: map[string]*group{}, seen: make([]uint64, n), buf: make([]byte, 0, 4096), ready: !b.stateComes}
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, func() { sh.unlessFrozen(sh.tick) })
 }

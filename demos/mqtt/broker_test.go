@@ -9,10 +9,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,6 +24,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/mqtt"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
 )
 
 // start starts a broker on n loops and returns its address.
@@ -179,6 +185,267 @@ func TestHostileClients(t *testing.T) {
 			t.Errorf("SUBACK has % x, %v; want the last to be %v", ack.Codes, err, mqtt.QuotaExceeded)
 		}
 	})
+}
+
+// ask sends a packet and returns the next one that comes.
+func (p *peer) ask(t *testing.T, packet []byte, err error) []byte {
+	t.Helper()
+	p.send(t, packet, err)
+	frame, err := p.next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
+}
+
+// subscribeV5 is a SUBSCRIBE to filters, with QoS 0.
+func subscribeV5(p mqtt.Properties, filters ...string) ([]byte, error) {
+	var all []mqtt.Subscription
+	for _, f := range filters {
+		all = append(all, mqtt.Subscription{Filter: []byte(f)})
+	}
+	return mqtt.AppendSubscribe(nil, mqtt.V5, 1, p, all...)
+}
+
+// TestLimits: what would take much memory or time of others is refused.
+func TestLimits(t *testing.T) {
+	addr, b := start(t, 1, Config{MaxSubscriptions: 2, MaxRetained: 2, MaxRetainedBytes: 1000, Deny: []string{"secret"}})
+	connect := func(t *testing.T, will *mqtt.Will) (*peer, error) {
+		p, _, err := join(addr, mqtt.Connect{Version: mqtt.V5, ClientID: []byte(t.Name()), CleanStart: true, Will: will})
+		if err == nil {
+			t.Cleanup(func() { p.nc.Close() })
+		}
+		return p, err
+	}
+	t.Run("a will with 300 levels", func(t *testing.T) {
+		if _, err := connect(t, &mqtt.Will{Topic: bytes.Repeat([]byte("/"), 300)}); !errors.Is(err, io.EOF) {
+			t.Errorf("CONNECT: %v, want the end", err)
+		}
+	})
+	for filter, want := range map[string]mqtt.ReasonCode{
+		"secret": mqtt.UnspecifiedError, "$share/g/secret": mqtt.UnspecifiedError,
+		strings.Repeat("+/", 16) + "+": mqtt.QuotaExceeded, strings.Repeat("x", 1024): mqtt.QuotaExceeded,
+	} {
+		t.Run("a filter with "+filter[:6], func(t *testing.T) {
+			p, err := connect(t, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			packet, err := subscribeV5(nil, filter)
+			if ack, err := mqtt.ParseSubAck(p.ask(t, packet, err), mqtt.V5); err != nil || ack.Codes[0] != byte(want) {
+				t.Errorf("SUBACK has % x, %v; want %v", ack.Codes, err, want)
+			}
+		})
+	}
+	t.Run("retained messages", func(t *testing.T) {
+		for _, step := range []struct {
+			topic string
+			bytes int
+			full  bool
+		}{
+			{"a", 1, false}, {"b", 1, false}, {"c", 1, true}, {"c", 0, true}, {"a", 2, false},
+			{"b", 2000, false}, {"a", 3, true}, {"a", 2, false}, {"a", 0, false}, {"b", 0, false},
+		} {
+			want := mqtt.NoMatchingSubscribers
+			will := mqtt.Success
+			if step.full {
+				want, will = mqtt.QuotaExceeded, mqtt.QuotaExceeded
+			}
+			payload := make([]byte, step.bytes)
+			p, err := connect(t, &mqtt.Will{Topic: []byte(step.topic), Payload: payload, Retain: true})
+			if (err == nil) != (will == mqtt.Success) {
+				t.Errorf("CONNECT with a will to %s of %d bytes: %v, want %v", step.topic, step.bytes, err, will)
+			}
+			if p, err = connect(t, nil); err != nil {
+				t.Fatal(err)
+			}
+			packet, err := (&mqtt.Publish{QoS: 1, ID: 1, Retain: true, Topic: []byte(step.topic), Payload: payload}).Append(nil, mqtt.V5)
+			if ack, err := mqtt.ParseAck(p.ask(t, packet, err), mqtt.V5); err != nil || ack.Code != want {
+				t.Errorf("PUBLISH to %s with %d bytes: %v, %v; want %v", step.topic, step.bytes, ack.Code, err, want)
+			}
+		}
+	})
+	t.Run("one filter 10,000 times", func(t *testing.T) {
+		p, err := connect(t, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packet, err := (&mqtt.Publish{QoS: 1, ID: 1, Retain: true, Topic: []byte("a"), Payload: []byte("x")}).Append(nil, mqtt.V5)
+		p.ask(t, packet, err)
+		packet, err = subscribeV5(nil, slices.Repeat([]string{"#"}, 10_000)...)
+		p.ask(t, packet, err)
+		for _, want := range []mqtt.Type{mqtt.PUBLISH, mqtt.PINGRESP} {
+			if got := mqtt.TypeOf(p.ask(t, mqtt.AppendPing(nil, mqtt.PINGREQ), nil)); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		}
+	})
+	if got := b.srv.Stats().Panics; got != 0 {
+		t.Errorf("%d panics, want 0", got)
+	}
+}
+
+// TestTruncated: packets of all types that end at each byte, in the middle of the stream or by their
+// length, before CONNECT and after it, are answered or end the connection, and nothing else.
+func TestTruncated(t *testing.T) {
+	addr, b := start(t, 2, Config{})
+	user := mqtt.Properties(nil).AppendUser("k", "v")
+	for _, v := range []mqtt.Version{mqtt.V311, mqtt.V5} {
+		hello := mqtt.Connect{Version: v, CleanStart: true, ClientID: []byte("cut"), HasUsername: true, Username: []byte("u"), HasPassword: true,
+			Will: &mqtt.Will{QoS: 1, Topic: []byte("w"), Payload: []byte("w"), Properties: user}, Properties: user}
+		packets := [][]byte{mqtt.AppendPing(nil, mqtt.PINGREQ), {byte(mqtt.AUTH) << 4, 0}}
+		add := func(packet []byte, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			packets = append(packets, packet)
+		}
+		add(hello.Append(nil))
+		add((&mqtt.Connack{Properties: user}).Append(nil, v))
+		for qos := range byte(3) {
+			add((&mqtt.Publish{QoS: qos, ID: 1, Topic: []byte("a/b"), Payload: []byte("p"), Properties: user}).Append(nil, v))
+		}
+		for typ := mqtt.PUBACK; typ <= mqtt.PUBCOMP; typ++ {
+			add((&mqtt.Ack{Type: typ, ID: 1, Properties: user}).Append(nil, v))
+		}
+		add(mqtt.AppendSubscribe(nil, v, 1, user, mqtt.Subscription{Filter: []byte("a/+"), QoS: 1}, mqtt.Subscription{Filter: []byte("$share/g/#")}))
+		add(mqtt.AppendUnsubscribe(nil, v, 1, user, []byte("a/+")))
+		if d := (mqtt.Disconnect{Properties: user}); v == mqtt.V5 {
+			add(d.Append(nil, v))
+		}
+		for _, packet := range packets {
+			for n := 1; n <= len(packet); n++ {
+				shorter := bytes.Clone(packet[:n])
+				if n > 1 {
+					shorter[1] = byte(n - 2)
+				}
+				for _, cut := range [][]byte{packet[:n], shorter} {
+					nc, err := net.Dial("tcp", addr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = nc.Write(cut) // before CONNECT
+					_ = nc.Close()
+					p, _, err := join(addr, mqtt.Connect{Version: v, CleanStart: true, ClientID: []byte("whole")})
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = p.nc.Write(mqtt.AppendPing(cut[:n:n], mqtt.PINGREQ))
+					_ = p.nc.(*net.TCPConn).CloseWrite()
+					for err == nil {
+						_, err = p.next()
+					}
+					if _ = p.nc.Close(); os.IsTimeout(err) {
+						t.Fatalf("version %v, % x: the connection stays open", v, cut)
+					}
+				}
+			}
+		}
+	}
+	if got := b.srv.Stats().Panics; got != 0 {
+		t.Errorf("%d panics, want 0", got)
+	}
+	testkit.Eventually(t, "all clients and sessions go", func() bool {
+		return b.counts.clients.Load() == 0 && b.counts.sessions.Load() == 0 && b.counts.subscriptions.Load() == 0
+	})
+}
+
+// TestWebSocketFragments: packets need not be aligned with messages and fragments of WebSocket
+// [MQTT-6.0.0-2]. A message that is text ends the connection [MQTT-6.0.0-1].
+func TestWebSocketFragments(t *testing.T) {
+	subscribe, err := subscribeV5(nil, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := (&mqtt.Connect{Version: mqtt.V5, CleanStart: true, ClientID: []byte("ws")}).Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in = append(in, subscribe...)
+	if in, err = (&mqtt.Publish{Topic: []byte("a"), Payload: make([]byte, 300)}).Append(in, mqtt.V5); err != nil {
+		t.Fatal(err)
+	}
+	in = mqtt.AppendPing(in, mqtt.PINGREQ)
+	const fin, text, binary, ping, more = 0x80, 1, 2, 9, 0
+	frame := func(kind byte, payload []byte) []byte { // its mask is zero
+		if len(payload) < 126 {
+			return append([]byte{kind, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
+		}
+		return append([]byte{kind, 0xFE, byte(len(payload) >> 8), byte(len(payload)), 0, 0, 0, 0}, payload...)
+	}
+	pieces := frame(binary, nil)
+	for i := range in {
+		pieces = slices.Concat(pieces, frame(more, in[i:i+1]), frame(more, nil), frame(fin|ping, nil))
+	}
+	for _, tt := range []struct {
+		name   string
+		frames []byte
+		ends   bool
+	}{
+		{"a fragment for each byte", append(pieces, frame(fin|more, nil)...), false},
+		{"all packets in one message", frame(fin|binary, in), false},
+		{"a message for each half", append(frame(fin|binary, in[:20]), frame(fin|binary, in[20:])...), false},
+		{"text", append(frame(fin|binary, in), frame(fin|text, in)...), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &loop.Server{NumLoops: 1}
+				srv.Codec = newBroker(Config{}, srv).webSocket()
+				p := wstest.Open(t, looptest.Start(t, srv), "/mqtt", http.Header{"Sec-Websocket-Protocol": {"mqtt"}})
+				if _, err := p.Write(tt.frames); err != nil {
+					t.Fatal(err)
+				}
+				got := []byte(strings.Join(p.Received(), ""))
+				for _, want := range []mqtt.Type{mqtt.CONNACK, mqtt.SUBACK, mqtt.PUBLISH, mqtt.PINGRESP} {
+					size, _ := (mqtt.Codec{}).FrameSize(got)
+					if len(got) < size || mqtt.TypeOf(got) != want {
+						t.Fatalf("got % x, want %v", got, want)
+					}
+					got = got[size:]
+				}
+				if ended := p.Reason() != nil; ended != tt.ends {
+					t.Errorf("ended %v with %v, want %v", ended, p.Reason(), tt.ends)
+				}
+			})
+		})
+	}
+}
+
+// TestOwnPackets: subscribers whose packets differ, among those that share one, get what they should.
+func TestOwnPackets(t *testing.T) {
+	addr, _ := start(t, 1, Config{})
+	none := mqtt.Properties(nil)
+	var peers []*peer
+	for i, props := range []mqtt.Properties{none, none.AppendNumber(mqtt.TopicAliasMaximum, 1), none,
+		none.AppendNumber(mqtt.TopicAliasMaximum, 1).AppendNumber(mqtt.MaximumPacketSize, 100), none} {
+		p, _, err := join(addr, mqtt.Connect{Version: mqtt.V5, ClientID: fmt.Append(nil, i), CleanStart: true, Properties: props})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.nc.Close()
+		packet, err := subscribeV5(nil, "big")
+		p.ask(t, packet, err)
+		peers = append(peers, p)
+	}
+	for _, payload := range [][]byte{bytes.Repeat([]byte("x"), 60_000), []byte("small")} {
+		packet, err := (&mqtt.Publish{Topic: []byte("big"), Payload: payload}).Append(nil, mqtt.V5)
+		peers[0].send(t, packet, err)
+		for i, p := range peers {
+			if i == 3 && len(payload) > 100 { // it takes no packet that long
+				continue
+			}
+			frame, err := p.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := mqtt.ParsePublish(frame, mqtt.V5)
+			alias, _ := m.Properties.Number(mqtt.TopicAlias)
+			if known := i == 1 && len(payload) < 100; err != nil || !bytes.Equal(m.Payload, payload) ||
+				string(m.Topic) != "big" && !known || (alias > 0) != (i == 1 || i == 3) {
+				t.Errorf("subscriber %d got topic %q, alias %d, %d bytes, %v; want %d bytes", i, m.Topic, alias, len(m.Payload), err, len(payload))
+			}
+		}
+	}
 }
 
 // TestSessionsMove: clients with lasting sessions come back on other loops, in place of connections

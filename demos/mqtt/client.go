@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -115,14 +116,10 @@ func (cl *client) end(code mqtt.ReasonCode) {
 	cl.c.CloseWithError(fmt.Errorf("mqtt: %v (%w)", code, codec.ErrEnd))
 }
 
-// write sends a packet that the shard's buffer holds. An error closes the connection, and OnClose
-// gets it.
+// write sends a packet, which it borrows. An error closes the connection, and OnClose gets it.
 func (cl *client) write(packet []byte) {
 	if cl.over {
 		return
-	}
-	if cap(packet) > cap(cl.sh.buf) && cap(packet) <= 64<<10 {
-		cl.sh.buf = packet[:0]
 	}
 	if cl.maxPacket > 0 && len(packet) > cl.maxPacket { // [MQTT-3.1.2-24]
 		cl.over = true
@@ -190,8 +187,13 @@ func (cl *client) onConnect(frame []byte) error {
 	if len(p.ClientID) == 0 && p.Version == mqtt.V311 && !p.CleanStart { // [MQTT-3.1.3-8] of version 3.1.1
 		return cl.connack(mqtt.Connack{Code: mqtt.ClientIDNotValid}, errEnd)
 	}
-	if w := p.Will; w != nil && !cl.sh.b.cfg.mayPublish(string(w.Topic)) {
-		return cl.connack(mqtt.Connack{Code: mqtt.NotAuthorized}, errEnd)
+	if w := p.Will; w != nil {
+		if err := checkLevels(string(w.Topic)); err != nil {
+			return err
+		}
+		if code := cl.sh.mayPublish(string(w.Topic), w.Payload, w.Retain); code != mqtt.Success {
+			return cl.connack(mqtt.Connack{Code: code}, errEnd)
+		}
 	}
 	if cl.sh.b.srv.Draining() {
 		return cl.connack(mqtt.Connack{Code: mqtt.ServerShuttingDown}, errEnd)
@@ -341,12 +343,7 @@ func (cl *client) onPublish(frame []byte) error {
 		return err
 	}
 	cfg := &cl.sh.b.cfg
-	code := mqtt.Success
-	if !cfg.mayPublish(topic) {
-		code = mqtt.NotAuthorized
-	} else if p.Retain && len(p.Payload) > 0 && cl.sh.retained.count >= cfg.MaxRetained {
-		code = mqtt.QuotaExceeded
-	}
+	code := cl.sh.mayPublish(topic, p.Payload, p.Retain)
 	if p.QoS == 2 {
 		copies, again := cl.s.received[p.ID]
 		switch {
@@ -378,11 +375,11 @@ func (cl *client) topic(p *mqtt.Publish) (string, error) {
 	if !ok {
 		return string(p.Topic), nil
 	}
-	if int(alias) > cl.sh.b.cfg.MaxAlias {
-		return "", &mqtt.Error{Code: mqtt.TopicAliasInvalid, Text: fmt.Sprint("topic alias ", alias)}
-	}
 	if cl.aliases == nil {
 		cl.aliases = make([]string, cl.sh.b.cfg.MaxAlias+1)
+	}
+	if int(alias) >= len(cl.aliases) { // the process before may have allowed fewer than the Config
+		return "", &mqtt.Error{Code: mqtt.TopicAliasInvalid, Text: fmt.Sprint("topic alias ", alias)}
 	}
 	if len(p.Topic) > 0 {
 		cl.aliases[alias] = string(p.Topic)
@@ -439,12 +436,12 @@ func (cl *client) onSubscribe(frame []byte) error {
 	}
 	id, _ := p.Properties.Number(mqtt.SubscriptionID)
 	ack := mqtt.SubAck{Type: mqtt.SUBACK, ID: p.ID}
-	var retained []func()
+	var fresh []*subscription
 	for entry := range p.All() {
 		if err := checkLevels(string(entry.Filter)); err != nil {
 			return err
 		}
-		code := cl.subscribe(entry, id, &retained)
+		code := cl.subscribe(entry, id, &fresh)
 		ack.Codes = append(ack.Codes, byte(code))
 	}
 	out, err := ack.Append(cl.sh.buf[:0], cl.version)
@@ -452,38 +449,53 @@ func (cl *client) onSubscribe(frame []byte) error {
 		return err
 	}
 	cl.write(out)
-	for _, send := range retained {
-		send()
+	// The packet may have a filter many times. With many messages others have turns in between.
+	fresh = slices.DeleteFunc(fresh, func(sub *subscription) bool { return cl.s.subs[sub.filter] != sub })
+	for _, sub := range fresh {
+		if len(fresh)*cl.sh.retained.count < 1000 {
+			cl.sendRetained(sub)
+		} else if err := cl.c.Ref().Tell(func(*loop.Conn) { cl.sendRetained(sub) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// subscribe adds one subscription, and to retained what sends the messages that it begins with.
-func (cl *client) subscribe(entry mqtt.Subscription, id uint32, retained *[]func()) mqtt.ReasonCode {
+// sendRetained sends the messages that a subscription begins with, unless it is gone.
+func (cl *client) sendRetained(sub *subscription) {
+	s, now := cl.s, cl.sh.l.Now()
+	if s == nil || s.subs[sub.filter] != sub {
+		return
+	}
+	sub.begins = false
+	cl.sh.retained.match(sub.filter, func(m *message) {
+		if !m.expired(now) {
+			cl.sh.send(s, m, options{qos: min(m.qos, sub.options.qos), retain: true, id: sub.options.id}, nil)
+		}
+	})
+}
+
+// subscribe adds one subscription, and to begin one that begins with retained messages.
+func (cl *client) subscribe(entry mqtt.Subscription, id uint32, begin *[]*subscription) mqtt.ReasonCode {
 	filter := string(entry.Filter)
 	if err := mqtt.CheckFilter(entry.Filter); err != nil {
 		return mqtt.TopicFilterInvalid
 	}
 	s, cfg := cl.s, &cl.sh.b.cfg
-	if cfg.denied(filter) {
+	name, topics := splitShared(filter)
+	if cfg.denied(topics) {
 		return mqtt.UnspecifiedError // why is nobody's business
 	}
-	if s.subs[filter] == nil && len(s.subs) >= cfg.MaxSubscriptions {
+	old := s.subs[filter]
+	if old == nil && s.weight+weight(filter) > cfg.MaxSubscriptions {
 		return mqtt.QuotaExceeded
 	}
-	name, topics := splitShared(filter)
 	sub := &subscription{s: s, filter: filter, groupName: name, noLocal: entry.NoLocal,
 		keepFlag: entry.RetainAsPublished, options: options{qos: entry.QoS, id: id}}
-	fresh := cl.sh.subscribe(s, sub)
-	if name == "" && (entry.RetainHandling == 0 || entry.RetainHandling == 1 && fresh) {
-		*retained = append(*retained, func() {
-			now := cl.sh.l.Now()
-			cl.sh.retained.match(topics, func(m *message) {
-				if !m.expired(now) {
-					cl.sh.send(s, m, options{qos: min(m.qos, sub.options.qos), retain: true, id: id}, nil)
-				}
-			})
-		})
+	sub.begins = name == "" && (entry.RetainHandling == 0 || entry.RetainHandling == 1 && old == nil) || old != nil && old.begins
+	cl.sh.subscribe(s, sub)
+	if sub.begins {
+		*begin = append(*begin, sub)
 	}
 	return mqtt.ReasonCode(entry.QoS)
 }
@@ -518,35 +530,40 @@ func (cl *client) send(sh *shard, out *outgoing) bool {
 	}
 	p := out.publish(cl.version, sh.l.Now())
 	p.Dup = dup
-	if cl.maxAlias > 0 {
-		cl.alias(&p, out.m.topic)
-	}
+	alias := cl.alias(&p, out.m.topic)
 	packet, err := p.Append(sh.buf[:0], cl.version)
 	if err != nil || cl.maxPacket > 0 && len(packet) > cl.maxPacket { // [MQTT-3.1.2-25]
 		sh.dropped++
 		return false
+	}
+	if alias > len(cl.outAliases) { // the client learns it by this packet
+		if cl.outAliases == nil {
+			cl.outAliases = map[string]uint16{}
+		}
+		cl.outAliases[out.m.topic] = uint16(alias)
+	}
+	if cap(packet) > cap(sh.buf) && cap(packet) <= 64<<10 {
+		sh.buf = packet[:0]
 	}
 	sh.wire.put(cl, out, dup, packet)
 	cl.write(packet)
 	return true
 }
 
-// alias replaces the topic of a PUBLISH by an alias. The first topics get them.
-func (cl *client) alias(p *mqtt.Publish, topic string) {
-	alias, known := cl.outAliases[topic]
-	if !known {
-		if len(cl.outAliases) >= cl.maxAlias {
-			return
-		}
-		if cl.outAliases == nil {
-			cl.outAliases = map[string]uint16{}
-		}
-		alias = uint16(len(cl.outAliases) + 1)
-		cl.outAliases[topic] = alias
-	} else {
+// alias replaces the topic of a PUBLISH by its alias, or offers one, which it returns. The first
+// topics get them; 0 means none.
+func (cl *client) alias(p *mqtt.Publish, topic string) int {
+	alias := int(cl.outAliases[topic])
+	switch {
+	case alias > 0:
 		p.Topic = nil
+	case len(cl.outAliases) >= cl.maxAlias:
+		return 0
+	default:
+		alias = len(cl.outAliases) + 1
 	}
 	p.Properties = append(mqtt.Properties(nil), p.Properties...).AppendNumber(mqtt.TopicAlias, uint32(alias))
+	return alias
 }
 
 // wireCache holds the packets of one delivery, by version and QoS, so that a message to many

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -95,7 +97,8 @@ func (p *peer) talk(packet []byte) bool {
 
 // TestHostileCrowd: beside ten hostile clients, in a process of their own, the 99th percentile of what
 // 1,000 well-behaved clients wait for a PUBACK at most doubles, or stays below 10 ms: the median of
-// three rounds.
+// three rounds. The hostile clients' own CPU time is taken from the others', too, where all share two
+// cores, so the measure is compared with that beside the same clients at another broker.
 func TestHostileCrowd(t *testing.T) {
 	testkit.NeedSlow(t, "measures latency, and wants the machine for itself")
 	if addr := os.Getenv("LOOPWHEEL_HOSTILE"); addr != "" {
@@ -105,48 +108,57 @@ func TestHostileCrowd(t *testing.T) {
 	testkit.NeedFiles(t, 4000)
 	addr := testkit.FreeAddr(t)
 	process(t, addr, filepath.Join(t.TempDir(), "meet"))
+	elsewhere := testkit.FreeAddr(t)
+	process(t, elsewhere, filepath.Join(t.TempDir(), "meet"))
 	peers := make([]*peer, 1000)
 	for i := range peers {
 		peers[i] = mustConnect(t, addr, fmt.Sprint("well", i))
 	}
-	var alone, beside []time.Duration
+	var alone, control, beside []time.Duration
 	for range 3 {
 		alone = append(alone, latency(t, peers))
+		control = append(control, besideCrowd(t, elsewhere, peers))
 		beside = append(beside, besideCrowd(t, addr, peers))
 	}
-	t.Logf("p99 alone %v, beside ten hostile clients %v", alone, beside)
-	slices.Sort(alone)
+	t.Logf("p99 alone %v, with ten hostile clients elsewhere %v, and here %v", alone, control, beside)
+	slices.Sort(control)
 	slices.Sort(beside)
-	if beside[1] > max(2*alone[1], 10*time.Millisecond) {
-		t.Errorf("in the median p99 is %v beside hostile clients, and %v without them", beside[1], alone[1])
+	if beside[1] > max(2*control[1], 10*time.Millisecond) {
+		t.Errorf("in the median p99 is %v beside hostile clients, and %v with them elsewhere", beside[1], control[1])
 	}
 }
 
-// besideCrowd is latency while a process of hostile clients runs.
+// besideCrowd is latency while a process of hostile clients is at work: its start takes CPU, too.
 func besideCrowd(t *testing.T, addr string, peers []*peer) time.Duration {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
 	cmd := exec.Command(program, "-test.v", "-test.run=^TestHostileCrowd$")
 	cmd.Env = append(os.Environ(), "LOOPWHEEL_HOSTILE="+addr)
-	cmd.Stdout = &said
-	end, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
+	out, err1 := cmd.StdoutPipe()
+	end, err2 := cmd.StdinPipe()
+	if err := cmp.Or(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
+	}
+	said := bufio.NewReader(out)
+	for line := ""; line != atWork; {
+		if line, err = said.ReadString('\n'); err != nil {
+			t.Fatalf("the hostile clients: %v", err)
+		}
 	}
 	p99 := latency(t, peers)
 	_ = end.Close()
-	if err := cmd.Wait(); err != nil {
+	rest, err := io.ReadAll(said)
+	if err = cmp.Or(err, cmd.Wait()); err != nil {
 		t.Errorf("the hostile clients: %v", err)
 	}
-	t.Logf("%s", &said)
+	t.Logf("with %v of CPU time\n%s", cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), rest)
 	return p99
 }
+
+// atWork is what the process of hostile clients says when each has connected.
+const atWork = "at work\n"
 
 // crowd has ten hostile clients at work until the input ends.
 func crowd(t *testing.T, addr string) {
@@ -154,18 +166,22 @@ func crowd(t *testing.T, addr string) {
 	var work sync.WaitGroup
 	kinds := make(map[string]*atomic.Int64)
 	names := slices.Sorted(maps.Keys(hostile))
+	var connected sync.WaitGroup
+	connected.Add(10)
 	for i := range 10 {
 		name := names[i%len(names)]
 		if kinds[name] == nil {
 			kinds[name] = new(atomic.Int64)
 		}
 		work.Go(func() {
+			first := sync.OnceFunc(connected.Done)
 			for ctx.Err() == nil {
 				<-pace
 				p, _, err := join(addr, mqtt.Connect{Version: mqtt.V5, CleanStart: true, ClientID: fmt.Append(nil, "hostile", i)})
 				if err != nil {
 					continue
 				}
+				first()
 				ended := context.AfterFunc(ctx, func() { _ = p.nc.Close() })
 				hostile[name](p)
 				ended()
@@ -175,6 +191,8 @@ func crowd(t *testing.T, addr string) {
 			}
 		})
 	}
+	connected.Wait()
+	fmt.Print(atWork)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop()
 	work.Wait()

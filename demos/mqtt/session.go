@@ -20,6 +20,7 @@ type session struct {
 	client *client // nil: not connected
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
+	weight int // of the subscriptions
 
 	lastID   uint16
 	turn     uint64

@@ -211,8 +211,8 @@ func (sh *shard) send(s *session, m *message, o options, ids []uint32) {
 	s.deliver(sh, &outgoing{m: m, o: o, ids: ids})
 }
 
-// subscribe adds or replaces a subscription, and returns whether it is new.
-func (sh *shard) subscribe(s *session, sub *subscription) (fresh bool) {
+// subscribe adds or replaces a subscription.
+func (sh *shard) subscribe(s *session, sub *subscription) {
 	old := s.subs[sub.filter]
 	s.subs[sub.filter] = sub
 	if old != nil {
@@ -220,10 +220,10 @@ func (sh *shard) subscribe(s *session, sub *subscription) (fresh bool) {
 			old.remove()
 		}
 	} else {
+		s.weight += weight(sub.filter)
 		sh.b.counts.subscriptions.Add(1)
 	}
 	sh.insert(sub)
-	return old == nil
 }
 
 // insert makes a subscription of a session of this shard known to those that deliver.
@@ -242,6 +242,7 @@ func (sh *shard) unsubscribe(s *session, filter string) (existed bool) {
 		return false
 	}
 	delete(s.subs, filter)
+	s.weight -= weight(filter)
 	sh.b.counts.subscriptions.Add(-1)
 	sh.withdraw(sub)
 	return true

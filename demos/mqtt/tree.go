@@ -23,6 +23,7 @@ type subscription struct {
 	options   options
 	keepFlag  bool // retain as published
 	noLocal   bool
+	begins    bool // with the retained messages, which are still to be sent
 	node      *node
 	place     int    // in node.subs
 	groupName string // of a shared subscription: its members are in a group, not in a tree
@@ -109,13 +110,24 @@ func (n *node) match(rest string, more, noWildcards bool, visit func(n *node)) {
 // same contents: all messages cross to all loops anyway. So that they agree on the last message of a
 // topic, the newest stamp wins, and a deletion stays for a while as a message without a payload.
 type retained struct {
-	root  topicNode
-	count int
+	root         topicNode
+	count, bytes int
 }
 
 type topicNode struct {
 	children map[string]*topicNode
 	m        *message
+}
+
+// get returns the message of a topic, or nil.
+func (r *retained) get(topic string) *message {
+	n := &r.root
+	for level := range strings.SplitSeq(topic, "/") {
+		if n = n.children[level]; n == nil {
+			return nil
+		}
+	}
+	return n.m
 }
 
 func (r *retained) set(m *message) {
@@ -136,9 +148,14 @@ func (r *retained) set(m *message) {
 		r.count++
 	case n.m.stamp > m.stamp:
 		return
+	default:
+		r.bytes -= n.m.size()
 	}
 	n.m = m
+	r.bytes += m.size()
 }
+
+func (m *message) size() int { return len(m.topic) + len(m.payload) + len(m.props) }
 
 // match calls visit with each retained message that filter selects.
 func (r *retained) match(filter string, visit func(m *message)) {
@@ -187,6 +204,7 @@ func (r *retained) sweep(gone func(m *message) bool) { r.root.sweep(r, gone) }
 
 func (n *topicNode) sweep(r *retained, gone func(m *message) bool) (empty bool) {
 	if n.m != nil && gone(n.m) {
+		r.bytes -= n.m.size()
 		n.m = nil
 		r.count--
 	}

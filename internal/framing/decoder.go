@@ -166,11 +166,11 @@ func (d *Decoder) Restored() {
 	}
 }
 
-// Plain is for those for whom the calls of Next and AppendFrame cost too much. If it is not 0, then
-// the codec's frames are a 4-byte big-endian length and the payload, which is what is delivered. Of
-// those with fewer than Plain bytes of payload, one may be written without asking the codec, and
-// while Fresh reports true, one that is whole at the start of a piece of input may be taken from it
-// without asking the Decoder. Next must see what else is in the piece.
+// PrefixLimit is for those for whom the calls of Next and AppendFrame cost too much. If it is not
+// 0, then the codec's frames are a 4-byte big-endian length and the payload, which is what is
+// delivered. Of those with fewer than Plain bytes of payload, one may be written without asking the
+// codec, and while DecodesInPlace reports true, one that is whole at the start of a piece of input
+// may be taken from it without asking the Decoder. Next must see what else is in the piece.
 func (d *Decoder) PrefixLimit() int {
 	if l, ok := d.codec.(*length.Reader); ok {
 		return l.Plain()
@@ -178,9 +178,9 @@ func (d *Decoder) PrefixLimit() int {
 	return 0
 }
 
-// Fresh reports whether a piece of input would be decoded where it is: nothing is left over from
-// before.
-func (d *Decoder) Fresh() bool { return d.rest == nil || d.rest.lent }
+// DecodesInPlace reports whether a piece of input would be decoded where it is: nothing is left
+// over from before.
+func (d *Decoder) DecodesInPlace() bool { return d.rest == nil || d.rest.lent }
 
 // Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what
 // it has consumed.
@@ -197,10 +197,10 @@ func (d *Decoder) Buffered() (n int) {
 	return n
 }
 
-// FrameSize returns how long the frame is that data goes on with, or begins if nothing is left over,
-// and how many bytes of it are here then; 0 if the codec cannot tell.
+// FrameSize returns how long the frame is that data goes on with, or begins if nothing is left
+// over, and how many bytes of it are here then; 0 if the codec cannot tell.
 func (d *Decoder) FrameSize(data []byte) (size, here int) {
-	if !d.Fresh() && d.rest.size() > 0 {
+	if !d.DecodesInPlace() && d.rest.size() > 0 {
 		return d.frameSize(d.rest.buf[d.rest.off:]), d.rest.size() + len(data)
 	}
 	return d.frameSize(data), len(data)

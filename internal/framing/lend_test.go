@@ -13,7 +13,7 @@ func TestDecoderLends(t *testing.T) {
 	d := newDecoder(codec.Lines{})
 	d.Keep([]byte("a\nb\nc\nd"))
 	data := d.Lend()
-	if string(data) != "a\nb\nc\nd" || d.Buffered() != 0 || !d.Fresh() {
+	if string(data) != "a\nb\nc\nd" || d.Buffered() != 0 || !d.DecodesInPlace() {
 		t.Fatalf("%q lent, %d bytes left over", data, d.Buffered())
 	}
 	rest, frame, more, err := d.Next(data)
@@ -21,7 +21,7 @@ func TestDecoderLends(t *testing.T) {
 		t.Fatalf("%q, %t, %v", frame, more, err)
 	}
 	d.Keep(rest)
-	if d.Fresh() || d.Buffered() != 5 || &d.rest.buf[d.rest.off] != &data[2] {
+	if d.DecodesInPlace() || d.Buffered() != 5 || &d.rest.buf[d.rest.off] != &data[2] {
 		t.Fatalf("%d bytes left over, or a copy of them", d.Buffered())
 	}
 	if got, err := frames(d, d.Lend(), []byte("!\ne\n")); !slices.Equal(got, []string{"b", "c", "d!", "e"}) || err != nil {

@@ -47,7 +47,8 @@ func gettingStarted(t *testing.T, page string) {
 	}
 }
 
-// Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own message.
+// Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own
+// message, and a retained one for the filter that selects it.
 func TestMQTTBroker(t *testing.T) {
 	for _, f := range codeIn(t, "docs/mqtt.md") {
 		if lines := strings.Count(f.code, "\n"); f.language == "go" && lines > 150 {
@@ -56,8 +57,10 @@ func TestMQTTBroker(t *testing.T) {
 	}
 	addr := testkit.FreeAddr(t)
 	c, _ := start(t, follow(t, "docs/mqtt.md", "127.0.0.1:1883", addr), addr)
-	_, _ = io.WriteString(c, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi")
-	want := "\x20\x02\x00\x00" + "\x90\x03\x00\x01\x00" + "\x30\x07\x00\x03a/bhi"
+	_, _ = io.WriteString(c, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi"+
+		"\x31\x04\x00\x01rk"+"\x82\x06\x00\x02\x00\x01r\x00"+"\x82\x06\x00\x03\x00\x01z\x00"+"\xc0\x00")
+	want := "\x20\x02\x00\x00" + "\x90\x03\x00\x01\x00" + "\x30\x07\x00\x03a/bhi" +
+		"\x31\x04\x00\x01rk" + "\x90\x03\x00\x02\x00" + "\x90\x03\x00\x03\x00" + "\xd0\x00"
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)

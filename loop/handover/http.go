@@ -168,7 +168,9 @@ func (h *Handover) setAccepting(on bool) {
 		g.set(on)
 	}
 	if h.door != nil {
-		h.door.set(on)
+		if h.door.set(on); on { // SO_PEERCRED names the process that has called listen last
+			_ = sockets.SetBacklog(h.door.Listener, 128)
+		}
 	}
 	in.Accept(h.srv, on)
 }

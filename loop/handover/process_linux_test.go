@@ -170,6 +170,7 @@ func serve(text string) error {
 	}
 	hc.Report = func(r handover.Report) {
 		cfg.at("report")
+		fmt.Println("predecessor", r.Predecessor)
 		fmt.Println("pause", r.Longest.Microseconds())
 		fmt.Println("stayed", r.Stayed)
 		fmt.Println("serves", r.Moved)
@@ -839,6 +840,9 @@ func TestNotify(t *testing.T) {
 			t.Error("the old process has ended before the manager knew of the next one")
 		}
 		_ = syscall.Close(barrier)
+		if n, _ := p.says("predecessor"); old != nil && n != old.pid {
+			t.Errorf("the predecessor is %d, want %d", n, old.pid)
+		}
 		if _, ok := p.says("serves"); !ok {
 			t.Fatalf("it ends: %q", p.said)
 		}

@@ -72,7 +72,7 @@ type engineRig struct {
 	config engineConfig
 	base   time.Time
 	loops  []*rigLoop
-	ticks  chan time.Duration // when OnTick was called, since base
+	ticks  chan time.Duration // when OnDeadline was called, since base
 	probes chan int           // the loops of calls of OnProbe
 }
 
@@ -132,7 +132,7 @@ func (l *rigLoop) OnWake() {
 }
 
 func (l *rigLoop) OnProbe()            { l.rig.probes <- l.index }
-func (l *rigLoop) OnTick()             { l.rig.ticks <- l.rig.now() }
+func (l *rigLoop) OnDeadline()         { l.rig.ticks <- l.rig.now() }
 func (l *rigLoop) LoopEnded(err error) { l.rig.t.Errorf("loop %d ended: %v", l.index, err) }
 
 func (r *engineRig) now() time.Duration { return time.Since(r.base) }

@@ -15,8 +15,8 @@ import (
 
 var errNoDialing = errors.New("scaletest: nothing is dialled here")
 
-// world implements engine.Engine and engine.Loop: one loop, and the network with all clients, which live on the
-// loop's goroutine as well, so that neither costs what goroutines cost.
+// world implements engine.Engine and engine.Loop: one loop, and the network with all clients, which
+// live on the loop's goroutine as well, so that neither costs what goroutines cost.
 type world struct {
 	host    engine.Host
 	base    time.Time
@@ -139,7 +139,7 @@ func (w *world) run() {
 		case <-w.wakes:
 			w.meter.measure(timers, w.host.OnWake)
 		case <-w.ticker.C:
-			w.meter.measure(timers, w.host.OnTick)
+			w.meter.measure(timers, w.host.OnDeadline)
 		case f := <-w.calls:
 			w.meter.measure(arrival, f)
 		case <-timer.C:

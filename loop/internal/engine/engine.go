@@ -44,8 +44,8 @@ type Engine interface {
 
 // A Loop is one event loop of an Engine.
 type Loop interface {
-	// TickAt makes the loop call Host.OnTick once the time since Start's base is when, in place of
-	// the time that it was given before; Never: not at all. It is called on the loop. A deadline
+	// TickAt makes the loop call Host.OnDeadline once the time since Start's base is when, in place
+	// of the time that it was given before; Never: not at all. It is called on the loop. A deadline
 	// that becomes later costs next to nothing, and may bring one call too early.
 	TickAt(when time.Duration)
 
@@ -78,9 +78,9 @@ type Loop interface {
 
 // A Host is what a Loop drives. Its methods are called on the loop.
 type Host interface {
-	// OnTick is called when the time has come that TickAt was given last, or without need. The loop
-	// has forgotten that time.
-	OnTick()
+	// OnDeadline is called when the time has come that TickAt was given last, or without need. The
+	// loop has forgotten that time.
+	OnDeadline()
 
 	// OnWake is called once for each Wake and Again, or once for several.
 	OnWake()
@@ -88,7 +88,8 @@ type Host interface {
 	// OnProbe is called once for each Probe, or once for several.
 	OnProbe()
 
-	// LoopEnded is called when the loop ends before Engine.Stop was called, as the last thing there.
+	// LoopEnded is called when the loop ends before Engine.Stop was called, as the last thing
+	// there.
 	LoopEnded(err error)
 }
 

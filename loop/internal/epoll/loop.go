@@ -203,7 +203,7 @@ func (l *epollLoop) round() (more bool) {
 	}
 	if l.tick != engine.Never && time.Since(l.base) >= l.tick {
 		l.tick = engine.Never
-		l.host.OnTick()
+		l.host.OnDeadline()
 	}
 	return (n != 0 || l.again || l.wanted.Load()) && !l.leaving.Load()
 }

@@ -18,15 +18,15 @@ import (
 // socket implements engine.Socket: a socket in the loop's own epoll instance.
 type socket struct {
 	sockets.Descriptor
-	place   int32 // in the poller
-	loop    *epollLoop
-	sink    engine.Sink
-	polling uint32 // what epoll watches for
-	ended   bool   // the end has been read
-	paused  bool
-	waiting bool // for a call of Sink.Writable
-	lingers bool
-	closed  bool
+	place        int32 // in the poller
+	loop         *epollLoop
+	sink         engine.Sink
+	polling      uint32 // what epoll watches for
+	ended        bool   // the end has been read
+	paused       bool
+	waiting      bool // for a call of Sink.Writable
+	keepsWriting bool
+	closed       bool
 }
 
 // open makes a socket of fd, which is closed if there is an error.
@@ -130,7 +130,7 @@ func (s *socket) over(err error) {
 	s.sink.Ended(err)
 	switch {
 	case s.closed:
-	case s.lingers:
+	case s.keepsWriting:
 		_ = s.watch()
 	default:
 		s.Close()
@@ -160,7 +160,7 @@ func (s *socket) Resume() {
 
 // KeepWriting implements engine.Socket.
 func (s *socket) KeepWriting() bool {
-	s.lingers = true
+	s.keepsWriting = true
 	return true
 }
 

@@ -24,7 +24,7 @@ var pull = []byte{0}
 type wants struct {
 	pulled atomic.Bool // the anchor is readable, or will be
 	turn   atomic.Bool // Host.OnWake
-	tick   atomic.Bool // Host.OnTick
+	tick   atomic.Bool // Host.OnDeadline
 	probe  atomic.Bool // Host.OnProbe
 }
 
@@ -57,7 +57,7 @@ func (l *gnetLoop) polled() {
 		l.host.OnWake()
 	}
 	if w.tick.Load() && w.tick.Swap(false) {
-		l.host.OnTick()
+		l.host.OnDeadline()
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *socket) Join(l engine.Loop) error {
 	s.loop = l.(*gnetLoop)
 	s.watchAgain()
 	switch {
-	case s.lingers:
+	case s.keepsWriting:
 	case !s.paused:
 		s.Resume()
 	case !s.waiting:
@@ -128,7 +128,7 @@ func (s *socket) attach(c gnet.Conn) {
 
 // over does what gnet's OnClose does, for a socket that is not gnet's.
 func (s *socket) over(err error) {
-	if s.sink.Ended(err); !s.lingers {
+	if s.sink.Ended(err); !s.keepsWriting {
 		s.Reset()
 	}
 }

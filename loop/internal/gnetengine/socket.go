@@ -13,19 +13,19 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// socket implements engine.Socket by a connection of gnet's. The descriptor is gnet's until Linger
-// or Pause makes a copy. It is -1 once it is closed, as the system gives the number to other files
-// then.
+// socket implements engine.Socket by a connection of gnet's. The descriptor is gnet's until
+// KeepWriting or Pause makes a copy. It is -1 once it is closed, as the system gives the number to
+// other files then.
 //
 // A socket takes 48 bytes, for as long as its connection; with a word more it would be 64.
 type socket struct {
 	sockets.Descriptor
-	waiting bool // for a call of Sink.Writable
-	paused  bool // as the Conn wants it
-	lingers bool // the Conn wants to go on writing after the end
-	loop    *gnetLoop
-	conn    gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
-	sink    engine.Sink
+	waiting      bool // for a call of Sink.Writable
+	paused       bool // as the Conn wants it
+	keepsWriting bool // the Conn wants to go on writing after the end
+	loop         *gnetLoop
+	conn         gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
+	sink         engine.Sink
 }
 
 func (s *socket) isClosed() bool { return s.Descriptor < 0 }
@@ -49,8 +49,8 @@ func (s *socket) ready() {
 
 // KeepWriting implements engine.Socket.
 func (s *socket) KeepWriting() bool {
-	s.lingers = s.conn == nil || s.leaveGnet() == nil
-	return s.lingers
+	s.keepsWriting = s.conn == nil || s.leaveGnet() == nil
+	return s.keepsWriting
 }
 
 // leaveGnet gives s a descriptor of its own, so that it survives that gnet closes the other one.

@@ -93,7 +93,7 @@ func (h *Home) Join(l *TaskLoop) {
 func (ls *Loops) Run(base time.Time, h engine.Host) *TaskLoop {
 	l := &TaskLoop{host: h, base: base, more: make(chan struct{}, 1)}
 	l.Queue = engine.NewQueue(l.notify)
-	l.ticker = time.AfterFunc(engine.Never, func() { l.Execute(h.OnTick) })
+	l.ticker = time.AfterFunc(engine.Never, func() { l.Execute(h.OnDeadline) })
 	ls.loops = append(ls.loops, l)
 	ls.running.Go(l.run)
 	return l

@@ -38,14 +38,14 @@ const (
 // mu.
 type socket struct {
 	Home
-	engine  *Engine
-	conn    net.Conn
-	sink    engine.Sink
-	closed  bool
-	paused  bool
-	over    bool // the sink knows the end
-	lingers bool
-	looking bool // checkPaused comes
+	engine       *Engine
+	conn         net.Conn
+	sink         engine.Sink
+	closed       bool
+	paused       bool
+	over         bool // the sink knows the end
+	keepsWriting bool
+	looking      bool // checkPaused comes
 
 	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are
 	// the loop's while arrived is set. The reader has ended when done is closed.
@@ -146,7 +146,7 @@ func (s *socket) deliver() {
 // ended tells the sink of the end.
 func (s *socket) ended(err error) {
 	s.over = true
-	if s.sink.Ended(err); !s.lingers {
+	if s.sink.Ended(err); !s.keepsWriting {
 		s.Close()
 	}
 }
@@ -239,7 +239,7 @@ func (s *socket) reportWrite() {
 	if err := s.failure; err != nil {
 		s.Execute(func() {
 			if !s.closed && s.over {
-				s.lingers = false
+				s.keepsWriting = false
 				s.ended(err)
 			}
 		})
@@ -265,8 +265,8 @@ func (s *socket) NotifyWritable() bool {
 	return true
 }
 
-// HasInput implements engine.Socket. The reader reads ahead, so what has come is with it, unless the
-// process was stopped and it had no time yet.
+// HasInput implements engine.Socket. The reader reads ahead, so what has come is with it, unless
+// the process was stopped and it had no time yet.
 func (s *socket) HasInput() bool {
 	// The second look is for what was on its way from one place to the other.
 	return !s.over && (s.hasArrived() || sockets.HasInput(s.conn) || s.hasArrived())
@@ -315,8 +315,8 @@ func (s *socket) CloseWrite() {
 
 // KeepWriting implements engine.Socket.
 func (s *socket) KeepWriting() bool {
-	s.lingers = s.end == io.EOF
-	return s.lingers
+	s.keepsWriting = s.end == io.EOF
+	return s.keepsWriting
 }
 
 // Reset implements engine.Socket.

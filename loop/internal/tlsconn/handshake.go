@@ -21,7 +21,13 @@ var (
 	errGoexit = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
 )
 
-// A handshake is what a Conn needs until it is open.
+// A handshake is what a Conn needs until it is open. It goes to and fro:
+//
+//	on the loop                             on the goroutine
+//	Start, tryToWork, work ─── go run ──▶   shakeHands: crypto/tls, which reads by transport.Read
+//	waits                  ◀─── Post ────   next: no input is left; it blocks
+//	Readable, tryToWork, work ─ input ──▶   next returns, and crypto/tls goes on
+//	finished               ◀─── Post ────   run ends
 type handshake struct {
 	cfg    *tls.Config
 	client bool
@@ -199,9 +205,9 @@ func (c *Conn) handOut() {
 	c.flush() // of an error reading will tell
 }
 
-// handshakeCut is called when the raw input has ended. While the goroutine computes, that may come
-// after the rest of the handshake and all that the peer had to say.
-func (c *Conn) handshakeCut(err error) {
+// handshakeEnded is called when the raw input has ended. While the goroutine computes, that may
+// come after the rest of the handshake and all that the peer had to say.
+func (c *Conn) handshakeEnded(err error) {
 	if c.state == computing && err == io.EOF && c.sock.KeepWriting() {
 		c.rawEnd = err
 		return

@@ -83,7 +83,7 @@ func TestEndBehindHandshakeAndPause(t *testing.T) {
 	}
 	<-s.opened
 	r.do(func() {
-		s.conn.rawEnd = io.EOF // as handshakeCut does
+		s.conn.rawEnd = io.EOF // as handshakeEnded does
 		_ = s.conn.Pause()
 	})
 	s.resumeUntilEnd(io.ErrUnexpectedEOF)

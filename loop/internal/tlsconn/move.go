@@ -38,8 +38,9 @@ func (c *Conn) Leave() bool {
 // Queued reports whether the Host is to call GoOn soon.
 func (c *Conn) Queued() bool { return c.queued }
 
-// Arrive has c go on after Leave. It is called on the new loop. sock is the raw socket there, paused
-// if it was paused before. The Host gets nothing until it calls GoOn, for which RunLater is called.
+// Arrive has c go on after Leave. It is called on the new loop. sock is the raw socket there,
+// paused if it was paused before. The Host gets nothing until it calls GoOn, for which RunLater is
+// called.
 func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {
 	c.shared, c.sock, c.host = shared, sock, host
 	c.in, c.out = shared.extend(nil, c.in), shared.extend(nil, c.out)
@@ -126,7 +127,7 @@ func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn,
 		in:       m.Input, out: m.Output, plain: m.Plain, finQueued: m.FinQueued,
 	}
 	if m.Records.Ended {
-		c.state, c.lingers, c.err = ended, true, io.EOF
+		c.state, c.keepsWriting, c.err = ended, true, io.EOF
 	}
 	c.Arrive(shared, sock, host)
 	return c, nil

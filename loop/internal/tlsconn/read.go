@@ -60,7 +60,7 @@ func (c *Conn) tellEnd() {
 	case c.err != nil:
 		c.inputEnded()
 	case c.rawEnd != nil:
-		c.cut()
+		c.endTruncated()
 	}
 }
 
@@ -161,7 +161,7 @@ func (c *Conn) inputEnded() {
 	c.enter(ended)
 	if errors.Is(c.err, io.EOF) {
 		c.host.PlaintextEnded(io.EOF)
-		if !c.lingers {
+		if !c.keepsWriting {
 			c.Close()
 		}
 		return

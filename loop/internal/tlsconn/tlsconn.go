@@ -59,9 +59,9 @@ type Host interface {
 	// RunLater makes the loop call Conn.GoOn in a later turn, after it has polled its sockets.
 	RunLater()
 
-	// DrainAndClose takes over the raw socket, on which an alert was the last output: it reads on for a
-	// while, and then closes it. Unread input would make the kernel reset the connection, and the
-	// peer might lose the alert. paused: the socket is not being read.
+	// DrainAndClose takes over the raw socket, on which an alert was the last output: it reads on
+	// for a while, and then closes it. Unread input would make the kernel reset the connection, and
+	// the peer might lose the alert. paused: the socket is not being read.
 	DrainAndClose(raw engine.Socket, paused bool)
 }
 
@@ -79,7 +79,7 @@ const (
 )
 
 // A Conn is the server's or the client's end of a TLS connection. The Host calls Readable, Room,
-// Writable and Closed with what the raw socket reports, and uses the Conn as its Socket. All
+// Writable and Ended with what the raw socket reports, and uses the Conn as its Socket. All
 // methods are called on the loop.
 type Conn struct {
 	shared   *Shared
@@ -88,17 +88,17 @@ type Conn struct {
 	hs       *handshake // nil after the handshake
 	protocol            // empty until then
 
-	state     state
-	paused    bool // by the Host
-	queued    bool // GoOn is about to be called
-	stopped   bool // the raw socket is not read
-	lingers   bool // the Host goes on writing after the peer's end
-	hostWaits bool // for PlaintextWritable
-	armed     bool // the raw socket has promised a call of Writable
-	shut      bool // close_notify is sent, or in out
-	finQueued bool // the raw output is to be ended after out
-	lost      bool // the raw socket is gone
-	left      int  // what its Unacked said then
+	state        state
+	paused       bool // by the Host
+	queued       bool // GoOn is about to be called
+	stopped      bool // the raw socket is not read
+	keepsWriting bool // the Host goes on writing after the peer's end
+	hostWaits    bool // for PlaintextWritable
+	armed        bool // the raw socket has promised a call of Writable
+	shut         bool // close_notify is sent, or in out
+	finQueued    bool // the raw output is to be ended after out
+	lost         bool // the raw socket is gone
+	left         int  // what its Unacked said then
 
 	owed   int   // bytes of data that would make up for the records without any
 	err    error // what ends the plaintext: the Host gets it once it does not pause
@@ -210,10 +210,10 @@ func (c *Conn) Held() int { return cap(c.in) + cap(c.out) }
 func (c *Conn) Ended(err error) {
 	switch {
 	case c.state < open:
-		c.handshakeCut(err)
+		c.handshakeEnded(err)
 	case c.state == open:
-		c.openCut(err)
-	case c.state == ended && c.lingers && err == io.EOF && c.sock.KeepWriting():
+		c.openEnded(err)
+	case c.state == ended && c.keepsWriting && err == io.EOF && c.sock.KeepWriting():
 	case c.state == ended:
 		c.lose()
 		if c.hostWaits { // nothing else tells it; writing fails
@@ -223,9 +223,9 @@ func (c *Conn) Ended(err error) {
 	}
 }
 
-// openCut is called when the raw input of an open connection has ended. Input that waits comes
+// openEnded is called when the raw input of an open connection has ended. Input that waits comes
 // before that: at once, or after Resume if the Host has paused and the socket lingers.
-func (c *Conn) openCut(err error) {
+func (c *Conn) openEnded(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
 	if !waits || err != io.EOF || !c.sock.KeepWriting() {
@@ -242,9 +242,9 @@ func (c *Conn) lose() {
 	}
 }
 
-// cut ends an open connection without a word, as the peer has. Somebody may have cut the stream, so
-// its end is never io.EOF.
-func (c *Conn) cut() {
+// endTruncated ends an open connection without a word, as the peer has. Somebody may have cut the
+// stream, so its end is never io.EOF.
+func (c *Conn) endTruncated() {
 	left := c.Unacked()
 	c.close(false) // what was sent still arrives
 	c.lost, c.left = true, left
@@ -369,7 +369,7 @@ func (c *Conn) mayDetach() error {
 	switch {
 	case c.tls != nil:
 		return ErrKept
-	case c.state != open && !(c.state == ended && c.lingers) || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
+	case c.state != open && !(c.state == ended && c.keepsWriting) || c.lost || c.err != nil && c.err != io.EOF || c.rawEnd != nil:
 		return net.ErrClosed
 	}
 	return nil
@@ -389,8 +389,8 @@ func (c *Conn) detachRaw() (nc net.Conn, ahead []byte, err error) {
 
 // KeepWriting implements engine.Socket. After close_notify the raw socket is still there.
 func (c *Conn) KeepWriting() bool {
-	c.lingers = c.state == ended
-	return c.lingers
+	c.keepsWriting = c.state == ended
+	return c.keepsWriting
 }
 
 // CloseWrite implements engine.Socket: close_notify, and after it the end of the raw stream. In a
