@@ -110,7 +110,7 @@ func (t *taking) got(m message) {
 		t.rehearse()
 	case batch:
 		for _, c := range t.arriving {
-			if c.Net == nil && c.Err == nil {
+			if c.Net == nil && c.Port == 0 && c.Err == nil { // of UDP the socket itself has moved
 				c.Err = errors.New("handover: no descriptor was free for its socket")
 			}
 		}
