@@ -252,11 +252,12 @@ func TestLimits(t *testing.T) {
 				want, will = mqtt.QuotaExceeded, mqtt.QuotaExceeded
 			}
 			payload := make([]byte, step.bytes)
-			p, err := connect(t, &mqtt.Will{Topic: []byte(step.topic), Payload: payload, Retain: true})
+			_, err := connect(t, &mqtt.Will{Topic: []byte(step.topic), Payload: payload, Retain: true})
 			if (err == nil) != (will == mqtt.Success) {
 				t.Errorf("CONNECT with a will to %s of %d bytes: %v, want %v", step.topic, step.bytes, err, will)
 			}
-			if p, err = connect(t, nil); err != nil {
+			p, err := connect(t, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
 			packet, err := (&mqtt.Publish{QoS: 1, ID: 1, Retain: true, Topic: []byte(step.topic), Payload: payload}).Append(nil, mqtt.V5)
