@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -15,8 +16,8 @@ import (
 // Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
 // tunnel, from systemd (by net.FileConn), from another Server's Conn.Detach. read is what its owner
 // has read of it already and not used: it comes before everything else. It is copied. as says what
-// a Listener says: Codec, Accept, IdleTimeout, TLS and Name. Its other fields are for addresses, and
-// must be zero. The connection lives on the loop with the fewest, and counts as accepted: against
+// a Listener says: Codec, Accept, IdleTimeout, TLS, and an Addr that is a name. Its other fields are
+// for addresses, and must be zero. The connection lives on the loop with the fewest, and counts as accepted: against
 // MaxConns and MaxConnsPerIP, but not against AcceptRate.
 //
 // Any goroutine may call Adopt, a loop's, too; it does not wait. nil means that nc is the server's
@@ -72,8 +73,8 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 	if isTCP && nc.RemoteAddr() == nil {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
-	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
-		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout, TLS and Name have a meaning")
+	if as.Addr != "" && !strings.HasPrefix(as.Addr, schemeOfName) || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
+		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout, TLS and an Addr that is a name have a meaning")
 	}
 	as.AcceptFrom = inHand{nc}
 	return s.newListener("Server.Adopt: Listener", as)

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -202,16 +203,10 @@ type Listener struct {
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout, a negative one never
 
-	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
-	// systemd, from a test. It must accept connections of package net as they are: TCP or unix. The
-	// server closes it, and its sockets do not linger (SO_LINGER).
+	// AcceptFrom is what to accept from in place of Addr, which is empty or a name then: a listener
+	// from systemd, from a test. It must accept connections of package net as they are: TCP or unix.
+	// The server closes it, and its sockets do not linger (SO_LINGER).
 	AcceptFrom net.Listener
-
-	// Name is for a Listener without Addr, and of Adopt: with a handover (package handover) its
-	// connections move to the Listener of that Name in the next process, and so does AcceptFrom,
-	// unless that process has set it. Without Addr and AcceptFrom a Listener is only for that. "":
-	// they stay with their process.
-	Name string
 
 	TLS           *tls.Config    // nil means plain
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
@@ -364,14 +359,17 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if err = ln.tcp.check("loop: " + field + ".TCP."); err != nil {
 		return nil, err
 	}
-	ln.name = l.Name
+	var named bool
+	if ln.name, named = strings.CutPrefix(l.Addr, schemeOfName); !named {
+		ln.name = ""
+	} else if l.Addr = ""; ln.name == "" {
+		return nil, fmt.Errorf("loop: %s.Addr %q has no name: want something like \"name://tunnel\"", field, schemeOfName)
+	}
 	switch {
 	case l.AcceptFrom != nil:
 		return ln, ln.useForeign(field, l)
-	case l.Name != "" && l.Addr != "":
-		return nil, fmt.Errorf("loop: %s has both Addr and Name: one of them says whose connections it takes", field)
-	case l.Name != "":
-		ln.foreign, ln.field, ln.network = true, field+".Name", "tcp"
+	case named:
+		ln.foreign, ln.field, ln.network = true, field+".Addr", "tcp"
 		return ln, nil
 	}
 	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {

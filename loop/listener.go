@@ -61,7 +61,7 @@ type listener struct {
 	local                 net.Addr       // of these
 	control               engine.Control // of these
 	dialed                bool           // what is made here is not accepted, but dialled
-	name                  string         // Listener.Name, or Dialer.MoveAs
+	name                  string         // of Listener.Addr, or Dialer.MoveAs
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions

@@ -107,7 +107,10 @@ func (p *parkedDials) take(name string) (a *dialing) {
 	return a
 }
 
-const keyOfDial = "dial "
+const (
+	keyOfDial    = "dial "
+	schemeOfName = "name://"
+)
 
 // key returns by what the next process finds what is like ln there; "": it does not.
 func (ln *listener) key() string {
@@ -117,7 +120,7 @@ func (ln *listener) key() string {
 	case ln.dialed:
 		return keyOfDial + ln.name
 	case ln.foreign:
-		return inside.KeyOfName(ln.name)
+		return schemeOfName + ln.name
 	}
 	return ln.network + "://" + ln.address
 }

@@ -33,7 +33,9 @@ import (
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
-	// dead process left behind is replaced.
+	// dead process left behind is replaced. "name://tunnel" is not listened at: it names what comes
+	// from Listener.AcceptFrom or Adopt. With a handover (package handover) that moves to what has
+	// the same name in the next process; what has none stays with its process.
 	//
 	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
 	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout

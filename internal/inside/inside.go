@@ -209,7 +209,7 @@ type Kind struct {
 // A Bound is a socket at which a Server listens. Listeners with AcceptFrom and without Name are not
 // among them. Of a UDP address there may be several, in their order.
 type Bound struct {
-	Addr     string // as in the Server's fields: "tcp://:7000", or KeyOfName of a Name
+	Addr     string // as in the Server's fields: "tcp://:7000" or "name://tunnel"
 	Listener net.Listener
 	Packets  net.Conn // in its place, of UDP
 }
@@ -250,9 +250,6 @@ type Moved struct {
 	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
 	Served func()      // called by In's Server on the loop when it goes on; nil: nobody asks
 }
-
-// KeyOfName returns the Addr of a Listener with a Name.
-func KeyOfName(name string) string { return "name " + name }
 
 // Size returns about how many bytes it takes on its way.
 func (m *Moved) Size() int { return 256 + len(m.Input) + len(m.Output) + len(m.Codec) + len(m.Handler) }

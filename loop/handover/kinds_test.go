@@ -112,11 +112,11 @@ func TestKindsMove(t *testing.T) {
 			}
 		}},
 		"adopted": {change: func(srv *loop.Server, who, _ string) {
-			srv.Listeners = []loop.Listener{{Name: "tunnel", Accept: accept(who)}}
+			srv.Listeners = []loop.Listener{{Addr: "name://tunnel", Accept: accept(who)}}
 		}, peer: func(t *testing.T, srv *loop.Server, _ *backend) *client {
 			near, far, err := pair(t)
 			if err == nil {
-				err = srv.Adopt(near, nil, loop.Listener{Name: "tunnel", Codec: srv.Codec, Accept: accept("a")})
+				err = srv.Adopt(near, nil, loop.Listener{Addr: "name://tunnel", Codec: srv.Codec, Accept: accept("a")})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestKindsMove(t *testing.T) {
 			return &client{t, far, bufio.NewReader(far)}
 		}},
 		"AcceptFrom": {change: func(srv *loop.Server, who, _ string) {
-			srv.Listeners = []loop.Listener{{Name: "tunnel", Accept: accept(who)}}
+			srv.Listeners = []loop.Listener{{Addr: "name://tunnel", Accept: accept(who)}}
 			if who == "a" {
 				srv.Listeners[0].AcceptFrom, _ = net.Listen("tcp", "127.0.0.1:0")
 			}

@@ -179,8 +179,6 @@ func (h *Handover) addrs() (all []string) {
 	for _, ln := range h.srv.Listeners {
 		if ln.Addr != "" {
 			all = append(all, ln.Addr)
-		} else if ln.Name != "" {
-			all = append(all, inside.KeyOfName(ln.Name))
 		}
 	}
 	return all
