@@ -223,11 +223,13 @@ func benchMatches(b *testing.B, e loop.Engine, relays, moved bool) {
 				must(b, c.Ref().Tell(func(c *loop.Conn) { _ = c.MoveTo(m.at, func(*loop.Conn) { moving.Done() }) }))
 			}
 		}
-		if !relays {
+	}
+	moving.Wait()
+	for _, m := range all {
+		if !relays { // now that the players are the loop's
 			must(b, m.at.Post(func() { m.at.Every(benchTick, m.tick) }))
 		}
 	}
-	moving.Wait()
 	began.Store(true)
 	time.Sleep(period) // no event: it is how long the first one takes
 	used := processTime()
