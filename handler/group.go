@@ -331,7 +331,8 @@ func (s *shard) remove(c *loop.Conn) {
 	s.members = slices.Delete(s.members, last, last+1)
 }
 
-// run is the task of each broadcast. It serves a large group in pieces: see inside.Handler.PostPieces.
+// run is the task of each broadcast. It serves a large group in pieces: see PostPieces of
+// inside.ForHandler.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false

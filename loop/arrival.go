@@ -23,8 +23,9 @@ import (
 // Conn.begin:
 //
 //	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ arrived ─▶ begin
-//	Adopt, moveIn ────┘         ▲         │           │               │
+//	Adopt ────────────┘         ▲         │           │               │
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
+//	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
 // A way fails by one of these. Only lost is for other goroutines than the loop's:
 //

@@ -369,7 +369,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	case l.AcceptFrom != nil:
 		return ln, ln.useForeign(field, l)
 	case named:
-		ln.foreign, ln.field, ln.network = true, field+".Addr", "tcp"
+		ln.foreign, ln.field = true, field+".Addr"
 		return ln, nil
 	}
 	if ln.network, ln.address, err = sockets.SplitAddress(l.Addr); err != nil {

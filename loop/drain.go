@@ -313,14 +313,14 @@ func (c *Conn) closeWhenDone() {
 	if c.moves() {
 		c.extras.mover.lead.stay(nil) // it drains on this loop
 	}
-	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() {
+	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() { // nothing, if it is closing
 		c.beginClose(ErrServerClosed)
 		return
 	}
 	switch {
 	case !c.hasBusiness():
 		c.pause(heldByJobs)
-	case !c.hasJobs():
+	case !c.hasJobs(): // otherwise runThens resumes it
 		c.resume(heldByJobs)
 	}
 	if c.at() == stateOpen {

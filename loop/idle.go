@@ -180,7 +180,7 @@ func (c *Conn) checkIdle() {
 	l := c.loop
 	l.noteRunning(c, meter.Idle)
 	now := l.clock()
-	if _, when := c.nextIdle(); min(when, c.nextStalledLook()) <= now { // the stamps may lack the last
+	if _, when := c.nextIdle(); min(when, c.nextStalledLook()) <= now { // the peer may have sent more
 		if s := c.session(); s != nil && s.putsOff(now) {
 			c.idle.timer = l.wheel.At(now+portBlind, c.idle.check)
 			l.running.conn = nil
@@ -213,15 +213,17 @@ func (c *Conn) checkIdle() {
 
 // lookAtSocket stamps signs of life that the loop has not seen yet: bytes that came while it was
 // busy or stopped, and output that moved within the kernel. Input that we do not decode yet counts
-// alike: that it waits is not the peer's silence. It is if the peer does not take its output.
+// alike: that it waits is not the peer's silence. But if output waits as well, the peer is heard
+// only while it takes output: a peer that neither reads nor is read would stay for ever.
 func (c *Conn) lookAtSocket(now time.Duration) {
-	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
-	s := &c.idle
-	if c.out.box != nil || c.loop.server.Timeouts.IdleCountsOutput {
+	const notReadByUs = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
+	s, outputWaits := &c.idle, c.out.box != nil && c.sock != nil // without a socket it goes nowhere
+	if outputWaits || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case c.out.box != nil && c.in.pauses&waitsForReader != 0 && s.lastRead != notYet:
+	case outputWaits && c.in.pauses&notReadByUs != 0 && s.lastRead != notYet:
+		// It was heard when it last took output.
 		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
 		s.lastRead = now
@@ -509,9 +511,9 @@ func (c *Conn) hasPartialRecord() bool {
 	return t != nil && t.Partial() && !c.isNet()
 }
 
-// watchRecord has Timeouts.Frame hold for records of TLS that do not end as well. c may be nil.
+// watchRecord has Timeouts.Frame hold for records of TLS that do not end as well.
 func (c *Conn) watchRecord() {
-	if c != nil && c.loop.server.Timeouts.Frame > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
+	if c.loop.server.Timeouts.Frame > 0 && c.isOpen() && c.in.pauses == 0 && !c.isNet() {
 		c.callHook(func() { c.watchFrame(c.hasUnfinished() || c.hasPartialRecord(), false) }) // it asks the codec
 	}
 }

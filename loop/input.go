@@ -37,7 +37,7 @@ const (
 	heldByLayer                      // holdRead
 	heldByPipe                       // the other side of its pipe, or the reader of its net.Conn, does not take what comes
 	heldBack                         // more than HoldBackAt of its output waits
-	heldByJobs                       // many jobs of it wait; or the server drains, and some do
+	heldByJobs                       // many jobs of it wait; or the server drains, and some do, or replies are owed
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
@@ -134,7 +134,7 @@ func (c *Conn) decodePanicked(err error) {
 
 // decodeUntil is decode, guarded.
 func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
-	l, came := c.loop, len(data) > 0
+	l, hasData := c.loop, len(data) > 0
 	untilLook := max(1, int(c.pace)) // a fast neighbour says nothing of how long c's messages take
 	s := slice{end: end, seen: now, next: untilLook}
 	l.noteRunning(c, meter.Message)
@@ -175,14 +175,15 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 		}
 		if untilLook -= 1 + int(uint(len(msg))/longMessage); untilLook <= 0 { // not s.over: a long one counts for several
 			if s.look(l) {
-				c.decodeSoon()
+				c.decodeSoon() // a pause: the next round keeps the rest, and breaks
 			}
 			untilLook = s.left
 			c.pace = uint8(min(untilLook, maxPace))
 		}
 	}
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
-		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
+		// With data, a partial record has begun behind that: watchRecord comes next, and looks at it.
+		c.watchFrame(c.hasUnfinished() || !hasData && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.running.decoding, l.running.rest = 0, nil; !c.isOpen() {
 		c.giveUpInput()
@@ -316,6 +317,7 @@ func (w *waitingInput) Run() {
 			c.sock.Resume()
 		}
 	}
+	c.watchRecord()
 	if c.in.over {
 		c.deliverEnd()
 	}
@@ -423,7 +425,7 @@ func (c *Conn) PauseRead() {
 func (c *Conn) pause(why pauses) {
 	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
-	if c.outlivesSocket() { // its turn ends it, if nobody may ever resume it
+	if c.outlivesSocket() { // Run closes c, if this pause may last for ever: see heldUnread
 		c.decodeSoon()
 	}
 }

@@ -86,10 +86,10 @@ func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 // half-close, such as shutdown or nc -N), or of the connection. After a half-close the socket is
 // kept, if c needs it and a descriptor is left:
 //
-//	           c is open, and input or jobs are left            else
-//	it is      c stays open until they are done: deliverEnd     c closes, when its output is flushed
-//	it is not  if only turns are missing, until they were:      c closes at once
-//	           deliverWithoutSocket; else c closes at once
+//	          c is open, and input or jobs are left           else
+//	kept      c stays open until they are done: deliverEnd    c closes, when its output is flushed
+//	not kept  c stays open while its input only waits for a   c closes at once
+//	          turn: deliverWithoutSocket; else it closes
 func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
@@ -285,7 +285,8 @@ func (c *Conn) beginClose(err error) {
 }
 
 // abort is beginClose for a connection whose output is not worth flushing: its socket failed, or
-// its peer does not take it.
+// its peer does not take it. One that is closing already ends when it is settled next: the caller
+// touches it.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
 	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
@@ -416,7 +417,7 @@ const closeNotify = 31
 
 // isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
 func (c *Conn) isTCP() bool {
-	if ln := c.addrs.shared.ln; !ln.dialed {
+	if ln := c.addrs.shared.ln; ln.network != "" {
 		return strings.HasPrefix(ln.network, "tcp")
 	}
 	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")

@@ -47,7 +47,7 @@ const (
 type listener struct {
 	server                *Server
 	field                 string // of the Server, for errors
-	network               string
+	network               string // "": each connection has its own
 	address               string
 	codec                 codec.Codec
 	accept                func(c *Conn) Handler

@@ -55,7 +55,6 @@ type frozen struct {
 	piped  uint64        // bytes that went into its Pipe before
 	served func()        // called when it goes on; nil: nobody asks
 	thaws  bool          // it is on its way back to the engine
-	isOver bool          // it was closed meanwhile
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -68,8 +67,8 @@ func (f *frozen) Pause() error              { return nil }
 func (f *frozen) Resume()                   {}
 func (f *frozen) CloseWrite()               { f.ends = true }
 func (f *frozen) KeepWriting() bool         { return true }
-func (f *frozen) Close()                    { f.isOver = true }
-func (f *frozen) Reset()                    { f.isOver, f.resets = true, true }
+func (f *frozen) Close()                    {} // unfreeze, or drop, sees that c is closed
+func (f *frozen) Reset()                    { f.resets = true }
 
 // isFrozen reports whether nothing of c may run at present, as it may be another process's.
 func (c *Conn) isFrozen() bool { return c.in.pauses&frozenToMove != 0 }
@@ -209,6 +208,7 @@ func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
 	err := l.Post(func() {
 		defer close(done)
 		end := l.clock() + turnSlice
+		// With each loop the walk begins at math.MaxInt.
 		if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && w.Stays != nil && w.Next > len(l.conns) {
 			w.Stays["handshake"] += n // or a PROXY header
 		}
@@ -270,7 +270,8 @@ func (c *Conn) whyStays(w *inside.Walk) string {
 		return "dialed"
 	case c.codecMode == dialHandshake:
 		return "handshake"
-	case c.in.pauses&moving != 0 && !(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
+	case c.in.pauses&moving != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
+		!(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
 		return "not ready"
 	case x != nil && x.stays:
 		return "refused"

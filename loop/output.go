@@ -21,7 +21,7 @@ const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 type output struct {
 	box          *outbox.Box // nil: nothing waits
 	todo         todo        // at the end of the turn
-	finRequested bool        // CloseWrite: nothing more is sent
+	finRequested bool        // by CloseWrite, or the close: FIN is sent, or follows the box
 
 	// How many of those who answer the peer owe it something, and of those who ask it wait.
 	owed, awaited uint16

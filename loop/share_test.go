@@ -232,7 +232,10 @@ func TestPauseAfterAReset(t *testing.T) {
 			s.Ended(syscall.ECONNRESET)
 			c.pause(heldByMailbox)
 			r.turn()
-			if r.err != nil {
+			c.AfterFunc(time.Second, func() { _, _ = c.Write([]byte("nobody hears this")) })
+			c.SetIdleTimeout(2 * time.Second)
+			r.pass(3 * time.Second) // both are due in one turn
+			if r.turn(); r.err != nil {
 				t.Errorf("closed with %v while a mailbox holds it", r.err)
 			}
 			c.resume(heldByMailbox)

@@ -138,18 +138,26 @@ func TestFrameTimeoutOfARecord(t *testing.T) {
 
 // The rest of a record is waited for no longer because its beginning came in a pause.
 func TestFrameTimeoutOfARecordBehindAPause(t *testing.T) {
+	for name, sent := range map[string]string{"alone": "pause\n", "and a message": "pause\nmore\n"} {
+		t.Run(name, func(t *testing.T) { testRecordBehindAPause(t, sent) })
+	}
+}
+
+func testRecordBehindAPause(t *testing.T, sent string) {
 	reasons := make(chan error, 1)
 	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, Timeouts: loop.Timeouts{Frame: 20 * time.Second}}
 	srv.Accept = func(*loop.Conn) loop.Handler {
-		return script{Message: func(c *loop.Conn, _ []byte) error {
-			c.PauseRead()
-			c.AfterFunc(time.Minute, c.ResumeRead)
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			if string(msg) == "pause" {
+				c.PauseRead()
+				c.AfterFunc(time.Minute, c.ResumeRead)
+			}
 			return nil
 		}, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.OpenTLS(nil)
-		p.Send("pause\n")
+		p.Send(sent)
 		p.Raw([]byte("\x17\x03\x03\x40\x00"))
 		if srv.Sleep(79 * time.Second); p.Ended() {
 			t.Fatal("ended early: the pause is not the peer's")

@@ -24,8 +24,8 @@ const (
 	// as it may be one of many.
 	inputSlice = 500 * time.Microsecond
 
-	// ioAdvance is for how long a loop that is busy with input and output leaves timers that are
-	// due to the engine's tick.
+	// ioAdvance is how long a loop that is busy with input and output waits for the engine's tick,
+	// when timers are due, before it asks for a turn itself.
 	ioAdvance = time.Millisecond
 
 	// keepTouched is for how many touched connections a loop keeps room.

@@ -168,9 +168,9 @@ func (d *Decoder) Restored() {
 
 // PrefixLimit is for those for whom the calls of Next and AppendFrame cost too much. If it is not
 // 0, then the codec's frames are a 4-byte big-endian length and the payload, which is what is
-// delivered. Of those with fewer than Plain bytes of payload, one may be written without asking the
-// codec, and while DecodesInPlace reports true, one that is whole at the start of a piece of input
-// may be taken from it without asking the Decoder. Next must see what else is in the piece.
+// delivered. Of those with fewer than that many bytes of payload, one may be written without asking
+// the codec, and while DecodesInPlace reports true, one that is whole at the start of a piece of
+// input may be taken from it without asking the Decoder. Next must see what else is in the piece.
 func (d *Decoder) PrefixLimit() int {
 	if l, ok := d.codec.(*length.Reader); ok {
 		return l.Plain()

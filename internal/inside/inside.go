@@ -2,7 +2,7 @@
 // loop gives tables of functions when it is initialized. A package that imports it takes one, with
 // package loop's types in place of the parameters:
 //
-//	var in = inside.Take[inside.Handler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
+//	var in = inside.Take[inside.ForHandler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
 //
 // Functions with a Conn or a Loop are called on the loop, unless their comments say otherwise.
 package inside
@@ -32,7 +32,7 @@ func Take[T any]() *T {
 	panic(fmt.Sprintf("inside: package loop gives no %T", new(T)))
 }
 
-// Handler is what package handler uses.
+// ForHandler is what package handler uses.
 type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// TellOr is a Tell that says when f was dropped. Of f and dropped exactly one is called, on the
 	// connection's loop, if the error is nil; neither, if not. Any goroutine may call it.
@@ -206,8 +206,8 @@ type Kind struct {
 	Handler, Codec reflect.Type
 }
 
-// A Bound is a socket at which a Server listens. Listeners with AcceptFrom and without Name are not
-// among them. Of a UDP address there may be several, in their order.
+// A Bound is a socket at which a Server listens. Listeners with AcceptFrom and without a name are
+// not among them. Of a UDP address there may be several, in their order.
 type Bound struct {
 	Addr     string // as in the Server's fields: "tcp://:7000" or "name://tunnel"
 	Listener net.Listener
@@ -267,9 +267,9 @@ type TLV struct {
 	Value []byte
 }
 
-// Metrics is what package loopmetrics shows.
+// ForMetrics is what package loopmetrics shows.
 type ForMetrics[Conn, Loop any] struct {
-	// PostPieces is Handler.PostPieces.
+	// PostPieces is ForHandler.PostPieces.
 	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
 
 	// ConnsFrom yields those of Conns that are among the n connections from a place of the loop's

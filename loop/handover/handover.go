@@ -26,20 +26,20 @@ type Handover struct {
 	cfg Config
 	srv *loop.Server
 
-	mu       sync.Mutex
-	from     *taking // the process before; nil: there is none, or it has ended
-	door     *gate   // the meeting socket
-	gates    []*gate
-	webs     []*web
-	serving  sync.WaitGroup
-	giving   *giving // the handover under way; nil: there is none
-	inCharge bool
+	mu      sync.Mutex
+	from    *taking // the process before; nil: there is none, or it has ended
+	door    *gate   // the meeting socket
+	gates   []*gate
+	webs    []*web
+	serving sync.WaitGroup
+	giving  *giving // the handover under way; nil: there is none
+	isReady bool    // Ready has succeeded; what own does is another matter
 
 	reserve []*os.File
 	child   child
 
 	retired chan struct{} // closed when the next process is in charge
-	ending  chan struct{} // closed when the program is to end
+	quit    chan struct{} // closed when the program is to end
 	once    sync.Once
 }
 
@@ -58,7 +58,7 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 			return nil, fmt.Errorf("handover: Config.PIDFile: %w", err)
 		}
 	}
-	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), ending: make(chan struct{})}
+	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), quit: make(chan struct{})}
 	if cfg.Path != "" {
 		if err := h.meet(ctx); err != nil {
 			return nil, err
@@ -83,14 +83,14 @@ func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
 		return r, err
 	}
 	if h.from == nil {
-		h.settled()
+		h.announce()
 		h.own(true)
 		h.setAccepting(true)
 	} else {
 		r, err = h.from.take(ctx)
 	}
 	h.mu.Lock()
-	h.from, h.inCharge = nil, err == nil
+	h.from, h.isReady = nil, err == nil
 	h.mu.Unlock()
 	if err == nil {
 		if h.door != nil {
@@ -103,8 +103,8 @@ func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
 	return r, err
 }
 
-// settled tells the world which process is in charge now.
-func (h *Handover) settled() {
+// announce tells the world which process is in charge now.
+func (h *Handover) announce() {
 	if h.cfg.PIDFile != "" {
 		if err := writePID(h.cfg.PIDFile, true); err != nil { // it could be written in Open
 			h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written")
@@ -134,7 +134,7 @@ func (h *Handover) own(on bool) {
 // only what it is left with.
 func (h *Handover) Run(ctx context.Context) error {
 	h.mu.Lock()
-	isReady := h.inCharge
+	isReady := h.isReady
 	h.mu.Unlock()
 	if !isReady {
 		if _, err := h.Ready(ctx); err != nil {
@@ -159,7 +159,7 @@ func (h *Handover) Retired() <-chan struct{} { return h.retired }
 
 // end drains.
 func (h *Handover) end() error {
-	h.once.Do(func() { close(h.ending) })
+	h.once.Do(func() { close(h.quit) })
 	h.mu.Lock()
 	g := h.giving
 	h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *Handover) end() error {
 // Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
 // not called, the old process goes on.
 func (h *Handover) Close() error {
-	h.once.Do(func() { close(h.ending) })
+	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
 	if h.srv.Addrs() != nil {
 		_ = h.srv.Close()

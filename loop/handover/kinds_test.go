@@ -114,7 +114,7 @@ func TestKindsMove(t *testing.T) {
 		"adopted": {change: func(srv *loop.Server, who, _ string) {
 			srv.Listeners = []loop.Listener{{Addr: "name://tunnel", Accept: accept(who)}}
 		}, peer: func(t *testing.T, srv *loop.Server, _ *backend) *client {
-			near, far, err := pair(t)
+			near, far, err := pair(t, "tcp", "127.0.0.1:0")
 			if err == nil {
 				err = srv.Adopt(near, nil, loop.Listener{Addr: "name://tunnel", Codec: srv.Codec, Accept: accept("a")})
 			}

@@ -258,7 +258,8 @@ func (h *Handover) hearHello(l *line) error {
 	return nil
 }
 
-// items returns what a successor is given before it says ready.
+// items returns what a successor is given before it says ready: "addr " and a Bound's Addr, which
+// may be "name://tunnel"; "name " and a gate's key, of Handover.Listen.
 func (h *Handover) items() (names []string, from []any) {
 	names, from = []string{meetName}, []any{h.door.Listener}
 	for _, b := range in.Bound(h.srv) {

@@ -265,7 +265,7 @@ func (s *model) old(i int, m modelMsg) {
 		}
 		s.put(i, these)
 	case p.Old.phase == retired && s.owned(i)&^p.Stays != 0:
-		p.Old.phase = moving // they came while the other was silent
+		p.Old.phase = between // they came while the other was silent
 	case p.Old.phase == retired:
 		s.end(i, gone)
 	}
@@ -441,10 +441,10 @@ func (s *model) oldSteps(i int, add stepper) {
 		if late(); p.Old.phase == ending && s.rules.Hole == "nobye" {
 			add(false, func(t *model) { t.end(i, gone) }, "%d ends", i)
 		}
-	case moving:
+	case between:
 		if movable := s.owned(i) &^ p.Stays; movable != 0 {
 			c := movable & -movable
-			add(false, func(t *model) { t.Procs[i].Old.put(); t.put(i, c) }, "%d takes {%03b} off its loop", i, c)
+			add(false, func(t *model) { t.Procs[i].Old.offer(); t.put(i, c) }, "%d takes {%03b} off its loop", i, c)
 		} else {
 			add(false, func(t *model) { t.Procs[i].Old.nothingLeft(giverIn{t, i}) }, "%d has no more", i)
 		}

@@ -83,7 +83,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	t.dropArriving()
 	if !t.told {
 		t.report.Died, t.report.Lost = true, t.doubt
-		t.h.settled()
+		t.h.announce()
 	}
 	t.h.own(true)
 	return t.result(), nil
@@ -124,7 +124,7 @@ func (t *taking) got(m message) {
 		if m.kind == over && t.phase == charge {
 			_ = json.Unmarshal(m.body, &t.report.Stayed)
 			if !t.told {
-				t.h.settled() // the old process ends after bye
+				t.h.announce() // the old process ends after bye
 			}
 			t.told = true
 		}

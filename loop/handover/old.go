@@ -54,7 +54,7 @@ type giving struct {
 func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.giving != nil || !h.inCharge {
+	if h.giving != nil || !h.isReady {
 		return false
 	}
 	g := &giving{h: h, line: l, pid: pid, addrs: addrs, done: make(chan struct{})}
@@ -86,7 +86,7 @@ func (g *giving) run() {
 			g.writeLate()
 		case offered:
 			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)))
-		case moving:
+		case between:
 			g.next()
 		case silent, ending:
 			if g.waitLong() {
@@ -123,7 +123,7 @@ func (g *giving) welcome() (err error) {
 	if g.h.fillReserve(); err != nil {
 		return err
 	}
-	if err = g.pipe.put(0); err != nil {
+	if err = g.pipe.put(0); err != nil { // if this process dies now, the new one is in charge
 		return err
 	}
 	deadline := time.Now().Add(g.h.cfg.Timeout)
@@ -193,7 +193,7 @@ func (g *giving) got(m message) {
 		g.lineEnded(g)
 	}
 	if g.phase == retired && g.newcomers {
-		g.phase, g.newcomers = moving, false
+		g.phase, g.newcomers = between, false
 	}
 }
 
@@ -204,7 +204,7 @@ func (g *giving) waitLong() (ends bool) {
 	defer complain.Stop()
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	var ending chan struct{}
+	var quit chan struct{}
 	for g.phase == phase {
 		if len(g.queue) > 0 {
 			g.listen(0)
@@ -218,9 +218,9 @@ func (g *giving) waitLong() (ends bool) {
 				g.lineEnded(g)
 			}
 		case <-late.C:
-			ending = g.h.ending
+			quit = g.h.quit
 			g.late(g)
-		case <-ending:
+		case <-quit:
 			return true
 		case <-complain.C:
 			g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process does not respond; it may be stopped, and holds its connections")
@@ -253,14 +253,11 @@ func (g *giving) prepare() {
 		g.hear(g, rehearsed, 0)
 		return
 	}
-	var batch []*inside.Moved
 	if g.since = time.Now(); g.h.cfg.State != nil {
-		batch = g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt})
-		batch = append(batch, g.walk(inside.Walk{Ports: true, Max: math.MaxInt, Bytes: math.MaxInt})...)
+		g.batch = g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt})
+		g.batch = append(g.batch, g.walk(inside.Walk{Ports: true, Max: math.MaxInt, Bytes: math.MaxInt})...)
 	}
-	if g.hear(g, ready, 0); g.phase == sending {
-		g.batch = batch
-	}
+	g.hear(g, ready, 0)
 }
 
 // quiesce waits for HTTP requests in hand, and with a State for jobs, at most Patience.
@@ -397,7 +394,7 @@ func (w *stateWriter) flush(last int) error {
 // writeBatch puts the baton down, and writes the batch.
 func (g *giving) writeBatch() {
 	deadline := g.since.Add(g.h.cfg.Timeout)
-	if g.n > 0 {
+	if g.n > 0 { // that of batch 0 is down since welcome
 		if err := g.pipe.put(g.n); err != nil {
 			g.lineEnded(g)
 			return
@@ -449,7 +446,7 @@ func (g *giving) writeLate() {
 			return
 		}
 		select {
-		case <-g.h.ending:
+		case <-g.h.quit:
 			g.lineEnded(g)
 			return
 		default:
@@ -468,7 +465,7 @@ func (g *giving) next() {
 		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[inside.Kind]int), Max: batchConns, Bytes: batchBytes})
 		g.again()
 		if len(g.batch) > 0 {
-			g.put()
+			g.offer()
 			return
 		}
 	}
@@ -479,7 +476,7 @@ func (g *giving) next() {
 				c.Max, c.Bytes = batchConns, batchBytes
 				g.batch = in.Freeze(g.h.srv, c)
 				if g.h.fillReserve(); len(g.batch) > 0 {
-					g.put()
+					g.offer()
 					return
 				}
 			}
@@ -489,6 +486,7 @@ func (g *giving) next() {
 			time.Sleep(lookAgain / 4)
 			continue
 		}
+		// the reasons of moveOut in package loop that may pass
 		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready", "handshake"} {
 			waits += c.Stays[reason]
 		}
@@ -596,7 +594,7 @@ func (g *giving) gone() {
 }
 
 func (g *giving) forget() {
-	g.keep() // of batch 0, if it was never put
+	g.keep() // a batch whose baton could not be put down
 	g.line.hang()
 	if g.pipe.r != nil {
 		g.pipe.close()

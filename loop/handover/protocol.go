@@ -40,17 +40,17 @@ type phase uint8
 const (
 	idle    phase = iota // old: no handover
 	asked                // the new one starts what it needs
-	sending              // the baton is down, and the batch is not written yet
+	sending              // the baton is down, or about to be, and the batch is not written yet
 	stuck                // the same, too late: the batch is ours again, and half of it is in the line
 	offered              // the batch is written
-	moving               // no batch is on its way
+	between              // no batch is on its way
 	silent               // the baton has decided, and the new one has said nothing since
 	ending               // everything has moved that can
 	retired              // the new one has said bye
 
 	greets   // new: hello is written
 	starting // the sockets have come
-	alone    // the old one died before ready
+	alone    // the old one died before ready: in the model; take notices it when it is prepared
 	prepared // ready is written
 	deciding // accepted is written: now for the baton
 	telling  // the baton was there: took follows
@@ -104,9 +104,9 @@ func (g *giver) settle(do giverDoes) (ours bool) {
 // begin is for a successor that was welcomed.
 func (g *giver) begin() { *g = giver{phase: asked} }
 
-// put begins to send the next batch, whose baton is down.
-func (g *giver) put() {
-	if g.heard = false; g.phase == moving {
+// offer begins with the next batch: writeBatch puts its baton down, except for that of batch 0.
+func (g *giver) offer() {
+	if g.heard = false; g.phase == between {
 		g.n++
 	}
 	g.phase = sending
@@ -164,24 +164,24 @@ func (g *giver) hear(do giverDoes, k kind, n int) bool {
 	switch {
 	case k == leave && g.phase != idle:
 		g.lineEnded(do)
-	case g.phase == asked && k == ready: // and the rehearsal was good
+	case g.phase == asked && k == ready: // from prepare, once the rehearsal was good
 		do.accept(false)
-		g.put()
-	case g.phase == asked && k == rehearsed: // it was not
+		g.offer()
+	case g.phase == asked && k == rehearsed: // from prepare: it was not
 		do.send(refuse, 0)
 		g.goOn(do)
 	case g.phase == offered && k == accepted && n == g.n:
 		g.heard = true
 	case g.phase == offered && k == took && n == g.n:
 		do.gone()
-		g.phase = moving
+		g.phase = between
 	case g.phase == silent && k == accepted:
 	case g.phase == silent && (k == took || k == missed):
-		g.phase = moving
+		g.phase = between
 		do.accept(false)
 	case g.phase == ending && k == bye:
 		do.accept(false)
-		g.phase = retired // unless more has come while the other was silent
+		g.phase = retired // or between again, if giving.got knows of newcomers
 	default:
 		return false
 	}
@@ -193,7 +193,7 @@ type takerDoes interface {
 	takeBaton(n int) bool
 	send(k kind, n int)
 	accept(on bool)
-	serve(orphaned bool) // the batch in hand is ours; orphaned: nobody can have back what was refused
+	serve(orphaned bool) // the batch in hand is ours; orphaned is for the model: nobody can have the rest
 	drop()               // the batch in hand is not
 }
 
@@ -202,7 +202,6 @@ type taker struct {
 	phase phase
 	n     int  // of the batch in hand
 	whole bool // there is one
-	died  bool // the old process, in the middle
 }
 
 // started: everything that the program needs runs.
@@ -226,7 +225,7 @@ func (t *taker) gotBatch(do takerDoes, n int) {
 	t.phase = deciding
 }
 
-// decide is what follows accepted.
+// decide is what follows accepted. lineEnded is for the model, as orphaned is.
 func (t *taker) decide(do takerDoes, lineEnded bool) {
 	t.whole = false
 	switch {
@@ -291,9 +290,9 @@ func (t *taker) lineEnded(do takerDoes) {
 		case !ours:
 			t.phase = failed
 		case t.phase == starting:
-			t.phase, t.died = alone, true
+			t.phase = alone
 		default:
-			t.phase, t.died = done, true
+			t.phase = done
 			do.accept(true)
 		}
 	case charge:

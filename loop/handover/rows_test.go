@@ -53,7 +53,7 @@ func TestAdoptedStays(t *testing.T) {
 	a := lines("a")
 	a.Hooks.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
 	start(t, path, a)
-	near, far, err := pair(t)
+	near, far, err := pair(t, "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,19 +73,62 @@ func TestAdoptedStays(t *testing.T) {
 	}
 }
 
-func pair(t *testing.T) (near, far net.Conn, err error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func pair(t *testing.T, network, addr string) (near, far net.Conn, err error) {
+	ln, err := net.Listen(network, addr)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer ln.Close()
-	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+	if far, err = net.Dial(network, ln.Addr().String()); err != nil {
 		return nil, nil, err
 	}
 	t.Cleanup(func() { far.Close() })
 	_ = far.SetDeadline(time.Now().Add(patience))
 	near, err = ln.Accept()
 	return near, far, err
+}
+
+// A farewell closes its connection after a message.
+type farewell struct {
+	*counter
+	closed chan struct{}
+}
+
+func (h farewell) OnMessage(c *loop.Conn, _ []byte) error {
+	defer c.Close()
+	return c.Send([]byte("bye"))
+}
+
+func (h farewell) OnClose(_ *loop.Conn, err error) {
+	if err == nil {
+		close(h.closed)
+	}
+}
+
+// A unix connection that has moved by the name of its listener is known as one of unix: its close
+// does not wait until the peer's program has read.
+func TestNamedUnixCloses(t *testing.T) {
+	path, closed := filepath.Join(t.TempDir(), "s"), make(chan struct{})
+	a, b := lines("a"), lines("b")
+	b.Timeouts.Close = time.Hour
+	b.Listeners = []loop.Listener{{Addr: "name://tunnel", Accept: func(c *loop.Conn) loop.Handler {
+		return farewell{accept("b")(c).(*counter), closed}
+	}}}
+	start(t, path, a)
+	near, far, err := pair(t, "unix", testkit.SocketPath(t))
+	if err == nil {
+		err = a.Adopt(near, nil, loop.Listener{Addr: "name://tunnel", Codec: a.Codec, Accept: accept("a")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := start(t, path, b); r.Moved != 1 {
+		t.Fatalf("%d moved, want 1", r.Moved)
+	}
+	c := &client{t, far, bufio.NewReader(far)}
+	c.say("one\n")
+	testkit.Receive(t, "the close", closed)
+	c.hears("bye")
 }
 
 // The next version adds addresses, and sets options of the sockets that it takes over.
