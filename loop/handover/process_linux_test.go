@@ -716,6 +716,9 @@ func (s *siege) strike(f fault) {
 			s.t.Fatalf("after a minute both processes go on: %q and %q", old.said, next.said)
 		}
 	}
+	if f.place == "report" && f.does == "die" { // the old one may have ended before that
+		<-next.ended
+	}
 	cut := s.crowd.settle()
 	isFull := f.signal == syscall.SIGUSR1
 	if s.server = next; !old.hasEnded() {
