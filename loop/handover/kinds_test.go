@@ -262,6 +262,7 @@ func TestPipeMoves(t *testing.T) {
 				if end := testkit.Receive(t, "the end of the pipe in the old process", ends); !strings.HasSuffix(end, handover.ErrMoved.Error()) {
 					t.Errorf("Done gets %s, want ErrMoved", end)
 				}
+				testkit.Eventually(t, "both ends run in the next process", func() bool { return next.Stats().MovedIn == 2 })
 			}
 			close(stop)
 			sum := 0
