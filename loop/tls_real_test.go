@@ -425,7 +425,7 @@ func askServer(t *testing.T, lines []string, port string, reversed bool, args ..
 					c.CloseWrite()
 					return nil
 				}
-				if !reversed && next%300 == 0 {
+				if !reversed && next%600 == 0 { // GnuTLS takes eight updates a second
 					return c.Send([]byte("**REHANDSHAKE**")) // gnutls-serv updates keys, and wants ours updated
 				}
 				return send(c)
