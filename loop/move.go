@@ -335,6 +335,9 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 			for _, c := range party[:i] {
 				c.thaw()
 			}
+			for j := 0; j < len(party) && w.Hold; j++ { // so that no more output comes
+				party[j].pause(heldToMove)
+			}
 			return nil, "output waits"
 		}
 	}

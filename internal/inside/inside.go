@@ -191,6 +191,7 @@ type Walk struct {
 	Ports   bool           // it takes sockets of UDP, each with its sessions and after these, in place of connections
 	Addrs   []string       // of the other Server: a connection of another one cannot move
 	Copy    bool           // leaves them where they are, as Moved without Net
+	Hold    bool           // stops the input of those whose output waits, as in Handover.Hold
 	PerKind int            // of each kind at most so many; 0: no limit; negative: none
 	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
 	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks

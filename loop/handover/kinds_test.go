@@ -244,7 +244,10 @@ func TestPipeMoves(t *testing.T) {
 			path, b, ends := filepath.Join(t.TempDir(), "s"), newBackend(t, nil), make(chan string, 10)
 			a := relays(b.addr(), ends)
 			a.Engine = e
-			start(t, path, a)
+			patient := handover.Config{Path: path, Patience: time.Second} // for output that waits all the time
+			if _, err := open(t, a, patient); err != nil {
+				t.Fatal(err)
+			}
 			near := dial(t, a)
 			far := b.accept()
 			stop, sent, got := make(chan struct{}), make(chan int, 2), make(chan int, 2)
@@ -256,13 +259,12 @@ func TestPipeMoves(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				next := relays(b.addr(), ends)
 				next.Engine = e
-				if r := start(t, path, next); r.Moved != 2 {
-					t.Fatalf("%+v, want 2 moved", r)
+				if n, err := open(t, next, patient); err != nil || n.report.Moved != 2 {
+					t.Fatalf("%+v, %v, want 2 moved", n, err)
 				}
 				if end := testkit.Receive(t, "the end of the pipe in the old process", ends); !strings.HasSuffix(end, handover.ErrMoved.Error()) {
 					t.Errorf("Done gets %s, want ErrMoved", end)
 				}
-				testkit.Eventually(t, "both ends run in the next process", func() bool { return next.Stats().MovedIn == 2 })
 			}
 			close(stop)
 			sum := 0

@@ -22,6 +22,8 @@ const (
 
 	lookAgain  = 20 * time.Millisecond // at connections that cannot move at the moment
 	complainIn = time.Minute           // about a process that says nothing
+
+	outputWaits = "output waits" // a reason why a connection stays: see moveOut in package loop
 )
 
 // A giving is the old process's side of one handover: it does what its giver decides.
@@ -40,13 +42,14 @@ type giving struct {
 	batch     []*inside.Moved
 	unsent    []message // the rest of a late batch
 	since     time.Time // the batch was frozen
-	kept      time.Time // a batch came back
+	kept      time.Time // connections began to come back to their loops
 	moved     int
-	newcomers bool      // there may be some, as it accepts again
-	began     bool      // the move
-	waited    time.Time // since then only those are left that cannot move at the moment
-	held      bool      // the input of connections with jobs
-	ports     bool      // sockets of UDP come now
+	newcomers bool           // there may be some, as it accepts again
+	began     bool           // the move
+	waited    time.Time      // since then only those are left that cannot move at the moment
+	held      bool           // the input of connections with jobs
+	left      map[string]int // what the last look found that stays, by reason
+	ports     bool           // sockets of UDP come now
 	cursor    inside.Walk
 }
 
@@ -253,14 +256,22 @@ func (g *giving) prepare() {
 		g.hear(g, rehearsed, 0)
 		return
 	}
-	if g.since = time.Now(); g.h.cfg.State != nil {
-		g.batch = g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt})
+	if g.h.cfg.State != nil {
+		for end := time.Now().Add(g.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
+			g.left = make(map[string]int)
+			g.batch = append(g.batch, g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt, Stays: g.left, Hold: true})...)
+			if g.left[outputWaits] == 0 || time.Now().After(end) {
+				break
+			}
+		}
 		g.batch = append(g.batch, g.walk(inside.Walk{Ports: true, Max: math.MaxInt, Bytes: math.MaxInt})...)
 	}
+	g.since = time.Now()
 	g.hear(g, ready, 0)
 }
 
-// quiesce waits for HTTP requests in hand, and with a State for jobs, at most Patience.
+// quiesce waits for HTTP requests in hand, and with a State for jobs and for connections that come
+// back to their loops, at most Patience.
 func (g *giving) quiesce() {
 	for end := time.Now().Add(g.h.cfg.Patience); time.Now().Before(end); time.Sleep(lookAgain / 4) {
 		rest := true
@@ -270,7 +281,7 @@ func (g *giving) quiesce() {
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
 			in.Hold(g.h.srv, inside.HoldAll)
 			stays := g.stays(false)
-			rest = rest && stays["jobs"]+stays["busy"] == 0
+			rest = rest && stays["jobs"]+stays["busy"]+stays["on its way back"] == 0
 		}
 		if rest {
 			return
@@ -462,6 +473,7 @@ func (g *giving) next() {
 	}
 	if !g.began { // first one of each kind
 		g.began, g.since = true, time.Now()
+		g.kept = g.since // some may have come by a handover that has just ended
 		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[inside.Kind]int), Max: batchConns, Bytes: batchBytes})
 		g.again()
 		if len(g.batch) > 0 {
@@ -487,7 +499,7 @@ func (g *giving) next() {
 			continue
 		}
 		// the reasons of moveOut in package loop that may pass
-		for _, reason := range []string{"jobs", "busy", "output waits", "Save failed", "not ready", "handshake"} {
+		for _, reason := range []string{"jobs", "busy", outputWaits, "Save failed", "not ready", "handshake"} {
 			waits += c.Stays[reason]
 		}
 		if g.waited.IsZero() {
@@ -495,6 +507,7 @@ func (g *giving) next() {
 		}
 		gone := time.Since(g.waited)
 		if ends := waits == 0 || gone >= g.h.cfg.Patience; ends && !g.ports {
+			g.left = c.Stays
 			g.ports = true // last, as it moves once, with what can move then
 			continue
 		} else if ends {
@@ -520,7 +533,8 @@ func (g *giving) next() {
 
 // again has the next look at connections begin with the first.
 func (g *giving) again() {
-	g.cursor = inside.Walk{Ports: g.ports, Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int), Starved: g.h.freeReserve}
+	g.cursor = inside.Walk{Ports: g.ports, Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int), Starved: g.h.freeReserve,
+		Hold: g.held}
 }
 
 // end is that of the move: what is left stays, and drains.
@@ -558,7 +572,11 @@ func (g *giving) send(k kind, n int) {
 	case refuse:
 		m.body = []byte(g.why)
 	case over:
-		m.body, _ = json.Marshal(g.stays(true))
+		stays := g.stays(true)
+		if n := g.left[outputWaits]; n > 0 { // only who tries to take a socket sees that
+			stays[outputWaits] = n
+		}
+		m.body, _ = json.Marshal(stays)
 	}
 	if g.line.write(m, nil, time.Now().Add(g.h.cfg.Timeout)) != nil {
 		g.line.hang()
