@@ -285,7 +285,7 @@ func (c *Conn) warn(err error, text string) {
 	}
 }
 
-// decodeSoon has what waits decoded in a turn of the loop, in turn with others.
+// decodeSoon has the kept input decoded in a turn of the loop, in turn with others.
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&inRunQueue == 0 {
 		c.in.pauses |= inRunQueue
@@ -456,7 +456,7 @@ func (c *Conn) ResumeRead() {
 	c.resume(pausedByUser)
 }
 
-// resume ends pause. If no reason is left, what waits is decoded.
+// resume ends pause. If no reason is left, the kept input is decoded.
 func (c *Conn) resume(why pauses) {
 	if c.in.pauses&why == 0 || c.isClosing() {
 		return
