@@ -190,7 +190,7 @@ type Walk struct {
 
 	Ports   bool           // it takes sockets of UDP, each with its sessions and after these, in place of connections
 	Addrs   []string       // of the other Server: a connection of another one cannot move
-	Copy    bool           // leaves them where they are, as Moved without Net
+	Copy    bool           // leaves them where they are, as Moved without Socket
 	Hold    bool           // stops the input of those whose output waits, as in Handover.Hold
 	PerKind int            // of each kind at most so many; 0: no limit; negative: none
 	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
@@ -221,7 +221,8 @@ func (b Bound) IsUDP() bool { return strings.HasPrefix(b.Addr, "udp") }
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
 	Kind                   // only Addr in another process
-	Net           net.Conn // the socket; nil: a copy for a rehearsal, which is only for Drop
+	Socket        any      // in the old process, for its descriptor; nil: a copy for a rehearsal, which is only for Drop
+	Net           net.Conn // in the new process: the same
 	Local, Remote net.Addr
 	TLVs          []TLV
 	Input         []byte // read and not delivered
