@@ -436,7 +436,7 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 		}
 	}
 	m.Drop = func(err error) {
-		if c.loop.Post(func() { c.drop(err) }) != nil {
+		if c.loop.Post(func() { c.drop(err, true) }) != nil {
 			f.abandon()
 		}
 	}
@@ -530,7 +530,7 @@ func (c *Conn) enrollFrozen() {
 		return
 	}
 	if f.net == nil {
-		c.drop(cmp.Or(err, errors.ErrUnsupported))
+		c.drop(cmp.Or(err, errors.ErrUnsupported), false)
 		return
 	}
 	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
@@ -544,7 +544,7 @@ func (c *Conn) enrollFrozen() {
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return
 			}
-			c.drop(err)
+			c.drop(err, false)
 		})
 	})
 }
@@ -627,10 +627,11 @@ func (c *Conn) resumeTLS(state []byte) {
 }
 
 // dropSoon has c, which is frozen, end with err.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err) }) }
+func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
 
-// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process.
-func (c *Conn) drop(err error) {
+// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
+// or has gone.
+func (c *Conn) drop(err error, moved bool) {
 	f := c.frozen()
 	if f == nil {
 		return
@@ -643,13 +644,13 @@ func (c *Conn) drop(err error) {
 	clear(f.tls)
 	c.extras.frozen = nil
 	if to := c.other(); to != nil {
-		defer to.drop(err)
+		defer to.drop(err, moved)
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
 		c.loseSocket()
 		c.releaseOutput()
-		if !c.isClosing() {
+		if moved && !c.isClosing() {
 			c.more().ending.reason = closedByMove
 		}
 		c.beginClose(err)

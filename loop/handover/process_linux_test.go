@@ -674,7 +674,7 @@ func TestFailsWithoutDescriptors(t *testing.T) {
 			before := server.files()
 			_ = server.cmd.Process.Signal(syscall.SIGUSR1)
 			testkit.Eventually(t, "no descriptor is left", func() bool { return server.files() >= before+100 })
-			cfg.Place, cfg.Does = "restore", "die"
+			cfg.Place, cfg.Does, cfg.Number = "accept", "die", 50 // when all are frozen
 			for range 3 {
 				if next := runWith(t, cfg); !next.dies() {
 					t.Fatalf("the new process goes on: %q", next.said)

@@ -136,30 +136,38 @@ func (s *socket) Detach() (net.Conn, []byte, error) {
 	return nc, nil, err
 }
 
-// numReserve is how many descriptors a loop has in reserve: two to bring a socket back to gnet, and
-// two for the first one, of the carrier.
-const numReserve = 4
-
 // keepReserve makes sure that the loop has spare descriptors, copies of that of its anchor's other
-// end. To pause, to linger or to resume, a socket needs more descriptors until gnet has closed the
+// end: two to bring a socket back to gnet, and those of its carrier and its watcher until they are
+// open. To pause, to linger or to resume, a socket needs more descriptors until gnet has closed the
 // first; where the process has none left, input or output would be lost.
 func (l *gnetLoop) keepReserve() {
-	for len(l.reserve) < numReserve {
+	n := 2 + l.carrier.lacks() + l.watcher.lacks()
+	for len(l.reserve) < n {
 		fd, err := unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return
 		}
 		l.reserve = append(l.reserve, fd)
 	}
+	for len(l.reserve) > n {
+		l.takeReserve()
+	}
+}
+
+// takeReserve frees one descriptor, if there is one.
+func (l *gnetLoop) takeReserve() {
+	if last := len(l.reserve) - 1; last >= 0 {
+		_ = unix.Close(l.reserve[last])
+		l.reserve = l.reserve[:last]
+	}
 }
 
 // freeReserve makes room for a socket that is to come back. The rest of the process may be faster:
 // then it is tried again.
 func (l *gnetLoop) freeReserve() {
-	for _, fd := range l.reserve {
-		_ = unix.Close(fd)
+	for len(l.reserve) > 0 {
+		l.takeReserve()
 	}
-	l.reserve = l.reserve[:0]
 }
 
 // dup returns a copy of fd, which is of the reserve if no other descriptor is free. Once gnet has
