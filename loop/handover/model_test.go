@@ -70,7 +70,8 @@ type (
 		Old            uint8
 		OldEnd, NewEnd bool // is open
 		ToOld, ToNew   [4]modelMsg
-		Baton          int // n+1: that of batch n is in the pipe
+		Baton          int  // n+1: that of batch n is in the pipe
+		Full           bool // for what the old one sends next
 	}
 	model struct {
 		Procs [modelProcs]modelProc
@@ -208,8 +209,19 @@ func (w giverIn) awaitAccepted(n int) {
 	}
 }
 
-func (w giverIn) send(k kind, n int) { w.s.toNew(w.proc().To, modelMsg{Kind: k, N: n}) }
-func (w giverIn) accept(on bool)     { w.proc().Accepts = on }
+func (w giverIn) send(k kind, n int) {
+	j, l := w.proc().To, w.line()
+	if !l.Full {
+		w.s.toNew(j, modelMsg{Kind: k, N: n})
+		return
+	}
+	l.Full, l.OldEnd, l.ToOld = false, false, [4]modelMsg{} // it hangs up
+	if w.s.Procs[j].New.phase == prepared { // the new one finds that at once
+		w.s.newStep(int(j), func(n *taker, do takerIn) { n.lineEnded(do) })
+	}
+}
+
+func (w giverIn) accept(on bool) { w.proc().Accepts = on }
 
 func (w giverIn) keep() {
 	p := w.proc()
@@ -455,6 +467,7 @@ func (s *model) oldSteps(i int, add stepper) {
 	switch m := l.ToOld[0]; {
 	case m.Kind == ready:
 		add(false, func(t *model) { t.old(i, modelMsg{Kind: rehearsed}) }, "%d refuses %d after a rehearsal", i, j)
+		add(false, func(t *model) { t.Lines[j].Full = true; t.old(i, modelMsg{Kind: rehearsed}) }, "%d cannot say that it refuses %d", i, j)
 		fallthrough
 	case m.Kind != noMessage:
 		add(false, func(t *model) { t.old(i, readMsg(&t.Lines[j].ToOld)) }, "%d reads %v from %d", i, m, j)
@@ -463,16 +476,20 @@ func (s *model) oldSteps(i int, add stepper) {
 	}
 }
 
+// newStep is one of process j as the new one.
+func (s *model) newStep(j int, f func(n *taker, do takerIn)) {
+	n := &s.Procs[j].New
+	before := n.phase
+	if f(n, takerIn{s, j}); n.phase == failed {
+		s.end(j, map[bool]life{true: termed, false: unfit}[before == leaving])
+	}
+}
+
 // newSteps are those of process j as the new one.
 func (s *model) newSteps(j int, add stepper) {
 	p, l := s.Procs[j], s.Lines[j]
 	step := func(f func(t *model, n *taker, do takerIn)) func(t *model) {
-		return func(t *model) {
-			f(t, &t.Procs[j].New, takerIn{t, j})
-			if n := t.Procs[j].New.phase; n == failed {
-				t.end(j, map[bool]life{true: termed, false: unfit}[p.New.phase == leaving])
-			}
-		}
+		return func(t *model) { t.newStep(j, func(n *taker, do takerIn) { f(t, n, do) }) }
 	}
 	switch p.New.phase {
 	case idle, done:
