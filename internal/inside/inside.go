@@ -157,12 +157,30 @@ type Handover[Server any] struct {
 	// move. After Inherit it is not.
 	InCharge func(s Server, on bool)
 
-	// Freeze takes connections off a loop, for In of another Server, as the Walk says.
-	Freeze func(s Server, w *Walk) []*Moved
+	// Moves says whether connections may change their loops. With false it returns when those that
+	// were about to have arrived, so that a Cursor meets all.
+	Moves func(s Server, on bool)
 
-	// Hold stops the input of connections, so that they come to rest. HoldNone ends that, and
+	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that, and
 	// forgets which connections were refused.
-	Hold func(s Server, which Held)
+	PauseInput func(s Server, which Paused)
+
+	// Freeze takes connections off the loop at the Cursor, for In of another Server, at most max with
+	// about size bytes of states and buffers; fewer, or none, if the loop's time for that is over. It
+	// sets the Cursor to where to go on.
+	Freeze func(s Server, c *Cursor, max, size int) []*Moved
+
+	// FreezePorts takes the sockets of UDP off the loop at the Cursor, each with its sessions and
+	// after these, and sets the Cursor to the next loop.
+	FreezePorts func(s Server, c *Cursor) []*Moved
+
+	// Copies returns copies of plain connections that were accepted and are not in a Pipe, at most
+	// perKind of each kind, as Moved without Net.
+	Copies func(s Server, addrs []string, perKind int) []*Moved
+
+	// Count returns how many connections there are, by the reason for which they stay. It calls no
+	// Save: where that has failed it is the last Freeze that has found out.
+	Count func(s Server, addrs []string) map[Reason]int
 
 	// In gives moved connections to the Server, and waits until Accept has returned for each. They
 	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for Drop.
@@ -171,34 +189,62 @@ type Handover[Server any] struct {
 	In func(s Server, batch []*Moved)
 }
 
-// Held says whose input is held.
-type Held uint8
+// Paused says whose input is paused.
+type Paused uint8
 
-// Whose input is held.
+// Whose input is paused.
 const (
-	HoldNone Held = iota
-	HoldJobs      // that of connections with jobs or replies under way
-	HoldAll       // also that of others, except for those that await something of their peers
+	PauseNone Paused = iota
+	PauseJobs        // that of connections with jobs or replies under way
+	PauseAll         // also that of others, except for those that await something of their peers
 )
 
-// A Walk says which connections Freeze takes.
-type Walk struct {
-	Loop  int
-	Next  int // it looks at those before this place, and sets it to where to go on; math.MaxInt: the first; 0: no more
-	Max   int // connections
-	Bytes int // of their states and buffers, about; it is lowered
+// A Cursor is where Freeze goes on. The zero Cursor is at the first loop.
+type Cursor struct {
+	Loop int
+	Next int // it looks at those before this place; 0: at all of the loop
 
-	Ports   bool           // it takes sockets of UDP, each with its sessions and after these, in place of connections
 	Addrs   []string       // of the other Server: a connection of another one cannot move
-	Copy    bool           // leaves them where they are, as Moved without Net
-	Hold    bool           // stops the input of those whose output waits, as in Handover.Hold
-	PerKind int            // of each kind at most so many; 0: no limit; negative: none
-	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
-	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks
-
-	// Starved is called on the loop when no descriptor is free for a copy of a socket: it frees some.
-	Starved func()
+	Kinds   map[Kind]bool  // only the first of each kind is taken, and it is noted here; nil: all are
+	Outputs bool           // the input of those whose output waits is paused, so that no more comes
+	Stays   map[Reason]int // counts those that cannot move, unless it is nil
+	Starved func()         // is called on the loop when no descriptor is free for a copy of a socket: it frees some
 }
+
+// A Reason is why a connection does not move.
+type Reason uint8
+
+// The reasons.
+const (
+	Moves Reason = iota // it does
+	Refused
+	NoSave
+	OfUDP
+	OfTLS
+	OfDial
+	NoAddress
+	OfNet
+	NoCodec
+
+	// These may pass.
+	Handshake
+	NotReady
+	Busy
+	Jobs
+	SaveFailed
+	OutputWaits
+	NoSocket
+	ComingBack
+	TooLate
+)
+
+func (r Reason) String() string {
+	return [...]string{"", "refused", "no Save", "UDP", "TLS", "dialed", "no address", "net.Conn", "codec",
+		"handshake", "not ready", "busy", "jobs", "Save failed", "output waits", "no socket", "on its way back", "too late"}[r]
+}
+
+// MayPass reports whether it may move later.
+func (r Reason) MayPass() bool { return r >= Handshake }
 
 // A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.
 type Kind struct {

@@ -50,7 +50,7 @@ func (s *Successor) Until(k kind) message {
 func (s *Successor) Got(m message) {
 	s.got(m)
 	if s.phase == deciding {
-		s.decide(s, false)
+		s.decide(s)
 	}
 	if s.phase == telling {
 		s.tell(s)

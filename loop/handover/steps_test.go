@@ -118,7 +118,7 @@ func moves(t *testing.T, srv *loop.Server) {
 // hand has its time for that.
 func TestNewcomerIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	a, finish := working(t, handover.Config{Path: path, Patience: 2 * time.Second, Timeout: 100 * time.Millisecond})
+	a, finish := working(t, handover.Config{Path: path, Patience: 200 * time.Millisecond, Timeout: 400 * time.Millisecond})
 	b := next(t, path)
 	over := b.Until(handover.Over)
 	b.Stop()
