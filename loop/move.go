@@ -206,9 +206,9 @@ func (s *Server) onLoops(f func(l *Loop)) {
 	}
 }
 
-// walk has a loop run f with its connections, from the Cursor on, until f returns false or the slice
-// is over: a Save that is slow must not hold up others. It begins with the last one, in whose place
-// nobody comes who was not met.
+// walk has a loop run f with its connections, from the Cursor on, until f returns false or the
+// slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
+// place nobody comes who was not met.
 func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 	l, done := s.loops[at.Loop], make(chan struct{})
 	err := l.Post(func() {

@@ -80,8 +80,8 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 // Ready starts the Server and takes over, or just serves if there is no process to take over from.
 // It returns when everything has moved that can. If ctx ends before, or something fails, the old
 // process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it is
-// called again it returns the same.
+// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
+// is called again it returns the same.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr

@@ -377,8 +377,8 @@ func (g *giving) writeBatch() {
 	g.written()
 }
 
-// records returns the messages of the batch. A connection that is too large for one is no part of it
-// any more, and neither is the other end of its Pipe.
+// records returns the messages of the batch. A connection that is too large for one is no part of
+// it any more, and neither is the other end of its Pipe.
 func (g *giving) records() (records []message) {
 	for i := 0; i < len(g.batch); {
 		party, fits := g.batch[i:i+1], true

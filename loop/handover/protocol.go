@@ -21,8 +21,8 @@ package handover
 //
 // Too late, the old one takes the baton back, and the batch with it: silent, until the new one says
 // that it has missed it. If the new one has the baton, that says which connections it has refused.
-// If the new one dies before ready, or as one that leaves, the old one goes on. If the old one dies,
-// the new one has what it has the batons of.
+// If the new one dies before ready, or as one that leaves, the old one goes on. If the old one
+// dies, the new one has what it has the batons of.
 //
 // Beside their socket, the line, both processes have the read end of a pipe. Before the old one
 // writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
