@@ -63,10 +63,10 @@ type frozen struct {
 	moved *inside.Moved // where c comes from, in Accept
 	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
 
-	held   []postponed   // what would have run, in its order
-	piped  uint64        // bytes that went into its Pipe before
-	served func()        // called when it goes on; nil: nobody asks
-	thaws  bool          // it is on its way back to the engine
+	held   []postponed // what would have run, in its order
+	piped  uint64      // bytes that went into its Pipe before
+	served func()      // called when it goes on; nil: nobody asks
+	thaws  bool        // it is on its way back to the engine
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -168,7 +168,6 @@ func (g *acceptGate) count() int {
 func (s *Server) setAccepting(on bool) {
 	var deadline time.Time
 	if !on {
-		s.movesWait.Store(true)
 		s.acceptGate.set(false)
 		deadline = time.Unix(1, 0)
 	}
@@ -179,20 +178,24 @@ func (s *Server) setAccepting(on bool) {
 	}
 	if on {
 		s.acceptGate.set(true)
-		s.goOnMoving()
 		return
 	}
-	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
-	for began := time.Now(); s.acceptGate.count() > 0 || slices.ContainsFunc(s.loops, isExpecting); time.Sleep(time.Millisecond) {
-		if time.Since(began) > stuckTimeout {
-			return // a loop does not answer, or a listener from outside has no deadlines
-		}
+	s.waitWhile(func(l *Loop) bool { return s.acceptGate.count() > 0 || l.inTransit.Load() > 0 })
+}
+
+// waitWhile waits while that holds for some loop. It gives up if a loop does not answer, or a
+// listener from outside has no deadlines.
+func (s *Server) waitWhile(f func(l *Loop) bool) {
+	for began := time.Now(); slices.ContainsFunc(s.loops, f) && time.Since(began) < stuckTimeout; {
+		time.Sleep(time.Millisecond)
 	}
 }
 
-// goOnMoving ends that moves wait, which would hide connections from a walk through the loops.
-func (s *Server) goOnMoving() {
-	if s.movesWait.Swap(false) {
+// setMoving is inside.Handover.Moves.
+func (s *Server) setMoving(on bool) {
+	if waited := s.movesWait.Swap(!on); !on {
+		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
+	} else if waited {
 		s.tellLoops(func(l *Loop) {
 			for _, c := range l.conns {
 				if c.moves() {
@@ -214,122 +217,195 @@ func (s *Server) onLoops(f func(l *Loop)) {
 	}
 }
 
-// freezeSome is inside.Handover.Freeze.
-func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
-	l, done := s.loops[w.Loop], make(chan struct{})
+// walk has a loop run f with its connections, from the Cursor on, until f returns false or the
+// slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
+// place nobody comes who was not met.
+func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
+	l, done := s.loops[at.Loop], make(chan struct{})
 	err := l.Post(func() {
 		defer close(done)
 		end := l.clock() + turnSlice
-		// With each loop the walk begins at math.MaxInt.
-		if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && w.Stays != nil && w.Next > len(l.conns) {
-			w.Stays["handshake"] += n // or a PROXY header
-		}
-		n, moveOut := len(l.conns), func(i int) ([]*inside.Moved, string) { return l.conns[i].moveOut(w) }
-		if w.Ports {
-			n, moveOut = len(l.ports), func(i int) ([]*inside.Moved, string) { return l.ports[i].moveOut(w), "" }
-		}
-		for w.Next = min(w.Next, n); w.Next > 0 && len(moved) < w.Max && w.Bytes > 0; w.Next-- {
-			some, why := moveOut(w.Next - 1)
-			for _, m := range some {
-				moved = append(moved, m)
-				w.Bytes -= m.Size()
+		if at.Next == 0 {
+			at.Next = len(l.conns)
+			if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && at.Stays != nil {
+				at.Stays[inside.Handshake] += n // or a PROXY header
 			}
-			if why != "" && w.Stays != nil {
-				w.Stays[why]++
-			}
-			if l.clock() > end { // a Save that is slow must not hold up the others
-				w.Next--
-				break
+		}
+		for more := true; more && at.Next > 0 && l.clock() <= end; {
+			if at.Next = min(at.Next, len(l.conns)); at.Next > 0 { // some may have closed
+				at.Next--
+				more = f(l.conns[at.Next])
 			}
 		}
 	})
-	if err != nil || !l.hasRun(done) {
-		w.Next = 0
-		return nil
+	if err != nil || !l.hasRun(done) || at.Next == 0 {
+		at.Loop, at.Next = at.Loop+1, 0
 	}
-	return moved
 }
 
-// settleDown is inside.Handover.Hold.
-func (s *Server) settleDown(which inside.Held) {
-	if which == inside.HoldNone {
-		s.goOnMoving()
+// freezeSome is inside.Handover.Freeze.
+func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
+	s.walk(at, func(c *Conn) bool {
+		some, why := c.moveOut(at)
+		for _, m := range some {
+			batch = append(batch, m)
+			size -= m.Size()
+		}
+		if why != inside.Moves && at.Stays != nil {
+			at.Stays[why]++
+		}
+		return len(batch) < max && size > 0
+	})
+	return batch
+}
+
+// freezePorts is inside.Handover.FreezePorts.
+func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
+	l, done := s.loops[at.Loop], make(chan struct{})
+	if at.Loop++; l.Post(func() {
+		defer close(done)
+		for _, p := range l.ports {
+			all = append(all, p.moveOut(at.Addrs)...)
+		}
+	}) == nil {
+		l.hasRun(done)
 	}
+	return all
+}
+
+// copies is inside.Handover.Copies.
+func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
+	taken := make(map[inside.Kind]int)
+	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
+		s.walk(&at, func(c *Conn) bool {
+			// Keys are not copied, and a Dial is there once.
+			party, why := c.mayMove(addrs)
+			if kind := c.kind(); len(party) == 1 && why == inside.Moves && !c.isTLS() && !c.isDialed() && taken[kind] < perKind {
+				if m, _ := c.saved(); m != nil {
+					taken[kind]++
+					c.moveBuffers(m)
+					all = append(all, m)
+				}
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// countStaying is inside.Handover.Count.
+func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
+	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
+	for at.Loop < len(s.loops) {
+		s.walk(&at, func(c *Conn) bool {
+			switch party, why := c.mayMove(addrs); {
+			case why != inside.Moves:
+				at.Stays[why]++
+			case len(party) > 0:
+				at.Stays[cmp.Or(c.stays(), inside.TooLate)]++
+			}
+			return true
+		})
+	}
+	return at.Stays
+}
+
+// pauseInput is inside.Handover.PauseInput.
+func (s *Server) pauseInput(which inside.Paused) {
 	s.onLoops(func(l *Loop) {
 		for _, c := range slices.Clone(l.conns) {
 			switch {
-			case which == inside.HoldNone:
+			case which == inside.PauseNone:
 				if c.extras != nil {
-					c.extras.stays = false
+					c.extras.stays = inside.Moves
 				}
 				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.hasBusiness() || c.owesAnswer()):
+			case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
 				c.pause(heldToMove)
 			}
 		}
 	})
 }
 
-// whyStays returns why c cannot move at all, or not now; "": it can.
-func (c *Conn) whyStays(w *inside.Walk) string {
+// stays returns why c has not moved when the other process, or its Save or its socket, was asked.
+func (c *Conn) stays() inside.Reason {
+	if c.extras == nil {
+		return inside.Moves
+	}
+	return c.extras.stays
+}
+
+// whyStays returns why c cannot move at all, or not now.
+func (c *Conn) whyStays(addrs []string) inside.Reason {
 	key := c.addrs.shared.ln.key()
 	switch x := c.extras; {
 	case c.isUDP() && (c.isDialed() || c.addrs.shared.session.port.away):
-		return "UDP"
+		return inside.OfUDP
 	case c.isTLS() && !c.tlsLayer().Movable() || c.tlsStart() != nil:
-		return "TLS"
+		return inside.OfTLS
 	case c.isDialed() && key == "":
-		return "dialed"
+		return inside.OfDial
 	case c.codecMode == dialHandshake:
-		return "handshake"
+		return inside.Handshake
 	case c.in.pauses&moving != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
 		!(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
-		return "not ready"
-	case x != nil && x.stays:
-		return "refused"
+		return inside.NotReady
+	case c.stays() == inside.Refused:
+		return inside.Refused
 	case c.hasBusiness() || c.at() == stateDraining:
-		return "busy"
+		return inside.Busy
 	case c.owesAnswer():
-		return "jobs"
+		return inside.Jobs
 	case !c.isOpen() || !c.isUDP() && (c.mayDetach() != nil || x != nil && x.firstBytes != nil):
-		return "not ready"
-	case !c.isDialed() && !slices.Contains(w.Addrs, key):
-		return "no address"
+		return inside.NotReady
+	case !c.isDialed() && !slices.Contains(addrs, key):
+		return inside.NoAddress
 	}
-	return ""
+	return inside.Moves
 }
 
-// moveOut freezes c, and with it the other end of its Pipe, or only copies c, if w asks for that.
-// If it returns none, they have not changed.
-func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
+// mayMove returns the connections that move with c, c included, in their order, and why they do
+// not. There are none if c is about to end here, or has moved.
+func (c *Conn) mayMove(addrs []string) (party []*Conn, why inside.Reason) {
 	switch f := c.frozen(); {
-	case c.isNet() || c.isClosing() || f != nil && !f.thaws:
-		return nil, ""
-	case f != nil && !c.extras.stays:
-		return nil, "on its way back"
+	case c.isClosing() || f != nil && !f.thaws:
+		return nil, inside.Moves
+	case c.isNet():
+		return nil, inside.OfNet
+	case f != nil && c.stays() != inside.Refused:
+		return nil, inside.ComingBack
 	}
-	party := c.party()
+	party = c.party()
 	if c.isDialed() && len(party) > 1 {
 		slices.Reverse(party) // Accept of the other one dials it
 	}
 	for _, c := range party {
 		if _, ok := HandlerAs[Saver](c); !ok {
-			return nil, "no Save"
+			return party, inside.NoSave
 		}
-		if why := c.whyStays(w); why != "" {
-			return nil, why
+		if why := c.whyStays(addrs); why != inside.Moves {
+			return party, why
 		}
 	}
-	if w.PerKind < 0 || w.Copy && w.Kinds != nil && (c.isTLS() || c.isDialed() || len(party) > 1) {
-		return nil, "" // nobody asks whether Save works; keys are not copied, and a Dial is there once
-	}
-	if c.isUDP() && !w.Copy {
-		return nil, "" // it moves with its socket
+	return party, inside.Moves
+}
+
+// moveOut freezes c, and with it the other end of its Pipe. If it returns none, they are as before,
+// or soon will be, but that output may have been written, and at.Outputs may have paused them.
+func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reason) {
+	party, why := c.mayMove(at.Addrs)
+	if len(party) == 0 || why != inside.Moves || c.isUDP() { // which moves with its socket
+		return nil, why
 	}
 	kind := party[0].kind()
-	if w.PerKind > 0 && w.Kinds[kind] >= w.PerKind {
-		return nil, ""
+	if at.Kinds[kind] {
+		return nil, inside.Moves
 	}
+	defer func() {
+		if why != inside.Moves || len(all) > 0 {
+			c.more().stays = why
+		}
+	}()
 	for _, c := range party {
 		m, why := c.saved()
 		if m == nil {
@@ -337,21 +413,25 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 		}
 		all = append(all, m)
 	}
-	for i := 0; i < len(party) && !w.Copy; i++ {
+	for i := range party {
 		err := party[i].freeze()
 		if isStarved(err) {
-			w.Starved()
+			at.Starved()
 			err = party[i].freeze()
 		}
-		if err != nil {
-			for _, c := range party[:i] {
-				c.thaw()
-			}
-			for j := 0; j < len(party) && w.Hold; j++ { // so that no more output comes
-				party[j].pause(heldToMove)
-			}
-			return nil, "output waits"
+		if err == nil {
+			continue
 		}
+		for _, c := range party[:i] {
+			c.thaw()
+		}
+		if !errors.Is(err, ErrUnflushed) {
+			return nil, inside.NoSocket
+		}
+		for j := 0; j < len(party) && at.Outputs; j++ {
+			party[j].pause(heldToMove)
+		}
+		return nil, inside.OutputWaits
 	}
 	for i, c := range party {
 		c.moveBuffers(all[i])
@@ -359,10 +439,10 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 			all[i].Pipe, all[i].Piped = uint64(i+1), c.extras.pipe.bytes
 		}
 	}
-	if w.Kinds != nil {
-		w.Kinds[kind]++
+	if at.Kinds != nil {
+		at.Kinds[kind] = true
 	}
-	return all, ""
+	return all, inside.Moves
 }
 
 func (c *Conn) kind() inside.Kind {
@@ -370,7 +450,7 @@ func (c *Conn) kind() inside.Kind {
 }
 
 // saved returns what there is to know of c, but for its socket and what waits.
-func (c *Conn) saved() (m *inside.Moved, why string) {
+func (c *Conn) saved() (m *inside.Moved, why inside.Reason) {
 	m = &inside.Moved{Kind: c.kind(), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
 	if s := c.session(); s != nil {
 		m.Port, m.BytesIn, m.BytesOut, m.Replies = s.port.place, s.bytesIn, s.bytesOut, s.replyFactor
@@ -389,11 +469,11 @@ func (c *Conn) saved() (m *inside.Moved, why string) {
 	})
 	switch {
 	case !c.isOpen():
-		return nil, ""
+		return nil, inside.Moves
 	case !ok:
-		return nil, "codec"
+		return nil, inside.NoCodec
 	case !isSaved:
-		return nil, "Save failed"
+		return nil, inside.SaveFailed
 	}
 	now := c.loop.clock()
 	age := func(t time.Duration) time.Duration {
@@ -408,7 +488,7 @@ func (c *Conn) saved() (m *inside.Moved, why string) {
 	if d, preset := c.idle.timeout, c.addrs.shared.ln.idleTimeout; d < preset || d > preset+c.loop.server.Timeouts.IdleJitter {
 		m.IdleTimeout = d // by SetIdleTimeout
 	}
-	return m, ""
+	return m, inside.Moves
 }
 
 // moveBuffers adds the socket of c, if that is frozen, and what waits.
@@ -429,7 +509,9 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 	}
 	m.Thaw = func(stays bool) {
 		if c.loop.Post(func() {
-			c.more().stays = stays
+			if stays {
+				c.more().stays = inside.Refused
+			}
 			c.thaw()
 		}) != nil {
 			f.abandon()
@@ -497,7 +579,7 @@ func (c *Conn) thaw() {
 		return
 	}
 	if f.thaws = true; c.isUDP() {
-		if c.extras.stays {
+		if c.stays() == inside.Refused {
 			c.unfreeze(nil) // it may still send
 		}
 		return // or when its socket goes on
