@@ -650,7 +650,7 @@ func (c *Conn) drop(err error) {
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
-		c.loseSocket()
+		c.dropSocket()
 		c.releaseOutput()
 		if !c.isClosing() {
 			c.more().ending.reason = closedByMove

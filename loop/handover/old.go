@@ -234,10 +234,10 @@ func (g *giving) prepare() {
 		g.hear(g, rehearsed, 0)
 		return
 	}
-	g.since = time.Now()
 	if g.h.cfg.State != nil {
 		g.batch = g.sweep.everything()
 	}
+	g.since = time.Now()
 	g.hear(g, ready, 0)
 }
 
