@@ -372,11 +372,8 @@ func (c *Conn) withFD(f func(fd int) error) error {
 	if s := c.session(); s != nil {
 		sock = s.port.to
 	}
-	switch s := sock.(type) {
-	case nil:
+	if sock == nil {
 		return net.ErrClosed
-	case interface{ FD() int }:
-		return f(s.FD())
 	}
 	return sockets.With(sock, f)
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -47,15 +48,25 @@ func (c *Conn) Saved() (state []byte, moved bool) {
 
 // A frozen connection's socket takes nothing, and says so: what is sent waits.
 type frozen struct {
-	c      *Conn
-	net    net.Conn      // nil: a copy for a rehearsal
-	ahead  []byte        // read by the engine and not handed over
-	moved  *inside.Moved // where c comes from, in Accept
-	tls    []byte        // of a layer of TLS, which goes on with it; nil: there is none
-	held   []postponed   // what would have run, in its order
-	piped  uint64        // bytes that went into its Pipe before
-	served func()        // called when it goes on; nil: nobody asks
-	thaws  bool          // it is on its way back to the engine
+	c *Conn
+
+	// In the old process.
+	sock   engine.Socket // what c goes on with, if it comes back: raw, or a layer of TLS; nil: of UDP
+	raw    engine.Movable
+	ahead  []byte // raw has read it and keeps it
+	stage  stage  // of c before
+	paused bool   // as input.socketPaused before
+
+	// In the new process.
+	net   net.Conn      // nil: a copy for a rehearsal, or of UDP
+	spare *os.File      // a copy of net while an engine takes that, or nil
+	moved *inside.Moved // where c comes from, in Accept
+	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
+
+	held   []postponed // what would have run, in its order
+	piped  uint64      // bytes that went into its Pipe before
+	served func()      // called when it goes on; nil: nobody asks
+	thaws  bool        // it is on its way back to the engine
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -404,7 +415,7 @@ func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reaso
 	}
 	for i := range party {
 		err := party[i].freeze()
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		if isStarved(err) {
 			at.Starved()
 			err = party[i].freeze()
 		}
@@ -490,37 +501,61 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 	if f == nil {
 		return
 	}
-	m.Net, m.TLS, m.Input = f.net, f.tls, append(m.Input, f.ahead...)
+	m.Socket = f.raw
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		m.TLS = t.Saved(f.ahead)
+	} else {
+		m.Input = append(m.Input, f.ahead...)
+	}
 	m.Thaw = func(stays bool) {
-		_ = c.loop.Post(func() {
+		if c.loop.Post(func() {
 			if stays {
 				c.more().stays = inside.Refused
 			}
 			c.thaw()
-		})
+		}) != nil {
+			f.abandon()
+		}
 	}
-	m.Drop = c.dropSoon
+	m.Drop = func(err error) {
+		if c.loop.Post(func() { c.drop(err, true) }) != nil {
+			f.abandon()
+		}
+	}
+}
+
+// abandon closes what c has left, without a word to the peer. The loop may have ended.
+func (f *frozen) abandon() {
+	if f.raw != nil {
+		f.raw.Abandon()
+	}
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		t.Abandon()
+	}
 }
 
 // freeze takes c's socket off the loop. With an error nothing has changed.
-func (c *Conn) freeze() error {
+func (c *Conn) freeze() (err error) {
 	if c.out.box != nil {
 		c.writeOut()
 	}
-	f, err := &frozen{c: c}, errors.ErrUnsupported
 	if !c.isOpen() {
 		return ErrClosed
 	}
-	if t := c.tlsLayer(); t != nil {
-		if f.net, f.tls, err = t.MoveOut(); err == nil {
-			c.keepTLS()
-			c.stage = plainInput
-		}
-	} else if sock, ok := c.sock.(engine.Detachable); ok {
-		f.net, f.ahead, err = sock.Detach()
-	}
-	if err != nil {
+	f := &frozen{c: c, sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
+	f.raw, _ = c.rawSocket().(engine.Movable)
+	if err = c.leaveSocket(); err != nil {
 		return err
+	}
+	if h, ok := f.raw.(engine.Halter); ok {
+		if f.ahead, err = h.Halt(); err != nil {
+			c.joinSocket()
+			return err
+		}
+	}
+	if t := c.tlsLayer(); t != nil {
+		c.keepTLS()
+		c.stage = plainInput
 	}
 	c.beginFrozen(f)
 	c.loop.wheel.Stop(c.idle.timer)
@@ -549,8 +584,35 @@ func (c *Conn) thaw() {
 		}
 		return // or when its socket goes on
 	}
+	if f.raw == nil {
+		c.enrollFrozen()
+		return
+	}
+	err := f.raw.Join(c.loop.engine)
+	if c.unfreeze(f.raw.(engine.Socket)); err != nil && !c.isClosed() {
+		c.link().Ended(err)
+	}
+}
+
+// enrollFrozen gives c's socket to the engine, which needs one more descriptor for a moment, and
+// closes what it cannot take. Where none is free c waits for one: it is no newcomer that could be
+// refused.
+func (c *Conn) enrollFrozen() {
+	f, err := c.frozen(), error(nil)
+	if f == nil { // dropped meanwhile
+		return
+	}
+	if nc, ok := f.net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
+		f.spare, err = nc.File()
+	} else if f.net == nil && f.spare != nil {
+		f.net, err = net.FileConn(f.spare)
+	}
+	if isStarved(err) {
+		c.loop.AfterFunc(starvedWait, c.enrollFrozen)
+		return
+	}
 	if f.net == nil {
-		c.drop(errors.ErrUnsupported) // which does not happen
+		c.drop(cmp.Or(err, errors.ErrUnsupported), false)
 		return
 	}
 	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
@@ -560,10 +622,21 @@ func (c *Conn) thaw() {
 		return c.link()
 	}, func(err error) {
 		_ = c.loop.Post(func() {
-			f.net = nil // which is closed
-			c.drop(err)
+			if f.net = nil; isStarved(err) { // which is closed
+				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
+				return
+			}
+			c.drop(err, false)
 		})
 	})
+}
+
+// starvedWait is after how long a connection that goes on looks again for a free descriptor.
+const starvedWait = 20 * time.Millisecond
+
+// isStarved reports whether err says that no descriptor is free.
+func isStarved(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 func (c *Conn) frozen() *frozen {
@@ -586,16 +659,23 @@ func (c *Conn) arriving() *inside.Moved {
 func (c *Conn) unfreeze(sock engine.Socket) {
 	f, x := c.extras.frozen, c.extras
 	x.frozen = nil
+	_ = f.spare.Close() // nil: an error
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if c.isClosed() {
 		if sock != nil {
 			closeSocket(sock, f.resets)
 		}
+		if t, ok := f.sock.(*tlsconn.Conn); ok {
+			t.Abandon()
+		}
 		c.runPostponed(f.held)
 		return
 	}
-	c.sock, c.in.socketPaused = sock, false // input pauses it again
-	if f.tls != nil {
+	c.sock, c.in.socketPaused = sock, f.paused
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		c.sock, c.stage = t, f.stage
+		t.Arrive(c.loop.tlsShared(), sock, c.link())
+	} else if f.tls != nil {
 		c.resumeTLS(f.tls)
 	}
 	if f.ends && c.out.box == nil {
@@ -607,9 +687,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	c.touch()
 	if f.served != nil {
 		f.served()
-	}
-	if len(f.ahead) > 0 && !c.isClosing() {
-		c.callHook(func() { c.in.decoder.Keep(f.ahead) })
 	}
 	c.runPostponed(f.held)
 	if c.isOpen() {
@@ -632,10 +709,11 @@ func (c *Conn) resumeTLS(state []byte) {
 }
 
 // dropSoon has c, which is frozen, end with err.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err) }) }
+func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
 
-// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process.
-func (c *Conn) drop(err error) {
+// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
+// or has gone.
+func (c *Conn) drop(err error, moved bool) {
 	f := c.frozen()
 	if f == nil {
 		return
@@ -643,16 +721,18 @@ func (c *Conn) drop(err error) {
 	if f.net != nil {
 		_ = f.net.Close()
 	}
+	f.abandon()
+	_ = f.spare.Close()
 	clear(f.tls)
 	c.extras.frozen = nil
 	if to := c.other(); to != nil {
-		defer to.drop(err)
+		defer to.drop(err, moved)
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
 		c.dropSocket()
 		c.releaseOutput()
-		if !c.isClosing() {
+		if moved && !c.isClosing() {
 			c.more().ending.reason = closedByMove
 		}
 		c.beginClose(err)

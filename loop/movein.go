@@ -357,7 +357,7 @@ func (p *packetPort) goOn() {
 			p.closed = true
 			p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", 0).Msg("cannot receive")
 			for _, s := range p.sessions {
-				s.c.drop(err)
+				s.c.drop(err, false)
 			}
 			return
 		}

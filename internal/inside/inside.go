@@ -177,7 +177,7 @@ type Handover[Server any] struct {
 	FreezePorts func(s Server, c *Cursor) []*Moved
 
 	// Copies returns copies of plain connections that were accepted and are not in a Pipe, at most
-	// perKind of each kind, as Moved without Net.
+	// perKind of each kind, as Moved without Socket.
 	Copies func(s Server, addrs []string, perKind int) []*Moved
 
 	// Count returns how many connections there are, by the reason for which they stay. It calls no
@@ -269,7 +269,8 @@ func (b Bound) IsUDP() bool { return strings.HasPrefix(b.Addr, "udp") }
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
 	Kind                   // only Addr in another process
-	Net           net.Conn // the socket; nil: a copy for a rehearsal, which is only for Drop
+	Socket        any      // in the old process, for its descriptor; nil: a copy for a rehearsal, which is only for Drop
+	Net           net.Conn // in the new process: the same
 	Local, Remote net.Addr
 	TLVs          []TLV
 	Input         []byte // read and not delivered

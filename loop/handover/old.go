@@ -361,7 +361,7 @@ func (g *giving) writeBatch() {
 	for i, m := range records {
 		var socket any
 		if i < len(g.batch) {
-			socket = g.batch[i].Net
+			socket = g.batch[i].Socket
 		}
 		err := g.line.write(m, socket, deadline)
 		if errors.Is(err, errLate) {
