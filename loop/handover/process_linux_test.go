@@ -412,14 +412,20 @@ func (c *crowd) join(addr string, n int, cfg *tls.Config) {
 }
 
 func (c *crowd) joinBy(dial func() (net.Conn, error), n int, isUDP bool) {
-	for range n {
-		p := &talker{dial: dial, isUDP: isUDP}
-		c.mu.Lock()
-		c.seen[p] = -1
-		c.mu.Unlock()
-		c.peers.Go(func() { c.live(p) })
+	c.t.Helper()
+	for n > 0 {
+		for range min(n, 200) { // or their handshakes would be late
+			p := &talker{dial: dial, isUDP: isUDP}
+			c.mu.Lock()
+			c.seen[p] = -1
+			c.mu.Unlock()
+			c.peers.Go(func() { c.live(p) })
+			n--
+		}
+		if cut := c.await(0); cut > 0 {
+			c.t.Fatalf("%d of the clients are not served", cut)
+		}
 	}
-	c.settle()
 }
 
 // live has p talk, on one connection after the other.
@@ -467,7 +473,7 @@ func (c *crowd) talk(p *talker) error {
 		for end := n + whole; n < end; n++ {
 			answer, err := in.ReadString('\n')
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				c.t.Errorf("no answer to %d from %s", n, p.by)
+				c.t.Errorf("no answer to %d from %s at %v", n, p.by, nc.RemoteAddr())
 			}
 			if err != nil {
 				return err
@@ -496,8 +502,9 @@ func (c *crowd) talk(p *talker) error {
 
 // settle waits until each client has asked and got an answer, or knows that it is cut, and returns
 // how many are.
-func (c *crowd) settle() (cut int) {
-	round := c.round.Add(1)
+func (c *crowd) settle() (cut int) { return c.await(c.round.Add(1)) }
+
+func (c *crowd) await(round int64) (cut int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range c.seen {
