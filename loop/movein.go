@@ -210,10 +210,8 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 // arriveFrozen makes a connection of one that moves here. It runs on the loop.
 func (a *arrival) arriveFrozen() {
 	m := a.moved
-	if m.Net != nil && !a.ln.foreign {
-		if tcp, ok := m.Net.(*net.TCPConn); ok {
-			a.ln.tcp.setConn(tcp)
-		}
+	if tcp, ok := m.Net.(*net.TCPConn); ok && !a.ln.foreign && !a.ln.dialed {
+		a.ln.tcp.setMoved(tcp)
 	}
 	c := &Conn{loop: a.loop}
 	a.conn = c

@@ -423,7 +423,9 @@ func (c *crowd) joinBy(dial func() (net.Conn, error), n int, isUDP bool) {
 			n--
 		}
 		if cut := c.await(0); cut > 0 {
-			c.t.Fatalf("%d of the clients are not served", cut)
+			for _, err := range c.cut {
+				c.t.Fatalf("%d of the clients are not served: %v", cut, err)
+			}
 		}
 	}
 }

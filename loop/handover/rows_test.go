@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -163,38 +164,35 @@ func TestNextVersion(t *testing.T) {
 		}},
 		"options of sockets": {func(_ string, b *loop.Server) {
 			b.TCP.ReceiveBuffer, b.TCP.Backlog = 50_000, 10
-		}, func(t *testing.T, _ string, b *loop.Server, _ *client) {
-			sizes := make(chan int, 1)
-			for ref := range b.Conns() {
-				_ = ref.Tell(func(c *loop.Conn) {
-					raw, _ := c.SyscallConn()
-					_ = raw.Control(func(fd uintptr) {
-						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
-						select {
-						case sizes <- n:
-						default:
-						}
-					})
-				})
-			}
-			<-sizes // that of the connection that has moved
+		}, func(t *testing.T, dir string, b *loop.Server, _ *client) {
 			newcomer := dial(t, b)
 			newcomer.say("x\n")
 			newcomer.hears("b 1 x")
-			found := false
-			for ref := range b.Conns() {
-				_ = ref.Tell(func(c *loop.Conn) {
-					raw, _ := c.SyscallConn()
-					_ = raw.Control(func(fd uintptr) {
-						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
-						sizes <- n
-					})
-				})
-				n := <-sizes
-				found = found || n == 50_000 || n == 100_000 // Linux doubles it
+			for _, n := range receiveBuffers(b) {
+				if n != 50_000 && n != 100_000 { // Linux doubles it
+					t.Errorf("a connection has a receive buffer of %d bytes, want 50,000", n)
+				}
 			}
-			if !found {
-				t.Error("no connection has the new version's receive buffer")
+			if runtime.GOOS != "linux" {
+				return // where a size that was set cannot be taken back
+			}
+			c, alone := lines("c"), lines("c")
+			start(t, filepath.Join(dir, "s"), c)
+			last := dial(t, c)
+			last.say("x\n")
+			last.hears("c 1 x")
+			if err := alone.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer alone.Close()
+			first := dial(t, alone)
+			first.say("x\n")
+			first.hears("c 1 x")
+			usual := receiveBuffers(alone)[0]
+			for _, n := range receiveBuffers(c) {
+				if n != usual {
+					t.Errorf("a connection of a version that sets no size has a receive buffer of %d bytes, want %d", n, usual)
+				}
 			}
 		}},
 		"an idle timeout": {func(_ string, b *loop.Server) {
@@ -223,6 +221,22 @@ func TestNextVersion(t *testing.T) {
 			row.check(t, dir, b, c)
 		})
 	}
+}
+
+// receiveBuffers returns their sizes, of each connection.
+func receiveBuffers(srv *loop.Server) (all []int) {
+	for ref := range srv.Conns() {
+		size := make(chan int, 1)
+		_ = ref.Tell(func(c *loop.Conn) {
+			raw, _ := c.SyscallConn()
+			_ = raw.Control(func(fd uintptr) {
+				n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+				size <- n
+			})
+		})
+		all = append(all, <-size)
+	}
+	return all
 }
 
 // A successor that fails, at an address with a file, leaves the file to the process that serves.
