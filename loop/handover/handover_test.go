@@ -266,9 +266,16 @@ func TestWhatStays(t *testing.T) {
 
 // Output that the peer has not taken, and the end of the output, move.
 func TestOutputMoves(t *testing.T) {
+	for engine, e := range engines() {
+		t.Run(engine, func(t *testing.T) { outputMoves(t, e) })
+	}
+}
+
+func outputMoves(t *testing.T, engine loop.Engine) {
 	path := filepath.Join(t.TempDir(), "s")
 	const size = 8 << 20
 	a := lines("a")
+	a.Engine = engine
 	a.Limits.MaxOutbound = 2 * size
 	sent := make(chan struct{})
 	a.Accept = func(c *loop.Conn) loop.Handler {
@@ -281,7 +288,7 @@ func TestOutputMoves(t *testing.T) {
 	c := dial(t, a)
 	<-sent
 	b := lines("b")
-	b.Limits.MaxOutbound = 2 * size
+	b.Engine, b.Limits.MaxOutbound = engine, 2*size
 	writes := make(chan error, 2) // the rehearsal's, too
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		writes <- c.Send([]byte("more"))
