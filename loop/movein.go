@@ -201,8 +201,12 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 	}
 	done.Wait()
 	for i, m := range batch {
-		if m.Pipe == 2 && i > 0 && (m.Err != nil || batch[i-1].Err != nil) {
-			m.Err, batch[i-1].Err = cmp.Or(m.Err, errOtherEnd), cmp.Or(batch[i-1].Err, errOtherEnd)
+		other := i + 1 // in the batch, unless that is not whole
+		if m.Pipe == 2 {
+			other = i - 1
+		}
+		if m.Pipe > 0 && (other < 0 || other == len(batch) || batch[other].Err != nil || batch[other].Pipe+m.Pipe != 3) {
+			m.Err = cmp.Or(m.Err, errOtherEnd)
 		}
 	}
 }
@@ -314,9 +318,9 @@ func (ln *listener) inheritPackets() (bool, error) {
 
 // moveOut stops receiving, and freezes the sessions that can move. What was received has been
 // delivered, and the rest is in the socket.
-func (p *packetPort) moveOut(w *inside.Walk) (all []*inside.Moved) {
+func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 	h, ok := p.to.(engine.Holder)
-	if !ok || p.away || p.closed || !slices.Contains(w.Addrs, p.ln.key()) {
+	if !ok || p.away || p.closed || !slices.Contains(addrs, p.ln.key()) {
 		return nil
 	}
 	p.holds = true
@@ -329,7 +333,7 @@ func (p *packetPort) moveOut(w *inside.Walk) (all []*inside.Moved) {
 	h.Hold(true)
 	for _, s := range p.sessions {
 		c := s.c
-		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(w) != "" {
+		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(addrs) != inside.Moves {
 			continue
 		}
 		if m, _ := c.saved(); m != nil {
@@ -356,6 +360,9 @@ func (p *packetPort) goOn() {
 		if p.to, err = p.loop.engine.ServePacket(p.socket, p); err != nil {
 			p.closed = true
 			p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", 0).Msg("cannot receive")
+			for _, s := range p.sessions {
+				s.c.drop(err, false)
+			}
 			return
 		}
 	case p.away:

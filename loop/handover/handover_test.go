@@ -134,7 +134,12 @@ type client struct {
 
 func dial(t *testing.T, srv *loop.Server) *client {
 	t.Helper()
-	c, err := net.Dial(srv.LocalAddr().Network(), srv.LocalAddr().String())
+	return dialAddr(t, srv.LocalAddr())
+}
+
+func dialAddr(t *testing.T, addr net.Addr) *client {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}

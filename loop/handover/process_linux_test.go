@@ -350,6 +350,12 @@ func (p *process) ends() {
 	}
 }
 
+// dies waits for the process' end, and reports whether it was at the place where it dies.
+func (p *process) dies() bool {
+	_, said := p.says("nothing more")
+	return !said && p.cmd.ProcessState.ExitCode() == 7
+}
+
 // hasEnded reports whether the process has ended.
 func (p *process) hasEnded() bool {
 	select {
@@ -729,6 +735,39 @@ func TestFaults(t *testing.T) {
 					break
 				}
 			}
+		})
+	}
+}
+
+// A handover that fails gives connections back to a process that has no descriptor left.
+func TestFailsWithoutDescriptors(t *testing.T) {
+	const conns = 300
+	for _, engine := range []string{"gnet", "epoll", "net"} {
+		t.Run(engine, func(t *testing.T) {
+			cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), TLS: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
+				Timeout: 2 * time.Second, Patience: 100 * time.Millisecond, WithState: true, Engine: engine}
+			server := runWith(t, cfg)
+			server.says("serves")
+			c := newCrowd(t, 10*time.Millisecond)
+			c.join(cfg.Addr[6:], conns*7/10, nil)
+			c.join(cfg.TLS[6:], conns*3/10, &tls.Config{InsecureSkipVerify: true})
+			before := server.files()
+			_ = server.cmd.Process.Signal(syscall.SIGUSR1)
+			testkit.Eventually(t, "no descriptor is left", func() bool { return server.files() >= before+100 })
+			cfg.Place, cfg.Does, cfg.Number = "accept", "die", 50 // when all are frozen
+			for range 3 {
+				if next := runWith(t, cfg); !next.dies() {
+					t.Fatalf("the new process goes on: %q", next.said)
+				}
+				if cut := c.settle(); cut > 0 {
+					t.Fatalf("%d connections are cut, want none", cut)
+				}
+			}
+			cfg.Place, cfg.Does = "", ""
+			if n, _ := runWith(t, cfg).says("serves"); n != conns {
+				t.Errorf("%d connections move, want %d", n, conns)
+			}
+			server.ends()
 		})
 	}
 }

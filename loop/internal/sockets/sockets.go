@@ -22,6 +22,9 @@ func (System) Dial(ctx context.Context, d net.Dialer, network, address string) (
 // With calls f with the descriptor of s, and returns its error. What is no socket of the system's
 // has no descriptor, which is the error errors.ErrUnsupported.
 func With(s any, f func(fd int) error) error {
+	if d, ok := s.(interface{ FD() int }); ok {
+		return f(d.FD())
+	}
 	raw, ok := s.(interface{ Control(func(fd uintptr)) error }) // a syscall.RawConn
 	if c, isConn := s.(syscall.Conn); !ok && isConn {
 		var err error
