@@ -561,7 +561,7 @@ func TestHandoversUnderLoad(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		conns, times, rate = 10_000, 30, 10_000
 	}
-	part, times := number("LOOPWHEEL_CONNS", conns)/20, number("LOOPWHEEL_HANDOVERS", times)
+	part, times, rate := number("LOOPWHEEL_CONNS", conns)/20, number("LOOPWHEEL_HANDOVERS", times), number("LOOPWHEEL_RATE", rate)
 	conns = 20 * part
 	testkit.NeedFiles(t, conns+3*part+100)
 	addr, tlsAddr := testkit.FreeAddr(t), testkit.FreeAddr(t)
