@@ -81,9 +81,13 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		var err error
-		if ln.net, err = s.inherit(ln); err != nil {
+		isThere := ln.foreign
+		if ln.net, err = s.inherit(ln); err == nil && ln.net == nil && !isThere {
+			isThere, err = ln.inheritPackets()
+		}
+		if err != nil {
 			return fmt.Errorf("loop: %s: %w", ln.field, err)
-		} else if ln.net != nil || ln.foreign || ln.inheritPackets() {
+		} else if ln.net != nil || isThere {
 			continue
 		}
 		if ln.isUDP() {
