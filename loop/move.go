@@ -730,7 +730,7 @@ func (c *Conn) drop(err error, moved bool) {
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
-		c.loseSocket()
+		c.dropSocket()
 		c.releaseOutput()
 		if moved && !c.isClosing() {
 			c.more().ending.reason = closedByMove

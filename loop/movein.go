@@ -214,10 +214,8 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 // arriveFrozen makes a connection of one that moves here. It runs on the loop.
 func (a *arrival) arriveFrozen() {
 	m := a.moved
-	if m.Net != nil && !a.ln.foreign {
-		if tcp, ok := m.Net.(*net.TCPConn); ok {
-			a.ln.tcp.setConn(tcp)
-		}
+	if tcp, ok := m.Net.(*net.TCPConn); ok && !a.ln.foreign && !a.ln.dialed {
+		a.ln.tcp.setMoved(tcp)
 	}
 	c := &Conn{loop: a.loop}
 	a.conn = c
@@ -239,7 +237,7 @@ func (a *arrival) arriveFrozen() {
 			c.thaw()
 		})
 	}
-	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.trusts(m.Net.RemoteAddr()) {
+	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.mustSendHeader(m.Net.RemoteAddr()) {
 		c.stage = awaitsFirstBytes
 	}
 	m.Err = errGoexited // unless Accept returns
@@ -296,12 +294,18 @@ func (c *Conn) restoreCodec() (err error) {
 }
 
 // inheritPackets takes the sockets of a UDP address that another process has, in their order.
-func (ln *listener) inheritPackets() bool {
+func (ln *listener) inheritPackets() (bool, error) {
 	var last net.Addr
+	control := sockets.CleanAfter(ln.control)
 	for i, b := range ln.server.inherited {
 		if nc, ok := b.Packets.(*net.UDPConn); ok && b.Addr == ln.key() {
 			second := last != nil && last.String() == nc.LocalAddr().String()
 			last, ln.waits = nc.LocalAddr(), true
+			if raw, err := nc.SyscallConn(); control != nil && err == nil {
+				if err = control(ln.network, last.String(), raw); err != nil {
+					return true, err
+				}
+			}
 			ln.packets = append(ln.packets, sockets.Inherit(nc, second))
 			ln.server.inherited[i].Packets = nil
 		}
@@ -309,7 +313,7 @@ func (ln *listener) inheritPackets() bool {
 	if ln.waits {
 		ln.local = ln.packets[0].LocalAddr()
 	}
-	return ln.waits
+	return ln.waits, nil
 }
 
 // moveOut stops receiving, and freezes the sessions that can move. What was received has been
