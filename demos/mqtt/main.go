@@ -87,7 +87,8 @@ func run(ctx context.Context) error {
 		}
 		cfg.Auth = known.auth
 	}
-	// With all of Go's processors in system calls of loops, its monitor would not rest: a tenth of the CPU.
+	// While loops have all of Go's processors in system calls, its monitor does not rest, which takes
+	// a tenth of the CPU.
 	runtime.GOMAXPROCS(max(*loops+1, runtime.GOMAXPROCS(0)))
 	srv := &loop.Server{Addr: *addr, NumLoops: *loops, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger()}
 	switch *engine {
