@@ -307,7 +307,7 @@ func TestMovesAtRandom(t *testing.T) {
 func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 	m := &moves{t: t, seed: testkit.Seed(t, 52), unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
 	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Hour,
-		Timeouts: loop.Timeouts{Frame: time.Hour}, Limits: loop.Limits{MaxOutbound: 64 << 20},
+		Timeouts: loop.Timeouts{Handshake: time.Hour, Frame: time.Hour}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Listeners: []loop.Listener{
 			{Addr: "tcp://127.0.0.1:0"}, {Addr: m.unix},
 			{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}}, {Addr: "tcp://127.0.0.1:0", Accept: m.piped},
