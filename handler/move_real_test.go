@@ -170,10 +170,10 @@ func (m *moves) accept(c *loop.Conn) loop.Handler {
 	x := &mover{moves: m, c: c, r: rand.New(rand.NewPCG(m.seed, c.ID()))}
 	c.Every(5*time.Millisecond, func() { x.maybeMove(10) })
 	c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) { x.maybeMove(5) })
-	m.group.Join(c)
 	m.mu.Lock()
 	m.all = append(m.all, x)
 	m.mu.Unlock()
+	m.group.Join(c) // all are there when the group has them
 	return x
 }
 
