@@ -21,7 +21,7 @@ import (
 // Config says what a broker allows. The zero of a field means its default.
 type Config struct {
 	MaxPacket        int           // bytes of one packet; 0: 256 KiB; anyPacket: whatever the format allows
-	MaxPending       int           // bytes that wait in the socket of a slow client before QoS 0 is dropped; 0: 256 KiB
+	MaxPending       int           // bytes that wait in the socket of a slow client before QoS 0 is dropped, and payloads of QoS 1 and 2 unacknowledged before more are queued; 0: 256 KiB
 	MaxQueue         int           // messages of QoS 1 and 2 that wait for one client; 0: 1,000
 	MaxQueueBytes    int           // bytes of their payloads, from which on no more wait; 0: 1 MiB
 	MaxInflight      int           // messages of QoS 1 and 2 under way in each direction; 0: 100

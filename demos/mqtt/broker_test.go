@@ -286,6 +286,56 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestUnacknowledged: a client is sent no more of QoS 1 and 2 when much is unacknowledged, and goes on
+// when it acknowledges.
+func TestUnacknowledged(t *testing.T) {
+	addr, _ := start(t, 1, Config{MaxPending: 1000})
+	for qos := byte(1); qos <= 2; qos++ {
+		t.Run(fmt.Sprint("QoS ", qos), func(t *testing.T) {
+			p := mustConnect(t, addr, t.Name())
+			packet, err := mqtt.AppendSubscribe(nil, mqtt.V5, 1, nil, mqtt.Subscription{Filter: []byte("own"), QoS: qos})
+			p.ask(t, packet, err)
+			packet = packet[:0]
+			for id := range uint16(5) { // the third exceeds MaxPending
+				m := mqtt.Publish{QoS: qos, ID: id + 1, Topic: []byte("own"), Payload: make([]byte, 400)}
+				if packet, err = m.Append(packet, mqtt.V5); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.send(t, mqtt.AppendPing(packet, mqtt.PINGREQ), nil)
+			want := func(n int) (id uint16) {
+				t.Helper()
+				for got := 0; ; {
+					frame, err := p.next()
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch mqtt.TypeOf(frame) {
+					case mqtt.PUBLISH:
+						m, _ := mqtt.ParsePublish(frame, mqtt.V5)
+						got++
+						id = m.ID
+					case mqtt.PINGRESP:
+						if got != n {
+							t.Errorf("got %d messages, want %d", got, n)
+						}
+						return id
+					}
+				}
+			}
+			id := want(3)
+			done := mqtt.PUBACK
+			if packet = packet[:0]; qos == 2 {
+				packet, _ = (&mqtt.Ack{Type: mqtt.PUBREC, ID: id}).Append(packet, mqtt.V5)
+				done = mqtt.PUBCOMP
+			}
+			packet, err = (&mqtt.Ack{Type: done, ID: id}).Append(packet, mqtt.V5)
+			p.send(t, mqtt.AppendPing(packet, mqtt.PINGREQ), err)
+			want(1)
+		})
+	}
+}
+
 // TestTruncated: packets of all types that end at each byte, in the middle of the stream or by their
 // length, before CONNECT and after it, are answered or end the connection, and nothing else.
 func TestTruncated(t *testing.T) {

@@ -415,6 +415,7 @@ func (cl *client) onAck(frame []byte) error {
 			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "PUBREC for a message of QoS 1"}
 		default:
 			out.rel = true
+			s.flying -= out.size()
 			out.m = nil // only the identifier is needed from now on
 			cl.ack(mqtt.PUBREL, a.ID, mqtt.Success)
 		}
@@ -424,7 +425,7 @@ func (cl *client) onAck(frame []byte) error {
 	case a.Type == mqtt.PUBACK && out.o.qos != 1, a.Type != mqtt.PUBACK && out.o.qos != 2, a.Type == mqtt.PUBCOMP && !out.rel:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Text: a.Type.String() + " that does not belong to its message"}
 	}
-	delete(s.inflight, a.ID)
+	s.landed(out)
 	s.pump(cl.sh)
 	return nil
 }

@@ -54,6 +54,15 @@ type outgoing struct {
 	rel  bool     // QoS 2: PUBREC has come, PUBREL was sent
 }
 
+// size is how many bytes out takes of its client's limits. Of a message whose PUBREC has come only the
+// identifier is left.
+func (out *outgoing) size() int {
+	if out.m == nil {
+		return 0
+	}
+	return len(out.m.payload)
+}
+
 // publish returns the packet for a client, without a topic alias.
 func (out *outgoing) publish(v mqtt.Version, now time.Time) mqtt.Publish {
 	m := out.m

@@ -25,6 +25,7 @@ type session struct {
 	lastID   uint16
 	turn     uint64
 	inflight map[uint16]*outgoing // sent, and not acknowledged
+	flying   int                  // bytes of their payloads
 	queue    []*outgoing          // QoS 1 and 2 that wait for the client, or for an acknowledgement
 	queued   int                  // bytes of their payloads
 	received map[uint16]int       // inbound QoS 2 without PUBREL: how often the connection has sent each
@@ -69,7 +70,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 	}
 	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes {
 		s.queue = append(s.queue, out)
-		s.queued += len(out.m.payload)
+		s.queued += out.size()
 		return
 	}
 	sh.dropped++
@@ -81,7 +82,7 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 // ready reports whether the client may be sent one more message of QoS 1 or 2.
 func (s *session) ready() bool {
 	c := s.client
-	return !c.over && len(s.inflight) < c.receiveMax && c.c.Pending() <= c.sh.b.cfg.MaxPending
+	return !c.over && len(s.inflight) < c.receiveMax && max(s.flying, c.c.Pending()) <= c.sh.b.cfg.MaxPending
 }
 
 // start sends a message of QoS 1 or 2 for the first time, unless it has expired.
@@ -96,9 +97,16 @@ func (s *session) start(sh *shard, out *outgoing) {
 	s.turn++
 	out.turn = s.turn
 	s.inflight[out.id] = out
+	s.flying += out.size()
 	if out.m.expired(sh.l.Now()) || !s.client.send(sh, out) {
-		delete(s.inflight, out.id)
+		s.landed(out)
 	}
+}
+
+// landed forgets a message that was under way.
+func (s *session) landed(out *outgoing) {
+	s.flying -= out.size()
+	delete(s.inflight, out.id)
 }
 
 // pump sends queued messages, as many as the client takes.
@@ -107,7 +115,7 @@ func (s *session) pump(sh *shard) {
 	for n < len(s.queue) && s.client != nil && s.ready() {
 		out := s.queue[n]
 		s.queue[n] = nil
-		s.queued = max(0, s.queued-len(out.m.payload)) // what another process has queued was not counted
+		s.queued = max(0, s.queued-out.size()) // what another process has queued was not counted
 		n++
 		if out.o.qos > 0 {
 			s.start(sh, out)
@@ -133,7 +141,7 @@ func (s *session) resume(sh *shard) {
 		if out.rel {
 			s.client.ack(mqtt.PUBREL, out.id, mqtt.Success)
 		} else if !s.client.send(sh, out) {
-			delete(s.inflight, out.id)
+			s.landed(out)
 		}
 	}
 	s.pump(sh)

@@ -230,6 +230,7 @@ func (sh *shard) restore(from *savedSession, messages []*message) {
 	}
 	for _, o := range from.Inflight {
 		s.inflight[o.ID] = out(o)
+		s.flying += s.inflight[o.ID].size()
 	}
 	for _, o := range from.Queue {
 		s.queue = append(s.queue, out(o))
