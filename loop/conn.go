@@ -86,7 +86,7 @@ type extras struct {
 	retryIn       time.Duration // the last pause of tryAgain
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
-	stays         bool          // c does not move in this handover
+	stays         inside.Reason // why c has not moved in this handover, if it was tried
 	pinned        bool          // it does not move to another loop
 	uncounted     bool          // it is in no count of this Server
 	jobs          *offloaded
@@ -372,11 +372,8 @@ func (c *Conn) withFD(f func(fd int) error) error {
 	if s := c.session(); s != nil {
 		sock = s.port.to
 	}
-	switch s := sock.(type) {
-	case nil:
+	if sock == nil {
 		return net.ErrClosed
-	case interface{ FD() int }:
-		return f(s.FD())
 	}
 	return sockets.With(sock, f)
 }

@@ -45,11 +45,15 @@ func init() {
 			s.acceptGate.set(false)
 			s.setInCharge(false)
 		},
-		Accept:   (*Server).setAccepting,
-		InCharge: (*Server).setInCharge,
-		Freeze:   (*Server).freezeSome,
-		Hold:     (*Server).settleDown,
-		In:       (*Server).moveIn,
+		Accept:      (*Server).setAccepting,
+		InCharge:    (*Server).setInCharge,
+		Moves:       (*Server).setMoving,
+		PauseInput:  (*Server).pauseInput,
+		Freeze:      (*Server).freezeSome,
+		FreezePorts: (*Server).freezePorts,
+		Copies:      (*Server).copies,
+		Count:       (*Server).countStaying,
+		In:          (*Server).moveIn,
 	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,

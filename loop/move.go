@@ -2,8 +2,10 @@ package loop
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -46,15 +48,25 @@ func (c *Conn) Saved() (state []byte, moved bool) {
 
 // A frozen connection's socket takes nothing, and says so: what is sent waits.
 type frozen struct {
-	c      *Conn
-	net    net.Conn      // nil: a copy for a rehearsal
-	ahead  []byte        // read by the engine and not handed over
-	moved  *inside.Moved // where c comes from, in Accept
-	tls    []byte        // of a layer of TLS, which goes on with it; nil: there is none
-	held   []postponed   // what would have run, in its order
-	piped  uint64        // bytes that went into its Pipe before
-	served func()        // called when it goes on; nil: nobody asks
-	thaws  bool          // it is on its way back to the engine
+	c *Conn
+
+	// In the old process.
+	sock   engine.Socket // what c goes on with, if it comes back: raw, or a layer of TLS; nil: of UDP
+	raw    engine.Movable
+	ahead  []byte // raw has read it and keeps it
+	stage  stage  // of c before
+	paused bool   // as input.socketPaused before
+
+	// In the new process.
+	net   net.Conn      // nil: a copy for a rehearsal, or of UDP
+	spare *os.File      // a copy of net while an engine takes that, or nil
+	moved *inside.Moved // where c comes from, in Accept
+	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
+
+	held   []postponed // what would have run, in its order
+	piped  uint64      // bytes that went into its Pipe before
+	served func()      // called when it goes on; nil: nobody asks
+	thaws  bool        // it is on its way back to the engine
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -156,7 +168,6 @@ func (g *acceptGate) count() int {
 func (s *Server) setAccepting(on bool) {
 	var deadline time.Time
 	if !on {
-		s.movesWait.Store(true)
 		s.acceptGate.set(false)
 		deadline = time.Unix(1, 0)
 	}
@@ -167,20 +178,24 @@ func (s *Server) setAccepting(on bool) {
 	}
 	if on {
 		s.acceptGate.set(true)
-		s.goOnMoving()
 		return
 	}
-	isExpecting := func(l *Loop) bool { return l.inTransit.Load()+l.incoming.Load() > 0 }
-	for began := time.Now(); s.acceptGate.count() > 0 || slices.ContainsFunc(s.loops, isExpecting); time.Sleep(time.Millisecond) {
-		if time.Since(began) > stuckTimeout {
-			return // a loop does not answer, or a listener from outside has no deadlines
-		}
+	s.waitWhile(func(l *Loop) bool { return s.acceptGate.count() > 0 || l.inTransit.Load() > 0 })
+}
+
+// waitWhile waits while that holds for some loop. It gives up if a loop does not answer, or a
+// listener from outside has no deadlines.
+func (s *Server) waitWhile(f func(l *Loop) bool) {
+	for began := time.Now(); slices.ContainsFunc(s.loops, f) && time.Since(began) < stuckTimeout; {
+		time.Sleep(time.Millisecond)
 	}
 }
 
-// goOnMoving ends that moves wait, which would hide connections from a walk through the loops.
-func (s *Server) goOnMoving() {
-	if s.movesWait.Swap(false) {
+// setMoving is inside.Handover.Moves.
+func (s *Server) setMoving(on bool) {
+	if waited := s.movesWait.Swap(!on); !on {
+		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
+	} else if waited {
 		s.tellLoops(func(l *Loop) {
 			for _, c := range l.conns {
 				if c.moves() {
@@ -202,122 +217,195 @@ func (s *Server) onLoops(f func(l *Loop)) {
 	}
 }
 
-// freezeSome is inside.Handover.Freeze.
-func (s *Server) freezeSome(w *inside.Walk) (moved []*inside.Moved) {
-	l, done := s.loops[w.Loop], make(chan struct{})
+// walk has a loop run f with its connections, from the Cursor on, until f returns false or the
+// slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
+// place nobody comes who was not met.
+func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
+	l, done := s.loops[at.Loop], make(chan struct{})
 	err := l.Post(func() {
 		defer close(done)
 		end := l.clock() + turnSlice
-		// With each loop the walk begins at math.MaxInt.
-		if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && w.Stays != nil && w.Next > len(l.conns) {
-			w.Stays["handshake"] += n // or a PROXY header
-		}
-		n, moveOut := len(l.conns), func(i int) ([]*inside.Moved, string) { return l.conns[i].moveOut(w) }
-		if w.Ports {
-			n, moveOut = len(l.ports), func(i int) ([]*inside.Moved, string) { return l.ports[i].moveOut(w), "" }
-		}
-		for w.Next = min(w.Next, n); w.Next > 0 && len(moved) < w.Max && w.Bytes > 0; w.Next-- {
-			some, why := moveOut(w.Next - 1)
-			for _, m := range some {
-				moved = append(moved, m)
-				w.Bytes -= m.Size()
+		if at.Next == 0 {
+			at.Next = len(l.conns)
+			if n := len(l.arrivals) + int(l.inTransit.Load()); n > 0 && at.Stays != nil {
+				at.Stays[inside.Handshake] += n // or a PROXY header
 			}
-			if why != "" && w.Stays != nil {
-				w.Stays[why]++
-			}
-			if l.clock() > end { // a Save that is slow must not hold up the others
-				w.Next--
-				break
+		}
+		for more := true; more && at.Next > 0 && l.clock() <= end; {
+			if at.Next = min(at.Next, len(l.conns)); at.Next > 0 { // some may have closed
+				at.Next--
+				more = f(l.conns[at.Next])
 			}
 		}
 	})
-	if err != nil || !l.hasRun(done) {
-		w.Next = 0
-		return nil
+	if err != nil || !l.hasRun(done) || at.Next == 0 {
+		at.Loop, at.Next = at.Loop+1, 0
 	}
-	return moved
 }
 
-// settleDown is inside.Handover.Hold.
-func (s *Server) settleDown(which inside.Held) {
-	if which == inside.HoldNone {
-		s.goOnMoving()
+// freezeSome is inside.Handover.Freeze.
+func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
+	s.walk(at, func(c *Conn) bool {
+		some, why := c.moveOut(at)
+		for _, m := range some {
+			batch = append(batch, m)
+			size -= m.Size()
+		}
+		if why != inside.Moves && at.Stays != nil {
+			at.Stays[why]++
+		}
+		return len(batch) < max && size > 0
+	})
+	return batch
+}
+
+// freezePorts is inside.Handover.FreezePorts.
+func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
+	l, done := s.loops[at.Loop], make(chan struct{})
+	if at.Loop++; l.Post(func() {
+		defer close(done)
+		for _, p := range l.ports {
+			all = append(all, p.moveOut(at.Addrs)...)
+		}
+	}) == nil {
+		l.hasRun(done)
 	}
+	return all
+}
+
+// copies is inside.Handover.Copies.
+func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
+	taken := make(map[inside.Kind]int)
+	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
+		s.walk(&at, func(c *Conn) bool {
+			// Keys are not copied, and a Dial is there once.
+			party, why := c.mayMove(addrs)
+			if kind := c.kind(); len(party) == 1 && why == inside.Moves && !c.isTLS() && !c.isDialed() && taken[kind] < perKind {
+				if m, _ := c.saved(); m != nil {
+					taken[kind]++
+					c.moveBuffers(m)
+					all = append(all, m)
+				}
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// countStaying is inside.Handover.Count.
+func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
+	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
+	for at.Loop < len(s.loops) {
+		s.walk(&at, func(c *Conn) bool {
+			switch party, why := c.mayMove(addrs); {
+			case why != inside.Moves:
+				at.Stays[why]++
+			case len(party) > 0:
+				at.Stays[cmp.Or(c.stays(), inside.TooLate)]++
+			}
+			return true
+		})
+	}
+	return at.Stays
+}
+
+// pauseInput is inside.Handover.PauseInput.
+func (s *Server) pauseInput(which inside.Paused) {
 	s.onLoops(func(l *Loop) {
 		for _, c := range slices.Clone(l.conns) {
 			switch {
-			case which == inside.HoldNone:
+			case which == inside.PauseNone:
 				if c.extras != nil {
-					c.extras.stays = false
+					c.extras.stays = inside.Moves
 				}
 				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.HoldAll && !c.hasBusiness() || c.owesAnswer()):
+			case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
 				c.pause(heldToMove)
 			}
 		}
 	})
 }
 
-// whyStays returns why c cannot move at all, or not now; "": it can.
-func (c *Conn) whyStays(w *inside.Walk) string {
+// stays returns why c has not moved when the other process, or its Save or its socket, was asked.
+func (c *Conn) stays() inside.Reason {
+	if c.extras == nil {
+		return inside.Moves
+	}
+	return c.extras.stays
+}
+
+// whyStays returns why c cannot move at all, or not now.
+func (c *Conn) whyStays(addrs []string) inside.Reason {
 	key := c.addrs.shared.ln.key()
 	switch x := c.extras; {
 	case c.isUDP() && (c.isDialed() || c.addrs.shared.session.port.away):
-		return "UDP"
+		return inside.OfUDP
 	case c.isTLS() && !c.tlsLayer().Movable() || c.tlsStart() != nil:
-		return "TLS"
+		return inside.OfTLS
 	case c.isDialed() && key == "":
-		return "dialed"
+		return inside.OfDial
 	case c.codecMode == dialHandshake:
-		return "handshake"
+		return inside.Handshake
 	case c.in.pauses&moving != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
 		!(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
-		return "not ready"
-	case x != nil && x.stays:
-		return "refused"
+		return inside.NotReady
+	case c.stays() == inside.Refused:
+		return inside.Refused
 	case c.hasBusiness() || c.at() == stateDraining:
-		return "busy"
+		return inside.Busy
 	case c.owesAnswer():
-		return "jobs"
+		return inside.Jobs
 	case !c.isOpen() || !c.isUDP() && (c.mayDetach() != nil || x != nil && x.firstBytes != nil):
-		return "not ready"
-	case !c.isDialed() && !slices.Contains(w.Addrs, key):
-		return "no address"
+		return inside.NotReady
+	case !c.isDialed() && !slices.Contains(addrs, key):
+		return inside.NoAddress
 	}
-	return ""
+	return inside.Moves
 }
 
-// moveOut freezes c, and with it the other end of its Pipe, or only copies c, if w asks for that.
-// If it returns none, they have not changed.
-func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
+// mayMove returns the connections that move with c, c included, in their order, and why they do
+// not. There are none if c is about to end here, or has moved.
+func (c *Conn) mayMove(addrs []string) (party []*Conn, why inside.Reason) {
 	switch f := c.frozen(); {
-	case c.isNet() || c.isClosing() || f != nil && !f.thaws:
-		return nil, ""
-	case f != nil && !c.extras.stays:
-		return nil, "on its way back"
+	case c.isClosing() || f != nil && !f.thaws:
+		return nil, inside.Moves
+	case c.isNet():
+		return nil, inside.OfNet
+	case f != nil && c.stays() != inside.Refused:
+		return nil, inside.ComingBack
 	}
-	party := c.party()
+	party = c.party()
 	if c.isDialed() && len(party) > 1 {
 		slices.Reverse(party) // Accept of the other one dials it
 	}
 	for _, c := range party {
 		if _, ok := HandlerAs[Saver](c); !ok {
-			return nil, "no Save"
+			return party, inside.NoSave
 		}
-		if why := c.whyStays(w); why != "" {
-			return nil, why
+		if why := c.whyStays(addrs); why != inside.Moves {
+			return party, why
 		}
 	}
-	if w.PerKind < 0 || w.Copy && w.Kinds != nil && (c.isTLS() || c.isDialed() || len(party) > 1) {
-		return nil, "" // nobody asks whether Save works; keys are not copied, and a Dial is there once
-	}
-	if c.isUDP() && !w.Copy {
-		return nil, "" // it moves with its socket
+	return party, inside.Moves
+}
+
+// moveOut freezes c, and with it the other end of its Pipe. If it returns none, they are as before,
+// or soon will be, but that output may have been written, and at.Outputs may have paused them.
+func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reason) {
+	party, why := c.mayMove(at.Addrs)
+	if len(party) == 0 || why != inside.Moves || c.isUDP() { // which moves with its socket
+		return nil, why
 	}
 	kind := party[0].kind()
-	if w.PerKind > 0 && w.Kinds[kind] >= w.PerKind {
-		return nil, ""
+	if at.Kinds[kind] {
+		return nil, inside.Moves
 	}
+	defer func() {
+		if why != inside.Moves || len(all) > 0 {
+			c.more().stays = why
+		}
+	}()
 	for _, c := range party {
 		m, why := c.saved()
 		if m == nil {
@@ -325,21 +413,25 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 		}
 		all = append(all, m)
 	}
-	for i := 0; i < len(party) && !w.Copy; i++ {
+	for i := range party {
 		err := party[i].freeze()
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			w.Starved()
+		if isStarved(err) {
+			at.Starved()
 			err = party[i].freeze()
 		}
-		if err != nil {
-			for _, c := range party[:i] {
-				c.thaw()
-			}
-			for j := 0; j < len(party) && w.Hold; j++ { // so that no more output comes
-				party[j].pause(heldToMove)
-			}
-			return nil, "output waits"
+		if err == nil {
+			continue
 		}
+		for _, c := range party[:i] {
+			c.thaw()
+		}
+		if !errors.Is(err, ErrUnflushed) {
+			return nil, inside.NoSocket
+		}
+		for j := 0; j < len(party) && at.Outputs; j++ {
+			party[j].pause(heldToMove)
+		}
+		return nil, inside.OutputWaits
 	}
 	for i, c := range party {
 		c.moveBuffers(all[i])
@@ -347,18 +439,18 @@ func (c *Conn) moveOut(w *inside.Walk) (all []*inside.Moved, why string) {
 			all[i].Pipe, all[i].Piped = uint64(i+1), c.extras.pipe.bytes
 		}
 	}
-	if w.Kinds != nil {
-		w.Kinds[kind]++
+	if at.Kinds != nil {
+		at.Kinds[kind] = true
 	}
-	return all, ""
+	return all, inside.Moves
 }
 
 func (c *Conn) kind() inside.Kind {
 	return inside.Kind{Addr: c.addrs.shared.ln.key(), TLS: c.isTLS(), Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
 }
 
-// saved returns what there is to know of c, but for its socket and what waits.
-func (c *Conn) saved() (m *inside.Moved, why string) {
+// saved returns the state of c, without its socket and its buffers.
+func (c *Conn) saved() (m *inside.Moved, why inside.Reason) {
 	m = &inside.Moved{Kind: c.kind(), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
 	if s := c.session(); s != nil {
 		m.Port, m.BytesIn, m.BytesOut, m.Replies = s.port.place, s.bytesIn, s.bytesOut, s.replyFactor
@@ -377,11 +469,11 @@ func (c *Conn) saved() (m *inside.Moved, why string) {
 	})
 	switch {
 	case !c.isOpen():
-		return nil, ""
+		return nil, inside.Moves
 	case !ok:
-		return nil, "codec"
+		return nil, inside.NoCodec
 	case !isSaved:
-		return nil, "Save failed"
+		return nil, inside.SaveFailed
 	}
 	now := c.loop.clock()
 	age := func(t time.Duration) time.Duration {
@@ -396,10 +488,10 @@ func (c *Conn) saved() (m *inside.Moved, why string) {
 	if d, preset := c.idle.timeout, c.addrs.shared.ln.idleTimeout; d < preset || d > preset+c.loop.server.Timeouts.IdleJitter {
 		m.IdleTimeout = d // by SetIdleTimeout
 	}
-	return m, ""
+	return m, inside.Moves
 }
 
-// moveBuffers adds the socket of c, if that is frozen, and what waits.
+// moveBuffers adds what c has not delivered and not written, and its socket if c is frozen.
 func (c *Conn) moveBuffers(m *inside.Moved) {
 	m.Input = c.undelivered()
 	if b := c.out.box; b != nil {
@@ -409,35 +501,61 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 	if f == nil {
 		return
 	}
-	m.Net, m.TLS, m.Input = f.net, f.tls, append(m.Input, f.ahead...)
-	m.Thaw = func(stays bool) {
-		_ = c.loop.Post(func() {
-			c.more().stays = stays
-			c.thaw()
-		})
+	m.Socket = f.raw
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		m.TLS = t.Saved(f.ahead)
+	} else {
+		m.Input = append(m.Input, f.ahead...)
 	}
-	m.Drop = c.dropSoon
+	m.Thaw = func(stays bool) {
+		if c.loop.Post(func() {
+			if stays {
+				c.more().stays = inside.Refused
+			}
+			c.thaw()
+		}) != nil {
+			f.abandon()
+		}
+	}
+	m.Drop = func(err error) {
+		if c.loop.Post(func() { c.drop(err, true) }) != nil {
+			f.abandon()
+		}
+	}
+}
+
+// abandon closes what c has left, without a word to the peer. The loop may have ended.
+func (f *frozen) abandon() {
+	if f.raw != nil {
+		f.raw.Abandon()
+	}
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		t.Abandon()
+	}
 }
 
 // freeze takes c's socket off the loop. With an error nothing has changed.
-func (c *Conn) freeze() error {
+func (c *Conn) freeze() (err error) {
 	if c.out.box != nil {
 		c.writeOut()
 	}
-	f, err := &frozen{c: c}, errors.ErrUnsupported
 	if !c.isOpen() {
 		return ErrClosed
 	}
-	if t := c.tlsLayer(); t != nil {
-		if f.net, f.tls, err = t.MoveOut(); err == nil {
-			c.keepTLS()
-			c.stage = plainInput
-		}
-	} else if sock, ok := c.sock.(engine.Detachable); ok {
-		f.net, f.ahead, err = sock.Detach()
-	}
-	if err != nil {
+	f := &frozen{c: c, sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
+	f.raw, _ = c.rawSocket().(engine.Movable)
+	if err = c.leaveSocket(); err != nil {
 		return err
+	}
+	if h, ok := f.raw.(engine.Halter); ok {
+		if f.ahead, err = h.Halt(); err != nil {
+			c.joinSocket()
+			return err
+		}
+	}
+	if t := c.tlsLayer(); t != nil {
+		c.keepTLS()
+		c.stage = plainInput
 	}
 	c.beginFrozen(f)
 	c.loop.wheel.Stop(c.idle.timer)
@@ -461,13 +579,40 @@ func (c *Conn) thaw() {
 		return
 	}
 	if f.thaws = true; c.isUDP() {
-		if c.extras.stays {
+		if c.stays() == inside.Refused {
 			c.unfreeze(nil) // it may still send
 		}
 		return // or when its socket goes on
 	}
+	if f.raw == nil {
+		c.enrollFrozen()
+		return
+	}
+	err := f.raw.Join(c.loop.engine)
+	if c.unfreeze(f.raw.(engine.Socket)); err != nil && !c.isClosed() {
+		c.link().Ended(err)
+	}
+}
+
+// enrollFrozen gives c's socket to the engine, which needs one more descriptor for a moment, and
+// closes what it cannot take. Where none is free c waits for one: it is no newcomer that could be
+// refused.
+func (c *Conn) enrollFrozen() {
+	f, err := c.frozen(), error(nil)
+	if f == nil { // dropped meanwhile
+		return
+	}
+	if nc, ok := f.net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
+		f.spare, err = nc.File()
+	} else if f.net == nil && f.spare != nil {
+		f.net, err = net.FileConn(f.spare)
+	}
+	if isStarved(err) {
+		c.loop.AfterFunc(starvedWait, c.enrollFrozen)
+		return
+	}
 	if f.net == nil {
-		c.drop(errors.ErrUnsupported) // which does not happen
+		c.drop(cmp.Or(err, errors.ErrUnsupported), false)
 		return
 	}
 	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
@@ -477,10 +622,21 @@ func (c *Conn) thaw() {
 		return c.link()
 	}, func(err error) {
 		_ = c.loop.Post(func() {
-			f.net = nil // which is closed
-			c.drop(err)
+			if f.net = nil; isStarved(err) { // which is closed
+				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
+				return
+			}
+			c.drop(err, false)
 		})
 	})
+}
+
+// starvedWait is after how long a connection that goes on looks again for a free descriptor.
+const starvedWait = 20 * time.Millisecond
+
+// isStarved reports whether err says that no descriptor is free.
+func isStarved(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 func (c *Conn) frozen() *frozen {
@@ -503,16 +659,23 @@ func (c *Conn) arriving() *inside.Moved {
 func (c *Conn) unfreeze(sock engine.Socket) {
 	f, x := c.extras.frozen, c.extras
 	x.frozen = nil
+	_ = f.spare.Close() // nil: an error
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if c.isClosed() {
 		if sock != nil {
 			closeSocket(sock, f.resets)
 		}
+		if t, ok := f.sock.(*tlsconn.Conn); ok {
+			t.Abandon()
+		}
 		c.runPostponed(f.held)
 		return
 	}
-	c.sock, c.in.socketPaused = sock, false // input pauses it again
-	if f.tls != nil {
+	c.sock, c.in.socketPaused = sock, f.paused
+	if t, ok := f.sock.(*tlsconn.Conn); ok {
+		c.sock, c.stage = t, f.stage
+		t.Arrive(c.loop.tlsShared(), sock, c.link())
+	} else if f.tls != nil {
 		c.resumeTLS(f.tls)
 	}
 	if f.ends && c.out.box == nil {
@@ -524,9 +687,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	c.touch()
 	if f.served != nil {
 		f.served()
-	}
-	if len(f.ahead) > 0 && !c.isClosing() {
-		c.callHook(func() { c.in.decoder.Keep(f.ahead) })
 	}
 	c.runPostponed(f.held)
 	if c.isOpen() {
@@ -549,10 +709,11 @@ func (c *Conn) resumeTLS(state []byte) {
 }
 
 // dropSoon has c, which is frozen, end with err.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err) }) }
+func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
 
-// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process.
-func (c *Conn) drop(err error) {
+// drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
+// or has gone.
+func (c *Conn) drop(err error, moved bool) {
 	f := c.frozen()
 	if f == nil {
 		return
@@ -560,16 +721,18 @@ func (c *Conn) drop(err error) {
 	if f.net != nil {
 		_ = f.net.Close()
 	}
+	f.abandon()
+	_ = f.spare.Close()
 	clear(f.tls)
 	c.extras.frozen = nil
 	if to := c.other(); to != nil {
-		defer to.drop(err)
+		defer to.drop(err, moved)
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
-		c.loseSocket()
+		c.dropSocket()
 		c.releaseOutput()
-		if !c.isClosing() {
+		if moved && !c.isClosing() {
 			c.more().ending.reason = closedByMove
 		}
 		c.beginClose(err)

@@ -201,8 +201,12 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 	}
 	done.Wait()
 	for i, m := range batch {
-		if m.Pipe == 2 && i > 0 && (m.Err != nil || batch[i-1].Err != nil) {
-			m.Err, batch[i-1].Err = cmp.Or(m.Err, errOtherEnd), cmp.Or(batch[i-1].Err, errOtherEnd)
+		other := i + 1 // in the batch, unless that is not whole
+		if m.Pipe == 2 {
+			other = i - 1
+		}
+		if m.Pipe > 0 && (other < 0 || other == len(batch) || batch[other].Err != nil || batch[other].Pipe+m.Pipe != 3) {
+			m.Err = cmp.Or(m.Err, errOtherEnd)
 		}
 	}
 }
@@ -210,10 +214,8 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 // arriveFrozen makes a connection of one that moves here. It runs on the loop.
 func (a *arrival) arriveFrozen() {
 	m := a.moved
-	if m.Net != nil && !a.ln.foreign {
-		if tcp, ok := m.Net.(*net.TCPConn); ok {
-			a.ln.tcp.setConn(tcp)
-		}
+	if tcp, ok := m.Net.(*net.TCPConn); ok && !a.ln.foreign && !a.ln.dialed {
+		a.ln.tcp.setMoved(tcp)
 	}
 	c := &Conn{loop: a.loop}
 	a.conn = c
@@ -235,7 +237,7 @@ func (a *arrival) arriveFrozen() {
 			c.thaw()
 		})
 	}
-	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.trusts(m.Net.RemoteAddr()) {
+	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.mustSendHeader(m.Net.RemoteAddr()) {
 		c.stage = awaitsFirstBytes
 	}
 	m.Err = errGoexited // unless Accept returns
@@ -292,12 +294,18 @@ func (c *Conn) restoreCodec() (err error) {
 }
 
 // inheritPackets takes the sockets of a UDP address that another process has, in their order.
-func (ln *listener) inheritPackets() bool {
+func (ln *listener) inheritPackets() (bool, error) {
 	var last net.Addr
+	control := sockets.CleanAfter(ln.control)
 	for i, b := range ln.server.inherited {
 		if nc, ok := b.Packets.(*net.UDPConn); ok && b.Addr == ln.key() {
 			second := last != nil && last.String() == nc.LocalAddr().String()
 			last, ln.waits = nc.LocalAddr(), true
+			if raw, err := nc.SyscallConn(); control != nil && err == nil {
+				if err = control(ln.network, last.String(), raw); err != nil {
+					return true, err
+				}
+			}
 			ln.packets = append(ln.packets, sockets.Inherit(nc, second))
 			ln.server.inherited[i].Packets = nil
 		}
@@ -305,14 +313,14 @@ func (ln *listener) inheritPackets() bool {
 	if ln.waits {
 		ln.local = ln.packets[0].LocalAddr()
 	}
-	return ln.waits
+	return ln.waits, nil
 }
 
 // moveOut stops receiving, and freezes the sessions that can move. What was received has been
 // delivered, and the rest is in the socket.
-func (p *packetPort) moveOut(w *inside.Walk) (all []*inside.Moved) {
+func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 	h, ok := p.to.(engine.Holder)
-	if !ok || p.away || p.closed || !slices.Contains(w.Addrs, p.ln.key()) {
+	if !ok || p.away || p.closed || !slices.Contains(addrs, p.ln.key()) {
 		return nil
 	}
 	p.holds = true
@@ -325,7 +333,7 @@ func (p *packetPort) moveOut(w *inside.Walk) (all []*inside.Moved) {
 	h.Hold(true)
 	for _, s := range p.sessions {
 		c := s.c
-		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(w) != "" {
+		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(addrs) != inside.Moves {
 			continue
 		}
 		if m, _ := c.saved(); m != nil {
@@ -352,6 +360,9 @@ func (p *packetPort) goOn() {
 		if p.to, err = p.loop.engine.ServePacket(p.socket, p); err != nil {
 			p.closed = true
 			p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", 0).Msg("cannot receive")
+			for _, s := range p.sessions {
+				s.c.drop(err, false)
+			}
 			return
 		}
 	case p.away:

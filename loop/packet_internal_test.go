@@ -245,3 +245,29 @@ func TestUDPDialPortZero(t *testing.T) {
 		t.Errorf("got %v, or the socket is open", failed)
 	}
 }
+
+// A deafLoop cannot receive.
+type deafLoop struct{ rigLoop }
+
+func (*deafLoop) ServePacket(net.Conn, engine.PacketSink) (engine.Packets, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// A socket that was inherited, and cannot be served, takes its sessions along.
+func TestInheritedSocketFails(t *testing.T) {
+	var closed []error
+	r := newRig(t, &Server{}, HandlerFunc(echoAll))
+	p, _ := newPort(r)
+	p.receive(0, 1)
+	for _, s := range p.sessions {
+		s.c.AfterClose(func(err error) { closed = append(closed, err) })
+		s.c.beginFrozen(&frozen{c: s.c})
+		s.c.thaw()
+	}
+	p.to, r.Loop.engine = nil, &deafLoop{}
+	_ = r.Post(p.goOn)
+	r.turn()
+	if len(closed) != 1 || !errors.Is(closed[0], errors.ErrUnsupported) {
+		t.Errorf("its sessions end with %v, want one with what the engine said", closed)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -61,7 +60,7 @@ func (s *Server) startLoops() error {
 	}
 	loops, err := s.engine.Start(s.base, hosts)
 	if err != nil {
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		if isStarved(err) {
 			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
 				err, s.NumLoops)
 		}

@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"reflect"
 	"syscall"
@@ -63,16 +64,18 @@ func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 // that control sets.
 func (o TCPOptions) listenConfig() net.ListenConfig {
 	return net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
-		own := sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
-		if err := own.Set(network, c); err != nil || o.Control == nil {
+		if err := o.ofSocket().Set(network, c); err != nil || o.Control == nil {
 			return err
 		}
 		return sockets.CleanAfter(o.Control)(network, address, c)
 	}}
 }
 
-// setInherited sets the options of a listener that another process has opened, or says which one is
-// only for a new one.
+func (o TCPOptions) ofSocket() sockets.Options {
+	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
+}
+
+// setInherited gives a listener that another process has opened these options in place of its own.
 func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	c, ok := ln.(syscall.Conn)
 	if !ok {
@@ -82,13 +85,25 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	if err := o.listenConfig().Control(network, ln.Addr().String(), raw); err != nil {
+	err = o.ofSocket().Renew(network, raw)
+	if err == nil && o.Control != nil {
+		err = sockets.CleanAfter(o.Control)(network, ln.Addr().String(), raw)
+	}
+	if err == nil {
+		err = sockets.SetBacklog(ln, cmp.Or(o.Backlog, math.MaxInt32)) // of which the system takes its largest
+	}
+	if err != nil {
 		return fmt.Errorf("TCP: for the listener of the process before: %w", err)
 	}
-	if o.Backlog != 0 {
-		return sockets.SetBacklog(ln, o.Backlog)
-	}
 	return nil
+}
+
+// setMoved is setConn for a connection that another process has accepted.
+func (o TCPOptions) setMoved(c *net.TCPConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = o.ofSocket().Renew("tcp", raw) // the system took the same for the listener
+	}
+	o.setConn(c)
 }
 
 // setConn sets the options of a connection that package net sets for each.

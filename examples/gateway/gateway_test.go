@@ -64,9 +64,13 @@ func (d device) send(kind byte, id uint16, payload string) {
 }
 
 func (d device) login(name string) {
+	d.send(login, 0, token(name)+name)
+}
+
+func token(name string) string {
 	mac := hmac.New(sha256.New, []byte("secret"))
 	mac.Write([]byte(name))
-	d.send(login, 0, string(mac.Sum(nil))+name)
+	return string(mac.Sum(nil))
 }
 
 // got returns what has come since it was called last, as "C1 text P0 ".

@@ -38,39 +38,39 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// connection's loop, if the error is nil; neither, if not. Any goroutine may call it.
 	TellOr func(to Ref, f func(Conn), dropped func()) error
 
-	// Check panics, as methods of package loop do, if it is called on another goroutine than that of
-	// the loop, and calls are looked at.
+	// Check panics, as methods of package loop do, if it is called on another goroutine than that
+	// of the loop, and calls are looked at.
 	Check func(l Loop, method string)
 
 	// Try calls f, and returns its panic as a *PanicError, which has been logged and counted.
 	Try func(l Loop, f func()) error
 
-	// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
-	// until it returns false, and what was posted after it waits. Between two calls the loop writes
-	// what was sent, and when a millisecond is over it polls its sockets and runs its timers. The
-	// number counts what was put into the mailbox: between n and n+1 there is nothing else. The
-	// errors are TryPost's. Any goroutine may call it.
+	// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is
+	// called until it returns false, and what was posted after it waits. Between two calls the loop
+	// writes what was sent, and when a millisecond is over it polls its sockets and runs its
+	// timers. The number counts what was put into the mailbox: between n and n+1 there is nothing
+	// else. The errors are TryPost's. Any goroutine may call it.
 	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
 
 	// AfterStop calls f as the last thing on the loop, after Server.OnStop, when Post does not work
-	// any more; at once if the loop has ended already. Functions run in the order they were added. A
-	// panic in one is logged and counted.
+	// any more; at once if the loop has ended already. Functions run in the order they were added.
+	// A panic in one is logged and counted.
 	AfterStop func(l Loop, f func())
 
 	// Draining reports whether the loop starts no more dials: its server drains, or it has ended.
 	Draining func(l Loop) bool
 
-	// DialerError returns what is wrong with a Dialer or addr, whatever the network is like, or nil.
-	// Any goroutine may call it.
+	// DialerError returns what is wrong with a Dialer or addr, whatever the network is like, or
+	// nil. Any goroutine may call it.
 	DialerError func(d Dialer, addr string) error
 
-	// OwesReplies and AwaitsAnswers keep a connection open in a drain, and where it is in a handover:
-	// for each call with true there is one with false. One that only owes replies is not read
-	// meanwhile.
+	// OwesReplies and AwaitsAnswers keep a connection open in a drain, and where it is in a
+	// handover: for each call with true there is one with false. One that only owes replies is not
+	// read meanwhile.
 	OwesReplies, AwaitsAnswers func(c Conn, on bool)
 
-	// State returns what package handler keeps of a connection, as make makes it the first time; nil
-	// if the connection has closed by then, and there is none.
+	// State returns what package handler keeps of a connection, as make makes it the first time;
+	// nil if the connection has closed by then, and there is none.
 	State func(c Conn, make func() ConnState[Loop]) ConnState[Loop]
 
 	// IsHere reports whether a connection lives on a loop, and nothing of its last one is to come
@@ -83,8 +83,8 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// Current returns the connection whose code runs on a loop, or the zero Conn.
 	Current func(l Loop) Conn
 
-	// PostFor calls f on the loop of a connection, in the order of its Tells, also when it has closed.
-	// Any goroutine may call it. An error: that loop has ended.
+	// PostFor calls f on the loop of a connection, in the order of its Tells, also when it has
+	// closed. Any goroutine may call it. An error: that loop has ended.
 	PostFor func(c Conn, f func()) error
 
 	// Pin keeps a connection on its loop: see Conn.MoveTo.
@@ -101,8 +101,8 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// loop was away, or reading was paused. The first call begins to measure the latter.
 	Unread func(c Conn) time.Duration
 
-	// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them. It does
-	// not count how often it was called.
+	// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them. It
+	// does not count how often it was called.
 	HoldRead func(c Conn, on bool)
 
 	// MaxOutbound returns how much may be pending before Send fails. Any goroutine may call it.
@@ -113,11 +113,12 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// wait. With a nil f it only reports.
 	WhenPending func(c Conn, max int, f func()) bool
 
-	// TakesOutput reports whether output is still taken at all: not if c closes, or after CloseWrite.
+	// TakesOutput reports whether output is still taken at all: not if c closes, or after
+	// CloseWrite.
 	TakesOutput func(c Conn) bool
 
-	// CheckWrite returns the error that Write would return now, or nil, and closes c as Write would.
-	// It appends nothing, and runs no hook of c.
+	// CheckWrite returns the error that Write would return now, or nil, and closes c as Write
+	// would. It appends nothing, and runs no hook of c.
 	CheckWrite func(c Conn) error
 
 	// Warn logs a warning that peers can cause, each text at most once a second.
@@ -130,8 +131,8 @@ type ConnState[Loop any] interface {
 	Closing(err error)
 
 	// Leave is called on the loop that the connection leaves, with the one where it goes and the
-	// states of all that go along, this one included. It must call leave, after which they belong to
-	// that loop.
+	// states of all that go along, this one included. It must call leave, after which they belong
+	// to that loop.
 	Leave(from, to Loop, all []ConnState[Loop], leave func())
 
 	// Left is called on the loop that the connection has left, when all has been sent on that was
@@ -142,17 +143,18 @@ type ConnState[Loop any] interface {
 // Handover moves addresses and living connections from one Server to another. Its functions may be
 // called from any goroutine but a loop's.
 type Handover[Server any] struct {
-	// Bound returns the addresses of a Server that was started. Their listeners remain the Server's.
+	// Bound returns the addresses of a Server that was started. Their listeners remain the
+	// Server's.
 	Bound func(s Server) []Bound
 
 	// Inherit has Start take these listeners where a Server has their addresses, in place of new
-	// ones. In from it sets those to nil that are the Server's from then on. It must be called before
-	// Start, which then waits up to two seconds for an address that a process that is being killed
-	// still has, and does not accept before Accept says so.
+	// ones. In from it sets those to nil that are the Server's from then on. It must be called
+	// before Start, which then waits up to two seconds for an address that a process that is being
+	// killed still has, and does not accept before Accept says so.
 	Inherit func(s Server, from []Bound)
 
-	// Accept has the listeners accept, or not, so that newcomers wait in the system's queues. Then it
-	// returns when what was accepted has arrived on its loop.
+	// Accept has the listeners accept, or not, so that newcomers wait in the system's queues. Then
+	// it returns when what was accepted has arrived on its loop.
 	Accept func(s Server, on bool)
 
 	// InCharge says whether the Server is the one in charge. Only then it removes the files of unix
@@ -160,48 +162,94 @@ type Handover[Server any] struct {
 	// move. After Inherit it is not.
 	InCharge func(s Server, on bool)
 
-	// Freeze takes connections off a loop, for In of another Server, as the Walk says.
-	Freeze func(s Server, w *Walk) []*Moved
+	// Moves says whether connections may change their loops. With false it returns when those that
+	// were about to have arrived, so that a Cursor meets all.
+	Moves func(s Server, on bool)
 
-	// Hold stops the input of connections, so that they come to rest. HoldNone ends that, and
-	// forgets which connections were refused.
-	Hold func(s Server, which Held)
+	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that,
+	// and forgets which connections were refused.
+	PauseInput func(s Server, which Paused)
+
+	// Freeze takes connections off the loop at the Cursor, for In of another Server, at most max
+	// with about size bytes of states and buffers; fewer, or none, if the loop's time for that is
+	// over. It sets the Cursor to where to go on.
+	Freeze func(s Server, c *Cursor, max, size int) []*Moved
+
+	// FreezePorts takes the sockets of UDP off the loop at the Cursor, each with its sessions and
+	// after these, and sets the Cursor to the next loop.
+	FreezePorts func(s Server, c *Cursor) []*Moved
+
+	// Copies returns copies of plain connections that were accepted and are not in a Pipe, at most
+	// perKind of each kind, as Moved without Socket.
+	Copies func(s Server, addrs []string, perKind int) []*Moved
+
+	// Count returns how many connections there are, by the reason for which they stay. It calls no
+	// Save: where that has failed it is the last Freeze that has found out.
+	Count func(s Server, addrs []string) map[Reason]int
 
 	// In gives moved connections to the Server, and waits until Accept has returned for each. They
-	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for Drop.
-	// Limits are not applied. Accept, or who has dialled, finds the state of the handler in
+	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
+	// Drop. Limits are not applied. Accept, or who has dialled, finds the state of the handler in
 	// Conn.Saved. Those with an Err are left out.
 	In func(s Server, batch []*Moved)
 }
 
-// Held says whose input is held.
-type Held uint8
+// Paused says whose input is paused.
+type Paused uint8
 
-// Whose input is held.
+// Whose input is paused.
 const (
-	HoldNone Held = iota
-	HoldJobs      // that of connections with jobs or replies under way
-	HoldAll       // also that of others, except for those that await something of their peers
+	PauseNone Paused = iota
+	PauseJobs        // that of connections with jobs or replies under way
+	PauseAll         // also that of others, except for those that await something of their peers
 )
 
-// A Walk says which connections Freeze takes.
-type Walk struct {
-	Loop  int
-	Next  int // it looks at those before this place, and sets it to where to go on; math.MaxInt: the first; 0: no more
-	Max   int // connections
-	Bytes int // of their states and buffers, about; it is lowered
+// A Cursor is where Freeze goes on. The zero Cursor is at the first loop.
+type Cursor struct {
+	Loop int
+	Next int // it looks at those before this place; 0: at all of the loop
 
-	Ports   bool           // it takes sockets of UDP, each with its sessions and after these, in place of connections
 	Addrs   []string       // of the other Server: a connection of another one cannot move
-	Copy    bool           // leaves them where they are, as Moved without Net
-	Hold    bool           // stops the input of those whose output waits, as in Handover.Hold
-	PerKind int            // of each kind at most so many; 0: no limit; negative: none
-	Kinds   map[Kind]int   // how many of each kind were taken; nil: nobody asks
-	Stays   map[string]int // counts those that cannot move, by reason; nil: nobody asks
-
-	// Starved is called on the loop when no descriptor is free for a copy of a socket: it frees some.
-	Starved func()
+	Kinds   map[Kind]bool  // only the first of each kind is taken, and it is noted here; nil: all are
+	Outputs bool           // the input of those whose output waits is paused, so that no more comes
+	Stays   map[Reason]int // counts those that cannot move, unless it is nil
+	Starved func()         // is called on the loop when no descriptor is free for a copy of a socket: it frees some
 }
+
+// A Reason is why a connection does not move.
+type Reason uint8
+
+// The reasons.
+const (
+	Moves Reason = iota // it does
+	Refused
+	NoSave
+	OfUDP
+	OfTLS
+	OfDial
+	NoAddress
+	OfNet
+	NoCodec
+
+	// These may pass.
+	Handshake
+	NotReady
+	Busy
+	Jobs
+	SaveFailed
+	OutputWaits
+	NoSocket
+	ComingBack
+	TooLate
+)
+
+func (r Reason) String() string {
+	return [...]string{"", "refused", "no Save", "UDP", "TLS", "dialed", "no address", "net.Conn", "codec",
+		"handshake", "not ready", "busy", "jobs", "Save failed", "output waits", "no socket", "on its way back", "too late"}[r]
+}
+
+// MayPass reports whether it may move later.
+func (r Reason) MayPass() bool { return r >= Handshake }
 
 // A Kind of connections is an address, as in Bound, a type of handlers and a type of codecs.
 type Kind struct {
@@ -224,7 +272,8 @@ func (b Bound) IsUDP() bool { return strings.HasPrefix(b.Addr, "udp") }
 // Moved is a connection between two Servers: all that the first one knew of it.
 type Moved struct {
 	Kind                   // only Addr in another process
-	Net           net.Conn // the socket; nil: a copy for a rehearsal, which is only for Drop
+	Socket        any      // in the old process, for its descriptor; nil: a copy for a rehearsal, which is only for Drop
+	Net           net.Conn // in the new process: the same
 	Local, Remote net.Addr
 	TLVs          []TLV
 	Input         []byte // read and not delivered
@@ -234,8 +283,8 @@ type Moved struct {
 	Pipe          uint64 // 1, 2: the first and the second end of a Pipe, which come one after the other
 	Piped         uint64 // bytes that came from here for the other end
 
-	// Of a session of UDP: the place of its socket, from 1, which is also that of the socket itself,
-	// without a Remote; the address that it answers from; and what LimitReplies looks at.
+	// Of a session of UDP: the place of its socket, from 1, which is also that of the socket
+	// itself, without a Remote; the address that it answers from; and what LimitReplies looks at.
 	Port                       uint64
 	At                         string
 	BytesIn, BytesOut, Replies uint64
@@ -288,9 +337,9 @@ type ForMetrics[Conn, Loop any] struct {
 	// Wheel returns the loop's timing wheel as it can be drawn, in constant time, and its numbers.
 	Wheel func(l Loop) ([]wheel.Ring, wheel.Stats)
 
-	// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at most,
-	// and none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now and
-	// then only. Any goroutine may call it.
+	// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at
+	// most, and none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now
+	// and then only. Any goroutine may call it.
 	SlowTurns func(l Loop) []SlowTurn
 }
 

@@ -60,8 +60,9 @@ type Config struct {
 // A State moves from one process to the next, all of it at once. Its methods are called one at a
 // time, each on some goroutine that is not a loop's.
 type State interface {
-	// Freeze comes first, in the old process, when no input is read and no job runs any more: until
-	// Thaw nothing may change the state. An error ends the handover, and Thaw follows.
+	// Freeze comes first, in the old process, when no input is read, except for UDP and for what
+	// SetBusy or a call needs, and jobs have ended, or Patience is over: until Thaw nothing may
+	// change the state. An error ends the handover, and Thaw follows.
 	Freeze() error
 
 	// Save writes the state, in the old process.

@@ -36,10 +36,11 @@
 // # What stays
 //
 // Connections with TLS 1.2, or in a handshake, those that were dialed without Dialer.MoveAs or by
-// UDP, connections of Listener.AcceptFrom and Server.Adopt without a name, handlers without
-// Save, codecs with a state and no codec.Saver; connections whose Save fails, that are in a
-// handshake or before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as long as that
-// is so, at most Config.Patience; what Accept refuses; and connections of addresses that the new
+// UDP, connections of Listener.AcceptFrom and Server.Adopt without a name, handlers without Save,
+// codecs with a state and no codec.Saver; connections whose Save fails, that are in a handshake or
+// before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as
+// long as that is so, at most Config.Patience; what Accept refuses; those with more than 16 MiB of
+// state and buffers, and the other ends of their Pipes; and connections of addresses that the new
 // process lacks. They stay with the old process, as if nothing had happened, and drain there when
 // all else has moved. Report.Stayed counts them by reason. A session of UDP that stays, while its
 // socket moves, may still send.
@@ -50,9 +51,9 @@
 // # Dialed connections, Pipes, UDP
 //
 // A connection that was dialed moves to a Dial with the same Dialer.MoveAs in the new process: open
-// gets it, with Conn.Saved. The ends of a Pipe move together, to one loop. Accept of the new process
-// gets the first, and Accept of the other, or open of a Dial that the first Accept has called, calls
-// Pipe again: otherwise both stay. Counts of bytes go on.
+// gets it, with Conn.Saved. The ends of a Pipe move together, to one loop. Accept of the new
+// process gets the first, and Accept of the other, or open of a Dial that the first Accept has
+// called, calls Pipe again: otherwise both stay. Counts of bytes go on.
 //
 // A socket of UDP moves last, with its sessions, and keeps its peers: there are as many sockets as
 // the first process had loops, whatever UDPOptions say.
@@ -69,7 +70,8 @@
 //
 // The new process takes nothing before it says that everything it needs has started, and has
 // accepted copies of three connections of each kind, of those that are plain and accepted: of an
-// address, a type of handlers and a type of codecs. If it accepts none of a kind, or ends, or is too slow, the old one goes on.
+// address, a type of handlers and a type of codecs. If it accepts none of a kind, or ends, or is
+// too slow, the old one goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.

@@ -33,7 +33,10 @@ type Handover struct {
 	webs    []*web
 	serving sync.WaitGroup
 	giving  *giving // the handover under way; nil: there is none
-	isReady bool    // Ready has succeeded; what own does is another matter
+
+	readyOnce sync.Once
+	report    Report // what Ready returns
+	readyErr  error
 
 	reserve []*os.File
 	child   child
@@ -61,10 +64,11 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), quit: make(chan struct{})}
 	if cfg.Path != "" {
 		if err := h.meet(ctx); err != nil {
+			h.closeDoors()
 			return nil, err
 		}
 	}
-	bound := []inside.Bound{}
+	bound := []inside.Bound{} // not nil: Start is to wait for addresses, even if no process hands over
 	if h.from != nil {
 		bound = h.from.bound
 	}
@@ -76,8 +80,14 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 // Ready starts the Server and takes over, or just serves if there is no process to take over from.
 // It returns when everything has moved that can. If ctx ends before, or something fails, the old
 // process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run.
-func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
+// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
+// is called again it returns the same.
+func (h *Handover) Ready(ctx context.Context) (Report, error) {
+	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
+	return h.report, h.readyErr
+}
+
+func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	if err = h.srv.Start(context.Background()); err != nil {
 		h.giveBack()
 		return r, err
@@ -90,7 +100,7 @@ func (h *Handover) Ready(ctx context.Context) (r Report, err error) {
 		r, err = h.from.take(ctx)
 	}
 	h.mu.Lock()
-	h.from, h.isReady = nil, err == nil
+	h.from = nil
 	h.mu.Unlock()
 	if err == nil {
 		if h.door != nil {
@@ -133,13 +143,8 @@ func (h *Handover) own(on bool) {
 // nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
 // only what it is left with.
 func (h *Handover) Run(ctx context.Context) error {
-	h.mu.Lock()
-	isReady := h.isReady
-	h.mu.Unlock()
-	if !isReady {
-		if _, err := h.Ready(ctx); err != nil {
-			return errors.Join(err, h.end())
-		}
+	if _, err := h.Ready(ctx); err != nil {
+		return errors.Join(err, h.end())
 	}
 	ended := make(chan struct{})
 	go func() {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -378,9 +379,11 @@ func TestUDPMoves(t *testing.T) {
 	for engine, e := range engines() {
 		t.Run(engine, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
+			var controls atomic.Int32
 			server := func(who string, loops int) *loop.Server {
 				srv := lines(who)
 				srv.Engine, srv.NumLoops = e, loops
+				srv.UDP.Control = func(string, string, syscall.RawConn) error { controls.Add(1); return nil }
 				srv.Listeners = []loop.Listener{{Addr: "udp://127.0.0.1:0"}}
 				return srv
 			}
@@ -429,7 +432,11 @@ func TestUDPMoves(t *testing.T) {
 			begun.Wait()
 			for n, loops := range []int{1, 3, 2} {
 				who := string(rune('b' + n))
+				controls.Store(0)
 				r := start(t, path, server(who, loops))
+				if controls.Load() == 0 {
+					t.Error("UDP.Control of the next version is not called")
+				}
 				if r.Stayed["no Save"] != max(0, 1-n) || r.Moved != peers+min(n, 1) {
 					t.Errorf("%+v, want %d moved, and at first one without Save", r, peers)
 				}

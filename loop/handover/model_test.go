@@ -70,7 +70,8 @@ type (
 		Old            uint8
 		OldEnd, NewEnd bool // is open
 		ToOld, ToNew   [4]modelMsg
-		Baton          int // n+1: that of batch n is in the pipe
+		Baton          int  // n+1: that of batch n is in the pipe
+		Full           bool // for what the old one sends next
 	}
 	model struct {
 		Procs [modelProcs]modelProc
@@ -160,7 +161,7 @@ func (s *model) end(i int, how life) {
 	p := &s.Procs[i]
 	s.owned(i).each(func(c int) { s.Conns[c] = modelConn{Lost: how == crashed, Drained: how != crashed} })
 	l := &s.Lines[p.To] // as the old one
-	if p.Old.phase == offered && l.ToOld[0].Kind == accepted && l.ToOld[0].N == p.Old.n {
+	if p.Old.phase == offered && l.ToOld[0].Kind == answered && l.ToOld[0].N == p.Old.n {
 		s.lose(l.ToOld[0].Set) // the new one has refused them
 	}
 	if p.Old.phase == sending || p.Old.phase == offered && !l.NewEnd && l.Baton == p.Old.n+1 {
@@ -202,14 +203,25 @@ func (w giverIn) takeBaton(n int) bool {
 	return true
 }
 
-func (w giverIn) awaitAccepted(n int) {
-	if q := &w.line().ToOld; q[0].Kind == accepted && q[0].N == n && w.s.rules.Hole != "unread" {
+func (w giverIn) awaitAnswer(n int) {
+	if q := &w.line().ToOld; q[0].Kind == answered && q[0].N == n && w.s.rules.Hole != "unread" {
 		w.s.old(w.i, readMsg(q))
 	}
 }
 
-func (w giverIn) send(k kind, n int) { w.s.toNew(w.proc().To, modelMsg{Kind: k, N: n}) }
-func (w giverIn) accept(on bool)     { w.proc().Accepts = on }
+func (w giverIn) send(k kind, n int) {
+	j, l := w.proc().To, w.line()
+	if !l.Full {
+		w.s.toNew(j, modelMsg{Kind: k, N: n})
+		return
+	}
+	l.Full, l.OldEnd, l.ToOld = false, false, [4]modelMsg{} // it hangs up
+	if w.s.Procs[j].New.phase == prepared {                 // the new one finds that at once
+		w.s.newStep(int(j), func(n *taker, do takerIn) { n.lineEnded(do) })
+	}
+}
+
+func (w giverIn) newcomers(on bool) { w.proc().Accepts = on }
 
 func (w giverIn) keep() {
 	p := w.proc()
@@ -250,7 +262,7 @@ func (s *model) put(i int, these connSet) {
 // old is what the old one does with a message.
 func (s *model) old(i int, m modelMsg) {
 	p, w := &s.Procs[i], giverIn{s, i}
-	if p.Old.phase == offered && m.Kind == accepted && m.N == p.Old.n {
+	if p.Old.phase == offered && m.Kind == answered && m.N == p.Old.n {
 		s.serve(i, m.Set) // which are refused
 		p.Batch, p.Stays = p.Batch&^m.Set, p.Stays|m.Set
 	}
@@ -290,7 +302,7 @@ func (w takerIn) takeBaton(n int) bool {
 
 func (w takerIn) send(k kind, n int) {
 	m := modelMsg{Kind: k, N: n}
-	if k == accepted {
+	if k == answered {
 		m.Set = w.proc().Refused
 	}
 	if k == bye {
@@ -299,9 +311,9 @@ func (w takerIn) send(k kind, n int) {
 	w.s.toOld(uint8(w.j), m)
 }
 
-func (w takerIn) accept(on bool) { w.proc().Accepts = on }
+func (w takerIn) newcomers(on bool) { w.proc().Accepts = on }
 
-func (w takerIn) serve(orphaned bool) {
+func (w takerIn) serve() {
 	s, p := w.s, w.proc()
 	take := p.Hand.Set &^ p.Refused
 	take.each(func(c int) {
@@ -311,7 +323,7 @@ func (w takerIn) serve(orphaned bool) {
 	})
 	s.serve(w.j, take)
 	p.Refused.each(func(c int) {
-		if x := s.Conns[c]; orphaned && x.Open && x.Touch == 0 {
+		if x := s.Conns[c]; !s.Lines[w.j].OldEnd && x.Open && x.Touch == 0 {
 			s.lose(1 << c) // nobody is left to have it back
 		}
 	})
@@ -455,6 +467,7 @@ func (s *model) oldSteps(i int, add stepper) {
 	switch m := l.ToOld[0]; {
 	case m.Kind == ready:
 		add(false, func(t *model) { t.old(i, modelMsg{Kind: rehearsed}) }, "%d refuses %d after a rehearsal", i, j)
+		add(false, func(t *model) { t.Lines[j].Full = true; t.old(i, modelMsg{Kind: rehearsed}) }, "%d cannot say that it refuses %d", i, j)
 		fallthrough
 	case m.Kind != noMessage:
 		add(false, func(t *model) { t.old(i, readMsg(&t.Lines[j].ToOld)) }, "%d reads %v from %d", i, m, j)
@@ -463,29 +476,35 @@ func (s *model) oldSteps(i int, add stepper) {
 	}
 }
 
+// newStep is one of process j as the new one.
+func (s *model) newStep(j int, f func(n *taker, do takerIn)) {
+	n := &s.Procs[j].New
+	before := n.phase
+	if f(n, takerIn{s, j}); n.phase == failed {
+		s.end(j, map[bool]life{true: termed, false: unfit}[before == leaving])
+	}
+}
+
 // newSteps are those of process j as the new one.
 func (s *model) newSteps(j int, add stepper) {
 	p, l := s.Procs[j], s.Lines[j]
 	step := func(f func(t *model, n *taker, do takerIn)) func(t *model) {
-		return func(t *model) {
-			f(t, &t.Procs[j].New, takerIn{t, j})
-			if n := t.Procs[j].New.phase; n == failed {
-				t.end(j, map[bool]life{true: termed, false: unfit}[p.New.phase == leaving])
-			}
-		}
+		return func(t *model) { t.newStep(j, func(n *taker, do takerIn) { f(t, n, do) }) }
 	}
 	switch p.New.phase {
 	case idle, done:
 		return
-	case greets, starting, alone:
+	case greets, starting:
 		if p.Term {
 			add(false, func(t *model) { t.end(j, termed) }, "%d ends", j)
 		}
-		if p.New.phase != greets {
+		if p.New.phase == starting { // it reads nothing
 			add(true, func(t *model) { t.end(j, unfit) }, "%d cannot start", j)
 			add(false, step(func(_ *model, n *taker, do takerIn) { n.started(do) }), "%d has started", j)
+			return
 		}
-		if p.New.phase == alone {
+		if m := l.ToNew[0]; m.Kind == busy || m.Kind == noMessage && !l.OldEnd {
+			add(false, func(t *model) { t.end(j, unfit) }, "%d is not welcome", j)
 			return
 		}
 	case prepared, charge:
@@ -497,7 +516,7 @@ func (s *model) newSteps(j int, add stepper) {
 			}), "%d leaves", j)
 		}
 	case deciding:
-		add(false, step(func(t *model, n *taker, do takerIn) { n.decide(do, !t.Lines[j].OldEnd) }), "%d looks for the baton of batch %d", j, p.Hand.N)
+		add(false, step(func(t *model, n *taker, do takerIn) { n.decide(do) }), "%d looks for the baton of batch %d", j, p.Hand.N)
 		return
 	case telling:
 		add(false, step(func(_ *model, n *taker, do takerIn) { n.tell(do) }), "%d says that it has batch %d", j, p.New.n)

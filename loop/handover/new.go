@@ -48,7 +48,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	for t.phase != done && t.phase != failed {
 		switch t.phase {
 		case deciding:
-			t.decide(t, false)
+			t.decide(t)
 			continue
 		case telling:
 			t.tell(t)
@@ -210,7 +210,7 @@ func (t *taking) takeBaton(n int) bool { return t.pipe.take(n) }
 
 func (t *taking) send(k kind, n int) {
 	m := message{kind: k, n: n}
-	if k == accepted {
+	if k == answered {
 		m.body, _ = json.Marshal(t.refused)
 	}
 	if t.line.write(m, nil, time.Time{}) != nil && k == ready {
@@ -218,9 +218,9 @@ func (t *taking) send(k kind, n int) {
 	}
 }
 
-func (t *taking) accept(on bool) { t.h.setAccepting(on) }
+func (t *taking) newcomers(on bool) { t.h.setAccepting(on) }
 
-func (t *taking) serve(bool) {
+func (t *taking) serve() {
 	for i, m := range t.batch {
 		if m.Err != nil {
 			m.Drop(ErrNotTaken)

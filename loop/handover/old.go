@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -15,15 +14,10 @@ import (
 )
 
 const (
-	batchConns = 32 // on their way at a time: their pause is the time of a batch
-	batchBytes = 256 << 10
 	samples    = 3 // of each kind, for the rehearsal
 	stateChunk = 256 << 10
 
-	lookAgain  = 20 * time.Millisecond // at connections that cannot move at the moment
-	complainIn = time.Minute           // about a process that says nothing
-
-	outputWaits = "output waits" // a reason why a connection stays: see moveOut in package loop
+	complainIn = time.Minute // about a process that says nothing
 )
 
 // A giving is the old process's side of one handover: it does what its giver decides.
@@ -32,35 +26,27 @@ type giving struct {
 	h      *Handover
 	line   *line
 	pipe   baton
-	addrs  []string // of its Server
 	pid    int
 	done   chan struct{}
-	queue  []message // that came while one was awaited
-	why    string    // it refuses
-	frozen bool      // State.Freeze was called
+	why    string // it refuses
+	frozen bool   // State.Freeze was called
 
+	sweep     sweep
 	batch     []*inside.Moved
 	unsent    []message // the rest of a late batch
 	since     time.Time // the batch was frozen
-	kept      time.Time // connections began to come back to their loops
 	moved     int
-	newcomers bool           // there may be some, as it accepts again
-	began     bool           // the move
-	waited    time.Time      // since then only those are left that cannot move at the moment
-	held      bool           // the input of connections with jobs
-	left      map[string]int // what the last look found that stays, by reason
-	ports     bool           // sockets of UDP come now
-	cursor    inside.Walk
+	accepting bool // newcomers, since the last sweep
 }
 
 // beginGiving hands over to a process that has said hello; false: another handover is under way.
 func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.giving != nil || !h.isReady {
+	if h.giving != nil {
 		return false
 	}
-	g := &giving{h: h, line: l, pid: pid, addrs: addrs, done: make(chan struct{})}
+	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs}, done: make(chan struct{})}
 	h.giving = g
 	h.child.saidHello(pid)
 	go g.run()
@@ -93,14 +79,14 @@ func (g *giving) run() {
 			g.next()
 		case silent, ending:
 			if g.waitLong() {
-				g.leave()
+				g.retire()
 				return
 			}
 		}
 	}
 	if g.phase == retired {
 		log.Info().Int("moved", g.moved).Msg("handover: the next process is in charge")
-		g.leave()
+		g.retire()
 		return
 	}
 	log.Error().Str("why", g.why).Msg("handover: failed; this process continues")
@@ -111,9 +97,8 @@ func (g *giving) run() {
 	g.h.mu.Unlock()
 }
 
-// leave has this process drain: the next one is in charge, or says nothing.
-func (g *giving) leave() {
-	g.h.own(false)
+// retire has this process drain: the next one is in charge, or says nothing.
+func (g *giving) retire() {
 	g.line.hang()
 	g.pipe.close()
 	close(g.h.retired)
@@ -141,10 +126,6 @@ func (g *giving) welcome() (err error) {
 
 // await returns the next message; false: the line has ended, or it is too late.
 func (g *giving) await(d time.Duration) (m message, ended, ok bool) {
-	if len(g.queue) > 0 {
-		m, g.queue = g.queue[0], g.queue[1:]
-		return m, false, true
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -181,7 +162,7 @@ func (g *giving) got(m message) {
 	if m.kind == leave {
 		g.note("it was told to end")
 	}
-	if g.phase == offered && m.kind == accepted && m.n == g.n {
+	if g.phase == offered && m.kind == answered && m.n == g.n {
 		var refused []uint
 		_ = json.Unmarshal(m.body, &refused)
 		for _, i := range refused {
@@ -195,8 +176,8 @@ func (g *giving) got(m message) {
 		g.note(fmt.Sprintf("it has sent message %d, which does not belong here", m.kind))
 		g.lineEnded(g)
 	}
-	if g.phase == retired && g.newcomers {
-		g.phase, g.newcomers = between, false
+	if g.phase == retired && g.accepting { // newcomers have come meanwhile
+		g.phase, g.accepting = between, false
 	}
 }
 
@@ -209,10 +190,6 @@ func (g *giving) waitLong() (ends bool) {
 	defer late.Stop()
 	var quit chan struct{}
 	for g.phase == phase {
-		if len(g.queue) > 0 {
-			g.listen(0)
-			continue
-		}
 		select {
 		case m, ok := <-g.line.in:
 			if m.close(); ok {
@@ -250,6 +227,7 @@ func (g *giving) prepare() {
 	}
 	g.h.own(false)
 	g.h.setAccepting(false)
+	g.sweep.begin()
 	g.quiesce()
 	if err := g.rehearse(); err != nil {
 		g.why = err.Error()
@@ -257,16 +235,14 @@ func (g *giving) prepare() {
 		return
 	}
 	if g.h.cfg.State != nil {
-		for end := time.Now().Add(g.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
-			g.left = make(map[string]int)
-			g.batch = append(g.batch, g.walk(inside.Walk{Max: math.MaxInt, Bytes: math.MaxInt, Stays: g.left, Hold: true})...)
-			if g.left[outputWaits] == 0 || time.Now().After(end) {
-				break
-			}
+		var stuck int
+		if g.batch, stuck = g.sweep.everything(); stuck > 0 { // to go on is better than to cut them
+			g.why = fmt.Sprintf("%d connections cannot move, as the old process has no descriptor left", stuck)
+			g.hear(g, rehearsed, 0)
+			return
 		}
-		g.batch = append(g.batch, g.walk(inside.Walk{Ports: true, Max: math.MaxInt, Bytes: math.MaxInt})...)
 	}
-	g.since = time.Now()
+	g.since = time.Now() // everything may have taken Patience
 	g.hear(g, ready, 0)
 }
 
@@ -279,39 +255,14 @@ func (g *giving) quiesce() {
 			rest = rest && w.rest()
 		}
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
-			in.Hold(g.h.srv, inside.HoldAll)
-			stays := g.stays(false)
-			rest = rest && stays["jobs"]+stays["busy"]+stays["on its way back"] == 0
+			in.PauseInput(g.h.srv, inside.PauseAll)
+			stays := in.Count(g.h.srv, g.sweep.addrs)
+			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack] == 0
 		}
 		if rest {
 			return
 		}
 	}
-}
-
-// stays returns how many connections cannot move at the moment, by reason. With save those count,
-// too, whose Save fails.
-func (g *giving) stays(save bool) map[string]int {
-	w := inside.Walk{Copy: true, Stays: make(map[string]int), Max: math.MaxInt, Bytes: math.MaxInt}
-	if !save {
-		w.PerKind = -1
-	}
-	g.walk(w)
-	return w.Stays
-}
-
-// walk takes connections from all loops, as w says.
-func (g *giving) walk(w inside.Walk) (all []*inside.Moved) {
-	w.Addrs, w.Starved = g.addrs, g.h.freeReserve
-	defer g.h.fillReserve()
-	for w.Loop = range g.h.srv.Loops() {
-		for w.Next = math.MaxInt; w.Next > 0 && w.Max > 0 && w.Bytes > 0; {
-			some := in.Freeze(g.h.srv, &w)
-			w.Max -= len(some)
-			all = append(all, some...)
-		}
-	}
-	return all
 }
 
 // rehearse gives the new process the State, and has it accept copies of connections.
@@ -320,7 +271,7 @@ func (g *giving) rehearse() error {
 	if err := g.sendState(deadline); err != nil {
 		return err
 	}
-	copies := g.walk(inside.Walk{Copy: true, PerKind: samples, Kinds: make(map[inside.Kind]int), Max: math.MaxInt, Bytes: math.MaxInt})
+	copies := in.Copies(g.h.srv, g.sweep.addrs, samples)
 	for _, m := range copies {
 		if err := g.line.write(message{kind: connection, body: recordOf(m)}, nil, deadline); err != nil {
 			return err
@@ -411,21 +362,11 @@ func (g *giving) writeBatch() {
 			return
 		}
 	}
-	var records []message
-	g.batch = slices.DeleteFunc(g.batch, func(m *inside.Moved) bool {
-		body := recordOf(m)
-		if len(body) > maxMessage {
-			m.Thaw(true)
-			return true
-		}
-		records = append(records, message{kind: connection, body: body})
-		return false
-	})
-	records = append(records, message{kind: batch, n: g.n})
+	records := g.records()
 	for i, m := range records {
 		var socket any
 		if i < len(g.batch) {
-			socket = g.batch[i].Net
+			socket = g.batch[i].Socket
 		}
 		err := g.line.write(m, socket, deadline)
 		if errors.Is(err, errLate) {
@@ -439,6 +380,33 @@ func (g *giving) writeBatch() {
 		}
 	}
 	g.written()
+}
+
+// records returns the messages of the batch. A connection that is too large for one is no part of
+// it any more, and neither is the other end of its Pipe.
+func (g *giving) records() (records []message) {
+	for i := 0; i < len(g.batch); {
+		party, fits := g.batch[i:i+1], true
+		if i+1 < len(g.batch) && g.batch[i+1].Pipe == 2 {
+			party = g.batch[i : i+2]
+		}
+		before := len(records)
+		for _, m := range party {
+			body := recordOf(m)
+			fits = fits && len(body) <= maxMessage
+			records = append(records, message{kind: connection, body: body})
+		}
+		if fits {
+			i += len(party)
+			continue
+		}
+		records = records[:before]
+		for _, m := range party {
+			m.Thaw(true)
+		}
+		g.batch = slices.Delete(g.batch, i, i+len(party))
+	}
+	return append(records, message{kind: batch, n: g.n})
 }
 
 // writeLate writes the rest of a batch that is this process's again, when the other one reads.
@@ -465,104 +433,40 @@ func (g *giving) writeLate() {
 	}
 }
 
-// next sends the next batch, or that there is none.
+// next sends the next batch, or that there is none, or waits for a while.
 func (g *giving) next() {
-	if g.h.cfg.State != nil { // everything has moved with batch 0, or stays
-		g.end()
-		return
+	done := g.h.cfg.State != nil // everything has moved with batch 0, or stays
+	var again time.Duration
+	if g.since = time.Now(); !done {
+		g.batch, again, done = g.sweep.next()
 	}
-	if !g.began { // first one of each kind
-		g.began, g.since = true, time.Now()
-		g.kept = g.since // some may have come by a handover that has just ended
-		g.batch = g.walk(inside.Walk{PerKind: 1, Kinds: make(map[inside.Kind]int), Max: batchConns, Bytes: batchBytes})
-		g.again()
-		if len(g.batch) > 0 {
-			g.offer()
-			return
-		}
-	}
-	for c := &g.cursor; ; g.again() {
-		for ; c.Loop < len(g.h.srv.Loops()); c.Loop, c.Next = c.Loop+1, math.MaxInt {
-			for c.Next > 0 {
-				g.since = time.Now()
-				c.Max, c.Bytes = batchConns, batchBytes
-				g.batch = in.Freeze(g.h.srv, c)
-				if g.h.fillReserve(); len(g.batch) > 0 {
-					g.offer()
-					return
-				}
-			}
-		}
-		waits := c.Stays["on its way back"]
-		if waits > 0 && time.Since(g.kept) < g.h.cfg.Timeout {
-			time.Sleep(lookAgain / 4)
-			continue
-		}
-		// the reasons of moveOut in package loop that may pass
-		for _, reason := range []string{"jobs", "busy", outputWaits, "Save failed", "not ready", "handshake"} {
-			waits += c.Stays[reason]
-		}
-		if g.waited.IsZero() {
-			g.waited = time.Now()
-		}
-		gone := time.Since(g.waited)
-		if ends := waits == 0 || gone >= g.h.cfg.Patience; ends && !g.ports {
-			g.left = c.Stays
-			g.ports = true // last, as it moves once, with what can move then
-			continue
-		} else if ends {
-			g.end()
-			return
-		}
-		if !g.held && gone >= g.h.cfg.Patience/2 {
-			g.held = true
-			in.Hold(g.h.srv, inside.HoldJobs)
-		}
+	switch {
+	case len(g.batch) > 0:
+		g.since = g.batch[0].Frozen
+		g.offer()
+	case done:
+		g.nothingLeft(g)
+		g.sweep.release() // what is left drains
+	default:
 		select {
 		case m, ok := <-g.line.in:
-			if g.again(); ok {
+			if ok {
 				g.got(m)
 			} else {
 				g.lineEnded(g)
 			}
-			return
-		case <-time.After(lookAgain):
+		case <-time.After(again):
 		}
 	}
-}
-
-// again has the next look at connections begin with the first.
-func (g *giving) again() {
-	g.cursor = inside.Walk{Ports: g.ports, Addrs: g.addrs, Next: math.MaxInt, Stays: make(map[string]int), Starved: g.h.freeReserve,
-		Hold: g.held}
-}
-
-// end is that of the move: what is left stays, and drains.
-func (g *giving) end() {
-	g.nothingLeft(g)
-	in.Hold(g.h.srv, inside.HoldNone)
 }
 
 // The rest is what a giver decides.
 
 func (g *giving) takeBaton(n int) bool { return g.pipe.r != nil && g.pipe.take(n) }
 
-func (g *giving) awaitAccepted(n int) {
-	end := time.After(g.h.cfg.Timeout)
-	for {
-		select {
-		case m, ok := <-g.line.in:
-			if m.close(); !ok {
-				return
-			}
-			if m.kind == accepted && m.n == n {
-				g.got(m)
-				return
-			}
-			g.queue = append(g.queue, m)
-		case <-end:
-			return
-		}
+func (g *giving) awaitAnswer(n int) {
+	if m, _, ok := g.await(g.h.cfg.Timeout); ok && m.kind == answered && m.n == n {
+		g.got(m)
 	}
 }
 
@@ -572,9 +476,9 @@ func (g *giving) send(k kind, n int) {
 	case refuse:
 		m.body = []byte(g.why)
 	case over:
-		stays := g.stays(true)
-		if n := g.left[outputWaits]; n > 0 { // only who tries to take a socket sees that
-			stays[outputWaits] = n
+		stays := make(map[string]int)
+		for why, n := range in.Count(g.h.srv, g.sweep.addrs) {
+			stays[why.String()] = n
 		}
 		m.body, _ = json.Marshal(stays)
 	}
@@ -583,15 +487,15 @@ func (g *giving) send(k kind, n int) {
 	}
 }
 
-func (g *giving) accept(on bool) {
-	g.newcomers = g.newcomers || on
-	g.ports = false
-	g.h.setAccepting(on)
-	g.again() // there may be others by now, and some that came back
+func (g *giving) newcomers(on bool) {
+	g.accepting = g.accepting || on
+	if g.h.setAccepting(on); on { // it may take long until the next batch
+		g.sweep.release()
+	}
 }
 
 func (g *giving) keep() {
-	g.kept, g.ports = time.Now(), false
+	g.sweep.cameBack()
 	for _, m := range g.batch {
 		if m != nil {
 			m.Thaw(false)
@@ -620,7 +524,6 @@ func (g *giving) forget() {
 	if g.frozen {
 		g.h.cfg.State.Thaw()
 	}
-	in.Hold(g.h.srv, inside.HoldNone)
 }
 
 // hang ends the handover at once.

@@ -5,6 +5,25 @@ package handover
 // is no I/O and no clock in it, so that model_test.go can explore all orders of steps and faults
 // with the very code that runs.
 //
+//	new: taking, a taker                      old: giving, a giver
+//
+//	Open: meet, greet       hello ──▶         hearHello, beginGiving, run
+//	greets                  ◀── item, welcome asked: baton 0 is down
+//	Ready: started          ready ──▶         prepare: no newcomers; the State; copies
+//	prepared                ◀── rehearse
+//	rehearse                rehearsed ──▶     a bad one: refuse, goOn
+//	acceptAll               ◀── batch n       sweep.next, writeBatch: sending; offered
+//	gotBatch                answered ──▶      got: those refused go on here
+//	deciding: baton?        took ──▶          gone; between, for the next batch
+//	charge                  ◀── over          nothingLeft: ending
+//	                        bye ──▶           retired: it drains what stays
+//	done: the line ends
+//
+// Too late, the old one takes the baton back, and the batch with it: silent, until the new one says
+// that it has missed it. If the new one has the baton, that says which connections it has refused.
+// If the new one dies before ready, or as one that leaves, the old one goes on. If the old one
+// dies, the new one has what it has the batons of.
+//
 // Beside their socket, the line, both processes have the read end of a pipe. Before the old one
 // writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
 // the kernel gives it to one process, so each can decide alone, at any time. Batch 0 is the right
@@ -26,7 +45,7 @@ const (
 	rehearsed       // new: which of them it does not take
 	connection      // old: one of the batch, or of the rehearsal
 	batch           // old: batch n is whole
-	accepted        // new: batch n, except those listed; written before the baton is read
+	answered        // new: Accept has returned for batch n, and refused those listed; written before the baton is read
 	took            // new: the baton was there
 	missed          // new: the baton was gone
 	leave           // new: it is ending, so the old one is in charge
@@ -50,9 +69,8 @@ const (
 
 	greets   // new: hello is written
 	starting // the sockets have come
-	alone    // the old one died before ready: in the model; take notices it when it is prepared
 	prepared // ready is written
-	deciding // accepted is written: now for the baton
+	deciding // answered is written: now for the baton
 	telling  // the baton was there: took follows
 	charge   // newcomers are ours, and the rest is coming
 	leaving  // it ends, and has said so
@@ -63,19 +81,19 @@ const (
 // A giverDoes carries out what a giver decides.
 type giverDoes interface {
 	takeBaton(n int) bool // reads the pipe
-	awaitAccepted(n int)  // hears what is in the line, up to accepted n
+	awaitAnswer(n int)    // hears the next message, if it is answered n
 	send(k kind, n int)
-	accept(on bool) // newcomers, and hellos
-	keep()          // the batch is this process' again; it may be offered anew, as another batch
-	gone()          // the batch is the new one's
-	forget()        // closes the line; nothing of the attempt is left
+	newcomers(on bool) // accepts them, and hellos
+	keep()             // the batch is this process' again; it may be offered anew, as another batch
+	gone()             // the batch is the new one's
+	forget()           // closes the line; nothing of the attempt is left
 }
 
 // A giver is the old process' side.
 type giver struct {
 	phase phase
 	n     int  // the number of the batch
-	heard bool // accepted n has come
+	heard bool // answered n has come
 }
 
 // goOn ends the attempt: this process is in charge of all that it has. No last message is needed,
@@ -83,19 +101,19 @@ type giver struct {
 func (g *giver) goOn(do giverDoes) {
 	do.takeBaton(g.n)
 	do.forget()
-	do.accept(true)
+	do.newcomers(true)
 	*g = giver{}
 }
 
-// settle decides about the batch on its way, without the new process. If that has the baton it has
-// written before which connections it refuses.
-func (g *giver) settle(do giverDoes) (ours bool) {
+// decideBatch decides about the batch on its way, without the new process. If that has the baton,
+// it has written before which connections it refuses, and since then nothing else.
+func (g *giver) decideBatch(do giverDoes) (ours bool) {
 	if ours = do.takeBaton(g.n); ours {
 		do.keep()
 		return true
 	}
 	if !g.heard {
-		do.awaitAccepted(g.n)
+		do.awaitAnswer(g.n)
 	}
 	do.gone()
 	return false
@@ -133,28 +151,28 @@ func (g *giver) late(do giverDoes) {
 	case asked:
 		g.goOn(do)
 	case sending: // the line is full, so the batch is ours
-		if g.settle(do); g.n == 0 {
+		if g.decideBatch(do); g.n == 0 {
 			g.goOn(do)
 			return
 		}
 		g.phase = stuck
-		do.accept(true)
+		do.newcomers(true)
 	case offered:
-		if g.settle(do) && g.n == 0 {
+		if g.decideBatch(do) && g.n == 0 {
 			g.goOn(do)
 			return
 		}
 		g.phase = silent
-		do.accept(true) // until the other speaks again
+		do.newcomers(true) // until the other speaks again
 	case ending:
-		do.accept(true)
+		do.newcomers(true)
 	}
 }
 
 // lineEnded: the new process is gone, and everything that it wrote has been heard.
 func (g *giver) lineEnded(do giverDoes) {
 	if g.phase == offered {
-		g.settle(do)
+		g.decideBatch(do)
 	}
 	g.goOn(do)
 }
@@ -165,22 +183,23 @@ func (g *giver) hear(do giverDoes, k kind, n int) bool {
 	case k == leave && g.phase != idle:
 		g.lineEnded(do)
 	case g.phase == asked && k == ready: // from prepare, once the rehearsal was good
-		do.accept(false)
+		do.newcomers(false)
 		g.offer()
 	case g.phase == asked && k == rehearsed: // from prepare: it was not
+		do.takeBaton(0) // first: if refuse cannot be written, the new one finds that the line has ended
 		do.send(refuse, 0)
 		g.goOn(do)
-	case g.phase == offered && k == accepted && n == g.n:
+	case g.phase == offered && k == answered && n == g.n:
 		g.heard = true
 	case g.phase == offered && k == took && n == g.n:
 		do.gone()
 		g.phase = between
-	case g.phase == silent && k == accepted:
+	case g.phase == silent && k == answered:
 	case g.phase == silent && (k == took || k == missed):
 		g.phase = between
-		do.accept(false)
+		do.newcomers(false)
 	case g.phase == ending && k == bye:
-		do.accept(false)
+		do.newcomers(false)
 		g.phase = retired // or between again, if giving.got knows of newcomers
 	default:
 		return false
@@ -192,9 +211,9 @@ func (g *giver) hear(do giverDoes, k kind, n int) bool {
 type takerDoes interface {
 	takeBaton(n int) bool
 	send(k kind, n int)
-	accept(on bool)
-	serve(orphaned bool) // the batch in hand is ours; orphaned is for the model: nobody can have the rest
-	drop()               // the batch in hand is not
+	newcomers(on bool)
+	serve() // the batch in hand is ours
+	drop()  // it is not
 }
 
 // A taker is the new process' side.
@@ -206,11 +225,6 @@ type taker struct {
 
 // started: everything that the program needs runs.
 func (t *taker) started(do takerDoes) {
-	if t.phase == alone {
-		t.phase = done
-		do.accept(true)
-		return
-	}
 	do.send(ready, 0)
 	t.phase = prepared
 }
@@ -221,17 +235,17 @@ func (t *taker) gotBatch(do takerDoes, n int) {
 	if t.phase == leaving { // which decides when the line is at its end
 		return
 	}
-	do.send(accepted, n)
+	do.send(answered, n)
 	t.phase = deciding
 }
 
-// decide is what follows accepted. lineEnded is for the model, as orphaned is.
-func (t *taker) decide(do takerDoes, lineEnded bool) {
+// decide is what follows answered.
+func (t *taker) decide(do takerDoes) {
 	t.whole = false
 	switch {
 	case do.takeBaton(t.n):
-		do.serve(lineEnded)
-		do.accept(true)
+		do.serve()
+		do.newcomers(true)
 		t.phase = telling
 	case t.n == 0:
 		do.drop()
@@ -256,7 +270,7 @@ func (t *taker) end(do takerDoes) bool {
 		return false
 	}
 	do.send(leave, 0)
-	do.accept(false)
+	do.newcomers(false)
 	t.phase = leaving
 	return true
 }
@@ -267,9 +281,7 @@ func (t *taker) hear(do takerDoes, k kind) bool {
 	case t.phase == leaving:
 	case t.phase == greets && k == welcome:
 		t.phase = starting
-	case t.phase == greets && k == busy:
-		t.phase = failed // it may ask again
-	case k == refuse && (t.phase == greets || t.phase == starting || t.phase == prepared):
+	case t.phase == prepared && k == refuse:
 		t.phase = failed
 	case t.phase == charge && k == over:
 		do.send(bye, 0)
@@ -283,23 +295,18 @@ func (t *taker) hear(do takerDoes, k kind) bool {
 // is in charge, the baton tells whether the old one is dead, or has given up.
 func (t *taker) lineEnded(do takerDoes) {
 	switch t.phase {
-	case greets:
-		t.phase = failed
-	case starting, prepared:
-		switch ours := do.takeBaton(0); {
-		case !ours:
+	case prepared:
+		if !do.takeBaton(0) {
 			t.phase = failed
-		case t.phase == starting:
-			t.phase = alone
-		default:
-			t.phase = done
-			do.accept(true)
+			return
 		}
+		t.phase = done
+		do.newcomers(true)
 	case charge:
 		t.phase = done
 	case leaving: // what the old one gave before it died drains, too
 		if t.whole && do.takeBaton(t.n) {
-			do.serve(true)
+			do.serve()
 		} else if t.whole {
 			do.drop()
 		}

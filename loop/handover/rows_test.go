@@ -13,11 +13,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/rig"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
@@ -163,38 +166,35 @@ func TestNextVersion(t *testing.T) {
 		}},
 		"options of sockets": {func(_ string, b *loop.Server) {
 			b.TCP.ReceiveBuffer, b.TCP.Backlog = 50_000, 10
-		}, func(t *testing.T, _ string, b *loop.Server, _ *client) {
-			sizes := make(chan int, 1)
-			for ref := range b.Conns() {
-				_ = ref.Tell(func(c *loop.Conn) {
-					raw, _ := c.SyscallConn()
-					_ = raw.Control(func(fd uintptr) {
-						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
-						select {
-						case sizes <- n:
-						default:
-						}
-					})
-				})
-			}
-			<-sizes // that of the connection that has moved
+		}, func(t *testing.T, dir string, b *loop.Server, _ *client) {
 			newcomer := dial(t, b)
 			newcomer.say("x\n")
 			newcomer.hears("b 1 x")
-			found := false
-			for ref := range b.Conns() {
-				_ = ref.Tell(func(c *loop.Conn) {
-					raw, _ := c.SyscallConn()
-					_ = raw.Control(func(fd uintptr) {
-						n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
-						sizes <- n
-					})
-				})
-				n := <-sizes
-				found = found || n == 50_000 || n == 100_000 // Linux doubles it
+			for _, n := range receiveBuffers(b) {
+				if n != 50_000 && n != 100_000 { // Linux doubles it
+					t.Errorf("a connection has a receive buffer of %d bytes, want 50,000", n)
+				}
 			}
-			if !found {
-				t.Error("no connection has the new version's receive buffer")
+			if runtime.GOOS != "linux" {
+				return // where a size that was set cannot be taken back
+			}
+			c, alone := lines("c"), lines("c")
+			start(t, filepath.Join(dir, "s"), c)
+			last := dial(t, c)
+			last.say("x\n")
+			last.hears("c 1 x")
+			if err := alone.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer alone.Close()
+			first := dial(t, alone)
+			first.say("x\n")
+			first.hears("c 1 x")
+			usual := receiveBuffers(alone)[0]
+			for _, n := range receiveBuffers(c) {
+				if n != usual {
+					t.Errorf("a connection of a version that sets no size has a receive buffer of %d bytes, want %d", n, usual)
+				}
 			}
 		}},
 		"an idle timeout": {func(_ string, b *loop.Server) {
@@ -223,6 +223,22 @@ func TestNextVersion(t *testing.T) {
 			row.check(t, dir, b, c)
 		})
 	}
+}
+
+// receiveBuffers returns their sizes, of each connection.
+func receiveBuffers(srv *loop.Server) (all []int) {
+	for ref := range srv.Conns() {
+		size := make(chan int, 1)
+		_ = ref.Tell(func(c *loop.Conn) {
+			raw, _ := c.SyscallConn()
+			_ = raw.Control(func(fd uintptr) {
+				n, _ := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+				size <- n
+			})
+		})
+		all = append(all, <-size)
+	}
+	return all
 }
 
 // A successor that fails, at an address with a file, leaves the file to the process that serves.
@@ -421,4 +437,236 @@ func TestStopThenStart(t *testing.T) {
 	if err := testkit.Receive(t, "the end of the old server", ended); err != nil {
 		t.Error(err)
 	}
+}
+
+// Newcomers without end hold up no handover, and one that fails costs none of them. Those that the
+// server has no room for take no place of a connection that comes back.
+func TestNewcomers(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprintf("full %v", full), func(t *testing.T) {
+			const conns = 20
+			path := filepath.Join(t.TempDir(), "s")
+			server := func(who string) *loop.Server {
+				srv := lines(who)
+				if full {
+					srv.Limits.MaxConns = conns
+				}
+				return srv
+			}
+			a := server("a")
+			start(t, path, a)
+			var clients []*client
+			for range conns {
+				c := dial(t, a)
+				c.say("one\nhal")
+				c.hears("a 1 one")
+				clients = append(clients, c)
+			}
+			stop := make(chan struct{})
+			var knocking sync.WaitGroup
+			var knocks, served atomic.Int64
+			for range 4 {
+				knocking.Go(func() {
+					for ; ; knocks.Add(1) {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						nc, err := net.Dial("tcp", a.LocalAddr().String())
+						if err != nil {
+							if !full { // or it is refused at once
+								t.Error(err)
+							}
+							continue
+						}
+						_ = nc.SetDeadline(time.Now().Add(patience))
+						_, _ = io.WriteString(nc, "x\n")
+						if line, err := bufio.NewReader(nc).ReadString('\n'); err == nil {
+							served.Add(1)
+						} else if errors.Is(err, os.ErrDeadlineExceeded) || !full {
+							t.Errorf("a newcomer hears %q, %v", line, err)
+						}
+						nc.Close()
+					}
+				})
+			}
+			goOn := func(n int64) {
+				t.Helper()
+				more := knocks.Load() + n
+				testkit.Eventually(t, "newcomers knock", func() bool { return knocks.Load() > more || t.Failed() })
+			}
+			for range 4 {
+				goOn(20)
+				bad := server("bad")
+				bad.Accept = func(*loop.Conn) loop.Handler { return nil }
+				if _, err := open(t, bad, handover.Config{Path: path}); err == nil {
+					t.Error("a process that takes no connection takes over")
+				}
+			}
+			goOn(20)
+			if n := served.Load(); full && n > 0 {
+				t.Errorf("%d newcomers were served above the limit", n)
+			}
+			began := time.Now()
+			if r := start(t, path, server("b")); r.Moved < conns || len(r.Stayed) > 0 {
+				t.Errorf("%+v, want at least %d moved", r, conns)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("the handover takes %v", took)
+			}
+			goOn(20)
+			close(stop)
+			knocking.Wait()
+			for _, c := range clients {
+				c.say("f\n")
+				c.hears("b 2 half")
+			}
+		})
+	}
+}
+
+// A sleeper's Save is slow. asked counts those since another connection had its turn.
+type sleeper struct {
+	*counter
+	asked, most *atomic.Int32
+	fails       *atomic.Bool
+}
+
+func (h sleeper) Save(c *loop.Conn) ([]byte, error) {
+	time.Sleep(time.Millisecond)
+	h.most.Store(max(h.most.Load(), h.asked.Add(1))) // of one loop
+	if h.fails.Load() {
+		return nil, errors.New("not now")
+	}
+	return h.counter.Save(c)
+}
+
+// Many connections whose Save is slow, and that cannot move yet, hold up no other.
+func TestSlowSave(t *testing.T) {
+	const conns = 200
+	var asked, most atomic.Int32
+	var fails atomic.Bool
+	fails.Store(true)
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.NumLoops = 1
+	a.Accept = func(c *loop.Conn) loop.Handler {
+		if c.RemoteAddr().(*net.TCPAddr).IP.String() != "127.0.0.1" {
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error { asked.Store(0); return c.Send(line) })
+		}
+		return sleeper{accept("a")(c).(*counter), &asked, &most, &fails}
+	}
+	if _, err := open(t, a, handover.Config{Path: path, Patience: patience}); err != nil {
+		t.Fatal(err)
+	}
+	for range conns {
+		c := dial(t, a)
+		c.say("one\n")
+		c.hears("a 1 one")
+	}
+	nc, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", a.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	other, done := &client{t, nc, bufio.NewReader(nc)}, make(chan handover.Report)
+	go func() { done <- start(t, path, lines("b")) }()
+	for n := 0; ; n++ {
+		if _, err := io.WriteString(nc, "x\n"); err != nil {
+			break // it has stayed, and was drained
+		}
+		if line, err := other.in.ReadString('\n'); err != nil || line != "x\n" {
+			break
+		}
+		fails.Store(n < 200)
+	}
+	nc.Close()
+	if r := <-done; r.Moved != conns {
+		t.Errorf("%+v, want %d moved", r, conns)
+	}
+	if n := most.Load(); n > conns/4 {
+		t.Errorf("another connection has waited for %d calls of Save", n)
+	}
+}
+
+// What is large moves alone: neither process keeps many large states.
+func TestLargeStates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	var held, most atomic.Int32
+	servers := []*loop.Server{lines("a"), lines("b")}
+	for _, srv := range servers {
+		srv.Accept = func(c *loop.Conn) loop.Handler {
+			if state, moved := c.Saved(); moved {
+				if held.Add(-1); len(state) != 1<<20 {
+					t.Errorf("a state has %d bytes", len(state))
+				}
+			}
+			return large{&held, &most}
+		}
+	}
+	start(t, path, servers[0])
+	for range 30 {
+		dial(t, servers[0])
+	}
+	rig.HasConns(t, servers[0], 30)
+	if r := start(t, path, servers[1]); r.Moved != 30 {
+		t.Errorf("%+v, want 30 moved", r)
+	}
+	if n := most.Load(); n > 6 { // three in the rehearsal
+		t.Errorf("%d large states were on their way at a time", n)
+	}
+}
+
+type large struct{ held, most *atomic.Int32 }
+
+func (large) OnMessage(*loop.Conn, []byte) error { return nil }
+func (large) OnClose(*loop.Conn, error)          {}
+func (h large) Save(*loop.Conn) ([]byte, error) {
+	h.most.Store(max(h.most.Load(), h.held.Add(1)))
+	return make([]byte, 1<<20), nil
+}
+
+// With an Accept that is slow a connection pauses for those of its batch, not for all, and the
+// report says for how long.
+func TestSlowAccept(t *testing.T) {
+	const conns, slow = 160, 4 * time.Millisecond
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := lines("a"), lines("b")
+	b.NumLoops = 1
+	var saved sync.Map
+	longest := make(chan time.Duration, conns)
+	a.Accept = func(c *loop.Conn) loop.Handler { return timed{accept("a")(c).(*counter), &saved} }
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		time.Sleep(slow)
+		c.AfterFunc(0, func() {
+			at, _ := saved.Load(c.RemoteAddr().String())
+			longest <- time.Since(at.(time.Time))
+		})
+		return accept("b")(c)
+	}
+	start(t, path, a)
+	for range conns {
+		dial(t, a)
+	}
+	rig.HasConns(t, a, conns)
+	r := start(t, path, b)
+	var most time.Duration
+	for range conns {
+		most = max(most, testkit.Receive(t, "the turn of a connection", longest))
+	}
+	if r.Moved != conns || most > conns*slow*3/4 || r.Longest < most/2 || r.Longest > most*2 {
+		t.Errorf("%d moved with a pause of %v, reported as %v; want %d, less than %v, and the truth", r.Moved, most, r.Longest, conns, conns*slow*3/4)
+	}
+}
+
+// A timed notes when it was saved.
+type timed struct {
+	*counter
+	saved *sync.Map
+}
+
+func (h timed) Save(c *loop.Conn) ([]byte, error) {
+	h.saved.Store(c.RemoteAddr().String(), time.Now())
+	return h.counter.Save(c)
 }

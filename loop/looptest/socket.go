@@ -231,6 +231,9 @@ func (s *socket) Join(l engine.Loop) error {
 	return nil
 }
 
+// Abandon implements engine.Movable.
+func (s *socket) Abandon() { s.close(true) }
+
 // read takes output as read(2) would, and waits for it.
 func (s *socket) read(p []byte) (int, error) {
 	for {

@@ -174,13 +174,25 @@ type Detachable interface {
 // with it.
 type Movable interface {
 	// Leave takes the socket off its loop, on which it is called, but not within a call of the
-	// Sink. Until Join nothing watches the socket, and no other method of it may be called. With an
-	// error nothing has happened.
+	// Sink. Until Join nothing watches the socket, and no method of it may be called but those
+	// here, and of a Halter. With an error nothing has happened.
 	Leave() error
 
 	// Join gives the socket to another loop of the Engine, on which it is called. With an error
 	// that cannot watch it, and the socket is closed.
 	Join(l Loop) error
+
+	// Abandon closes the socket in place of Join. The connection goes on if another process has the
+	// socket, too. Any goroutine may call it, also after the end of the loops.
+	Abandon()
+}
+
+// A Halter is a Movable that is used without a loop.
+type Halter interface {
+	// Halt, after Leave, ends that until Join. It returns what was read and not handed over, which
+	// the socket keeps for Join. ErrUnflushed: output that was written is not with the system yet,
+	// and nothing has happened.
+	Halt() (read []byte, err error)
 }
 
 // ErrUnflushed is the error of a connection that cannot be given away yet. Package loop shows it to

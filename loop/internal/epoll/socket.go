@@ -201,11 +201,16 @@ func (s *socket) Leave() error {
 func (s *socket) Join(l engine.Loop) (err error) {
 	s.loop, s.polling = l.(*epollLoop), s.events()
 	if s.place, err = s.loop.add(s.FD(), s.polling, s); err != nil {
-		s.closed = true
-		_ = unix.Close(s.FD())
-		s.Descriptor = -1
+		s.Abandon()
 	}
 	return err
+}
+
+// Abandon implements engine.Movable.
+func (s *socket) Abandon() {
+	s.closed = true
+	_ = unix.Close(s.FD())
+	s.Descriptor = -1
 }
 
 // release implements pollee.

@@ -62,6 +62,16 @@ func (k *carrier) unwrap(nc net.Conn) {
 	}
 }
 
+// lacks returns how many descriptors open will take.
+func (k *carrier) lacks() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.empty == nil {
+		return 2
+	}
+	return 0
+}
+
 // open makes the empty socket, and fills its buffer: what is neither readable nor writable does not
 // wake Go's poller.
 func (k *carrier) open() error {

@@ -90,7 +90,7 @@ type gnetLoop struct {
 	base    time.Time // what ticks count from
 	client  *gnet.Client
 	gnet    gnet.EventLoop
-	reserve int // see keepReserve
+	reserve []int // see keepReserve
 	once    sync.Once
 	ticker  ticker
 	watcher watcher
@@ -112,7 +112,7 @@ type gnetLoop struct {
 func (e *Engine) Start(base time.Time, hosts []engine.Host) ([]engine.Loop, error) {
 	loops := make([]engine.Loop, len(hosts))
 	for i, h := range hosts {
-		l := &gnetLoop{engine: e, host: h, base: base, reserve: -1, peer: -1, tickets: make(map[*ticket]struct{}),
+		l := &gnetLoop{engine: e, host: h, base: base, peer: -1, tickets: make(map[*ticket]struct{}),
 			resuming: make(map[*socket]*ticket), early: make(map[*socket]struct{})}
 		l.Queue = engine.NewQueue(l.pull)
 		if err := l.start(); err != nil {
@@ -172,9 +172,7 @@ func (l *gnetLoop) stop() error {
 	}
 	err := l.client.Stop()
 	l.carrier.end()
-	if l.reserve >= 0 {
-		_ = unix.Close(l.reserve)
-	}
+	l.freeReserve()
 	l.peerMu.Lock() // other goroutines may still call pull
 	defer l.peerMu.Unlock()
 	peer := l.peer

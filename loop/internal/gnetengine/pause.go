@@ -65,6 +65,10 @@ func (s *socket) Resume() {
 	}
 	l.resuming[s] = t
 	nc, err := l.carrier.wrap(s.FD())
+	if err != nil { // it may be the first one that needs what is in reserve
+		l.freeReserve()
+		nc, err = l.carrier.wrap(s.FD())
+	}
 	if err != nil {
 		t.lost(err)
 		return
@@ -74,7 +78,7 @@ func (s *socket) Resume() {
 }
 
 func (s *socket) resumeAgain() {
-	if !s.paused {
+	if s.loop.freeReserve(); !s.paused {
 		s.Resume()
 	}
 }
@@ -112,6 +116,12 @@ func (s *socket) Join(l engine.Loop) error {
 		_ = s.loop.watch(s, 0)
 	}
 	return nil
+}
+
+// Abandon implements engine.Movable.
+func (s *socket) Abandon() {
+	_ = unix.Close(s.FD())
+	s.Descriptor = -1
 }
 
 // attach makes c, which gnet has opened for the same connection, the socket's own.

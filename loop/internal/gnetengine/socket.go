@@ -136,24 +136,50 @@ func (s *socket) Detach() (net.Conn, []byte, error) {
 	return nc, nil, err
 }
 
-// keepReserve makes sure that the loop has a spare descriptor, a copy of that of its anchor's other
-// end. To pause or to linger, a socket needs a second descriptor until gnet has closed the first;
-// where the process has none left, input or output would be lost.
+// keepReserve makes sure that the loop has spare descriptors, copies of that of its anchor's other
+// end: two to bring a socket back to gnet, and those of its carrier and its watcher until they are
+// open. To pause, to linger or to resume, a socket needs more descriptors until gnet has closed the
+// first; where the process has none left, input or output would be lost.
 func (l *gnetLoop) keepReserve() {
-	if l.reserve < 0 {
-		l.reserve, _ = unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
+	n := 2 + l.carrier.lacks() + l.watcher.lacks()
+	for len(l.reserve) < n {
+		fd, err := unix.FcntlInt(uintptr(l.peer), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return
+		}
+		l.reserve = append(l.reserve, fd)
+	}
+	for len(l.reserve) > n {
+		l.takeReserve()
 	}
 }
 
-// dup returns a copy of fd, which is the reserve if no other descriptor is free. Once gnet has
+// takeReserve frees one descriptor, if there is one.
+func (l *gnetLoop) takeReserve() {
+	if last := len(l.reserve) - 1; last >= 0 {
+		_ = unix.Close(l.reserve[last])
+		l.reserve = l.reserve[:last]
+	}
+}
+
+// freeReserve makes room for a socket that is to come back. The rest of the process may be faster:
+// then it is tried again.
+func (l *gnetLoop) freeReserve() {
+	for len(l.reserve) > 0 {
+		l.takeReserve()
+	}
+}
+
+// dup returns a copy of fd, which is of the reserve if no other descriptor is free. Once gnet has
 // closed the original, its number is free for the next reserve: a loop that pauses sockets needs no
 // more descriptors than it has, and loops do not take the last one from each other.
 func (l *gnetLoop) dup(fd int) (int, error) {
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil || l.reserve < 0 {
+	last := len(l.reserve) - 1
+	if err == nil || last < 0 {
 		return n, err
 	}
-	n, l.reserve = l.reserve, -1
+	n, l.reserve = l.reserve[last], l.reserve[:last]
 	if err = sockets.CopyTo(fd, n); err != nil {
 		_ = unix.Close(n)
 		return -1, err

@@ -59,6 +59,10 @@ func (l *gnetLoop) startWatcher() (err error) {
 		return nil
 	}
 	if w.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		l.freeReserve()
+		w.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	}
+	if l.keepReserve(); err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
 	_ = unix.SetNonblock(w.fd, true) // os.NewFile takes it for pollable then
@@ -97,6 +101,14 @@ func (l *gnetLoop) look() {
 			s.ready()
 		}
 	}
+}
+
+// lacks returns how many descriptors startWatcher will take.
+func (w *watcher) lacks() int {
+	if w.file == nil {
+		return 1
+	}
+	return 0
 }
 
 // stop ends the goroutine, without a call to the sockets that wait.

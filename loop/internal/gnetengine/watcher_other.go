@@ -11,4 +11,5 @@ type watcher struct{}
 func (*gnetLoop) watch(*socket, int16) error { return errors.ErrUnsupported }
 func (*gnetLoop) unwatch(*socket)            {}
 func (*gnetLoop) look()                      {}
+func (*watcher) lacks() int                  { return 0 }
 func (*watcher) stop()                       {}

@@ -52,8 +52,9 @@ type socket struct {
 	piece   []byte
 	end     error
 	arrived atomic.Bool
-	taken   chan struct{} // holds a value when the piece was used; closed with the socket
+	taken   chan struct{} // holds a value when the piece was used; closed with the reader
 	done    chan struct{}
+	halted  bool // the reader begins again with Join
 
 	call    sync.Mutex // held by the writer during a system call, until failure has its result
 	mu      sync.Mutex
@@ -79,17 +80,25 @@ func newSocket(l *netLoop, nc net.Conn) *socket {
 func (s *socket) begin(open func(engine.Socket) engine.Sink) {
 	s.engine.open.Store(s, nil)
 	if s.sink = open(s); !s.closed {
-		s.engine.reading.Go(s.read)
+		s.engine.reading.Go(func() { s.read(false) })
 	}
 }
 
-// read is the reader's goroutine.
-func (s *socket) read() {
+// read is the reader's goroutine. It begins by waiting if there is a piece.
+func (s *socket) read(waits bool) {
 	defer close(s.done)
-	buf := make([]byte, minRead)
-	for {
-		n, err := s.conn.Read(buf)
-		if err == io.EOF {
+	buf, n := make([]byte, minRead), 0
+	for ; ; waits = true {
+		if waits {
+			if _, goOn := <-s.taken; !goOn {
+				return
+			}
+			if n == len(buf) && n < maxRead {
+				buf = make([]byte, 2*n)
+			}
+		}
+		var err error
+		if n, err = s.conn.Read(buf); err == io.EOF {
 			err = cmp.Or(s.broken(), err)
 		}
 		s.piece, s.end = buf[:n], err
@@ -97,12 +106,6 @@ func (s *socket) read() {
 		s.Execute(s.deliver)
 		if err != nil {
 			return
-		}
-		if _, goOn := <-s.taken; !goOn {
-			return
-		}
-		if n == len(buf) && n < maxRead {
-			buf = make([]byte, 2*n)
 		}
 	}
 }
@@ -282,7 +285,7 @@ func (s *socket) Gone() bool { return sockets.GoneOf(s.conn) }
 func (s *socket) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	here, there := len(s.out)+s.flight, sockets.UnsentOf(s.conn)
+	here, there := len(s.out)+s.flight, sockets.UnackedOf(s.conn)
 	if s.ends { // the kernel does not have the end yet
 		here++
 	}
@@ -356,16 +359,30 @@ func (s *socket) letGo() {
 	close(s.taken)
 }
 
-// Detach implements engine.Detachable. The reader is woken by a deadline, if it waits for the peer.
+// Detach implements engine.Detachable.
 func (s *socket) Detach() (net.Conn, []byte, error) {
+	read, err := s.Halt()
+	if err != nil {
+		return nil, nil, err
+	}
+	s.letGo()
+	return s.conn, read, nil
+}
+
+// Halt implements engine.Halter. The reader is woken by a deadline, if it waits for the peer.
+func (s *socket) Halt() ([]byte, error) {
 	if !s.flushed() {
-		return nil, nil, engine.ErrUnflushed
+		return nil, engine.ErrUnflushed
 	}
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
-	s.letGo()
+	close(s.taken)
 	<-s.done
 	_ = s.conn.SetReadDeadline(time.Time{})
-	return s.conn, s.piece, nil
+	if s.taken = make(chan struct{}, 1); errors.Is(s.end, os.ErrDeadlineExceeded) {
+		s.end = nil
+	}
+	s.halted = s.end == nil
+	return s.piece, nil
 }
 
 // flushed waits for the writer, which needs an instant, unless the peer does not read. A writer
@@ -390,8 +407,19 @@ func (s *socket) Leave() error {
 
 // Join implements engine.Movable.
 func (s *socket) Join(l engine.Loop) error {
-	s.Home.Join(l.(*netLoop).TaskLoop)
+	if s.Home.Join(l.(*netLoop).TaskLoop); s.halted {
+		waits := len(s.piece) > 0
+		s.halted, s.done = false, make(chan struct{})
+		s.arrived.Store(waits)
+		s.engine.reading.Go(func() { s.read(waits) })
+	}
 	return nil
+}
+
+// Abandon implements engine.Movable.
+func (s *socket) Abandon() {
+	s.engine.open.Delete(s)
+	_ = s.conn.Close()
 }
 
 // SyscallConn implements syscall.Conn.

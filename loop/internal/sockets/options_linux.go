@@ -12,6 +12,26 @@ func setUserTimeout(fd int, d time.Duration) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(1, d.Milliseconds())))
 }
 
+// reset undoes Options.Set. Before Linux 5.14 the sizes of buffers stay.
+func reset(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0)
+	if fixed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK); err != nil || fixed == 0 {
+		return
+	}
+	domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	fresh, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fresh)
+	for _, option := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
+		if size, err := unix.GetsockoptInt(fresh, unix.SOL_SOCKET, option); err == nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size/2) // Linux doubles it
+		}
+	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK, 0) // they are the system's again
+}
+
 func dropErrorQueue(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 0)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 0)

@@ -10,6 +10,8 @@ import (
 
 func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }
 
+func reset(int) {}
+
 func dropErrorQueue(int) {}
 
 // BindNoPort has nothing to do: only Linux needs it.

@@ -17,6 +17,9 @@ func (o Options) Set(string, syscall.RawConn) error {
 	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer", errors.ErrUnsupported)
 }
 
+// Renew is Set.
+func (o Options) Renew(network string, c syscall.RawConn) error { return o.Set(network, c) }
+
 // SetBacklog cannot be done here.
 func SetBacklog(net.Listener, int) error { return errors.ErrUnsupported }
 

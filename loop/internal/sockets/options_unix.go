@@ -35,6 +35,15 @@ func (o Options) set(fd int, isUnix bool) error {
 	return nil
 }
 
+// Renew is Set for a socket that has the options of another process: zeros give it the system's, as
+// far as that can undo the others.
+func (o Options) Renew(network string, c syscall.RawConn) error {
+	return With(c, func(fd int) error {
+		reset(fd)
+		return o.set(fd, network == "unix")
+	})
+}
+
 // SetBacklog changes the length of a listener's queue, by listening again.
 func SetBacklog(ln net.Listener, n int) error {
 	return withListener(ln, func(fd int) error { return unix.Listen(fd, n) })

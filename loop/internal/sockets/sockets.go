@@ -22,6 +22,9 @@ func (System) Dial(ctx context.Context, d net.Dialer, network, address string) (
 // With calls f with the descriptor of s, and returns its error. What is no socket of the system's
 // has no descriptor, which is the error errors.ErrUnsupported.
 func With(s any, f func(fd int) error) error {
+	if d, ok := s.(interface{ FD() int }); ok {
+		return f(d.FD())
+	}
 	raw, ok := s.(interface{ Control(func(fd uintptr)) error }) // a syscall.RawConn
 	if c, isConn := s.(syscall.Conn); !ok && isConn {
 		var err error
@@ -37,11 +40,11 @@ func With(s any, f func(fd int) error) error {
 	return cmp.Or(raw.Control(func(fd uintptr) { failed = f(int(fd)) }), failed)
 }
 
-// UnsentOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system
+// UnackedOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system
 // does not tell.
-func UnsentOf(c net.Conn) int {
+func UnackedOf(c net.Conn) int {
 	n := -1
-	_ = With(c, func(fd int) error { n = unsent(fd); return nil })
+	_ = With(c, func(fd int) error { n = unacked(fd); return nil })
 	return n
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -15,10 +14,10 @@ import (
 )
 
 // This file moves an open Conn: to another loop, by Leave and Arrive, or to another process, by
-// MoveOut and Resume.
+// Leave, Saved and Resume.
 
 // Leave takes c off its loop, on which it is called, but not within a method of the Host. From then
-// on c may only be used by Arrive. What the Host was to call soon, GoOn, it must not call any more.
+// on c may only be used by Arrive, Saved and Abandon. What the Host was to call soon, GoOn, it must not call any more.
 // False: c is not open, or its raw socket has gone; nothing has happened.
 func (c *Conn) Leave() bool {
 	if c.state != open && c.state != ended || c.lost {
@@ -66,30 +65,31 @@ type moved struct {
 	FinQueued bool   `json:",omitempty"`
 }
 
-// MoveOut takes c off its loop for good, as Detach does and with Detach's errors. It returns the
-// connection below TLS, and what Resume needs. That has the secrets: the caller must erase it.
-// Plaintext that Write has not counted yet must be written again, first, after Resume.
-func (c *Conn) MoveOut() (nc net.Conn, state []byte, err error) {
-	nc, ahead, err := c.detachRaw()
-	if err != nil {
-		return nil, nil, err
-	}
-	m := moved{Settled: settledOf(c.settled), Input: slices.Concat(c.cur, c.in, ahead), Output: c.out[c.sent:],
+// Saved returns what Resume needs of c, which has left its loop, is Movable and goes on by one of
+// Resume, Arrive and Abandon. ahead is what was read of the raw socket and not handed over. The
+// state has the secrets: the caller must erase it. Plaintext that Write has not counted yet must be
+// written again, first, after Resume.
+func (c *Conn) Saved(ahead []byte) []byte {
+	m := moved{Settled: settledOf(c.settled), Input: slices.Concat(c.in, ahead), Output: c.out[c.sent:],
 		Plain: c.plain, Owed: c.owed, FinQueued: c.finQueued}
 	m.Records, _ = c.records.State()
-	state, err = json.Marshal(m)
+	state, _ := json.Marshal(m) // of numbers and bytes
 	clear(m.Records.In.Secret)
 	clear(m.Records.Out.Secret)
-	c.lost = true
-	c.close(true)
-	return nc, state, err
+	return state
 }
 
-// Movable reports whether MoveOut has a chance: not before the handshake is done, nor with what
+// Abandon ends c, which has left its loop. Any goroutine may call it.
+func (c *Conn) Abandon() {
+	c.state = closed
+	c.erase()
+}
+
+// Movable reports whether c can move to another process: not before the handshake is done, nor with what
 // crypto/tls keeps to itself, such as TLS 1.2.
 func (c *Conn) Movable() bool { return c.mayDetach() == nil }
 
-// StateIn returns what the handshake has settled, of what MoveOut has returned.
+// StateIn returns what the handshake has settled, of what Saved has returned.
 func StateIn(state []byte) (tls.ConnectionState, bool) {
 	var m moved
 	if json.Unmarshal(state, &m) != nil {
@@ -102,10 +102,10 @@ func StateIn(state []byte) (tls.ConnectionState, bool) {
 	return *s, true
 }
 
-// Resume returns a Conn that goes on where MoveOut ended, maybe in another process. sock is the raw
+// Resume returns a Conn that goes on where Saved found another one, maybe in another process. sock is the raw
 // socket, which is read. The Host gets nothing until it calls GoOn, for which RunLater is called:
 // what it wants paused it pauses before. ExportKeyingMaterial does not work any more: its secret
-// stays with crypto/tls. An error: state is not from MoveOut, or of a version that knows more.
+// stays with crypto/tls. An error: state is not from Saved, or of a version that knows more.
 func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn, error) {
 	var m moved
 	if err := json.Unmarshal(state, &m); err != nil {

@@ -19,19 +19,17 @@ import (
 // had read. It returns false if s does not move that way.
 func (s *server) moveTo(to *rig, process bool, ahead []byte) (moved bool) {
 	var state []byte
-	s.sock.ahead, s.sock.moves = ahead, true
+	s.sock.moves = true
 	s.rig.do(func() {}) // what the socket had to tell the old loop
 	s.rig.do(func() {
-		if !process {
-			moved = s.conn.Leave()
+		if process && !s.conn.Movable() {
+			s.rig.t.Error("it cannot move")
 			return
 		}
-		var err error
-		if _, state, err = s.conn.MoveOut(); err != nil {
-			s.rig.t.Errorf("MoveOut: %v", err)
-			return
+		if moved = s.conn.Leave(); moved && process {
+			state = s.conn.Saved(ahead)
+			s.conn.Abandon()
 		}
-		moved = true
 	})
 	if !moved {
 		return false
@@ -234,7 +232,7 @@ func TestMoveLeavesRetry(t *testing.T) {
 	}
 }
 
-// What MoveOut and Leave refuse, and Resume.
+// What Movable, Leave and Resume refuse.
 func TestMoveRefuses(t *testing.T) {
 	r := newRig(t, nil)
 	s := r.serve(serverConfig())
@@ -242,8 +240,8 @@ func TestMoveRefuses(t *testing.T) {
 		if s.conn.Leave() {
 			t.Error("Leave works before the handshake")
 		}
-		if _, _, err := s.conn.MoveOut(); err == nil {
-			t.Error("MoveOut works before the handshake")
+		if s.conn.Movable() {
+			t.Error("it is Movable before the handshake")
 		}
 	})
 	client, _ := s.dial(clientConfig(), 1<<20)
@@ -253,18 +251,19 @@ func TestMoveRefuses(t *testing.T) {
 	<-s.opened
 	if s.conn.tls != nil {
 		r.do(func() {
-			if _, _, err := s.conn.MoveOut(); err != ErrKept {
-				t.Errorf("MoveOut: %v, want %v", err, ErrKept)
+			if s.conn.Movable() {
+				t.Error("it is Movable with the keys in crypto/tls")
 			}
 		})
 		return
 	}
 	var state []byte
 	r.do(func() {
-		_, state, _ = s.conn.MoveOut()
-		if s.conn.Leave() {
-			t.Error("Leave works after MoveOut")
+		if !s.conn.Leave() {
+			t.Error("Leave fails")
 		}
+		state = s.conn.Saved(nil)
+		s.conn.Abandon()
 	})
 	for _, change := range []func(*moved){
 		func(m *moved) { m.Records.CipherSuite = tls.TLS_RSA_WITH_RC4_128_SHA },

@@ -352,7 +352,11 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 		c.flush()
 		return nil, nil, engine.ErrUnflushed
 	}
-	nc, ahead, err := c.detachRaw()
+	sock, ok := c.sock.(engine.Detachable)
+	if !ok {
+		return nil, nil, errors.ErrUnsupported
+	}
+	nc, ahead, err := sock.Detach()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -364,7 +368,7 @@ func (c *Conn) Detach() (net.Conn, []byte, error) {
 	return detached, nil, nil
 }
 
-// mayDetach says what is in the way of Detach and MoveOut.
+// mayDetach says what is in the way of Detach, and of a move to another process.
 func (c *Conn) mayDetach() error {
 	switch {
 	case c.tls != nil:
@@ -373,18 +377,6 @@ func (c *Conn) mayDetach() error {
 		return net.ErrClosed
 	}
 	return nil
-}
-
-// detachRaw takes the raw socket off the loop.
-func (c *Conn) detachRaw() (nc net.Conn, ahead []byte, err error) {
-	if err := c.mayDetach(); err != nil {
-		return nil, nil, err
-	}
-	sock, ok := c.sock.(engine.Detachable)
-	if !ok {
-		return nil, nil, errors.ErrUnsupported
-	}
-	return sock.Detach()
 }
 
 // KeepWriting implements engine.Socket. After close_notify the raw socket is still there.

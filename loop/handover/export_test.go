@@ -1,0 +1,83 @@
+//go:build unix
+
+package handover
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
+)
+
+// A Successor is a process that takes over, of which a test carries out each step.
+type Successor struct {
+	t *testing.T
+	*taking
+}
+
+// The messages that a test waits for.
+const (
+	Batch = batch
+	Over  = over
+)
+
+// Begin starts the Server of a Handover that has found a process in charge, and says ready.
+func Begin(t *testing.T, h *Handover) *Successor {
+	t.Helper()
+	if err := h.srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := &Successor{t, h.from}
+	s.closeItems()
+	s.started(s)
+	return s
+}
+
+// Until goes on until a message of this kind has come, which it leaves to Got.
+func (s *Successor) Until(k kind) message {
+	s.t.Helper()
+	for {
+		m := testkit.Receive(s.t, "a message of the process in charge", s.line.in)
+		if m.kind == k {
+			return m
+		}
+		s.Got(m)
+	}
+}
+
+// Got does what follows from a message.
+func (s *Successor) Got(m message) {
+	s.got(m)
+	if s.phase == deciding {
+		s.decide(s)
+	}
+	if s.phase == telling {
+		s.tell(s)
+	}
+}
+
+// Stop stops to accept newcomers, as a process that is stopped.
+func (s *Successor) Stop() { s.h.setAccepting(false) }
+
+// Stayed returns how many connections did not move, by reason.
+func (s *Successor) Stayed() map[string]int { return s.report.Stayed }
+
+// Refuse is a process in charge that hands over its meeting socket, and then refuses. It has ended
+// when it returns.
+func Refuse(ln *net.UnixListener) error {
+	defer ln.Close()
+	nc, err := ln.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	l := newLine(nc)
+	defer l.hang()
+	if _, err = l.read(maxHello); err == nil {
+		err = l.write(message{kind: item, body: []byte(meetName)}, ln, time.Now().Add(time.Minute))
+	}
+	if err == nil {
+		err = l.write(message{kind: refuse}, nil, time.Now().Add(time.Minute))
+	}
+	return err
+}

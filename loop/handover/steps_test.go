@@ -1,0 +1,250 @@
+//go:build unix
+
+package handover_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
+)
+
+// This file stops a successor at the worst moment.
+
+// next begins a handover, in which the test carries out the successor's steps.
+func next(t *testing.T, path string) *handover.Successor {
+	t.Helper()
+	srv := lines("b")
+	srv.Logger = zerolog.Nop()
+	h, err := handover.Open(t.Context(), srv, handover.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return handover.Begin(t, h)
+}
+
+// A worker answers a line with a job, which returns when the test says so.
+type worker struct {
+	*counter
+	finish <-chan struct{}
+}
+
+func (h *worker) OnMessage(c *loop.Conn, line []byte) error {
+	if string(line) != "job" {
+		return h.counter.OnMessage(c, line)
+	}
+	_ = c.Send([]byte("works"))
+	return loop.Offload(c, func(context.Context) int { <-h.finish; return 0 }, func(c *loop.Conn, _ int) { _ = c.Send([]byte("done")) })
+}
+
+// working is a server in charge with workers. Its Drain.Delay does not end within the test.
+func working(t *testing.T, cfg handover.Config) (srv *loop.Server, finish chan struct{}) {
+	t.Helper()
+	srv, finish = lines("a"), make(chan struct{})
+	srv.Drain.Delay = patience
+	srv.Accept = func(c *loop.Conn) loop.Handler { return &worker{accept("a")(c).(*counter), finish} }
+	if _, err := open(t, srv, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return srv, finish
+}
+
+// hasJob dials, and waits until a job of the connection runs.
+func hasJob(t *testing.T, srv *loop.Server) *client {
+	t.Helper()
+	c := dial(t, srv)
+	c.say("one\njob\n")
+	c.hears("a 1 one")
+	c.hears("works")
+	return c
+}
+
+// A successor that stops with a batch holds nothing else up: what it has not taken is read on, and
+// moves to other loops.
+func TestSuccessorStops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, finish := working(t, handover.Config{Path: path, Patience: 100 * time.Millisecond, Timeout: 200 * time.Millisecond})
+	c := hasJob(t, a)
+	b := next(t, path)
+	b.Got(b.Until(handover.Batch)) // the right to accept
+	info := inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().Info
+	testkit.Eventually(t, "the input of the connection with a job is held", func() bool {
+		paused := make(chan bool, 1)
+		for ref := range a.Conns() {
+			_ = ref.Tell(func(c *loop.Conn) { paused <- info(c).Paused })
+		}
+		return <-paused
+	})
+	close(finish)
+	c.hears("done")
+	batch := b.Until(handover.Batch)
+	c.say("two\n")
+	c.hears("a 2 two") // after Timeout
+	moves(t, a)
+	b.Got(batch)
+	b.Got(b.Until(handover.Over))
+	if stayed := b.Stayed(); len(stayed) > 0 {
+		t.Errorf("%v stay, want none", stayed)
+	}
+}
+
+// moves fails the test unless a connection of the server changes its loop.
+func moves(t *testing.T, srv *loop.Server) {
+	t.Helper()
+	arrived := make(chan struct{})
+	for ref := range srv.Conns() {
+		_ = ref.Tell(func(c *loop.Conn) {
+			if err := c.MoveTo(srv.Loops()[1-c.Loop().Index()], func(*loop.Conn) { close(arrived) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.Receive(t, "its arrival at another loop", arrived)
+}
+
+// A newcomer of the time when the successor had stopped moves when it goes on, and what it has in
+// hand has its time for that.
+func TestNewcomerIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, finish := working(t, handover.Config{Path: path, Patience: 200 * time.Millisecond, Timeout: 400 * time.Millisecond})
+	b := next(t, path)
+	over := b.Until(handover.Over)
+	b.Stop()
+	c := hasJob(t, a) // after Timeout
+	b.Got(over)
+	time.AfterFunc(50*time.Millisecond, func() { close(finish) })
+	b.Got(b.Until(handover.Over))
+	if stayed := b.Stayed(); len(stayed) > 0 {
+		t.Errorf("%v stay, want none", stayed)
+	}
+	c.Close()
+}
+
+// What stays can change its loop.
+func TestWhatStaysMovesToLoops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.Drain.Delay = patience
+	a.Accept = func(c *loop.Conn) loop.Handler { return &counter{Who: "a", refuse: true} }
+	start(t, path, a)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	if r := start(t, path, lines("b")); r.Moved != 0 {
+		t.Fatalf("%+v, want none moved", r)
+	}
+	testkit.Eventually(t, "the old process ends", a.Draining)
+	moves(t, a)
+	c.say("two\n")
+	c.hears("a 2 two")
+}
+
+// Whatever stays is counted: what could have moved at the end, too, and a net.Conn.
+func TestAllThatStayIsCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, finish := working(t, handover.Config{Path: path, Patience: time.Millisecond, State: &notebook{}})
+	c := hasJob(t, a)
+	srv := lines("b")
+	srv.Logger = zerolog.Nop()
+	h, err := handover.Open(t.Context(), srv, handover.Config{Path: path, State: &notebook{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	b := handover.Begin(t, h)
+	batch := b.Until(handover.Batch)
+	close(finish)
+	c.hears("done")
+	b.Got(batch)
+	b.Got(b.Until(handover.Over))
+	if want := map[string]int{"too late": 1}; !reflect.DeepEqual(b.Stayed(), want) {
+		t.Errorf("%v stay, want %v", b.Stayed(), want)
+	}
+}
+
+// A Pipe of which one end is too large for the line stays whole.
+func TestLargePipeStays(t *testing.T) {
+	path, b, ends := filepath.Join(t.TempDir(), "s"), newBackend(t, nil), make(chan string, 10)
+	a := relays(b.addr(), ends)
+	a.Drain.Delay = patience
+	a.Accept = func(c *loop.Conn) loop.Handler {
+		c.PauseRead()
+		loop.Dialer{MoveAs: "x"}.Dial(c.Loop(), b.addr(), func(to *loop.Conn, err error) loop.Handler {
+			if err != nil {
+				return nil
+			}
+			loop.Pipe(c, to, loop.PipeConfig{})
+			c.ResumeRead()
+			return &relay{strings.Repeat("x", 17<<20)}
+		})
+		return &relay{"x"}
+	}
+	start(t, path, a)
+	near := dial(t, a)
+	far := b.accept()
+	near.say("one\n")
+	far.hears("one")
+	other := dial(t, a)
+	b.accept()
+	if r := start(t, path, relays(b.addr(), ends)); r.Moved != 0 || r.Stayed["refused"] != 4 {
+		t.Errorf("%+v, want 4 that stay", r)
+	}
+	far.say("two\n")
+	near.hears("two")
+	b.isQuiet()
+	other.Close()
+}
+
+// After an error of Open nobody can connect to the meeting socket by this process.
+func TestOpenFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ended := make(chan error, 1)
+	go func() { ended <- handover.Refuse(ln) }() // after the meeting socket
+	if h, err := handover.Open(t.Context(), lines("b"), handover.Config{Path: path}); err == nil {
+		_ = h.Close()
+		t.Fatal("Open succeeds, want a refusal")
+	}
+	if err := testkit.Receive(t, "the end of the process in charge", ended); err != nil {
+		t.Fatal(err)
+	}
+	if nc, err := net.Dial("unix", path); err == nil {
+		nc.Close()
+		t.Error("the meeting socket is open, want a refused connect")
+	}
+}
+
+// Run after a Ready that has failed returns its error.
+func TestRunAfterReady(t *testing.T) {
+	srv := lines("a")
+	srv.Logger = zerolog.Nop()
+	broken := errors.New("no database")
+	srv.OnStart = func(*loop.Loop) { panic(broken) }
+	h, err := handover.Open(t.Context(), srv, handover.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(t.Context()); !errors.Is(err, broken) {
+		t.Errorf("Ready returns %v, want %v", err, broken)
+	}
+	if err := h.Run(t.Context()); !errors.Is(err, broken) {
+		t.Errorf("Run returns %v, want %v", err, broken)
+	}
+}
