@@ -27,7 +27,7 @@ func (l *Loop) PostFrom(from *Loop, f func()) error {
 }
 
 // TellFrom is Tell for code that runs on a loop, from, in a batch as PostFrom says. All connections
-// of a loop may be told the same f, which then costs no memory but its place in the mailbox.
+// of a loop may get the same f, which then costs no memory but its place in the mailbox.
 func (r Ref) TellFrom(from *Loop, f func(c *Conn)) error {
 	from.owner.Check("Ref.TellFrom")
 	needFunc("Ref.TellFrom", f != nil)

@@ -357,7 +357,7 @@ func (a *dialing) endIfLate() (ended bool) {
 	return a.over || a.canceled.Load()
 }
 
-// end ends the attempt, and reports whether somebody is to be told.
+// end ends the attempt, and reports whether somebody must be notified.
 func (a *dialing) end() bool {
 	if a.over {
 		return false
@@ -427,7 +427,7 @@ type dialOpening struct {
 	opener codec.Opener
 }
 
-// lookAtHandshake gives c to who dialled it, if its handshake is done.
+// lookAtHandshake gives c to its dialer, if its handshake is done.
 func (c *Conn) lookAtHandshake() {
 	if o, ok := c.handler.(*dialOpening); ok && o.opener.Opening() == nil {
 		o.opened(c)
@@ -466,7 +466,7 @@ func (o *dialOpening) OnMessage(*Conn, []byte) error {
 	return fmt.Errorf("%w: a message before the end of its handshake", codec.ErrContract)
 }
 
-// OnClose tells who dialled that there will be no connection.
+// OnClose tells the dialer that there will be no connection.
 func (o *dialOpening) OnClose(c *Conn, err error) {
 	o.fail(o.wrap(cmp.Or(err, ErrClosed), c.addrs.remote()))
 }

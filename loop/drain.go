@@ -119,7 +119,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
 	if waitFor(patience, drained...) != nil {
-		// Each loop cuts what is still open before what waits in its mailbox: that may take as long
+		// Each loop cuts what is still open before its mailbox: that may take as long
 		// as it likes, and is soon done when nobody is left whom it is for.
 		for _, l := range s.loops {
 			l.overdue.Store(true)
@@ -330,7 +330,7 @@ func (c *Conn) closeWhenDone() {
 }
 
 // cutOverdue is the end of the drain's time: it ends what is still flushing. Without a turn for
-// what waits in the mailbox the drain has not even begun.
+// the mailbox the drain has not even begun.
 func (l *Loop) cutOverdue() {
 	begun := l.draining
 	l.cuts = true

@@ -19,7 +19,7 @@ type task struct {
 	c    *Conn
 }
 
-// Post calls f on the loop, after what was told and posted to it before, and never inline. Any
+// Post calls f on the loop, after earlier Tells and Posts to it, and never inline. Any
 // goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
 // posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
 // that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended.
@@ -111,7 +111,7 @@ func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 // a closed Conn's few hundred bytes alive, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell calls f on the connection's loop, with the connection, after what was told and posted to
+// Tell calls f on the connection's loop, with the connection, after earlier Tells and Posts to
 // that loop before, and never inline. Any goroutine may call it, a callback of the same connection
 // too.
 //

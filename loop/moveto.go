@@ -24,8 +24,8 @@ import (
 // A Tell loads Conn.loop, and again under the lock of that loop's mailbox. The departure stores the
 // new loop under the same lock. If tasks wait in the old mailbox, which may be c's, it puts a fence
 // behind them. So each Tell comes before the fence, or goes to the new loop. The old loop sends on
-// what it has for c, and then the fence. Until that has come, the new loop keeps what was told to c
-// directly.
+// what it has for c, and then the fence. Until that has come, the new loop keeps Tells that
+// come directly.
 
 // leaveAgain is when a socket that could not leave, as descriptors had run out, is tried again.
 const leaveAgain = 50 * time.Millisecond
@@ -86,7 +86,7 @@ func (c *Conn) other() *Conn {
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
 // TLS handshake, SendFile and a codec's job that are under way. From the call until it has arrived,
-// and all has run that was told to it before, no message is delivered. Until it leaves, its timers,
+// and all earlier Tells have run, no message is delivered. Until it leaves, its timers,
 // hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
 //
 // nil means that c moves, unless it closes before, by a panic say, the server drains, or package
@@ -437,7 +437,7 @@ func (c *Conn) joinSocket() {
 	}
 }
 
-// openGates runs what was told to connections at their new loop while the old one still had
+// openGates runs Tells to connections at their new loop while the old one still had
 // something for them. It reports whether there is more.
 func (l *Loop) openGates(party []*Conn) (more bool) {
 	for _, c := range party {

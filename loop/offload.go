@@ -13,7 +13,7 @@ import (
 // This file runs what would block a loop on goroutines, and what comes of it on the loop.
 
 // jobsTimeout is how long Wait gives jobs that are running still when all connections are closed,
-// and which have been told so by their contexts, to return.
+// and whose contexts are done, to return.
 const jobsTimeout = 5 * time.Second
 
 var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit")

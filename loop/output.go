@@ -205,7 +205,7 @@ func (c *Conn) touch() {
 	}
 }
 
-// writeOut writes as much as the socket takes, and asks to be told when it takes more.
+// writeOut writes as much as the socket takes, and asks for an event when it takes more.
 func (c *Conn) writeOut() {
 	if c.extras != nil && c.extras.file != nil {
 		c.extras.file.writeOut()

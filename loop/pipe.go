@@ -103,7 +103,7 @@ type pipeSide struct {
 	from, to *Conn
 	handler  Handler // from's own
 	bytes    uint64
-	ended    bool // from has ended its output, and to has been told
+	ended    bool // from has ended its output, and to has got that
 }
 
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.

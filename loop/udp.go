@@ -235,7 +235,7 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 	p.loop.server.logRefusal(reason, remote)
 }
 
-// flush sends what waits.
+// flush sends the queued datagrams.
 func (p *packetPort) flush() {
 	if p.to == nil {
 		return
@@ -295,7 +295,7 @@ func (c *Conn) notSent(err error) error {
 // than factor times what was received, from the next datagram on: whoever writes another's address
 // into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
 // and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by
-// a number that it was told: see Server.Limits.MaxSessions for what that does for a crowd. It does
+// a number that it was sent: see Server.Limits.MaxSessions for what that does for a crowd. It does
 // nothing for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
@@ -320,7 +320,7 @@ func (c *Conn) session() *udpSession {
 }
 
 // putsOff reports whether a datagram may wait that ends the session's silence: the loop has not
-// looked for a while, and what waits may be anybody's.
+// looked for a while, and waiting datagrams may be anybody's.
 func (s *udpSession) putsOff(now time.Duration) bool {
 	p := s.port
 	if len(p.rest) == 0 && (now-p.looked <= portBlind || !p.to.HasInput()) {

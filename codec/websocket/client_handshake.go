@@ -127,7 +127,7 @@ func (c *clientCodec) DecodeFrom(data []byte, seen int) (advance int, frame []by
 		}
 		return advance, nil, nil
 	case agreed:
-		if c.OnOpen == nil { // it may be set yet by who dialled: see Opened
+		if c.OnOpen == nil { // the dialer may still set it: see Opened
 			c.phase = open
 			return 1, nil, nil
 		}

@@ -67,7 +67,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "end a connection that is silent both ways for this `duration`; 0 means never")
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
-	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy is told to stop")
+	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy shuts down")
 	fs.StringVar(&o.meet, "handover", "", "take over from the process that has this unix `socket`, with its connections; SIGHUP starts the next process")
 	err = fs.Parse(args)
 	switch {

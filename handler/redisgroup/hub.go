@@ -105,7 +105,7 @@ func (h *Hub) pause(d time.Duration) {
 	}
 }
 
-// Close ends the Hub: what waits to be published is, and presence and names are given up, as long
+// Close ends the Hub: it publishes what is queued, and gives up presence and names, as long
 // as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining gets ErrClosed.
 // Connections are left alone, and stay members. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
@@ -123,8 +123,8 @@ func (h *Hub) Close(ctx context.Context) error {
 	return h.explain(err)
 }
 
-// stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
-// ctx ends: it returns when the client's timeouts let it, and does nothing more.
+// stop ends all that the Hub does. Requests to a Redis that does not answer are left behind when
+// ctx ends: they return when the client's timeouts let them, and do nothing more.
 func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()

@@ -43,7 +43,7 @@ func (h *Hub) streamArgs() []any {
 	return []any{h.command, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
-// publishArgs are those of publish.lua for what is to be told. The number of the command is larger
+// publishArgs are those of publish.lua for queued requests. The number of the command is larger
 // than that of any before, also of those that this one repeats.
 func (l *sender) publishArgs(items []*request) (keys []string, args []any) {
 	hub, k := l.hub, &l.hub.keys

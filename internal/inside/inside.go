@@ -189,7 +189,7 @@ type Handover[Server any] struct {
 
 	// In gives moved connections to the Server, and waits until Accept has returned for each. They
 	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
-	// Drop. Limits are not applied. Accept, or who has dialled, finds the state of the handler in
+	// Drop. Limits are not applied. Accept, or the dialer, finds the state of the handler in
 	// Conn.Saved. Those with an Err are left out.
 	In func(s Server, batch []*Moved)
 }

@@ -146,6 +146,11 @@ func TestLogsAreListed(t *testing.T) {
 // that the program chooses, as handler.Log's, are not in it.
 func checkLog(t *testing.T, rows map[string][]string, path string, call *ast.CallExpr) {
 	method, arg := methodCall(call)
+	if method == "warn" || method == "refuseInput" { // of a Conn, with an error and the text
+		if l, ok := call.Args[1].(*ast.BasicLit); ok && rows[strings.Trim(l.Value, `"`)] == nil {
+			t.Errorf("%s warns %s, want it in docs/metrics.md", path, l.Value)
+		}
+	}
 	if method != "Msg" || arg == "" {
 		return
 	}

@@ -159,7 +159,7 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 }
 
 // Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
-// adding, cancelling and looking work as ever. After an error some shards may be paused and others
+// adding, cancelling and looking still work. After an error some shards may be paused and others
 // not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 

@@ -21,7 +21,7 @@ func (k Kinds) Handle(ctx context.Context, t Task) error {
 	return h.Handle(ctx, t)
 }
 
-// Posted returns a [Handler] that has f called by post, on an event loop: post is the Post method
+// Posted returns a [Handler] whose f is called by post, on an event loop: post is the Post method
 // of a loop.Loop, or anything else that runs a function soon, or returns an error. The task is
 // acknowledged when f has returned, which should be soon: for what takes longer, use [Told].
 //
@@ -55,7 +55,7 @@ type Teller[M any] interface {
 // any goroutine: with nil, or with why it failed. Further calls of done are ignored.
 //
 // If Tell fails, the task is put off by a second, no attempt counted. A connection that closes
-// drops what it was told: give such tasks a short Timeout.
+// drops pending messages: give such tasks a short Timeout.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		teller, err := to(t)
@@ -72,7 +72,7 @@ func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done f
 	})
 }
 
-// await waits for the result of what was told, unless that failed.
+// await waits for the result, unless the Tell failed.
 func await(ctx context.Context, result <-chan error, failed error) error {
 	if failed != nil {
 		return Postpone(time.Second, failed)

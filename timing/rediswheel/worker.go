@@ -154,7 +154,7 @@ func (w *worker) stop() {
 	w.wheel.At(w.giveUp, func() {}) // to come back
 }
 
-// post has f called on the worker's goroutine, unless Run has returned.
+// post calls f on the worker's goroutine, unless Run has returned.
 func (w *worker) post(f func()) {
 	select {
 	case w.posts <- f:

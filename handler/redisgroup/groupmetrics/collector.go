@@ -43,7 +43,7 @@ func New(name string, hub *redisgroup.Hub) prometheus.Collector {
 		func(s *redisgroup.Stats) uint64 { return s.Received })
 	add(counter, "caught_up_total", "Entries that were read because they had been missed.",
 		func(s *redisgroup.Stats) uint64 { return s.CaughtUp })
-	add(counter, "gaps_total", "Gaps of which members were told.",
+	add(counter, "gaps_total", "Gaps that were reported to members.",
 		func(s *redisgroup.Stats) uint64 { return s.Gaps })
 	add(counter, "connects_total", "Connections for subscriptions that were made.",
 		func(s *redisgroup.Stats) uint64 { return s.Connects })

@@ -44,10 +44,10 @@ type Packets interface {
 	// HasInput reports whether datagrams wait to be received, those that the sink keeps aside.
 	HasInput() bool
 
-	// Flush sends what waits, and returns how many datagrams the system did not take.
+	// Flush sends the queued datagrams, and returns how many datagrams the system did not take.
 	Flush() (lost int)
 
-	// Close closes the socket; what waits is sent before. No method of the sink is called any more.
+	// Close closes the socket, after a Flush. No method of the sink is called any more.
 	Close()
 }
 

@@ -28,7 +28,7 @@ const (
 	keepIdle = 256 << 10
 )
 
-// A Box is what waits to be written. A connection has one only while it has output.
+// A Box is pending output. A connection has one only while it has output.
 type Box struct {
 	// Blocked is the owner's: the socket took less than it was given.
 	Blocked bool
@@ -40,7 +40,7 @@ type Box struct {
 // Len returns how many bytes wait.
 func (b *Box) Len() int { return len(b.buf) - b.off }
 
-// Bytes returns what waits. It is valid until the next call of a method.
+// Bytes returns the pending output. It is valid until the next call of a method.
 func (b *Box) Bytes() []byte { return b.buf[b.off:] }
 
 // BeginAppend returns the slice to append a frame of about n bytes to. Give it back to EndAppend.
@@ -55,7 +55,7 @@ func (b *Box) BeginAppend(n int, s *Store) []byte {
 	return b.buf
 }
 
-// move takes what waits to a buffer with room for size bytes.
+// move takes the output to a buffer with room for size bytes.
 func (b *Box) move(size int, s *Store) {
 	old := b.buf
 	b.buf = append(s.Pool.Get(size), b.Bytes()...)

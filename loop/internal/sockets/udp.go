@@ -239,7 +239,7 @@ func (s *UDP) Receive(b *Batch) {
 	}
 }
 
-// outBatch is what waits to be sent.
+// outBatch is the datagrams to be sent.
 type outBatch struct {
 	messages []ipv4.Message
 	peers    []net.UDPAddr // of messages
@@ -303,7 +303,7 @@ func (s *UDP) Flush() (lost int) {
 	return lost
 }
 
-// flush sends what waits. A datagram that the system does not take is lost, as on the way: one that
+// flush sends the batch. A datagram that the system does not take is lost, as on the way: one that
 // is too large for this path, or that is sent faster than the socket's buffer empties.
 func (s *UDP) flush() {
 	b := &s.out

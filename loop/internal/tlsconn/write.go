@@ -41,7 +41,7 @@ func (c *Conn) seal(p []byte) (n int, err error) {
 	return c.pushOut()
 }
 
-// pushOut writes what waits in out, and returns how much plaintext counts as written by that. Each
+// pushOut writes out, and returns how much plaintext counts as written by that. Each
 // byte of ciphertext counts for one. The last byte of plaintext counts when out is empty.
 func (c *Conn) pushOut() (plain int, err error) {
 	if c.lost || c.state == closed {
