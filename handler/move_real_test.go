@@ -170,10 +170,10 @@ func (m *moves) accept(c *loop.Conn) loop.Handler {
 	x := &mover{moves: m, c: c, r: rand.New(rand.NewPCG(m.seed, c.ID()))}
 	c.Every(5*time.Millisecond, func() { x.maybeMove(10) })
 	c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) { x.maybeMove(5) })
-	m.group.Join(c)
 	m.mu.Lock()
 	m.all = append(m.all, x)
 	m.mu.Unlock()
+	m.group.Join(c) // all are there when the group has them
 	return x
 }
 
@@ -190,7 +190,7 @@ func (m *moves) piped(a *loop.Conn) loop.Handler {
 		a.ResumeRead()
 		b.Every(3*time.Millisecond, func() {
 			end := []*loop.Conn{a, b}[r.IntN(2)]
-			if m.ended.Load() || end.MoveTo(m.srv.Loops()[r.IntN(4)], func(*loop.Conn) { m.moved.Add(1) }) != nil {
+			if m.ended.Load() || r.IntN(8) != 0 || end.MoveTo(m.srv.Loops()[r.IntN(4)], func(*loop.Conn) { m.moved.Add(1) }) != nil {
 				return // it may be about to move
 			}
 			m.asked.Add(1)
@@ -268,6 +268,9 @@ func (m *moves) teller(by int) {
 	n := make([]int, len(m.all))
 	for r := rand.New(rand.NewPCG(m.seed+3, uint64(by))); !m.ended.Load(); {
 		for range 20 {
+			if m.told.Load() > int64(2*len(m.all)) {
+				break // a move waits for all that its loop was told before
+			}
 			i := r.IntN(len(m.all))
 			x, k := m.all[i], n[i]
 			n[i]++
@@ -303,8 +306,8 @@ func TestMovesAtRandom(t *testing.T) {
 
 func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 	m := &moves{t: t, seed: testkit.Seed(t, 52), unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
-	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Minute,
-		Timeouts: loop.Timeouts{Frame: time.Minute}, Limits: loop.Limits{MaxOutbound: 64 << 20},
+	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Hour,
+		Timeouts: loop.Timeouts{Handshake: time.Hour, Frame: time.Hour}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Listeners: []loop.Listener{
 			{Addr: "tcp://127.0.0.1:0"}, {Addr: m.unix},
 			{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}}, {Addr: "tcp://127.0.0.1:0", Accept: m.piped},
@@ -326,7 +329,7 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 	others.Go(func() {
 		for n := uint32(1); !m.ended.Load(); n++ {
 			must(t, m.group.Broadcast(append(binary.BigEndian.AppendUint32(nil, n), 'b')))
-			time.Sleep(20 * time.Millisecond) // no event: it is how often it says something
+			time.Sleep(time.Duration(conns) * 200 * time.Microsecond) // no event: it is how often it says something
 		}
 	})
 	for m.moved.Load() < most && m.faults.Load() == 0 {

@@ -151,7 +151,7 @@ func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
 		return nil, nil, err
 	}
 	read = append(c.undelivered(), ahead...)
-	c.loseSocket()
+	c.dropSocket()
 	c.beginClose(ErrDetached)
 	return nc, read, nil
 }

@@ -31,7 +31,7 @@ import (
 //
 //	lost     there is no socket any more: the slot is released, the refusal counted and logged
 //	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
-//	abort    closes the socket, which comes to failed
+//	abort    failed, and the socket is closed
 //	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
 
 // An arrival is a connection on its way. Its Conn exists once the socket has reached the loop, and

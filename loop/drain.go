@@ -346,11 +346,7 @@ func (l *Loop) cutOverdue() {
 			c.noteOutputLost(errUnfinished)
 		}
 		c.beginClose(ErrServerClosed)
-		c.goOnClosing(false) // a loop that was late may not have tried yet
-		if !c.isClosed() {
-			c.noteOutputLost(nil)
-			c.finish(true)
-		}
+		c.goOnClosing(true) // which tries once more: a loop that was late may not have done it yet
 	}
 	l.endLingering()
 }
@@ -415,7 +411,6 @@ func (l *Loop) broke(err error) {
 	l.refuseAll(err)
 	for _, c := range slices.Clone(l.conns) {
 		c.abort(err)
-		c.touch() // it may have been flushing
 	}
 	l.endLingering()
 	l.settleTouched(never)

@@ -161,7 +161,7 @@ func (c *Conn) refileIdle() {
 	if s.extras != nil && s.extras.frame.due != 0 {
 		due = min(due, s.extras.frame.due)
 	}
-	due = max(due, c.loop.now) // one in the past does not mean that the loop is late
+	due = max(due, c.loop.now) // one in the past does not mean that the loop is late: see noteLate
 	switch pending := w.Pending(s.timer); {
 	case due == never:
 		w.Stop(s.timer)
@@ -259,12 +259,12 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	if c.sock == nil {
 		return
 	}
-	w, unsent := c.idleExtras(), c.sock.Unacked()
+	w, unacked := c.idleExtras(), c.sock.Unacked()
 	first := w.askedAt == notYet
-	if first && c.pending()+unsent > 0 || !first && unsent < w.unacked {
+	if first && c.pending()+unacked > 0 || !first && unacked < w.unacked {
 		w.outputMoved = now
 	}
-	w.askedAt, w.unacked = now, unsent
+	w.askedAt, w.unacked = now, unacked
 }
 
 // interruptsExchange reports whether an eviction would cut something off: output waits, a request

@@ -77,8 +77,9 @@ func (c *Conn) received(p []byte) {
 }
 
 // room returns how much more than a buffer one read may bring. A piece is short, as the connection
-// may be held back while it has it. Long frames come whole, as parts of one are copied: as many as
-// make no more output than HoldBackAt before the last of them if they are echoed.
+// may be held back while it has it. Long frames come whole, as parts of one are copied: so many
+// that their echoes, without that of the last one, stay below HoldBackAt. p is what the buffer has;
+// nil with TLS.
 func (c *Conn) room(p []byte) int {
 	l := c.loop
 	if l.level != levelLow || c.in.pauses != 0 || !c.isOpen() {
@@ -182,7 +183,8 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 		}
 	}
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
-		// With data, a partial record has begun behind that: watchRecord comes next, and looks at it.
+		// With data, a partial record is fresh input: link.readable calls watchRecord next, which
+		// looks at it.
 		c.watchFrame(c.hasUnfinished() || !hasData && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.running.decoding, l.running.rest = 0, nil; !c.isOpen() {
@@ -425,8 +427,8 @@ func (c *Conn) PauseRead() {
 func (c *Conn) pause(why pauses) {
 	c.setPauses(c.in.pauses | why)
 	c.stopFrame()
-	if c.outlivesSocket() { // Run closes c, if this pause may last for ever: see heldUnread
-		c.decodeSoon()
+	if c.outlivesSocket() {
+		c.decodeSoon() // so deliverEnd comes, which closes c if this pause may last for ever: heldUnread
 	}
 }
 

@@ -32,7 +32,7 @@ import (
 //	peer's FIN, and output waits      output, FIN                   acknowledgement
 //	peer's FIN, and OnEOF, input or   c stays open until that is done; then it closes
 //	  jobs wait
-//	peer's reset                      nothing                       input is delivered, in its turns
+//	peer's reset                      nothing                       input in the run queue is delivered
 //
 // A wait for the peer ends by Timeouts.Close without progress, or Timeouts.MaxClose: with a reset.
 // So does the drain, by Drain.Timeout (cutOverdue). Lingering ends after lingerTimeout.
@@ -121,7 +121,7 @@ func (c *Conn) socketEnded(err error) {
 		c.deliverWithoutSocket(err)
 		return
 	case !kept:
-		c.loseSocket()
+		c.dropSocket()
 		if halfClosed && inputLeft && c.isOpen() { // no descriptor was left to keep it by
 			err = errInputLost
 		}
@@ -175,17 +175,16 @@ func (c *Conn) waitsForTurn() bool {
 // by a reset. Output that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverWithoutSocket(err error) {
 	c.more().broken = err
-	c.loseSocket()
+	c.dropSocket()
 	c.releaseOutput()
 }
 
 // outlivesSocket reports whether c outlives its socket.
 func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
 
-// loseSocket is called when the socket is no more c's: it has broken, or was given away. The end of
-// the turn closes c. A turn advances the wheel before its end, so c's timers there are stopped
-// here.
-func (c *Conn) loseSocket() {
+// dropSocket ends c's use of its socket, which has broken or was given away, and the timers that
+// wait for it. The caller closes c, or keeps it for its input.
+func (c *Conn) dropSocket() {
 	c.keepTLS()
 	c.sock = nil
 	if x := c.extras; x != nil {
@@ -285,19 +284,18 @@ func (c *Conn) beginClose(err error) {
 }
 
 // abort is beginClose for a connection whose output is not worth flushing: its socket failed, or
-// its peer does not take it. One that is closing already ends when it is settled next: the caller
-// touches it.
+// its peer does not take it. One that is closing already ends when it is settled next.
 func (c *Conn) abort(err error) {
 	end := &c.more().ending
-	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
+	if c.isClosing() && !end.dropOutput && end.reason != closedByPeer { // such a peer does not want it
 		c.noteOutputLost(err)
 	}
 	end.dropOutput = true
 	c.beginClose(err)
+	c.touch()
 }
 
-// noteOutputLost notes that output of a connection that closes was lost, and counts that. A peer
-// that has ended first, and then goes without its output, has not lost anything that it wanted.
+// noteOutputLost notes that output of a connection that closes was lost, and counts that.
 func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
 	if end.lost != nil {

@@ -143,7 +143,6 @@ func (k *link) HandshakeFailed(err error) {
 	c := k.owner()
 	if c.tlsStart() != nil && !c.isClosed() {
 		c.abort(err) // output that waits for the handshake is not worth flushing
-		c.touch()    // it may have been flushing
 	} else if a := c.loop.arrivals[c]; a != nil { // otherwise it was aborted
 		a.failed(err)
 	}

@@ -54,12 +54,12 @@ type listener struct {
 	idleTimeout           time.Duration
 	net                   net.Listener
 	lastLocal, lastRemote net.IP         // of the last connection
-	packets               []net.Conn     // in place of net, for UDP: a socket for each loop
-	taken                 int            // of these, by their loops
-	ports                 []*packetPort  // which serve these
-	waits                 bool           // until they are another process's no more
-	local                 net.Addr       // of these
-	control               engine.Control // of these
+	packets               []net.Conn     // in place of net, for UDP: sockets, at first one for each loop
+	taken                 int            // of packets: the first ones, which loops have
+	ports                 []*packetPort  // which serve the packets
+	waits                 bool           // the ports receive nothing until another process no longer does
+	local                 net.Addr       // where the packets listen
+	control               engine.Control // is called for each of them before it is bound
 	dialed                bool           // what is made here is not accepted, but dialled
 	name                  string         // of Listener.Addr, or Dialer.MoveAs
 	tls                   *tls.Config    // nil: plain
@@ -188,7 +188,7 @@ func (ln *listener) admit(nc net.Conn) {
 		reset(nc)
 		return
 	}
-	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, mustSendHeader: ln.trusts(remote)}
+	a := &arrival{slot: slot{ln: ln, remote: remote}, local: local, mustSendHeader: ln.mustSendHeader(remote)}
 	err := a.acquire(!a.mustSendHeader) // a balancer's header names the client
 	if err == nil && !a.chooseLoop() {
 		a.release()

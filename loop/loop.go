@@ -38,7 +38,7 @@ type Loop struct {
 	now           time.Duration        // the clock when this turn began
 	nesting       int                  // enters that have had no leave
 	advanced      time.Duration        // the clock at the last advance
-	lateNoted     bool                 // how late that was
+	lateNoted     bool                 // fire has noted how late that advance is
 	turnSlice     time.Duration        // the constant; tests set it
 	slice         slice                // of the turn
 	kind          int                  // of work, which comes next

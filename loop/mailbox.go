@@ -59,16 +59,18 @@ func (l *Loop) posted(number uint64, waiting int) {
 
 // post posts a task of c to the loop where it is. Unless bounded, no mailbox is too full.
 func (c *Conn) post(t task, bounded bool) error {
-	for {
-		l := c.home()
-		number, waiting, err := l.mail.PutFor((*unsafe.Pointer)(unsafe.Pointer(&c.loop)), unsafe.Pointer(l), t, bounded)
-		if err == nil {
-			l.posted(number, waiting)
+	l := c.home()
+	number, waiting, err := l.mail.PutFor((*unsafe.Pointer)(unsafe.Pointer(&c.loop)), unsafe.Pointer(l), t, bounded)
+	if err != nil {
+		if err == mailbox.ErrMoved {
+			return c.post(t, bounded)
 		}
-		if err != mailbox.ErrMoved {
-			return err
-		}
+		return err
 	}
+	if l.wake(); waiting > l.server.Limits.MaxMailbox { // posted, without its call
+		l.crowded(number, waiting)
+	}
+	return nil
 }
 
 func (l *Loop) tryPost(t task) error {

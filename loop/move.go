@@ -449,7 +449,7 @@ func (c *Conn) kind() inside.Kind {
 	return inside.Kind{Addr: c.addrs.shared.ln.key(), TLS: c.isTLS(), Handler: reflect.TypeOf(c.handler), Codec: reflect.TypeOf(c.in.decoder.Codec())}
 }
 
-// saved returns what there is to know of c, but for its socket and what waits.
+// saved returns the state of c, without its socket and its buffers.
 func (c *Conn) saved() (m *inside.Moved, why inside.Reason) {
 	m = &inside.Moved{Kind: c.kind(), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Frozen: time.Now()}
 	if s := c.session(); s != nil {
@@ -491,7 +491,7 @@ func (c *Conn) saved() (m *inside.Moved, why inside.Reason) {
 	return m, inside.Moves
 }
 
-// moveBuffers adds the socket of c, if that is frozen, and what waits.
+// moveBuffers adds what c has not delivered and not written, and its socket if c is frozen.
 func (c *Conn) moveBuffers(m *inside.Moved) {
 	m.Input = c.undelivered()
 	if b := c.out.box; b != nil {
@@ -730,7 +730,7 @@ func (c *Conn) drop(err error, moved bool) {
 	}
 	c.setPauses(c.in.pauses &^ frozenToMove)
 	if !c.isClosed() {
-		c.loseSocket()
+		c.dropSocket()
 		c.releaseOutput()
 		if moved && !c.isClosing() {
 			c.more().ending.reason = closedByMove

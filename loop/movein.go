@@ -237,7 +237,7 @@ func (a *arrival) arriveFrozen() {
 			c.thaw()
 		})
 	}
-	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.trusts(m.Net.RemoteAddr()) {
+	if m.LastRead < 0 && len(a.ln.proxies) > 0 && m.Net != nil && !a.ln.mustSendHeader(m.Net.RemoteAddr()) {
 		c.stage = awaitsFirstBytes
 	}
 	m.Err = errGoexited // unless Accept returns

@@ -103,7 +103,7 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	to.more().inheritedLink = k
 	c.more().successor, (*Conn)(k).more().successor = to, to
 	c.stage, k.stage = passedOn, passedOn
-	c.loseSocket()
+	c.dropSocket()
 	to.begin(a)
 	c.beginClose(reason)
 	if l.draining && to.isOpen() {

@@ -251,10 +251,11 @@ func (c *Conn) unblock() {
 	}
 }
 
-// wrote notes that the system has taken n bytes, more than none. A callback may have taken long.
+// wrote notes that the system has taken n bytes, more than none.
 func (c *Conn) wrote(n int) {
 	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
+	// A hook of writes wants the instant: a callback of this turn may have taken long.
 	if w := c.idle.extras; w != nil && w.stampWrites {
 		c.idle.lastWrite = c.loop.clock()
 	}

@@ -20,9 +20,9 @@ import (
 
 var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
 
-// trusts reports whether a peer has to send a PROXY header. A peer without an IP address, as that
-// of a unix socket, belongs to this machine and is trusted.
-func (ln *listener) trusts(remote net.Addr) bool {
+// mustSendHeader reports whether a peer has to send a PROXY header. A peer without an IP address,
+// as that of a unix socket, belongs to this machine and is trusted.
+func (ln *listener) mustSendHeader(remote net.Addr) bool {
 	ip, ok := limits.IP(remote)
 	return len(ln.proxies) > 0 &&
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))

@@ -238,7 +238,7 @@ func (s *Server) LocalAddr() net.Addr {
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
-// order, nil for one that has only a Name; nil before Start.
+// order, nil for one that is a name without AcceptFrom; nil before Start.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil

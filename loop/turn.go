@@ -239,8 +239,11 @@ func (l *Loop) runTasks() {
 			}
 		case t.c.home() != l || t.c.in.pauses&moving != 0:
 			l.runMoving(t)
-		default:
+		case t.told == nil || t.c.in.pauses&frozenToMove != 0 || l.crowd.on.Load():
 			l.runTold(t)
+		case t.c.isOpen(): // as runTold, without its call
+			l.noteRunning(t.c, meter.Tell)
+			t.told(t.c)
 		}
 		if l.mail.BatchLen() == 0 || l.unfinished || l.touched.len() >= settleAt || l.slice.over(l) {
 			return
@@ -365,6 +368,12 @@ func (c *Conn) settle() {
 // wake makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. A
 // loop that has ended does not wake; the drain empties the mailbox then.
 func (l *Loop) wake() {
+	if !l.turnComing.Load() { // the usual case in a batch, and inlined
+		l.wakeEngine()
+	}
+}
+
+func (l *Loop) wakeEngine() {
 	if l.turnComing.CompareAndSwap(false, true) {
 		l.engine.Wake()
 	}

@@ -26,7 +26,7 @@ import (
 // TestClients: the clients that people use talk to the broker over TCP, TLS, WebSocket, and WebSocket
 // over TLS. A client that is not installed is skipped.
 func TestClients(t *testing.T) {
-	testkit.NeedSlow(t, "runs 22 programs")
+	testkit.NeedSlow(t, "runs 24 clients")
 	cert := testkit.Certificate("localhost", "127.0.0.1")
 	cafile, _ := testkit.CertificateFiles(t, cert)
 	secure := &tls.Config{Certificates: []tls.Certificate{cert}}

@@ -68,7 +68,7 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 			return nil, err
 		}
 	}
-	bound := []inside.Bound{}
+	bound := []inside.Bound{} // not nil: Start is to wait for addresses, even if no process hands over
 	if h.from != nil {
 		bound = h.from.bound
 	}

@@ -234,10 +234,15 @@ func (g *giving) prepare() {
 		g.hear(g, rehearsed, 0)
 		return
 	}
-	g.since = time.Now()
 	if g.h.cfg.State != nil {
-		g.batch = g.sweep.everything()
+		var stuck int
+		if g.batch, stuck = g.sweep.everything(); stuck > 0 { // to go on is better than to cut them
+			g.why = fmt.Sprintf("%d connections cannot move, as the old process has no descriptor left", stuck)
+			g.hear(g, rehearsed, 0)
+			return
+		}
 	}
+	g.since = time.Now() // everything may have taken Patience
 	g.hear(g, ready, 0)
 }
 

@@ -128,17 +128,19 @@ func (s *sweep) takeAll(max, size int) (batch []*inside.Moved) {
 	return batch
 }
 
-// everything takes at one instant all that can move. Output that waits has Patience.
-func (s *sweep) everything() (batch []*inside.Moved) {
+// everything takes at one instant all that can move. Output that waits, and what has no descriptor,
+// has Patience. stuck is how many still have none.
+func (s *sweep) everything() (batch []*inside.Moved, stuck int) {
 	s.stage = pausing
 	for end := time.Now().Add(s.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
 		s.rewind()
 		batch = append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
-		if s.place.Stays[inside.OutputWaits] == 0 || time.Now().After(end) {
+		stuck = s.place.Stays[inside.NoSocket]
+		if s.place.Stays[inside.OutputWaits]+stuck == 0 || time.Now().After(end) {
 			break
 		}
 	}
 	s.stage = ports
 	s.rewind()
-	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
+	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...), stuck
 }

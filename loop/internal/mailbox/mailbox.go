@@ -41,8 +41,8 @@ type Mailbox[T any] struct {
 	batch [][]T         // the owner's: what was taken
 	first int           // the first chunk that has tasks
 	next  int           // the next one of those
-	left  int           // of the batch
-	ran   uint64        // tasks
+	taken uint64        // tasks, with those of the batch
+	ran   uint64        // of these
 	age   time.Duration // when the first of the batch was put
 	empty []T           // a chunk for spare
 	seen  int           // how many tasks waited at its last look
@@ -171,8 +171,8 @@ func (m *Mailbox[T]) Close() {
 // NextBatch takes the queue as the next batch, if the last one is empty, and returns how many tasks
 // there are then, and when the first of those was put. It is the owner's, and so is all below.
 func (m *Mailbox[T]) NextBatch() (n int, since time.Duration) {
-	if m.left > 0 {
-		return m.left, m.age
+	if n := m.BatchLen(); n > 0 {
+		return n, m.age
 	}
 	m.drop()
 	m.mu.Lock()
@@ -184,9 +184,9 @@ func (m *Mailbox[T]) NextBatch() (n int, since time.Duration) {
 	if m.spare == nil {
 		m.spare, m.empty = m.empty, nil
 	}
-	m.first, m.done, m.left, m.age = 0, m.ran, int(m.puts-m.ran), m.since
-	m.seen = m.left
-	return m.left, m.age
+	m.first, m.done, m.taken, m.age = 0, m.ran, m.puts, m.since
+	m.seen = m.BatchLen()
+	return m.seen, m.age
 }
 
 // Next returns the next task of the batch, which must not be empty, and forgets it.
@@ -194,10 +194,9 @@ func (m *Mailbox[T]) Next() (t T) {
 	if m.next == len(m.batch[m.first]) {
 		m.drop()
 	}
-	chunk := m.batch[m.first]
-	t, chunk[m.next] = chunk[m.next], t // what it refers to may be large
+	slot := &m.batch[m.first][m.next]
+	t, *slot = *slot, t // what it refers to may be large
 	m.next++
-	m.left--
 	m.ran++
 	return t
 }
@@ -213,13 +212,12 @@ func (m *Mailbox[T]) drop() {
 // PutBack makes t, which Next has returned last, the next task again.
 func (m *Mailbox[T]) PutBack(t T) {
 	m.next--
-	m.left++
 	m.ran--
 	m.batch[m.first][m.next] = t
 }
 
 // BatchLen returns how many tasks of the batch are left.
-func (m *Mailbox[T]) BatchLen() int { return m.left }
+func (m *Mailbox[T]) BatchLen() int { return int(m.taken - m.ran) }
 
 // ReportRun counts the tasks that have run as no longer waiting, and returns how many wait.
 func (m *Mailbox[T]) ReportRun() (waiting int) {

@@ -285,7 +285,7 @@ func (s *socket) Gone() bool { return sockets.GoneOf(s.conn) }
 func (s *socket) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	here, there := len(s.out)+s.flight, sockets.UnsentOf(s.conn)
+	here, there := len(s.out)+s.flight, sockets.UnackedOf(s.conn)
 	if s.ends { // the kernel does not have the end yet
 		here++
 	}

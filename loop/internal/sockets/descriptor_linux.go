@@ -24,7 +24,7 @@ func (d *Descriptor) Write(p []byte) (int, error) {
 	return 0, failed("write", errno)
 }
 
-func unsent(fd int) int {
+func unacked(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil {
 		return -1

@@ -14,8 +14,8 @@ func (d *Descriptor) Write(p []byte) (int, error) {
 	return max(n, 0), failed("write", err)
 }
 
-// unsent is not known here.
-func unsent(int) int { return -1 }
+// unacked is not known here.
+func unacked(int) int { return -1 }
 
 // Gone is not known here.
 func (d *Descriptor) Gone() bool { return false }

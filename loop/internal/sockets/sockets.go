@@ -40,11 +40,11 @@ func With(s any, f func(fd int) error) error {
 	return cmp.Or(raw.Control(func(fd uintptr) { failed = f(int(fd)) }), failed)
 }
 
-// UnsentOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system
+// UnackedOf returns how many bytes of c's output the peer has not acknowledged, or -1 if the system
 // does not tell.
-func UnsentOf(c net.Conn) int {
+func UnackedOf(c net.Conn) int {
 	n := -1
-	_ = With(c, func(fd int) error { n = unsent(fd); return nil })
+	_ = With(c, func(fd int) error { n = unacked(fd); return nil })
 	return n
 }
 

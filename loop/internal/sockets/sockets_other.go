@@ -17,8 +17,8 @@ func (System) Listen(ctx context.Context, lc net.ListenConfig, network, address 
 // here.
 func (System) Capacity(int) int { return 1 << 18 }
 
-// unsent is not known here.
-func unsent(int) int { return -1 }
+// unacked is not known here.
+func unacked(int) int { return -1 }
 
 func gone(int) bool { return false }
 

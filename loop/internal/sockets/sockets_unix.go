@@ -97,13 +97,13 @@ func (d *Descriptor) Poll() (events int16) {
 }
 
 // Unacked implements engine.Socket.
-func (d *Descriptor) Unacked() int { return unsent(d.FD()) }
+func (d *Descriptor) Unacked() int { return unacked(d.FD()) }
 
 // CloseWrite implements engine.Socket.
 func (d *Descriptor) CloseWrite() { _ = unix.Shutdown(d.FD(), unix.SHUT_WR) }
 
-// ResetOnClose makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer with
-// a closed window does not take, for many minutes.
+// ResetOnClose makes the close of the socket reset the peer. Otherwise the kernel keeps what a peer
+// with a closed window does not take, for many minutes.
 func (d *Descriptor) ResetOnClose() {
 	_ = unix.SetsockoptLinger(d.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
