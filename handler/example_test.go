@@ -82,7 +82,7 @@ func ExampleChain() {
 	// Output: HELLO
 }
 
-// A middleware of one's own: it wraps Accept, so it can refuse, and keep state for each connection.
+// A custom middleware: it wraps Accept, so it can refuse, and keep state for each connection.
 func ExampleMiddlewareFunc() {
 	var banned = "192.0.2.7"
 	ban := handler.MiddlewareFunc(func(next loop.Accept) loop.Accept {

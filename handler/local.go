@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
@@ -16,11 +15,9 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte              // for messages to be sent
-	living   map[ending]struct{} // actors, questions of the loop, and Links
-	warned   time.Time           // by warnSeldom
-	unwarned int                 // warnings since then
-	stops    stops               // for Limit
+	buffer []byte              // for messages to be sent
+	living map[ending]struct{} // actors, questions of the loop, and Links
+	stops  stops               // for Limit
 }
 
 // An ending is notified when its loop ends, and then removes itself from local.living.
@@ -142,20 +139,12 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	return err
 }
 
-// warnSeldom logs a warning that a peer may be able to cause, at most once a second per loop, with
-// the number of suppressed ones. It ignores errors of a closing connection, which OnClose reports.
+// warnSeldom logs a warning that a peer may be able to cause, at most once a second. It ignores
+// errors of a closing connection, which OnClose reports.
 func warnSeldom(c *loop.Conn, err error, msg string) {
-	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
-		return
+	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
+		in.Warn(c, err, msg)
 	}
-	l := locals.Get(c.Loop())
-	now := time.Now()
-	if now.Sub(l.warned) < time.Second {
-		l.unwarned++
-		return
-	}
-	c.Log().Warn().Err(err).Int("more", l.unwarned).Msg(msg)
-	l.warned, l.unwarned = now, 0
 }
 
 // await waits until done is closed, or returns ctx's error.

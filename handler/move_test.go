@@ -3,6 +3,7 @@ package handler_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +18,13 @@ import (
 )
 
 // Members move between loops at random, while several goroutines broadcast and tell: each gets what
-// was said after it had joined, in the order in which it was said.
+// was said after it had joined, in the order in which it was said. LOOPWHEEL_SLOW tries 1,000 seeds.
 func TestGroupMoves(t *testing.T) {
-	first := testkit.Seed(t, 1)
-	for seed := first; seed < first+20; seed++ {
+	first, seeds := testkit.Seed(t, 1), uint64(20)
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		seeds = 1_000
+	}
+	for seed := first; seed < first+seeds; seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			group := handler.NewGroup(handler.GroupConfig{Backlog: int(seed%2) * 1000})
 			var conns []*loop.Conn

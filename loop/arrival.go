@@ -380,7 +380,7 @@ func reset(nc net.Conn) {
 
 // logRefusal writes a line about a connection that is not taken.
 func (s *Server) logRefusal(reason error, remote net.Addr) {
-	if more, ok := s.refusals.Pass(time.Now()); ok {
+	if more, ok := s.warnings.Pass("connection refused", time.Now()); ok {
 		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
 	}
 }

@@ -88,7 +88,7 @@ type extras struct {
 	busy          bool          // SetBusy
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
 	pinned        bool          // it does not move to another loop
-	uncounted     bool          // it is in no count of this Server
+	uncounted     bool          // its end is not in Stats.ClosedBy
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone

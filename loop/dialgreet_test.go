@@ -112,7 +112,7 @@ func TestDialWaitsForHandshake(t *testing.T) {
 	}
 }
 
-// What keeps the handshake from being done is told to who dials, once, and to nobody else.
+// The error that ends the handshake goes to the dialer, once, and to nobody else.
 func TestDialHandshakeFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dialer loop.Dialer

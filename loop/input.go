@@ -262,7 +262,7 @@ func (c *Conn) refuseMessage(err error) {
 	switch c.reasonFor(err) {
 	case closedByOverload:
 		c.beginClose(err)
-		c.logInput(err, "a message was refused, as the server is overloaded")
+		c.warn(err, "a message was refused, as the server is overloaded")
 	case closedByDrain:
 		c.beginClose(err)
 	default:
@@ -277,17 +277,17 @@ func (c *Conn) refuseInput(err error, text string) {
 	}
 	c.more().ending.reason = closedByInput
 	c.beginClose(err)
-	c.logInput(err, text)
+	c.warn(err, text)
 }
 
-// logInput writes a line about input, for all connections of the server together one each second.
-func (c *Conn) logInput(err error, text string) {
-	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
+// warn logs a warning that peers can cause: each text once a second, for all connections together.
+func (c *Conn) warn(err error, text string) {
+	if more, ok := c.loop.server.warnings.Pass(text, time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
 	}
 }
 
-// decodeSoon has what waits decoded in a turn of the loop, in turn with others.
+// decodeSoon has the kept input decoded in a turn of the loop, in turn with others.
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&inRunQueue == 0 {
 		c.in.pauses |= inRunQueue
@@ -458,7 +458,7 @@ func (c *Conn) ResumeRead() {
 	c.resume(pausedByUser)
 }
 
-// resume ends pause. If no reason is left, what waits is decoded.
+// resume ends pause. If no reason is left, the kept input is decoded.
 func (c *Conn) resume(why pauses) {
 	if c.in.pauses&why == 0 || c.isClosing() {
 		return

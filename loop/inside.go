@@ -36,6 +36,7 @@ func init() {
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
 		CheckWrite:    (*Conn).admitOutput,
+		Warn:          (*Conn).warn,
 	})
 	inside.Give(&inside.Handover[*Server]{
 		Bound: (*Server).bound,

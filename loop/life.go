@@ -512,7 +512,8 @@ func (c *Conn) finish(hard bool) {
 		l.remove(c)
 	}
 	switch {
-	case x.successor != nil || x.uncounted: // another one counts in its place
+	case x.successor != nil: // which counts in its place
+	case x.uncounted: // a copy, or not taken: what it was is another process's
 	case accepted:
 		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	case !c.isDialed() && x.frozen == nil:

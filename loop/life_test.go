@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +88,10 @@ func (p *lifePeer) act(r *rand.Rand) {
 
 func TestLivesInMemory(t *testing.T) {
 	first, rounds := testkit.Seed(t, 1), uint64(8)
-	if testing.Short() {
+	switch {
+	case os.Getenv("LOOPWHEEL_SLOW") != "":
+		rounds = 200
+	case testing.Short():
 		rounds = 2
 	}
 	for i := range rounds {

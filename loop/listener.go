@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -166,6 +167,75 @@ func (ln *listener) serve() {
 			backoff = min(2*backoff, maxBackoff)
 		}
 	}
+}
+
+// An acceptGate says whether listeners accept.
+type acceptGate struct {
+	mu     sync.Mutex
+	closed chan struct{} // closed when they go on; nil: they accept
+	inside int           // listeners that do so now
+}
+
+// enter waits until a listener may accept; false: end is closed. It is followed by leave.
+func (g *acceptGate) enter(end <-chan struct{}) bool {
+	for {
+		g.mu.Lock()
+		wait := g.closed
+		if wait == nil {
+			g.inside++
+		}
+		g.mu.Unlock()
+		if wait == nil {
+			return true
+		}
+		select {
+		case <-wait:
+		case <-end:
+			return false
+		}
+	}
+}
+
+func (g *acceptGate) leave() {
+	g.mu.Lock()
+	g.inside--
+	g.mu.Unlock()
+}
+
+func (g *acceptGate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if open && g.closed != nil {
+		close(g.closed)
+		g.closed = nil
+	} else if !open && g.closed == nil {
+		g.closed = make(chan struct{})
+	}
+}
+
+func (g *acceptGate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside
+}
+
+// setAccepting is inside.Handover.Accept.
+func (s *Server) setAccepting(on bool) {
+	var deadline time.Time
+	if !on {
+		s.acceptGate.set(false)
+		deadline = time.Unix(1, 0)
+	}
+	for _, ln := range s.listeners {
+		if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
+			_ = d.SetDeadline(deadline)
+		}
+	}
+	if on {
+		s.acceptGate.set(true)
+		return
+	}
+	s.waitWhile(func(l *Loop) bool { return s.acceptGate.count() > 0 || l.inTransit.Load() > 0 })
 }
 
 // sleep waits for d, or returns false because the server drains.

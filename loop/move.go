@@ -8,7 +8,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -63,7 +62,7 @@ type frozen struct {
 	moved *inside.Moved // where c comes from, in Accept
 	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
 
-	held   []postponed // what would have run, in its order
+	later  []postponed // what would have run, in its order
 	piped  uint64      // bytes that went into its Pipe before
 	served func()      // called when it goes on; nil: nobody asks
 	thaws  bool        // it is on its way back to the engine
@@ -89,7 +88,7 @@ func (c *Conn) isFrozen() bool { return c.in.pauses&frozenToMove != 0 }
 // f, unless that is nil.
 func (c *Conn) postpone(f, dropped func()) {
 	fr := c.extras.frozen
-	fr.held = append(fr.held, postponed{f, dropped})
+	fr.later = append(fr.later, postponed{f, dropped})
 }
 
 type postponed struct{ f, dropped func() }
@@ -112,75 +111,6 @@ func (c *Conn) postponeTask(t task) {
 			t.told(c)
 		}
 	}, nil)
-}
-
-// An acceptGate says whether listeners accept.
-type acceptGate struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed when they go on; nil: they accept
-	inside int           // listeners that do so now
-}
-
-// enter waits until a listener may accept; false: end is closed. It is followed by leave.
-func (g *acceptGate) enter(end <-chan struct{}) bool {
-	for {
-		g.mu.Lock()
-		wait := g.closed
-		if wait == nil {
-			g.inside++
-		}
-		g.mu.Unlock()
-		if wait == nil {
-			return true
-		}
-		select {
-		case <-wait:
-		case <-end:
-			return false
-		}
-	}
-}
-
-func (g *acceptGate) leave() {
-	g.mu.Lock()
-	g.inside--
-	g.mu.Unlock()
-}
-
-func (g *acceptGate) set(open bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if open && g.closed != nil {
-		close(g.closed)
-		g.closed = nil
-	} else if !open && g.closed == nil {
-		g.closed = make(chan struct{})
-	}
-}
-
-func (g *acceptGate) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.inside
-}
-
-// setAccepting is inside.Handover.Accept.
-func (s *Server) setAccepting(on bool) {
-	var deadline time.Time
-	if !on {
-		s.acceptGate.set(false)
-		deadline = time.Unix(1, 0)
-	}
-	for _, ln := range s.listeners {
-		if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
-			_ = d.SetDeadline(deadline)
-		}
-	}
-	if on {
-		s.acceptGate.set(true)
-		return
-	}
-	s.waitWhile(func(l *Loop) bool { return s.acceptGate.count() > 0 || l.inTransit.Load() > 0 })
 }
 
 // waitWhile waits while that holds for some loop. It gives up if a loop does not answer, or a
@@ -668,7 +598,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 		if t, ok := f.sock.(*tlsconn.Conn); ok {
 			t.Abandon()
 		}
-		c.runPostponed(f.held)
+		c.runPostponed(f.later)
 		return
 	}
 	c.sock, c.in.socketPaused = sock, f.paused
@@ -688,7 +618,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	if f.served != nil {
 		f.served()
 	}
-	c.runPostponed(f.held)
+	c.runPostponed(f.later)
 	if c.isOpen() {
 		c.refileIdle()
 		if c.in.pauses == 0 && sock != nil {
@@ -738,7 +668,7 @@ func (c *Conn) drop(err error, moved bool) {
 		c.beginClose(err)
 		c.touch()
 	}
-	c.runPostponed(f.held)
+	c.runPostponed(f.later)
 }
 
 // savedCodec returns the state of c's codec, and false if it has some that cannot be saved.

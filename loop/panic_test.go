@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -51,7 +52,8 @@ func TestPanicsAreLogged(t *testing.T) {
 }
 
 // What a peer can cause must not fill the log: of a place that panics, and of messages that a
-// handler refuses, there is one line in a second, with the number of those that are left out.
+// handler refuses, there is one line in a second, with the number of those that are left out. Other
+// lines have a limit of their own.
 func TestLogsOfPeersFaultsAreLimited(t *testing.T) {
 	for message, do := range map[string]func(n int) error{
 		"a callback panicked":   func(int) error { panic("here") },
@@ -59,7 +61,7 @@ func TestLogsOfPeersFaultsAreLimited(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		n := 0
-		srv := &loop.Server{Logger: zerolog.New(&log), Accept: func(*loop.Conn) loop.Handler {
+		srv := &loop.Server{Codec: codec.Lines{Max: 10}, Logger: zerolog.New(&log), Accept: func(*loop.Conn) loop.Handler {
 			return script{Message: func(_ *loop.Conn, msg []byte) error {
 				if string(msg) == "elsewhere" {
 					panic("elsewhere")
@@ -71,20 +73,24 @@ func TestLogsOfPeersFaultsAreLimited(t *testing.T) {
 		lines := func() int { return strings.Count(log.String(), message) }
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			for range 100 {
-				srv.Open().Send("x")
+				srv.Open().Send("x\n")
 			}
 			if got := lines(); got != 1 {
 				t.Errorf("%s: %d lines for 100 within a second", message, got)
 			}
 			wait(1100 * time.Millisecond)
-			srv.Open().Send("x")
+			srv.Open().Send("x\n")
 			if got := lines(); got != 2 || !strings.Contains(log.String(), `"more":99`) {
 				t.Errorf("%s: a second later %d lines: %.300s", message, got, log.String())
 			}
 			before := strings.Count(log.String(), `"level":"error"`)
-			srv.Open().Send("elsewhere")
+			srv.Open().Send("elsewhere\n")
 			if strings.Count(log.String(), `"level":"error"`) != before+1 {
 				t.Errorf("%s: a panic at another place is not logged", message)
+			}
+			srv.Open().Send("longer than ten\n")
+			if want := `"more":0,"message":"the input cannot be decoded"`; !strings.Contains(log.String(), want) {
+				t.Errorf("%s: got %s, want %s, too", message, log.String(), want)
 			}
 		})
 	}

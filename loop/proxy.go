@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
@@ -92,9 +91,7 @@ func (c *Conn) receivedFirstBytes(p []byte) {
 		c.idle.lastRead = c.loop.now
 		c.more().firstBytes = append(held[:0], p...)
 	case header:
-		if more, ok := c.loop.server.refusals.Pass(time.Now()); ok {
-			c.Log().Warn().Int("more", more).Err(errUntrustedHeader).Msg("connection closed")
-		}
+		c.warn(errUntrustedHeader, "connection closed")
 		c.beginClose(errUntrustedHeader)
 	default:
 		c.receiveAsFirst(p)

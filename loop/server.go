@@ -127,9 +127,9 @@ type Server struct {
 	numOpen                   atomic.Int64 // connections, those on their way to a loop included
 	sessions                  atomic.Int64 // of UDP
 	limiter                   *limits.Gate
-	refusals, badInput        limits.LogRate
-	panics                    limits.LogRates
-	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
+	warnings                  limits.LogRates // by message: those that peers can cause
+	panics                    limits.LogRates // by what was panicked
+	lingerers                 chan struct{}   // a value for each socket that lingers and never was a connection
 	budget                    budget
 	maxInTransit              int64 // how many connections may be in transit to one loop
 

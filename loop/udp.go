@@ -126,7 +126,7 @@ func (p *packetPort) Failed(err error) {
 		p.loop.count.add(numLost, 1)
 	} else if p.only != nil {
 		p.only.c.beginClose(os.NewSyscallError("read", errors.Unwrap(err)))
-	} else if more, ok := p.loop.server.badInput.Pass(time.Now()); ok {
+	} else if more, ok := p.loop.server.warnings.Pass("cannot receive", time.Now()); ok {
 		p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", more).Msg("cannot receive")
 	}
 	p.loop.leave()

@@ -7,7 +7,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec/codectest"
 )
 
-// A codec of one's own is checked by a test like this one, whose name would begin with Test.
+// A custom codec is checked by a test like this one, whose name would begin with Test.
 func ExampleSuite() {
 	testCodec := func(t *testing.T) {
 		codectest.Suite{

@@ -111,8 +111,11 @@ func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 // OnClose implements loop.Handler. Timers stop, the registry forgets the connection, and its
 // commands fail: all of that happens by itself.
 func (s *session) OnClose(c *loop.Conn, err error) {
-	if errors.Is(err, handover.ErrMoved) {
+	switch {
+	case errors.Is(err, handover.ErrMoved):
 		s.gateway.moved.Store(true)
+	case errors.Is(err, handover.ErrNotTaken):
+		return // the device is connected to the process before: this was a copy, or has stayed there
 	}
 	c.Log().Info().Str("device", s.name).AnErr("reason", err).Msg("closed")
 }

@@ -131,8 +131,8 @@ func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
 		IdleTimeout: k.proxy.o.idle,
 		Done: func(in, out uint64, err error) {
 			b.conns.Add(-1)
-			if errors.Is(err, handover.ErrMoved) {
-				return // it goes on in the next process
+			if errors.Is(err, handover.ErrMoved) || errors.Is(err, handover.ErrNotTaken) {
+				return // it goes on in the other process
 			}
 			p := k.proxy.log.Info().Str("backend", b.addr).Uint64("in", in).Uint64("out", out)
 			p.AnErr("reason", err).Msg("ended")

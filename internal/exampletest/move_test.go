@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 // startWithLamp starts the gateway, and logs a device in.
@@ -45,6 +46,9 @@ func TestDeviceStaysOverARestart(t *testing.T) {
 		if got, want := testkit.Receive(t, "the answer", answer), "200 done"; got != want {
 			t.Fatalf("the request gets %q, want %q", got, want)
 		}
+	}
+	if notTaken := handover.ErrNotTaken.Error(); strings.Contains(p.said(), notTaken) {
+		t.Errorf("got a line with %q, want none: copies of the connection are no news", notTaken)
 	}
 }
 

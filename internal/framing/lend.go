@@ -6,7 +6,7 @@ package framing
 // frame.
 //
 // Until Return, or Release, is called, the bytes count as the caller's: Buffered does not count
-// them, and DecodesInPlace is true. Each rest must go to Next or Keep as ever. Keep takes it back
+// them, and DecodesInPlace is true. Each rest must go to Next or Keep. Keep takes it back
 // without a copy, and so does Next if it is less than a frame.
 func (d *Decoder) Lend() []byte {
 	r := d.rest

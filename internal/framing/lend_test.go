@@ -73,7 +73,7 @@ func TestDecoderDoesNotLendWhatIsLessThanAFrame(t *testing.T) {
 	}
 }
 
-// Keep takes anything, as ever.
+// Keep takes any bytes, not only those that were lent.
 func TestDecoderKeepsSomethingElse(t *testing.T) {
 	for _, other := range []string{"other\n", strings.Repeat("long", 1000) + "\n"} {
 		d := newDecoder(codec.Lines{})

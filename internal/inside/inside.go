@@ -120,6 +120,9 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// CheckWrite returns the error that Write would return now, or nil, and closes c as Write
 	// would. It appends nothing, and runs no hook of c.
 	CheckWrite func(c Conn) error
+
+	// Warn logs a warning that peers can cause, each text at most once a second.
+	Warn func(c Conn, err error, text string)
 }
 
 // A ConnState is what package handler keeps of a connection.

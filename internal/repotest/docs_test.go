@@ -57,7 +57,7 @@ func TestMQTTBroker(t *testing.T) {
 	}
 	addr := testkit.FreeAddr(t)
 	c, _ := start(t, follow(t, "docs/mqtt.md", "127.0.0.1:1883", addr), addr)
-	_, _ = io.WriteString(c, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi"+
+	_, _ = io.WriteString(c, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00"+"\x82\x08\x00\x01\x00\x03a/+\x00"+"\x30\x07\x00\x03a/bhi"+
 		"\x31\x04\x00\x01rk"+"\x82\x06\x00\x02\x00\x01r\x00"+"\x82\x06\x00\x03\x00\x01z\x00"+"\xc0\x00")
 	want := "\x20\x02\x00\x00" + "\x90\x03\x00\x01\x00" + "\x30\x07\x00\x03a/bhi" +
 		"\x31\x04\x00\x01rk" + "\x90\x03\x00\x02\x00" + "\x90\x03\x00\x03\x00" + "\xd0\x00"
@@ -175,7 +175,7 @@ var snippetImports = []string{
 	"bufio", "bytes", "context", "crypto/rand", "crypto/tls", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "io", "log", "log/slog", "maps", "net", "net/http",
 	"os", "os/signal", "slices", "strconv", "sync", "syscall", "testing", "testing/synctest", "time",
 	"github.com/alicebob/miniredis/v2", "github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/redis/go-redis/v9", "github.com/rs/zerolog",
-	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/mqtt", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop", modulePath + "/loop/loopslog",
+	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/mqtt", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop", modulePath + "/loop/handover", modulePath + "/loop/loopslog",
 	modulePath + "/loop/loopmetrics", modulePath + "/loop/looptest", modulePath + "/timing", modulePath + "/timing/rediswheel",
 }
 

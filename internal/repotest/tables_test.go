@@ -222,3 +222,25 @@ func anchors(t *testing.T, name string) (found []string) {
 	}
 	return found
 }
+
+// A fence has a line of its own, with the language and the name of a file at most: what follows it
+// is not shown. No word or pair of words of the documents stands twice.
+func TestFencesAndDoubledWords(t *testing.T) {
+	fence, isWord := regexp.MustCompile("^ *```([a-z]*|[a-z]+ [a-z_.]+)\n$"), regexp.MustCompile("^[A-Za-z]{2}")
+	for _, name := range documents(t) {
+		for line := range strings.Lines(read(t, name)) {
+			if strings.Contains(line, "```") && !fence.MatchString(line) {
+				t.Errorf("%s: got the fence %q, want it on a line of its own", name, line)
+			}
+		}
+		words := strings.Fields(prose(t, name))
+		for i := 3; i < len(words); i++ {
+			last := strings.TrimRight(words[i], ".,:;)")
+			one := last == words[i-1]
+			two := last == words[i-2] && words[i-1] == words[i-3]
+			if (one || two) && isWord.MatchString(last) && isWord.MatchString(words[i-1]) {
+				t.Errorf("%s: got %q, want no word twice", name, words[i-3:i+1])
+			}
+		}
+	}
+}

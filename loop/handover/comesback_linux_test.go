@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,6 +107,57 @@ func TestComesBack(t *testing.T) {
 				t.Errorf("OnEOF is called %d times more, want none", n)
 			}
 		})
+	}
+}
+
+// A handover that fails gives connections back to a process that has no descriptor left.
+func TestFailsWithoutDescriptors(t *testing.T) {
+	const conns = 300
+	for _, engine := range []string{"gnet", "epoll", "net"} {
+		t.Run(engine, func(t *testing.T) {
+			cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), TLS: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
+				Timeout: 2 * time.Second, Patience: 100 * time.Millisecond, WithState: true, Engine: engine}
+			server := runWith(t, cfg)
+			server.says("serves")
+			c := newCrowd(t, 10*time.Millisecond)
+			c.join(cfg.Addr[6:], conns*7/10, nil)
+			c.join(cfg.TLS[6:], conns*3/10, &tls.Config{InsecureSkipVerify: true})
+			before := server.files()
+			_ = server.cmd.Process.Signal(syscall.SIGUSR1)
+			testkit.Eventually(t, "no descriptor is left", func() bool { return server.files() >= before+100 })
+			cfg.Place, cfg.Does, cfg.Number = "accept", "die", 50 // when all are frozen
+			for range 3 {
+				if next := runWith(t, cfg); !next.dies() {
+					t.Fatalf("the new process goes on: %q", next.said)
+				}
+				if cut := c.settle(); cut > 0 {
+					t.Fatalf("%d connections are cut, want none", cut)
+				}
+			}
+			cfg.Place, cfg.Does = "", ""
+			if n, _ := runWith(t, cfg).says("serves"); n != conns {
+				t.Errorf("%d connections move, want %d", n, conns)
+			}
+			server.ends()
+		})
+	}
+}
+
+// With a State no connection is left behind because a loop of gnet has no descriptor to give up
+// its socket: then the handover fails.
+func TestRefusesWithoutDescriptors(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Engine: "gnet",
+		Timeout: 2 * time.Second, Patience: 100 * time.Millisecond, WithState: true, Place: "freeze", Does: "allow no descriptors"}
+	runWith(t, cfg).says("serves")
+	c := newCrowd(t, 10*time.Millisecond)
+	c.join(cfg.Addr[6:], 50, nil)
+	next := runWith(t, cfg)
+	next.says("nothing more")
+	if got, want := next.said[len(next.said)-1], "connections cannot move, as the old process has no descriptor left"; !strings.Contains(got, want) {
+		t.Errorf("the new process says %q, want %q", got, want)
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut, want none", cut)
 	}
 }
 

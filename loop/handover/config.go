@@ -84,7 +84,7 @@ var (
 
 	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
 	// and that goes on in the process before.
-	ErrNotTaken = errors.New("handover: the connection has stayed with the process before")
+	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
 )
 
 func (c *Config) fill() (err error) {

@@ -5,7 +5,9 @@ package handover_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -151,8 +154,31 @@ func TestWhatStaysMovesToLoops(t *testing.T) {
 	c.hears("a 2 two")
 }
 
-// Whatever stays is counted: what could have moved at the end, too, and a net.Conn.
-func TestAllThatStayIsCounted(t *testing.T) {
+// A net.Conn stays, and is counted.
+func TestNetConnStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: &websocket.Codec{HTTP: http.NotFoundHandler()}}}
+	a.Drain.Delay = patience
+	start(t, path, a)
+	kept := &http.Client{Transport: &http.Transport{}}
+	defer kept.CloseIdleConnections()
+	for range 2 { // by one connection
+		res, err := kept.Get("http://" + a.Addrs()[1].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+	r := start(t, path, lines("b"))
+	if want := map[string]int{"net.Conn": 1}; !reflect.DeepEqual(r.Stayed, want) {
+		t.Errorf("%v stay, want %v", r.Stayed, want)
+	}
+}
+
+// What could have moved at the end, but was busy when the others moved, is counted.
+func TestTooLateIsCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a, finish := working(t, handover.Config{Path: path, Patience: time.Millisecond, State: &notebook{}})
 	c := hasJob(t, a)

@@ -35,7 +35,7 @@ func ExampleHandler() {
 	log.Fatal(srv.Run(context.Background()))
 }
 
-// A registry of one's own.
+// A custom registry.
 func ExampleNewCollector() {
 	srv := new(loop.Server)
 	registry := prometheus.NewRegistry()
