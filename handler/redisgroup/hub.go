@@ -62,7 +62,7 @@ type Hub struct {
 	sending sync.WaitGroup // senders
 
 	lingering atomic.Int64 // connections that have moved to another process a moment ago
-	wg      sync.WaitGroup
+	wg        sync.WaitGroup
 }
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster. The Hub uses the
