@@ -208,6 +208,32 @@ func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
+// Flush sends c at once what was broadcast to it and has not reached it yet. It is for Save of a
+// loop.Saver: what comes later does not go with the connection. It must be called on c's loop.
+func (g *Group) Flush(c *loop.Conn) {
+	onLoop(c, "handler.Group.Flush")
+	g.mu.Lock()
+	s := g.shard(c.Loop())
+	var due []broadcast
+	if s != nil {
+		due = slices.Concat(s.batch, s.posted)
+	}
+	g.mu.Unlock()
+	for i := range due {
+		b := &due[i]
+		g.mu.Lock()
+		m := s.find(c)
+		isDue := m != nil && m.seen < b.seq
+		if isDue {
+			m.seen = b.seq
+		}
+		g.mu.Unlock()
+		if isDue && c.Ref() != b.except {
+			s.serve(m, b)
+		}
+	}
+}
+
 // Each calls f for each member, on its loop, so on several loops at once. Any goroutine may call
 // Each; it does not wait. f may do whatever a callback of the connection may, including Leave. A
 // panic in f closes that connection. The error is Broadcast's. A nil f panics here.

@@ -66,6 +66,29 @@ func TestGroupBroadcast(t *testing.T) {
 	})
 }
 
+// What Flush has sent does not come again, and what comes later does.
+func TestGroupFlush(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
+			g.Join(c)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				_ = g.Broadcast([]byte("one"))
+				_ = g.BroadcastExcept(c.Ref(), []byte("two"))
+				g.Flush(c)
+				_ = c.Send([]byte("saved"))
+				return g.Broadcast([]byte("three"))
+			})
+		})
+		peers := open(srv, 4)
+		peers[0].Send("x\n")
+		wantReceived(t, peers[0], "one\nsaved\nthree\n")
+		for _, p := range peers[1:] {
+			wantReceived(t, p, "one\ntwo\nthree\n")
+		}
+	})
+}
+
 func TestGroupLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := handler.NewGroup(handler.GroupConfig{})

@@ -98,10 +98,11 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved is setConn for a connection that another process has accepted.
+// setMoved is setConn for a connection that another process has accepted. What is not set stays: it
+// may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = o.ofSocket().Renew("tcp", raw) // the system took the same for the listener
+		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
 	o.setConn(c)
 }

@@ -60,7 +60,9 @@ type Hub struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	sending sync.WaitGroup // senders
-	wg      sync.WaitGroup
+
+	lingering atomic.Int64 // connections that have moved to another process a moment ago
+	wg        sync.WaitGroup
 }
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster. The Hub uses the
@@ -106,9 +108,14 @@ func (h *Hub) pause(d time.Duration) {
 }
 
 // Close ends the Hub: it publishes what is queued, and gives up presence and names, as long
-// as ctx allows. The rest is lost with ErrClosed or ErrUncertain; who is joining gets ErrClosed.
+// as ctx allows: those of connections that have moved by a handover after a second, as the next
+// process has them then. The rest is lost with ErrClosed or ErrUncertain; who is joining gets
+// ErrClosed.
 // Connections are left alone, and stay members. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
+	for h.lingering.Load() > 0 && !h.closed.Load() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	if h.closed.Swap(true) {
 		return nil
 	}

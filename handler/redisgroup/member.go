@@ -1,8 +1,12 @@
 package redisgroup
 
 import (
+	"errors"
+	"time"
+
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
 // in is what package loop has for this package.
@@ -35,21 +39,47 @@ func (h *Hub) join(c *loop.Conn) *membership {
 	if all[c] == nil {
 		in.Pin(c) // these memberships are the loop's
 		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
-		c.AfterClose(func(error) { h.leaveAll(c) }) // at once if c is closed already
+		c.AfterClose(func(err error) { h.leaveAll(c, err) }) // at once if c is closed already
 	}
 	return all[c]
 }
 
-func (h *Hub) leaveAll(c *loop.Conn) {
+// movedLinger is how long a connection's user and names stay here after it has moved to another
+// process: by then they are there, and have not been away.
+const movedLinger = time.Second
+
+func (h *Hub) leaveAll(c *loop.Conn, err error) {
 	all := *h.members.Get(c.Loop())
 	m := all[c]
 	delete(all, c)
+	var user []*room // rooms that it is in
 	for r, j := range m.rooms {
-		r.leave(c, m, j)
+		if j == nil {
+			r.local.Leave(c)
+			user = append(user, r)
+		} else {
+			r.leave(c, m, j)
+		}
 	}
-	for key := range m.claims {
-		h.renewer.leave(key.name, key.owner, c.Ref())
+	ref := c.Ref()
+	forget := func() {
+		for _, r := range user {
+			r.change(m.user, -1)
+			h.release(r)
+		}
+		for key := range m.claims {
+			h.renewer.leave(key.name, key.owner, ref)
+		}
 	}
+	if !errors.Is(err, handover.ErrMoved) {
+		forget()
+		return
+	}
+	h.lingering.Add(1)
+	h.after(movedLinger, func() {
+		forget()
+		h.lingering.Add(-1)
+	})
 }
 
 // A handle is what Group and Ordered have in common: a room by its place.

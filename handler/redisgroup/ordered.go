@@ -35,6 +35,34 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	return true
 }
 
+// Position returns the place of the last entry that c has got, after sending c what is on its way.
+// It is for Save of a loop.Saver: in the next process Accept calls JoinFrom with it as From.Since,
+// and c misses nothing. A user who is bound to c there within a second has not left the room. false:
+// c is no member, or it is not known yet where the room stands. It must be called on c's loop.
+func (o *Ordered) Position(c *loop.Conn) (p Position, ok bool) {
+	m, r := (*o.hub.members.Get(c.Loop()))[c], o.hub.find(o.at.channel)
+	if m == nil || r == nil {
+		return p, false
+	}
+	j, isIn := m.rooms[r]
+	if j != nil { // it has got nothing yet
+		return j.from.Since, !j.from.Since.IsZero()
+	}
+	for isIn {
+		p = r.position()
+		if r.local.Flush(c); r.position() == p {
+			return p, !p.IsZero()
+		}
+	}
+	return p, false
+}
+
+func (r *room) position() Position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.last
+}
+
 // Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
 // not wait. Messages of one goroutine keep their order.
 //

@@ -35,8 +35,8 @@ func (o Options) set(fd int, isUnix bool) error {
 	return nil
 }
 
-// Renew is Set for a socket that has the options of another process: zeros give it the system's, as
-// far as that can undo the others.
+// Renew is Set for a listener that has the options of another process: zeros give it the system's,
+// as far as that can undo the others.
 func (o Options) Renew(network string, c syscall.RawConn) error {
 	return With(c, func(fd int) error {
 		reset(fd)
