@@ -27,9 +27,9 @@ import (
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
-// A way fails by one of these. Only lost is for other goroutines than the loop's:
+// A way fails by one of these. Only lost and refuse are for other goroutines than the loop's:
 //
-//	lost     there is no socket any more: the slot is released, the refusal counted and logged
+//	lost     the slot is released, the refusal counted and logged; the caller closes the socket
 //	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
 //	abort    failed, and the socket is closed
 //	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger

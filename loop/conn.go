@@ -41,9 +41,9 @@ import (
 //	                                                    │                            │
 //	                                                    ▼                            │
 //	                                                 flushing ◀──────────────────────┤
-//	                                                    │ all sent, or Timeouts.Close│
-//	                                                    ▼                            │
-//	                                                 closed ◀──refused, or cut───────┘
+//	                                                    │ all sent, Timeouts.Close,  │
+//	                                                    ▼ or cut by the drain        │
+//	                                                 closed ◀──refused───────────────┘
 //	                                                 its socket may linger for a second
 //
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"time"
 
@@ -271,7 +270,7 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 // is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
 // hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
-	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.over {
+	if !c.isTCP() || c.in.over {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)

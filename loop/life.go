@@ -25,9 +25,11 @@ import (
 //	the end is                        sent                          awaited
 //	Close, an error, a panic, drain   last words, output, FIN       acknowledgement; then it lingers
 //	eviction (ErrIdle)                the same                      the system takes the output
-//	eviction that cuts something off  the same, and then a reset    acknowledgement
+//	eviction that cuts something off  last words, output, a reset   acknowledgement
 //	abort: slow consumer, memory,     a reset                       nothing
-//	  write error, failed handshake
+//	  write error
+//	failed StartTLS                   what the layer sends: an      nothing; it lingers
+//	                                  alert, FIN
 //	peer's FIN, and nothing waits     nothing                       nothing
 //	peer's FIN, and output waits      output, FIN                   acknowledgement
 //	peer's FIN, and OnEOF, input or   c stays open until that is done; then it closes

@@ -547,7 +547,11 @@ func (c *Conn) enrollFrozen() {
 	}
 	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
 		c.loop.enter()
-		c.unfreeze(sock)
+		if c.frozen() == nil { // dropped meanwhile, as the other end of its Pipe was
+			sock.Close()
+		} else {
+			c.unfreeze(sock)
+		}
 		c.loop.leave()
 		return c.link()
 	}, func(err error) {
@@ -560,6 +564,8 @@ func (c *Conn) enrollFrozen() {
 		})
 	})
 }
+
+var errIsMoving = errors.New("loop: Conn.StartTLS, Conn.NetConn: the connection moves to another process: wait for a message, or use AfterFunc")
 
 // starvedWait is after how long a connection that goes on looks again for a free descriptor.
 const starvedWait = 20 * time.Millisecond
@@ -613,6 +619,9 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 	if b := c.out.box; b != nil {
 		b.Blocked = false
+	}
+	if c.sendsFile() {
+		c.extras.file.writeOut()
 	}
 	c.touch()
 	if f.served != nil {

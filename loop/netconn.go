@@ -57,6 +57,8 @@ func (c *Conn) mayBecomeNet() error {
 		return errors.New("loop: Conn.NetConn: a UDP session is no stream")
 	case c.tlsStart() != nil:
 		return errors.New("loop: Conn.NetConn: the connection is about to speak TLS: wait until StartTLS is done")
+	case c.isFrozen():
+		return errIsMoving
 	case c.sendsFile():
 		return errors.New("loop: Conn.NetConn: a file is being sent")
 	case c.extras != nil && c.extras.pipe != nil:

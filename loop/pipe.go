@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"net"
 	"time"
 )
 
@@ -202,7 +201,6 @@ func (s *pipeSide) closed(err error) {
 // mayLack reports whether to's peer would take what it got for whole, if it read an end, though the
 // rest of it may be missing: from has broken before its end. Nobody can reset a unix socket.
 func (s *pipeSide) mayLack(err error) bool {
-	_, isUnix := s.to.LocalAddr().(*net.UnixAddr)
 	broken := s.from.extras.ending.reason == closedByNetwork || err == errInputLost
-	return broken && !s.to.out.finRequested && !isUnix
+	return broken && !s.to.out.finRequested && s.to.isTCP()
 }

@@ -80,6 +80,7 @@ func (c *Conn) headerEnded(err error) {
 // Bytes with which a header could begin are held until the next ones tell.
 func (c *Conn) receivedFirstBytes(p []byte) {
 	if !c.isOpen() {
+		c.received(p) // which counts it
 		return
 	}
 	held := c.heldFirstBytes()

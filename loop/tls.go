@@ -108,6 +108,8 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 		panic("loop: Conn.StartTLS with a connection that is in a Pipe: call it before Pipe")
 	case c.isClosing() || c.out.finRequested:
 		return ErrClosed
+	case c.isFrozen():
+		return errIsMoving
 	case c.isTLS():
 		return errSpeaksTLS
 	case c.sendsFile():

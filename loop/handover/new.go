@@ -60,9 +60,12 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 		}
 		select {
 		case m, ok := <-t.line.in:
-			if ok {
+			switch {
+			case ok:
 				t.got(m)
-			} else {
+			case t.line.tooLong && t.phase == prepared: // the old one is alive
+				t.phase, t.why = failed, errTooLong.Error()
+			default:
 				t.lineEnded(t)
 			}
 		case <-ends:
@@ -130,7 +133,9 @@ func (t *taking) got(m message) {
 		}
 		if !t.hear(t, m.kind) {
 			t.why = fmt.Sprintf("it has sent message %d, which does not belong here", m.kind)
-			t.line.hang()
+			if t.line.hang(); t.phase == prepared {
+				t.phase = failed // the old one is alive
+			}
 		}
 	}
 }

@@ -272,8 +272,17 @@ func (g *giving) rehearse() error {
 		return err
 	}
 	copies := in.Copies(g.h.srv, g.sweep.addrs, samples)
-	for _, m := range copies {
-		if err := g.line.write(message{kind: connection, body: recordOf(m)}, nil, deadline); err != nil {
+	var bodies [][]byte
+	copies = slices.DeleteFunc(copies, func(m *inside.Moved) bool { // one that is too large stays: see records
+		body := recordOf(m)
+		if len(body) > maxMessage {
+			return true
+		}
+		bodies = append(bodies, body)
+		return false
+	})
+	for _, body := range bodies {
+		if err := g.line.write(message{kind: connection, body: body}, nil, deadline); err != nil {
 			return err
 		}
 	}
@@ -322,7 +331,7 @@ func (g *giving) sendState(deadline time.Time) error {
 	if err := s.Save(w); err != nil {
 		return fmt.Errorf("State.Save: %w", err)
 	}
-	return w.flush(1)
+	return w.send(1)
 }
 
 // A stateWriter sends the State in chunks.
@@ -339,18 +348,16 @@ func (w *stateWriter) Write(p []byte) (int, error) {
 	}
 	w.buf.Write(p)
 	for w.buf.Len() >= stateChunk {
-		if err := w.flush(0); err != nil {
+		if err := w.send(0); err != nil {
 			return 0, err
 		}
 	}
 	return len(p), nil
 }
 
-// flush sends a chunk; last is 1 with the last one.
-func (w *stateWriter) flush(last int) error {
-	err := w.g.line.write(message{kind: stateData, n: last, body: w.buf.Bytes()}, nil, w.deadline)
-	w.buf.Reset()
-	return err
+// send sends a chunk; last is 1 with the last one.
+func (w *stateWriter) send(last int) error {
+	return w.g.line.write(message{kind: stateData, n: last, body: w.buf.Next(stateChunk)}, nil, w.deadline)
 }
 
 // writeBatch puts the baton down, and writes the batch.

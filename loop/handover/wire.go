@@ -50,7 +50,11 @@ type line struct {
 	rest []byte       // of a message that was half written
 	done chan struct{}
 	once sync.Once
+
+	tooLong bool // the end is not the other process': a message had more than maxMessage
 }
+
+var errTooLong = errors.New("handover: a message is too long")
 
 func newLine(nc *net.UnixConn) *line {
 	return &line{UnixConn: nc, in: make(chan message), done: make(chan struct{})}
@@ -71,6 +75,7 @@ func (l *line) listen() {
 	for {
 		m, err := l.read(maxMessage)
 		if err != nil {
+			l.tooLong = errors.Is(err, errTooLong)
 			return
 		}
 		select {
@@ -144,7 +149,7 @@ func (l *line) read(max int64) (m message, err error) {
 		size := int64(binary.BigEndian.Uint32(head[5:]))
 		var body bytes.Buffer
 		if size > max {
-			err = fmt.Errorf("handover: a message of %d bytes is too long", size)
+			err = fmt.Errorf("%w: %d bytes", errTooLong, size)
 		} else if _, err = io.CopyN(&body, l, size); err == nil {
 			m.body = body.Bytes()
 		}
