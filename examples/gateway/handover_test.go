@@ -137,6 +137,9 @@ func TestHandover(t *testing.T) {
 		testkit.Eventually(t, "messages are sent", func() bool { return sent.Load() > more })
 	}
 	isSending()
+	if code := post("away/message", "kept"); code != http.StatusOK {
+		t.Errorf("a message for a device that is away is answered with %d", code)
+	}
 	next := start()
 	testkit.Eventually(t, "the next process is asked, and does not have b", func() bool {
 		res, err := http.Get("http://" + *apiAddr + "/devices")
@@ -169,6 +172,9 @@ func TestHandover(t *testing.T) {
 		t.Errorf("the device that came back answers with %d", code)
 	}
 	again.waitFor(t, "Cnow")
+	away := newLamp(t, "away")
+	close(away.answers)
+	away.waitFor(t, "Ckept")
 	select {
 	case err := <-next:
 		t.Errorf("the next process ends with %v", err)
