@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
@@ -67,7 +66,7 @@ func (d *lamp) send(kind byte, id uint16, payload string) {
 
 func (d *lamp) waitFor(t *testing.T, what string) {
 	t.Helper()
-	testkit.Eventually(t, what, func() bool {
+	eventually(t, what, func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return slices.Contains(d.got, what)
@@ -83,7 +82,7 @@ func TestHandover(t *testing.T) {
 	t.Cleanup(func() {
 		*addr, *apiAddr, *meet, *drain = before[0].(string), before[1].(string), before[2].(string), before[3].(time.Duration)
 	})
-	*addr, *apiAddr, *meet, *drain = "tcp://"+testkit.FreeAddr(t), testkit.FreeAddr(t), filepath.Join(t.TempDir(), "s"), 50*time.Millisecond
+	*addr, *apiAddr, *meet, *drain = "tcp://"+freeAddr(t), freeAddr(t), filepath.Join(t.TempDir(), "s"), 50*time.Millisecond
 	post := func(path, body string) int {
 		res, err := http.Post("http://"+*apiAddr+"/devices/"+path, "", strings.NewReader(body))
 		if err != nil {
@@ -98,7 +97,7 @@ func TestHandover(t *testing.T) {
 		return ended
 	}
 	old := start()
-	testkit.Eventually(t, "the API answers", func() bool { return post("nobody/command", "x") == http.StatusNotFound })
+	eventually(t, "the API answers", func() bool { return post("nobody/command", "x") == http.StatusNotFound })
 	a, b := newLamp(t, "a"), newLamp(t, "b")
 	close(a.answers)
 	commanded := make(chan int, 1)
@@ -114,7 +113,7 @@ func TestHandover(t *testing.T) {
 		t.Error("a process that does not know the State takes over")
 	}
 	_ = h.Close()
-	testkit.Eventually(t, "an unknown device is not found, as before", func() bool { return post("nobody/command", "x") == http.StatusNotFound })
+	eventually(t, "an unknown device is not found, as before", func() bool { return post("nobody/command", "x") == http.StatusNotFound })
 
 	var sent atomic.Int64
 	stop, posted := make(chan struct{}), make(chan struct{})
@@ -134,14 +133,14 @@ func TestHandover(t *testing.T) {
 	isSending := func() {
 		t.Helper()
 		more := sent.Load() + 20
-		testkit.Eventually(t, "messages are sent", func() bool { return sent.Load() > more })
+		eventually(t, "messages are sent", func() bool { return sent.Load() > more })
 	}
 	isSending()
 	if code := post("away/message", "kept"); code != http.StatusOK {
 		t.Errorf("a message for a device that is away is answered with %d", code)
 	}
 	next := start()
-	testkit.Eventually(t, "the next process is asked, and does not have b", func() bool {
+	eventually(t, "the next process is asked, and does not have b", func() bool {
 		res, err := http.Get("http://" + *apiAddr + "/devices")
 		if err != nil {
 			return false
@@ -150,16 +149,16 @@ func TestHandover(t *testing.T) {
 		names, err := io.ReadAll(res.Body)
 		return err == nil && string(names) == `["a"]`+"\n"
 	})
-	testkit.Eventually(t, "it keeps messages", func() bool { return post("b/message", "later") == http.StatusOK })
+	eventually(t, "it keeps messages", func() bool { return post("b/message", "later") == http.StatusOK })
 	isSending()
 	again := newLamp(t, "b") // its first connection owes an answer, and has stayed
 	close(again.answers)
 	again.waitFor(t, "Clater")
 	close(b.answers)
-	if code := testkit.Receive(t, "the answer of b", commanded); code != http.StatusOK {
+	if code := receive(t, "the answer of b", commanded); code != http.StatusOK {
 		t.Errorf("the command of before is answered with %d", code)
 	}
-	if err := testkit.Receive(t, "the end of the old process", old); err != nil {
+	if err := receive(t, "the end of the old process", old); err != nil {
 		t.Errorf("the old process ends with %v", err)
 	}
 	isSending()
@@ -180,4 +179,35 @@ func TestHandover(t *testing.T) {
 		t.Errorf("the next process ends with %v", err)
 	default:
 	}
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after 20 s it is not so that %s", what)
+		}
+	}
+}
+
+// receive waits for a value.
+func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s does not come", what)
+	}
+	return v
+}
+
+// freeAddr returns an address where nobody listens.
+func freeAddr(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
 }
