@@ -251,13 +251,14 @@ func TestTLS(t *testing.T) {
 		t.Errorf("got %d bytes, %v, want the page", len(body), err)
 	}
 	nc := r.dialLines(t)
+	nc.hears("has joined lobby") // that is nc
 	dialer := ws.Dialer{TLSConfig: trusting, Timeout: time.Minute}
 	c, _, _, err := dialer.Dial(t.Context(), "wss://"+r.srv.Addrs()[0].String()+"/ws?nick=ann&room=lobby")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	nc.hears("ann has joined lobby") // from then on nc hears all
+	nc.hears("ann has joined lobby")
 	if err := wsutil.WriteClientText(c, []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
