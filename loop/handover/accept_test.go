@@ -32,14 +32,14 @@ func TestLarge(t *testing.T) {
 	}
 	a, b := large("a"), large("b")
 	notes := &notebook{notes: []string{strings.Repeat("x", 20<<20)}}
-	if _, err := open(t, a, handover.Config{Path: path, State: notes}); err != nil {
+	if _, err := open(t, a, handover.Config{Path: path, State: notes, Timeout: patience}); err != nil {
 		t.Fatal(err)
 	}
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
 	var got notebook
-	n, err := open(t, b, handover.Config{Path: path, State: &got})
+	n, err := open(t, b, handover.Config{Path: path, State: &got, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
