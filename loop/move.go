@@ -473,7 +473,9 @@ func (c *Conn) freeze() (err error) {
 		return ErrClosed
 	}
 	f := &frozen{c: c, sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
-	f.raw, _ = c.rawSocket().(engine.Movable)
+	if f.raw, _ = c.rawSocket().(engine.Movable); f.raw == nil { // Save has found it broken
+		return net.ErrClosed
+	}
 	if err = c.leaveSocket(); err != nil {
 		return err
 	}

@@ -88,16 +88,25 @@ func (h *Handover) Ready(ctx context.Context) (Report, error) {
 }
 
 func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
+	h.mu.Lock()
+	from := h.from
+	h.mu.Unlock()
 	if err = h.srv.Start(context.Background()); err != nil {
 		h.giveBack()
 		return r, err
 	}
-	if h.from == nil {
+	select {
+	case <-h.quit: // by Close, which may have found no Server to close
+		h.giveBack()
+		return r, errors.Join(errors.New("handover: Close was called"), h.srv.Close(), h.srv.Wait())
+	default:
+	}
+	if from == nil {
 		h.announce()
 		h.own(true)
 		h.setAccepting(true)
 	} else {
-		r, err = h.from.take(ctx)
+		r, err = from.take(ctx)
 	}
 	h.mu.Lock()
 	h.from = nil

@@ -505,6 +505,7 @@ func (g *giving) keep() {
 	g.sweep.cameBack()
 	for _, m := range g.batch {
 		if m != nil {
+			clear(m.TLS) // of secrets
 			m.Thaw(false)
 		}
 	}
@@ -514,6 +515,7 @@ func (g *giving) keep() {
 func (g *giving) gone() {
 	for _, m := range g.batch {
 		if m != nil {
+			clear(m.TLS)
 			if m.Drop(ErrMoved); m.Remote != nil {
 				g.moved++
 			}

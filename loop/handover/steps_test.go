@@ -274,3 +274,26 @@ func TestRunAfterReady(t *testing.T) {
 		t.Errorf("Run returns %v, want %v", err, broken)
 	}
 }
+
+// A process that was closed while its Server started takes nothing over, and does not accept.
+func TestCloseBesideReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := lines("a"), lines("b")
+	start(t, path, a)
+	var h *handover.Handover
+	b.OnStart = func(l *loop.Loop) {
+		if l.Index() == 0 {
+			_ = h.Close()
+		}
+	}
+	h, err := handover.Open(t.Context(), b, handover.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := h.Ready(t.Context()); err == nil {
+		t.Errorf("Ready returns %+v, nil; want an error", r)
+	}
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+}

@@ -78,7 +78,8 @@ func (s *socket) Resume() {
 }
 
 func (s *socket) resumeAgain() {
-	if s.loop.freeReserve(); !s.paused {
+	if !s.paused {
+		s.loop.freeReserve()
 		s.Resume()
 	}
 }

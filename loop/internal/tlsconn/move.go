@@ -17,8 +17,8 @@ import (
 // Leave, Saved and Resume.
 
 // Leave takes c off its loop, on which it is called, but not within a method of the Host. From then
-// on c may only be used by Arrive, Saved and Abandon. What the Host was to call soon, GoOn, it must not call any more.
-// False: c is not open, or its raw socket has gone; nothing has happened.
+// on c may only be used by Arrive, Saved and Abandon. What the Host was to call soon, GoOn, it must
+// not call any more. False: c is not open, or its raw socket has gone; nothing has happened.
 func (c *Conn) Leave() bool {
 	if c.state != open && c.state != ended || c.lost {
 		return false
@@ -85,8 +85,8 @@ func (c *Conn) Abandon() {
 	c.erase()
 }
 
-// Movable reports whether c can move to another process: not before the handshake is done, nor with what
-// crypto/tls keeps to itself, such as TLS 1.2.
+// Movable reports whether c can move to another process: not before the handshake is done, nor with
+// what crypto/tls keeps to itself, such as TLS 1.2.
 func (c *Conn) Movable() bool { return c.mayDetach() == nil }
 
 // StateIn returns what the handshake has settled, of what Saved has returned.
@@ -102,10 +102,11 @@ func StateIn(state []byte) (tls.ConnectionState, bool) {
 	return *s, true
 }
 
-// Resume returns a Conn that goes on where Saved found another one, maybe in another process. sock is the raw
-// socket, which is read. The Host gets nothing until it calls GoOn, for which RunLater is called:
-// what it wants paused it pauses before. ExportKeyingMaterial does not work any more: its secret
-// stays with crypto/tls. An error: state is not from Saved, or of a version that knows more.
+// Resume returns a Conn that goes on where Saved found another one, maybe in another process. sock
+// is the raw socket, which is read. The Host gets nothing until it calls GoOn, for which RunLater
+// is called: what it wants paused it pauses before. ExportKeyingMaterial does not work any more:
+// its secret stays with crypto/tls. An error: state is not from Saved, or of a version that knows
+// more.
 func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn, error) {
 	var m moved
 	if err := json.Unmarshal(state, &m); err != nil {
