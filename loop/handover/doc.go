@@ -35,7 +35,7 @@
 //
 // # What stays
 //
-// Connections with TLS 1.2, or in a handshake, those that were dialed without Dialer.MoveAs or by
+// Connections with TLS 1.2, or before StartTLS is done, those that were dialed without Dialer.MoveAs or by
 // UDP, connections of Listener.AcceptFrom and Server.Adopt without a name, handlers without Save,
 // codecs with a state and no codec.Saver; connections whose Save fails, that are in a handshake or
 // before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as
