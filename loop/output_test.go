@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -49,6 +50,48 @@ func TestOneWritePerTurn(t *testing.T) {
 			t.Errorf("%d writes for one callback", p.Writes()-writes)
 		}
 	})
+}
+
+// What the members of a room say at once reaches each of them in one write. What one says alone
+// does so, too, and comes no later.
+func TestOneWriteForARoom(t *testing.T) {
+	for _, members := range []int{2, 10} {
+		t.Run(fmt.Sprint(members), func(t *testing.T) {
+			var room []*loop.Conn
+			srv := &loop.Server{Codec: codec.Lines{}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+				room = append(room, c)
+				return script{Message: func(c *loop.Conn, msg []byte) error {
+					for _, member := range room {
+						_ = member.Send(msg)
+					}
+					return nil
+				}}
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				var peers []*looptest.Peer
+				for range members {
+					peers = append(peers, srv.Open())
+				}
+				peers[0].Send("alone\n")
+				release := make(chan struct{})
+				_ = srv.Loops()[0].Post(func() { <-release })
+				for i, p := range peers {
+					p.Send(fmt.Sprintln(i)) // waits in the socket
+				}
+				close(release)
+				synctest.Wait()
+				for i, p := range peers {
+					got := p.Received()
+					if alone, _ := strings.CutPrefix(got, "alone\n"); len(alone) == len(got) || strings.Count(alone, "\n") != members {
+						t.Errorf("member %d received %q", i, got)
+					}
+					if members > 4 && p.Writes() != 2 {
+						t.Errorf("member %d received %q in %d writes, want 2", i, got, p.Writes())
+					}
+				}
+			})
+		})
+	}
 }
 
 // The stream is exact whatever the sizes are and however little the socket takes at a time, with an
