@@ -94,6 +94,49 @@ func TestOneWriteForARoom(t *testing.T) {
 	}
 }
 
+// While members of a room speak without end, what one has said waits for 1 ms, and for the callbacks
+// in which that is over.
+func TestRoomWaitsBriefly(t *testing.T) {
+	const each = 300 * time.Microsecond // takes a callback
+	var room []*loop.Conn
+	srv := &loop.Server{Codec: codec.Lines{}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		room = append(room, c)
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			for _, member := range room {
+				_ = member.Send(msg)
+			}
+			time.Sleep(each)
+			return nil
+		}}
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		var peers []*looptest.Peer
+		for range 20 {
+			peers = append(peers, srv.Open())
+		}
+		began, received := time.Now(), make(chan time.Duration, 100)
+		peers[0].Answer(func([]byte) []byte { received <- time.Since(began); return nil })
+		release := make(chan struct{})
+		_ = srv.Loops()[0].Post(func() { <-release })
+		for i, p := range peers {
+			p.Send(fmt.Sprintln(i))
+		}
+		close(release)
+		srv.Sleep(time.Second)
+		last := time.Duration(0)
+		for n := len(received); n > 0; n-- {
+			at := <-received
+			if most := time.Millisecond + 2*each; at-last > most {
+				t.Errorf("received at %v and then at %v, want no more than %v later", last, at, most)
+			}
+			last = at
+		}
+		if want := 20 * each; last != want {
+			t.Errorf("received last at %v, want %v", last, want)
+		}
+	})
+}
+
 // The stream is exact whatever the sizes are and however little the socket takes at a time, with an
 // engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
