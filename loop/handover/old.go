@@ -31,12 +31,11 @@ type giving struct {
 	why    string // it refuses
 	frozen bool   // State.Freeze was called
 
-	sweep     sweep
-	batch     []*inside.Moved
-	unsent    []message // the rest of a late batch
-	since     time.Time // the batch was frozen
-	moved     int
-	accepting bool // newcomers, since the last sweep
+	sweep  sweep
+	batch  []*inside.Moved
+	unsent []message // the rest of a late batch
+	since  time.Time // the batch was frozen
+	moved  int
 }
 
 // beginGiving hands over to a process that has said hello; false: another handover is under way.
@@ -175,9 +174,6 @@ func (g *giving) got(m message) {
 	if !g.hear(g, m.kind, m.n) {
 		g.note(fmt.Sprintf("it has sent message %d, which does not belong here", m.kind))
 		g.lineEnded(g)
-	}
-	if g.phase == retired && g.accepting { // newcomers have come meanwhile
-		g.phase, g.accepting = between, false
 	}
 }
 
@@ -495,14 +491,12 @@ func (g *giving) send(k kind, n int) {
 }
 
 func (g *giving) newcomers(on bool) {
-	g.accepting = g.accepting || on
 	if g.h.setAccepting(on); on { // it may take long until the next batch
 		g.sweep.release()
 	}
 }
 
 func (g *giving) keep() {
-	g.sweep.cameBack()
 	for _, m := range g.batch {
 		if m != nil {
 			clear(m.TLS) // of secrets
