@@ -22,16 +22,18 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// This file is the way of a connection to its loop, from whatever has made its socket to
-// Conn.begin:
+// This file is the way of a connection to its loop, from whatever has made its socket to arrived,
+// which ends in Conn.begin:
 //
-//	serve ─▶ admit ─▶ hand ─▶ enroll ─▶ land ─▶ receivedHeader ─▶ afterHeader ─▶ HandshakeDone ─▶ arrived ─▶ begin
-//	Adopt ─▶ handToEngine ──────┘ ▲       │           │                │
-//	dialing.connect ──────────────┘       └───────────┴──── failed ────┘
+//	serve ─▶ admit ────────┐
+//	Adopt ─▶ handToEngine ─┴▶ hand ─▶ enroll ─▶ land ─▶ receivedHeader ─▶ afterHeader ─▶ arrived
+//	dialing.connect ──────────────────┘           │           │                │
+//	                                              └───────────┴──── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
-// Without a PROXY header or TLS their steps are left out. A way fails by one of these. lost and
-// refuse may be called by other goroutines than the loop's:
+// Where no PROXY header is to come, land calls afterHeader, and without TLS arrived. With TLS that
+// is called by HandshakeDone. A way fails by one of these. lost and refuse may be called by other
+// goroutines than the loop's:
 //
 //	lost     the slot is released, the refusal counted and logged; the caller closes the socket
 //	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
@@ -298,7 +300,6 @@ func (c *Conn) askForHandler(ln *listener) bool {
 					c.beginClose(err)
 				}
 			})
-			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)

@@ -219,7 +219,7 @@ func (g *acceptGate) count() int {
 	return g.accepting
 }
 
-// acceptNewcomers is for package handover: see inside.Handover.
+// acceptNewcomers implements inside.Handover.
 func (s *Server) acceptNewcomers(on bool) {
 	var deadline time.Time
 	if !on {

@@ -35,15 +35,15 @@
 //
 // # What stays
 //
-// Connections with TLS 1.2, or before StartTLS is done, those that were dialed without Dialer.MoveAs or by
-// UDP, connections of Listener.AcceptFrom and Server.Adopt without a name, handlers without Save,
-// codecs with a state and no codec.Saver; connections whose Save fails, that are in a handshake or
-// before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as
-// long as that is so, at most Config.Patience; what Accept refuses; those with more than 16 MiB of
-// state and buffers, and the other ends of their Pipes; and connections of addresses that the new
-// process lacks. They stay with the old process, as if nothing had happened, and drain there when
-// all else has moved. Report.Stayed counts them by reason. A session of UDP that stays, while its
-// socket moves, may still send.
+// Connections with TLS 1.2, or before StartTLS is done, those that were dialed without
+// Dialer.MoveAs or by UDP, connections of Listener.AcceptFrom and Server.Adopt without a name,
+// handlers without Save, codecs with a state and no codec.Saver; connections whose Save fails, that
+// are in a handshake or before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or
+// replies under way, for as long as that is so, at most Config.Patience; what Accept refuses; those
+// with more than 16 MiB of state and buffers, and the other ends of their Pipes; and connections of
+// addresses that the new process lacks. They stay with the old process, as if nothing had happened,
+// and drain there when all else has moved. Report.Stayed counts them by reason. A session of UDP
+// that stays, while its socket moves, may still send.
 //
 // No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
 // newcomers.

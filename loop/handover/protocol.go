@@ -22,8 +22,8 @@ package handover
 //	retire                   (retired)  ◀── bye
 //	                                    the line ends      lineEnded                    (done)
 //
-// If the old one has waited too long, it takes the baton back, and the batch with it (silent), until
-// the new one says that it has missed the baton. If the new one has it, its answer says which
+// If the old one has waited too long, it takes the baton back, and the batch with it (silent),
+// until the new one says that it has missed the baton. If the new one has it, its answer says which
 // connections it has refused. If the new one ends before it has a baton, or says leave, the old one
 // goes on with all that it has not given. If the old one dies, the new one has what it has the
 // batons of.

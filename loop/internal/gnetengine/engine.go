@@ -230,8 +230,9 @@ func (l *gnetLoop) enroll(t *ticket) {
 	}
 }
 
-// enrollBlocking gives the connection to gnet, which takes a copy of its descriptor and closes it. If the
-// registration fails, gnet returns a dead connection and no error, but then t is still unclaimed.
+// enrollBlocking gives the connection to gnet, which takes a copy of its descriptor and closes it.
+// If the registration fails, gnet returns a dead connection and no error, but then t is still
+// unclaimed.
 func (l *gnetLoop) enrollBlocking(t *ticket) {
 	if _, err := l.client.EnrollContext(t.conn, t); l.claim(t) {
 		t.lose(cmp.Or(err, errUnregistered))
