@@ -76,14 +76,14 @@ func (g *giving) run() {
 			g.prepare()
 		case sending:
 			g.writeBatch()
-		case stuck:
-			g.writeLate()
 		case offered:
 			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)))
 		case between:
 			g.next()
 		case silent, ending:
-			if g.waitLong() {
+			if len(g.line.rest) > 0 {
+				g.writeLate()
+			} else if g.waitLong() {
 				g.retire()
 				return
 			}
@@ -429,8 +429,7 @@ func (g *giving) writeLate() {
 			g.unsent = g.unsent[1:]
 		}
 		if !errors.Is(err, errLate) {
-			g.unsent = nil
-			g.written() // or the other one has ended, which the line says, too
+			g.unsent, g.line.rest = nil, nil // or the other one has ended, which the line says, too
 			return
 		}
 		select {
