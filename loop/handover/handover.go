@@ -20,7 +20,7 @@ import (
 // keepFiles is how many descriptors are in reserve, so that a full server can be replaced.
 const keepFiles = 8
 
-// Defaults of a Config.
+// Defaults of the fields of a Config.
 const (
 	DefaultMaxState     = 256 << 20
 	DefaultPatience     = time.Second
@@ -28,72 +28,75 @@ const (
 	DefaultStartTimeout = time.Minute
 )
 
-// Config is what Open has to know. The zero is usable.
+// Config configures Open. The zero Config is ready to use.
 type Config struct {
-	// Path is that of the unix socket by which processes meet, in a directory that only their user
-	// may write. The first process makes it, and hands it over like an address. "": this process
-	// takes over from no other, and hands over to none. On systems other than unix another Path is
-	// an error.
+	// Path is the path of the unix socket on which the processes meet. Only their user may have
+	// write access to its directory. The first process creates the socket and hands it over like a
+	// listener. "" means that this process takes over from no other process and hands over to none.
+	// On systems other than unix, any other Path is an error.
 	Path string
 
-	// Service names the program: one of another name is refused. "" means the base name of its
-	// file.
+	// Service is the name of the program. A process with another name is refused. "" means the base
+	// name of the executable file.
 	Service string
 
-	// State is what belongs to no connection: registries, messages for peers that are away. With
-	// one all connections move at one instant, together with it, or none does. nil: there is none,
-	// and they move in small batches.
+	// State is the state that belongs to no connection, such as registries or messages for absent
+	// peers. With a State, all connections move at one instant together with it, or none does. nil
+	// means that there is no such state; connections then move in small batches.
 	State State
 
-	// MaxState bounds what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
+	// MaxState is the maximum size of what State.Save writes, in bytes. 0 means DefaultMaxState,
+	// 256 MiB.
 	MaxState int64
 
-	// Patience is how long work in hand may take: HTTP requests, jobs of Offload, replies. What is
-	// not done by then stays with the old process. 0 means DefaultPatience, one second.
+	// Patience is how long the old process waits for work in progress: HTTP requests, jobs of
+	// Offload, replies. Connections whose work is not done by then stay with it. 0 means
+	// DefaultPatience, one second.
 	Patience time.Duration
 
-	// Timeout is how long connections may be on their way before the old process takes them back.
-	// 0 means DefaultTimeout, 5 s.
+	// Timeout is how long connections may be in transit before the old process takes them back. 0
+	// means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
-	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0
-	// means DefaultStartTimeout, one minute.
+	// StartTimeout is how long a new process may take to reach Ready, counted from its start or
+	// from Open. 0 means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
-	// PIDFile is the file that has the number of the process in charge. "": there is none.
+	// PIDFile is the file that holds the process ID of the process in charge. "" means none.
 	PIDFile string
 
-	// Report is called when Ready has ended, with what it returns. nil: nobody asks.
+	// Report is called with the result of Ready when Ready has ended. It may be nil.
 	Report func(Report)
 }
 
-// A State moves from one process to the next, all of it at once. Its methods are called one at a
-// time, each on some goroutine that is not a loop's.
+// A State moves from one process to the next in one piece. Its methods are called one at a time, on
+// goroutines that are not a loop's.
 type State interface {
-	// Freeze comes first, in the old process, when no input is read, except for UDP and for what
-	// SetBusy or a call needs, and jobs have ended, or Patience is over: until Thaw nothing may
-	// change the state. An error ends the handover, and Thaw follows.
+	// Freeze is called first, in the old process. By then no input is read, except for UDP and
+	// where SetBusy or a call needs it, and jobs have ended or Patience is over. Nothing may change
+	// the state until Thaw. An error ends the handover, and Thaw follows.
 	Freeze() error
 
-	// Save writes the state, in the old process.
+	// Save writes the state. It is called in the old process.
 	Save(w io.Writer) error
 
-	// Thaw says, in the old process, that the handover has failed: the state may change again.
-	// After a handover that has succeeded nothing is called.
+	// Thaw is called in the old process when the handover has failed. The state may change again.
+	// After a successful handover nothing is called.
 	Thaw()
 
-	// Restore reads what Save has written, in the new process, before Accept is called for the
-	// first connection. An error ends the handover, and the old process goes on.
+	// Restore reads what Save has written. It is called in the new process, before Accept is called
+	// for the first connection. An error ends the handover, and the old process goes on.
 	Restore(r io.Reader) error
 }
 
-// Reasons with which connections close that are with another process. Their peers notice nothing.
+// Errors with which OnClose is called for connections that another process owns. Their peers notice
+// nothing.
 var (
-	// ErrMoved: the connection has moved to the next process.
+	// ErrMoved means that the connection has moved to the next process.
 	ErrMoved = errors.New("handover: the connection has moved to the next process")
 
-	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
-	// and that goes on in the process before.
+	// ErrNotTaken means that the connection, or a copy of it, was passed to Accept to move here,
+	// but the previous process keeps it.
 	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
 )
 
@@ -116,20 +119,21 @@ func (c *Config) fill() (err error) {
 	return nil
 }
 
-// A Report says what Ready has done. Its zero is that of a process without a predecessor.
+// A Report describes what Ready has done. The zero Report is that of a process without a
+// predecessor.
 type Report struct {
-	Predecessor int            // the number of the process that was in charge before
-	Died        bool           // it ended in the middle: what it still owned has ended with it
-	Moved       int            // connections that have moved: the old process counts the same
-	Stayed      map[string]int // those that have not, by reason
-	Lost        int            // those that Accept refused here when the old process was dead already
-	Longest     time.Duration  // the longest pause of a connection, from its last turn there to its first here
+	Predecessor int            // the process ID of the process that was in charge before
+	Died        bool           // it died during the handover, and the connections that it still owned with it
+	Moved       int            // connections that have moved; the old process counts the same number
+	Stayed      map[string]int // connections that have not moved, by reason
+	Lost        int            // connections that Accept refused here after the old process had died
+	Longest     time.Duration  // longest pause of a connection, from last turn there to first turn here
 }
 
 // in is what package loop has for this package.
 var in = inside.Take[inside.Handover[*loop.Server]]()
 
-// A Handover is a process's part in being replaced: at first it may be the new one, and later the
+// A Handover is this process's side of a handover. It may first be the new process, and later the
 // old one.
 type Handover struct {
 	cfg Config
@@ -155,12 +159,13 @@ type Handover struct {
 	once    sync.Once
 }
 
-// Open finds the process in charge, by cfg.Path, and takes copies of its sockets, or else makes the
-// socket by which the next process finds this one. If another handover is under way it waits, until
-// ctx is done. srv must not have been started: Ready does that. After Open and before Ready the
-// program starts everything that it needs and that can fail; until then the old process serves.
+// Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
+// none, Open creates the socket through which the next process finds this one. If another handover
+// is in progress, Open waits until ctx is done. srv must not have been started: Ready starts it.
+// Between Open and Ready the program starts everything that it needs and that can fail. The old
+// process serves until Ready.
 //
-// With an error nothing has happened. Otherwise call Close at the end.
+// If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -186,11 +191,11 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 	return h, nil
 }
 
-// Ready starts the Server and takes over, or just serves if there is no process to take over from.
-// It returns when everything has moved that can. If ctx ends before, or something fails, the old
-// process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
-// is called again it returns the same.
+// Ready starts the Server and takes over from the old process. If there is none, the Server just
+// serves. Ready returns when everything has moved that can. If ctx ends before that, or something
+// fails, the old process goes on: with all of its connections if this process has not accepted any
+// yet, otherwise with those that have not moved. Ready then returns an error, and the program must
+// end through Close or Run. Further calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -256,10 +261,10 @@ func (h *Handover) own(on bool) {
 	}
 }
 
-// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
-// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
-// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
-// only what it is left with.
+// Run calls Ready, unless it was called already, and serves until the next process has taken over
+// or ctx is done. Then it drains the remaining connections, as Server.Shutdown does, and closes
+// everything. It returns nil if no connection was cut. If ctx ends while the next process is taking
+// over, the handover goes on, and this process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -318,8 +323,8 @@ func (h *Handover) end() error {
 	return err
 }
 
-// Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
-// not called, the old process goes on.
+// Close closes the Server at once, unless Run has ended it already, and everything else. If Ready
+// was not called, the old process goes on.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
