@@ -27,8 +27,8 @@ import (
 //
 //	serve ─▶ admit ────────┐
 //	Adopt ─▶ handToEngine ─┴▶ hand ─▶ enroll ─▶ land ─▶ receivedHeader ─▶ afterHeader ─▶ arrived
-//	dialing.connect ──────────────────┘           │           │                │
-//	                                              └───────────┴──── failed ────┘
+//	dialing.connect ────────────────────┘                     │                │
+//	                                                          └───▶ failed ◀───┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
 // Where no PROXY header is to come, land calls afterHeader, and without TLS arrived. With TLS that
