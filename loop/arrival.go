@@ -90,7 +90,7 @@ func (ln *listener) fit(nc net.Conn) error {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign && (ln.setsEach || !sockets.InheritsKeepAlive) {
 		ln.tcp.setConn(tcp)
 	}
 	return nil

@@ -72,7 +72,7 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 }
 
 func (o TCPOptions) ofSocket() sockets.Options {
-	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
+	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout, KeepAlive: o.KeepAlive}
 }
 
 // setInherited gives a listener that another process has opened these options in place of its own.
@@ -104,10 +104,12 @@ func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
-	o.setConn(c)
+	if !sockets.InheritsKeepAlive {
+		o.setConn(c)
+	}
 }
 
-// setConn sets the options of a connection that package net sets for each.
+// setConn sets the options of a connection that it does not inherit from its listener.
 func (o TCPOptions) setConn(c *net.TCPConn) {
 	alive := o.KeepAlive
 	if alive.Enable = alive.Idle >= 0; alive.Enable {
