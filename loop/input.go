@@ -41,7 +41,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	moving                           // MoveTo, until all is there that was told to it before
+	hopping                          // MoveTo, until all is there that was told to it before
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
 	inRunQueue                       // it has its turn soon: it is in loop.runQueue
@@ -440,7 +440,7 @@ func (c *Conn) pause(why pauses) {
 // setPauses changes the reasons, and measures for how long there is one.
 func (c *Conn) setPauses(p pauses) {
 	before := c.isPaused()
-	if p&moving != 0 && p != c.in.pauses {
+	if p&hopping != 0 && p != c.in.pauses {
 		c.touch() // it may have nothing left to wait for
 	}
 	c.in.pauses = p

@@ -98,19 +98,20 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved is setConn for a connection that another process has accepted. What is not set stays: it
+// setMoved sets the options of a connection that another process has accepted. What is not set stays: it
 // may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
 	if !sockets.InheritsKeepAlive {
-		o.setConn(c)
+		o.setKeepAlive(c)
 	}
 }
 
-// setConn sets the options of a connection that it does not inherit from its listener.
-func (o TCPOptions) setConn(c *net.TCPConn) {
+// setKeepAlive sets KeepAlive for a connection that does not inherit it from the listener, or for
+// which package net has set it in its own way.
+func (o TCPOptions) setKeepAlive(c *net.TCPConn) {
 	alive := o.KeepAlive
 	if alive.Enable = alive.Idle >= 0; alive.Enable {
 		_ = c.SetKeepAliveConfig(alive)

@@ -242,8 +242,8 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.home() != l || t.c.in.pauses&moving != 0:
-			l.runMoving(t)
+		case t.c.home() != l || t.c.in.pauses&hopping != 0:
+			l.runHopping(t)
 		case t.told == nil || t.c.in.pauses&frozenToMove != 0 || l.crowd.on.Load():
 			l.runTold(t)
 		case t.c.isOpen(): // as runTold, without its call
@@ -372,7 +372,7 @@ func (c *Conn) settle() {
 	if c.out.todo&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite() // or notes that output has had to wait
 	}
-	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
+	if c.in.pauses&(heldBack|startingTLS|hopping) != 0 {
 		c.goOnAfterOutput()
 		c.leaveSoon() // MoveTo
 	}
