@@ -26,17 +26,17 @@ import (
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
-	// Save returns what Accept of the other process needs to make a handler that goes on: there
-	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send.
-	// It must not change anything: c may stay, and go on. If c moves, OnClose follows with
-	// handover.ErrMoved. An error means that c does not move now: it is asked again later, as long
-	// as others move. A panic closes c.
+	// Save returns the state from which Accept of the other process restores a handler: Conn.Saved
+	// returns it there. It is called on c's loop, between two callbacks, and may still send. It
+	// must not change the handler: c may stay. If c moves, OnClose follows with handover.ErrMoved.
+	// An error means that c cannot move now: Save is called again later, as long as other
+	// connections move. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 
-// Saved returns the state of a connection that has moved here, as Save of its last handler returned
-// it, and whether it has moved at all. It is for Accept, on c's loop: later it returns nil, false.
-// The bytes belong to the caller.
+// Saved returns the state that the Save method of the last handler returned, if c has moved here
+// from another process, and whether it has. Call it in Accept, on c's loop: later it returns nil,
+// false. The bytes belong to the caller.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
 	if m := c.arriving(); m != nil {
