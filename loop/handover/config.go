@@ -18,72 +18,73 @@ const (
 	DefaultStartTimeout = time.Minute
 )
 
-// Config is what Open has to know. The zero is usable.
+// Config holds the settings of Open. The zero value is usable.
 type Config struct {
-	// Path is that of the unix socket by which processes meet, in a directory that only their user
-	// may write. The first process makes it, and hands it over like an address. "": this process
-	// takes over from no other, and hands over to none. On systems other than unix another Path is
-	// an error.
+	// Path is the unix socket by which processes find each other, in a directory that only their
+	// user may write. The first process creates it, and hands it over like an address. "" means no
+	// handover, neither from another process nor to one. On systems other than unix, any other Path
+	// is an error.
 	Path string
 
-	// Service names the program: one of another name is refused. "" means the base name of its
-	// file.
+	// Service names the program: processes with another name are refused. "" means the base name of
+	// its file.
 	Service string
 
-	// State is what belongs to no connection: registries, messages for peers that are away. With
-	// one all connections move at one instant, together with it, or none does. nil: there is none,
-	// and they move in small batches.
+	// State holds what belongs to no connection: registries, messages for absent peers. With a
+	// State all connections move at one instant, together with it, or none does. nil means none;
+	// connections then move in small batches.
 	State State
 
-	// MaxState bounds what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
+	// MaxState limits what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
 	MaxState int64
 
-	// Patience is how long work in hand may take: HTTP requests, jobs of Offload, replies. What is
-	// not done by then stays with the old process. 0 means DefaultPatience, one second.
+	// Patience is how long pending work may take: HTTP requests, Offload jobs, replies. What is not
+	// done by then stays with the old process. 0 means DefaultPatience, one second.
 	Patience time.Duration
 
-	// Timeout is how long connections may be on their way before the old process takes them back.
-	// 0 means DefaultTimeout, 5 s.
+	// Timeout is how long the new process may take to accept connections before the old one takes
+	// them back. 0 means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
 	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0
 	// means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
-	// PIDFile is the file that has the number of the process in charge. "": there is none.
+	// PIDFile is a file that holds the PID of the active process. "" means none.
 	PIDFile string
 
-	// Report is called when Ready has ended, with what it returns. nil: nobody asks.
+	// Report, if not nil, is called when Ready has ended, with its result.
 	Report func(Report)
 }
 
-// A State moves from one process to the next, all of it at once. Its methods are called one at a
-// time, each on some goroutine that is not a loop's.
+// A State moves from one process to the next as a whole. Its methods are called one at a time, on
+// goroutines that are not loops'.
 type State interface {
-	// Freeze comes first, in the old process, when no input is read, except for UDP and for what
-	// SetBusy or a call needs, and jobs have ended, or Patience is over: until Thaw nothing may
-	// change the state. An error ends the handover, and Thaw follows.
+	// Freeze is called first, in the old process, when no input is read any more (except for UDP,
+	// busy connections and pending calls), and jobs have ended or Patience is over: until Thaw,
+	// nothing may change the state. An error ends the handover, and Thaw follows.
 	Freeze() error
 
 	// Save writes the state, in the old process.
 	Save(w io.Writer) error
 
-	// Thaw says, in the old process, that the handover has failed: the state may change again.
-	// After a handover that has succeeded nothing is called.
+	// Thaw is called in the old process when the handover has failed: the state may change again.
+	// It is not called after a successful handover.
 	Thaw()
 
 	// Restore reads what Save has written, in the new process, before Accept is called for the
-	// first connection. An error ends the handover, and the old process goes on.
+	// first connection. An error ends the handover, and the old process continues.
 	Restore(r io.Reader) error
 }
 
-// Reasons with which connections close that are with another process. Their peers notice nothing.
+// Reasons for the close of a Conn whose connection stays open in another process. Its peer notices
+// nothing.
 var (
 	// ErrMoved: the connection has moved to the next process.
 	ErrMoved = errors.New("handover: the connection has moved to the next process")
 
-	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
-	// and that goes on in the process before.
+	// ErrNotTaken: Accept was called for a connection that was to move here, or for a copy of one,
+	// and the connection stays with the previous process.
 	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
 )
 
@@ -106,12 +107,12 @@ func (c *Config) fill() (err error) {
 	return nil
 }
 
-// A Report says what Ready has done. Its zero is that of a process without a predecessor.
+// A Report describes what Ready has done. In a process without a predecessor it is zero.
 type Report struct {
-	Predecessor int            // the number of the process that was in charge before
-	Died        bool           // it ended in the middle: what it still owned has ended with it
+	Predecessor int            // the PID of the process that was active before
+	Died        bool           // the predecessor ended during the handover: what it still owned is lost
 	Moved       int            // connections that have moved: the old process counts the same
-	Stayed      map[string]int // those that have not, by reason
-	Lost        int            // those that Accept refused here when the old process was dead already
-	Longest     time.Duration  // the longest pause of a connection, from its last turn there to its first here
+	Stayed      map[string]int // connections that have not moved, by reason
+	Lost        int            // connections that Accept refused here after the old process had died
+	Longest     time.Duration  // the longest pause of a connection, from its last turn in the old process to its first in this one
 }

@@ -20,7 +20,7 @@ const keepFiles = 8
 // in is what package loop has for this package.
 var in = inside.Take[inside.Handover[*loop.Server]]()
 
-// A Handover is a process's part in being replaced: at first it may be the new one, and later the
+// A Handover is the handover side of one process: at first it may be the new process, and later the
 // old one.
 type Handover struct {
 	cfg Config
@@ -46,12 +46,12 @@ type Handover struct {
 	once    sync.Once
 }
 
-// Open finds the process in charge, by cfg.Path, and takes copies of its sockets, or else makes the
-// socket by which the next process finds this one. If another handover is under way it waits, until
-// ctx is done. srv must not have been started: Ready does that. After Open and before Ready the
-// program starts everything that it needs and that can fail; until then the old process serves.
+// Open finds the active process by cfg.Path and takes copies of its sockets, or creates the socket
+// by which the next process finds this one. If another handover is in progress it waits, until ctx
+// is done. srv must not have been started: Ready does that. Between Open and Ready the program
+// starts everything that it needs and that can fail; until then the old process serves.
 //
-// With an error nothing has happened. Otherwise call Close at the end.
+// After an error nothing has changed. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -78,10 +78,10 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 }
 
 // Ready starts the Server and takes over, or just serves if there is no process to take over from.
-// It returns when everything has moved that can. If ctx ends before, or something fails, the old
-// process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
-// is called again it returns the same.
+// It returns when everything that can move has moved. If ctx ends first, or something fails, Ready
+// returns an error and the old process continues: with everything, if this process has not accepted
+// anything yet, or else with what has not moved. The program then ends by Close or Run. Further
+// calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -147,10 +147,10 @@ func (h *Handover) own(on bool) {
 	}
 }
 
-// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
-// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
-// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
-// only what it is left with.
+// Run calls Ready, unless it was called before, and serves until the next process has taken over,
+// or ctx is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
+// nothing was cut. If ctx ends while the next process takes over, the handover continues, and this
+// process drains only what it is left with.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -168,7 +168,7 @@ func (h *Handover) Run(ctx context.Context) error {
 	return h.end()
 }
 
-// Retired returns a channel that is closed when the next process is in charge.
+// Retired returns a channel that is closed when the next process is active.
 func (h *Handover) Retired() <-chan struct{} { return h.retired }
 
 // end drains.
@@ -209,8 +209,8 @@ func (h *Handover) end() error {
 	return err
 }
 
-// Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
-// not called, the old process goes on.
+// Close ends everything at once, including the Server unless Run has ended it. If Ready was not
+// called, the old process continues.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()

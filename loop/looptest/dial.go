@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// A Backend is what loop.Dialers of a Server reach at an address: the other side is the test's.
+// A Backend is the other side of connections that loop.Dialers of a Server make to an address. The
+// test plays that side.
 type Backend struct {
 	srv     *Server
 	addr    backendAddr
@@ -25,9 +26,9 @@ func (a backendAddr) String() string  { return a.address }
 // maxDialed is how many connections may wait in a Backend for the test.
 const maxDialed = 1 << 16
 
-// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now
-// on. Dialling an address that there is none for is refused: also what the server dials as it
-// starts, before there can be one. A second one for an address takes its place.
+// Backend creates an address, such as "tcp" and "db.example:5432", that loop.Dialers can reach from
+// now on. Dials to an address without a Backend are refused, including those that the server makes
+// as it starts, before there can be one. Another Backend for the same address replaces the first.
 func (s *Server) Backend(network, address string) *Backend {
 	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
 	s.memory.mu.Lock()
@@ -36,23 +37,22 @@ func (s *Server) Backend(network, address string) *Backend {
 	return b
 }
 
-// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends
-// that.
+// Refuse makes later dials fail with err, such as syscall.ECONNREFUSED; nil ends that.
 func (b *Backend) Refuse(err error) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.err = err
 }
 
-// Hang has what is dialled from now on get no answer, or ends that.
+// Hang(true) leaves later dials unanswered; Hang(false) ends that.
 func (b *Backend) Hang(hang bool) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.hangs = hang
 }
 
-// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or
-// nil if there is none. Peer.Reason and Peer.Ended know nothing of it.
+// Accept returns the other end of the oldest dialed connection that was not accepted yet, or nil if
+// there is none. Peer.Reason and Peer.Ended do not work on it.
 func (b *Backend) Accept() *Peer {
 	b.srv.waitIdle()
 	select {

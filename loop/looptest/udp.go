@@ -12,10 +12,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Weather is what happens to UDP datagrams on their way, in both directions: each number is how
-// many of a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
+// Weather is what happens to UDP datagrams in transit, in both directions: each number is a
+// percentage. Seed makes it repeatable. With the zero Weather all datagrams arrive, in order.
 type Weather struct {
-	Lost, Duplicated, Reordered int // a reordered one changes places with the next
+	Lost, Duplicated, Reordered int // a reordered datagram is swapped with the next one
 	Seed                        uint64
 }
 
@@ -36,7 +36,7 @@ func newDatagrams() datagrams {
 		rng: rand.New(rand.NewPCG(0, 0))}
 }
 
-// SetWeather changes what happens to datagrams from now on. One that is held back to be reordered
+// SetWeather changes how datagrams are treated from now on. One that is held back to be reordered
 // arrives.
 func (s *Server) SetWeather(w Weather) {
 	n := &s.memory.datagrams
@@ -86,8 +86,8 @@ type UDPPeer struct {
 	got []string
 }
 
-// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its
-// own.
+// OpenUDP creates a peer of the i-th of Server.Addrs, which must be udp. The peer has an address of
+// its own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
 	peer := s.memory.datagrams.newPeer(s.Addrs()[i])
@@ -115,10 +115,10 @@ func (n *datagrams) newPeer(addr net.Addr) *UDPPeer {
 	return nil
 }
 
-// Addr returns the peer's address, which is Conn.RemoteAddr.
+// Addr returns the peer's address, which Conn.RemoteAddr returns.
 func (p *UDPPeer) Addr() netip.AddrPort { return p.addr }
 
-// Send sends datagrams and waits for what they cause.
+// Send sends datagrams and waits for their effects.
 func (p *UDPPeer) Send(msgs ...string) {
 	for _, msg := range msgs {
 		p.srv.memory.datagrams.carry(func() { p.port.arrive(msg, p.addr) })
@@ -126,7 +126,7 @@ func (p *UDPPeer) Send(msgs ...string) {
 	p.srv.waitIdle()
 }
 
-// Received returns the datagrams that have come since the last call.
+// Received returns the datagrams that have arrived since the last call.
 func (p *UDPPeer) Received() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,15 +135,15 @@ func (p *UDPPeer) Received() []string {
 	return got
 }
 
-// A UDPBackend is what UDP sessions reach that the Server dials.
+// A UDPBackend is the remote side of UDP sessions that the Server dials.
 type UDPBackend struct {
 	answer func(msg string) []string
 }
 
-// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that
-// answer returns, which may be called on any goroutine. A nil answer means that nothing
+// UDPBackend answers datagrams that are sent to an address such as "192.0.2.1:53" with the
+// datagrams that answer returns, which may be called on any goroutine. With a nil answer nothing
 // listens there, and the sender gets an error. A second call for an address replaces the first.
-// Datagrams to an address without a backend vanish.
+// Datagrams to an address without a backend are lost.
 func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()
