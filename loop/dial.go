@@ -231,7 +231,7 @@ func (a *dialing) check() (err error) {
 	return nil
 }
 
-// isUDP reports whether a session is dialled.
+// isUDP reports whether a session is dialed.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
 // wrap says what was tried, as package net does.
@@ -263,7 +263,7 @@ func (a *dialing) checkProxy() (err error) {
 	return nil
 }
 
-// reach makes the connection that is dialled, through the proxy if there is one. It runs beside the
+// reach makes the connection that is dialed, through the proxy if there is one. It runs beside the
 // loop.
 func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	p, eng := a.dialer.Proxy, a.loop.server.engine
@@ -408,7 +408,7 @@ func (l *Loop) endDials(err error) {
 	}
 }
 
-// accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
+// accept is asked for the handler of what was dialed, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.arriving() == nil && o.Opening() != nil {
@@ -422,7 +422,7 @@ func (a *dialing) accept(c *Conn) Handler {
 	return a.open(c, nil)
 }
 
-// A dialOpening is the handler of a connection that was dialled, until the handshake of its codec
+// A dialOpening is the handler of a connection that was dialed, until the handshake of its codec
 // is done.
 type dialOpening struct {
 	*dialing

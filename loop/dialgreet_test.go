@@ -15,7 +15,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// greeted is what came of dialling with a greeter.
+// greeted is what came of dialing with a greeter.
 type greeted struct {
 	srv     *looptest.Server
 	backend *looptest.Backend
@@ -307,7 +307,7 @@ func TestDialOpened(t *testing.T) {
 	}
 }
 
-// It does not hear of it if nobody has dialled, nor if the user did not want the connection, or
+// It does not hear of it if nobody has dialed, nor if the user did not want the connection, or
 // wants it with another codec.
 func TestDialNotOpened(t *testing.T) {
 	handed := func() error { return errors.New("handed over") }

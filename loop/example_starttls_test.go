@@ -82,7 +82,7 @@ func ExampleConn_StartTLS() {
 }
 
 // Both sides of PostgreSQL's beginning: the client asks for TLS by eight bytes, and gets one for an
-// answer. Its output after StartTLS waits until the server is known to be who was dialled.
+// answer. Its output after StartTLS waits until the server is known to be who was dialed.
 func ExampleConn_StartTLS_client() {
 	const sslRequest = "\x00\x00\x00\x08\x04\xd2\x16\x2f"
 	cert := looptest.Certificate("127.0.0.1")

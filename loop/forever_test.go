@@ -13,7 +13,7 @@ import (
 
 const forever = time.Duration(math.MaxInt64)
 
-// Whoever wants to wait for ever may say so: a unix socket is dialled on a goroutine, by package
+// Whoever wants to wait for ever may say so: a unix socket is dialed on a goroutine, by package
 // net.
 func TestDialForever(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {

@@ -190,7 +190,7 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 		}
 	}
 	if done.Wait(); len(dialed) > 0 {
-		s.onLoops(func(*Loop) {}) // what Accept has dialled waits now
+		s.onLoops(func(*Loop) {}) // what Accept has dialed waits now
 	}
 	for _, m := range dialed {
 		m.Err = errNoDial

@@ -227,7 +227,7 @@ func TestUDPSocketsAreClosedOnce(t *testing.T) {
 	}
 }
 
-// Port 0 cannot be dialled: the kernel would take it, and refuse all that is sent.
+// Port 0 cannot be dialed: the kernel would take it, and refuse all that is sent.
 func TestUDPDialPortZero(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	nc, err := net.Dial("udp", "127.0.0.1:0")

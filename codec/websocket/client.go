@@ -17,7 +17,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// A Client is the configuration of WebSocket for dialled connections: the Codec of a loop.Dialer.
+// A Client is the configuration of WebSocket for dialed connections: the Codec of a loop.Dialer.
 // It is a codec.Stateful. Only URL must be set.
 //
 //	ws := &websocket.Client{URL: "wss://example.com/chat"}
@@ -93,7 +93,7 @@ func (c *Client) Addr() string {
 }
 
 // TLS returns a new config for the Dialer's TLS; nil unless the URL is wss. The caller may change
-// it before use, to trust other roots, say.
+// it before use, for example to trust other roots.
 func (c *Client) TLS() *tls.Config {
 	u, err := c.parse()
 	if err != nil || u.Scheme != "wss" {

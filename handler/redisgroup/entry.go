@@ -11,8 +11,8 @@ import (
 )
 
 // A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
-// A new epoch begins when numbers may have been lost: Redis was restarted or another took its
-// place, or the room was deleted. The zero Position is before everything.
+// A new epoch begins when numbers may have been lost: Redis was restarted or replaced, or the room
+// was deleted. The zero Position is before everything.
 type Position struct{ Epoch, Number uint64 }
 
 // String returns the position as ParsePosition reads it, which is also its id in Redis.
@@ -47,28 +47,28 @@ func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Number == q.Number+1
 }
 
-// A Kind says what an Entry is.
+// A Kind is the type of an Entry.
 type Kind byte
 
 // Kinds of entries.
 const (
-	Message Kind = 'm' // somebody broadcast Data
+	Message Kind = 'm' // Data was broadcast
 	Joined  Kind = 'j' // User has come: with the first connection, on any machine
-	Left    Kind = 'l' // User is gone: with the last one
+	Left    Kind = 'l' // User has left: with the last one
 
 	// begun is the kind of the entry with the number 0 that is put into an empty stream, see
 	// append.lua, and of what others have put into a stream. Nobody else sees it.
 	begun Kind = 'b'
 )
 
-// An Entry is what happened in an ordered room.
+// An Entry is an event in an ordered room.
 type Entry struct {
 	Room     string
 	Position Position
 	Kind     Kind
 	User     string // of Joined and Left
 	Data     []byte // of Message
-	Replayed bool   // it is the past, for one who joins
+	Replayed bool   // it is history, for a joining member
 
 	msg []byte // what members get of it: Config.Form's answer
 
@@ -76,10 +76,10 @@ type Entry struct {
 	seq  uint64
 }
 
-// A Gap says that entries of an ordered room are missing.
+// A Gap reports that entries of an ordered room are missing.
 type Gap struct {
 	Room     string
-	From, To Position // what is missing is after From and before To, as far as that is known
+	From, To Position // the missing entries are after From and before To, as far as known
 	Why      string
 }
 

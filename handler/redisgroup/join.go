@@ -13,17 +13,17 @@ import (
 
 // From selects how much history a joining member receives.
 type From struct {
-	Since   Position // all that follows it; or, if it is zero:
-	History int      // that many messages, fewer if there are fewer
+	Since   Position // everything after it; or, if it is zero:
+	History int      // that many messages, or all if there are fewer
 }
 
-// An Arrival tells that a connection has joined, or why it has not.
+// An Arrival reports that a connection has joined, or why it has not.
 type Arrival struct {
-	Position Position // of the last entry before what it will get from now on, past included
-	Replay   int      // entries of the past that it gets now
-	Gap      *Gap     // not nil: not all of them are there any more
+	Position Position // of the last entry before those that it will get from now on, replayed ones included
+	Replay   int      // entries of the history that it gets now
+	Gap      *Gap     // not nil: some of them are no longer stored
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil: it has not joined, as Redis is away or denies it, or the Hub was closed
+	Err      error    // not nil: it has not joined, because Redis is unreachable or refuses it, or the Hub was closed
 }
 
 // maxJoinTries is how often the past is read for one who joins a room that is too fast.

@@ -261,13 +261,13 @@ func (l *subscriber) answered(channel string) bool {
 	return true
 }
 
-// A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
-// messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
-// Redis does not say which of several rooms it refuses: all that were not subscribed to yet are
-// told, of a cluster those of one bucket, and tried again.
+// A SubscribeError reports that the Redis user may not subscribe to a room, or to a user's own
+// messages. Config.OnError gets it, and so do members that are joining with JoinFrom, as
+// Arrival.Err. Redis does not report which of several rooms it refuses: all that were not
+// subscribed yet (in a cluster those of one bucket) get the error and are retried.
 type SubscribeError struct {
 	Room string // or the user's name
-	Err  error  // what Redis said
+	Err  error  // the answer of Redis
 }
 
 // Error implements error.

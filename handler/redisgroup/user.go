@@ -2,9 +2,9 @@ package redisgroup
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// Bind says that c is a user's: it gets what is sent to the user, and the user is present in the
-// ordered rooms that c is a member of. Binding c to another user moves it, in its rooms, too; ""
-// ends it. It must be called on c's loop, and ends by itself when c closes.
+// Bind assigns c to a user: it gets what is sent to the user, and the user is present in the
+// ordered rooms that c is a member of. Binding c to another user changes its rooms, too; "" ends
+// the binding. It must be called on c's loop, and ends automatically when c closes.
 //
 // The errors are ErrClosed, of the Hub, loop.ErrClosed, and a *SizeError.
 func (h *Hub) Bind(c *loop.Conn, user string) error {
@@ -54,7 +54,7 @@ func (h *Hub) User(c *loop.Conn) string {
 func (h *Hub) Send(user string, msg []byte) error { return h.sayTo(user, plainMessage, msg) }
 
 // Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call
-// it, and it does not wait. The errors are Send's.
+// it, and it does not block. The errors are Send's.
 func (h *Hub) Kick(user, reason string) error { return h.sayTo(user, plainKick, []byte(reason)) }
 
 func (h *Hub) sayTo(user string, kind byte, data []byte) error {
