@@ -40,8 +40,8 @@ type Client struct {
 	// User-Agent in place of net/http's. It must not have the fields of the handshake itself.
 	Header http.Header
 
-	// Prepare, if not nil, is called for each connection before its request is sent, to add a fresh
-	// token, say. It may change the Header, the URL and the Host of r, which belongs to this
+	// Prepare, if not nil, is called for each connection before its request is sent, for example to
+	// add a fresh token. It may change the Header, the URL and the Host of r, which belongs to this
 	// connection. An error closes the connection, and nothing is sent.
 	Prepare func(r *http.Request) error
 
