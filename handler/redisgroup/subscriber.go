@@ -261,13 +261,14 @@ func (l *subscriber) answered(channel string) bool {
 	return true
 }
 
-// A SubscribeError reports that the Redis user may not subscribe to a room, or to a user's own
-// messages. Config.OnError gets it, and so do members that are joining with JoinFrom, as
-// Arrival.Err. Redis does not report which of several rooms it refuses: all that were not
-// subscribed yet (in a cluster those of one bucket) get the error and are retried.
+// A SubscribeError reports that the Redis user is not permitted to subscribe to a room, or to the
+// messages of a user. Config.OnError gets it, as do connections that are joining with JoinFrom, in
+// Arrival.Err. Redis does not report which of several rooms it refuses. So the error is reported
+// for all rooms without a subscription, in a cluster for those of one bucket, and the Hub retries
+// them.
 type SubscribeError struct {
 	Room string // or the user's name
-	Err  error  // the answer of Redis
+	Err  error  // the error of Redis
 }
 
 // Error implements error.

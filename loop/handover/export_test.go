@@ -66,7 +66,7 @@ func (s *Successor) Retired() {
 }
 
 // Stop stops to accept newcomers, as a process that is stopped.
-func (s *Successor) Stop() { s.h.setAccepting(false) }
+func (s *Successor) Stop() { s.h.acceptNewcomers(false) }
 
 // Stayed returns how many connections did not move, by reason.
 func (s *Successor) Stayed() map[string]int { return s.report.Stayed }

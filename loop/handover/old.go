@@ -222,7 +222,7 @@ func (g *giving) prepare() {
 		return
 	}
 	g.h.own(false)
-	g.h.setAccepting(false)
+	g.h.acceptNewcomers(false)
 	g.sweep.begin()
 	g.quiesce()
 	if err := g.rehearse(); err != nil {
@@ -252,7 +252,7 @@ func (g *giving) quiesce() {
 		}
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
 			in.PauseInput(g.h.srv, inside.PauseAll)
-			stays := in.Count(g.h.srv, g.sweep.addrs)
+			stays := in.CountStaying(g.h.srv, g.sweep.addrs)
 			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack] == 0
 		}
 		if rest {
@@ -480,7 +480,7 @@ func (g *giving) send(k kind, n int) {
 		m.body = []byte(g.why)
 	case over:
 		stays := make(map[string]int)
-		for why, n := range in.Count(g.h.srv, g.sweep.addrs) {
+		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs) {
 			stays[why.String()] = n
 		}
 		m.body, _ = json.Marshal(stays)
@@ -491,7 +491,7 @@ func (g *giving) send(k kind, n int) {
 }
 
 func (g *giving) newcomers(on bool) {
-	if g.h.setAccepting(on); on { // it may take long until the next batch
+	if g.h.acceptNewcomers(on); on { // it may take long until the next batch
 		g.sweep.release()
 	}
 }

@@ -40,7 +40,7 @@ const (
 
 // begin has connections stay on their loops, where the looks meet them.
 func (s *sweep) begin() {
-	in.Moves(s.h.srv, false)
+	in.AllowHops(s.h.srv, false)
 	s.stage, s.began, s.since = oneOfEach, time.Now(), time.Time{} // some may have come by a handover that has just ended
 	s.rewind()
 }
@@ -49,11 +49,11 @@ func (s *sweep) begin() {
 func (s *sweep) release() {
 	s.stage = resting
 	in.PauseInput(s.h.srv, inside.PauseNone)
-	in.Moves(s.h.srv, true)
+	in.AllowHops(s.h.srv, true)
 }
 
 func (s *sweep) rewind() {
-	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, Outputs: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
+	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, PauseBlocked: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
 }
 
 // next returns the next batch. If it is empty, the next look is due after again, or this was the
