@@ -305,7 +305,7 @@ type shard struct {
 type member struct {
 	c       *loop.Conn
 	seen    uint64   // the last broadcast that it got, or that was made before it joined
-	backlog *backlog // nil: nothing has ever waited for it
+	backlog *backlog // nil: no message has waited for it so far
 	passage *passage // of its last move to another loop, or nil
 }
 

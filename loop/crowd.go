@@ -77,9 +77,8 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	}
 }
 
-// answered is called on the loop after c was told something while the mailbox is above its limit. A
-// c that sends input all the time may be asking for that by way of other loops, so it is not read
-// either.
+// answered is called on the loop after a Tell for c while the mailbox is above its limit. A c that
+// keeps sending input may cause these Tells through other loops, so it is not read either.
 func (x *crowd) answered(c *Conn) {
 	if c.in.pauses&heldByMailbox != 0 || !c.isOpen() || c.idle.lastRead < x.began && !c.hasInput() {
 		return

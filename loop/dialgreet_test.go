@@ -147,7 +147,7 @@ func TestDialHandshakeFails(t *testing.T) {
 	}
 }
 
-// A panic of the codec is told as well.
+// A panic of the codec is reported as well.
 func TestDialHandshakePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := dialGreeter(t, loop.Dialer{Codec: &greeter{greet: func() error { panic("in Open") }}}, nil)
@@ -265,7 +265,7 @@ func TestDialHandshakeThenPipe(t *testing.T) {
 	})
 }
 
-// Whether the connection is encrypted is told to the codec.
+// The codec learns whether the connection is encrypted.
 func TestCodecGreetsOverTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := dialGreeter(t, loop.Dialer{Codec: &greeter{secret: true}}, nil)

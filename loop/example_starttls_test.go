@@ -42,8 +42,8 @@ func (s *mailSession) OnMessage(c *loop.Conn, line []byte) error {
 
 func (*mailSession) OnClose(*loop.Conn, error) {}
 
-// A server of SMTP whose clients turn to TLS before they deliver. Input after STARTTLS in plain
-// text, whoever has put it there, is never a command.
+// An SMTP server that requires TLS before delivery. Plain-text input after STARTTLS, even if an
+// attacker has injected it, is never a command.
 func ExampleConn_StartTLS() {
 	cert := looptest.Certificate("mail.test")
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}}

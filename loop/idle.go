@@ -529,7 +529,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	f := &w.frame
 	late, waits := now-f.due, c.in.pauses != 0 || c.hasUnread()
 	switch {
-	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
+	case !c.hasUnfinished() && !c.hasPartialRecord(): // a call from outside of its input has told the codec not to wait
 		c.forgetFrame()
 	case !waits || f.grace && f.progressed:
 		c.beginClose(ErrSlowFrame)

@@ -41,7 +41,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	hopping                          // MoveTo, until all is there that was told to it before
+	hopping                          // MoveTo, until all earlier Tells have arrived
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
 	inRunQueue                       // it has its turn soon: it is in loop.runQueue

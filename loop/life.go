@@ -555,7 +555,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case sock == nil: // it has gone, or another Conn has it
 	case hard:
 		sock.Reset()
-	case inStartTLS, // the layer sees to its alert
+	case inStartTLS, // the layer sends its alert
 		c.in.over,                    // no input comes that could do harm
 		c.handler == nil && !written, // refused without a word
 		end.reason == closedByIdle,   // a peer that is silent

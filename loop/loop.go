@@ -19,7 +19,7 @@ const wheelTick = time.Millisecond
 
 const (
 	never   = engine.Never      // a deadline that does not come
-	unknown = time.Duration(-1) // what the engine may have been told last
+	unknown = time.Duration(-1) // the deadline that the engine has is unknown
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
@@ -42,7 +42,7 @@ type Loop struct {
 	turnSlice     time.Duration        // the constant; tests set it
 	slice         slice                // of the turn
 	kind          int                  // of work, which comes next
-	tickAt        time.Duration        // what the engine was told last, or unknown
+	tickAt        time.Duration        // the deadline that the engine has, or unknown
 	changesAtTick uint64               // Wheel.Changes then
 	turnComing    atomic.Bool          // a requested turn is, or runs; if not, a post must wake the loop
 	timers        connTimers           // which timers of the wheel are a connection's

@@ -104,7 +104,7 @@ func (c *Conn) runPostponed(held []postponed) {
 	}
 }
 
-// postponeTask is postpone for what c was told. A caller with such a function would allocate t.
+// postponeTask is postpone for a Tell. A caller with such a function would allocate t.
 func (c *Conn) postponeTask(t task) {
 	c.postpone(func() {
 		if c.isOpen() {

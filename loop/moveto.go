@@ -19,7 +19,7 @@ import (
 //
 //	MoveTo ──▶ departure ──▶ arrive ──▶ then ──▶ passFence
 //	  │           │            │                    │
-//	  │ old loop, │ the end of │ new loop           │ when all is here that was told at the old loop
+//	  │ old loop, │ the end of │ new loop           │ when all earlier Tells have arrived
 //	  │ c paused  │ its turns  │                    ▼ input goes on
 //
 // A Tell loads Conn.loop, and again under the lock of that loop's mailbox. The departure stores the

@@ -179,8 +179,8 @@ func (c *Conn) admitOutput() error {
 	return ErrSlowConsumer
 }
 
-// beginAppend returns the slice to append a frame of about n bytes to. It is to be given to
-// endAppend; if user code panics before that, the end of the turn sees to it.
+// beginAppend returns the slice to append a frame of about n bytes to. The caller passes the result
+// to endAppend; if user code panics before that, the end of the turn cleans up.
 func (c *Conn) beginAppend(n int) []byte {
 	c.touch()
 	if c.out.box == nil {

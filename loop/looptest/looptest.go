@@ -105,7 +105,7 @@ func (s *Server) Stop() error {
 	return s.Wait()
 }
 
-// stopUnasked is Stop for a test that has not called it.
+// stopUnasked calls Stop for a test that has not done so.
 func (s *Server) stopUnasked() {
 	if s.asked.Load() {
 		return
