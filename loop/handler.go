@@ -27,7 +27,7 @@ type Handler interface {
 	//	ErrSlowConsumer  the peer did not take its output
 	//	ErrServerClosed  the server drains
 	//	*PanicError      a callback of c panicked
-	//	other            the error of the codec, the system, OnMessage or CloseWithError
+	//	other            an error of the codec, the system or OnMessage, or the argument of CloseWithError
 	OnClose(c *Conn, err error)
 }
 

@@ -37,8 +37,8 @@ const (
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
 // one write when it returns. After a callback that sends to four connections or more, the write
-// waits for up to 1 ms, and includes what other callbacks send to the same connection meanwhile. msg
-// is copied.
+// waits for up to 1 ms, and includes what other callbacks send to the same connection meanwhile.
+// msg is copied.
 //
 // Send accepts the whole message if, after it has tried the socket, less than
 // Server.Limits.MaxOutbound bytes are pending. Otherwise the connection closes at once with

@@ -98,8 +98,8 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved sets the options of a connection that another process has accepted. What is not set stays: it
-// may be the program's own.
+// setMoved sets the options of a connection that another process has accepted. What is not set
+// stays: it may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
