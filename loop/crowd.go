@@ -154,7 +154,7 @@ func (l *Loop) relieve() {
 		if l.isHere(r.c) {
 			r.c.resume(heldByMailbox)
 		} else {
-			_ = r.Tell(func(c *Conn) { c.resume(heldByMailbox) })
+			_ = r.Tell(func(c *Conn) { c.resume(heldByMailbox) }) // an error: it has closed
 		}
 	}
 }

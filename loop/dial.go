@@ -116,7 +116,7 @@ func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func
 		panic("loop: Dialer.DialContext with a nil Loop or func")
 	}
 	a := &dialing{loop: l, dialer: d, addr: addr, open: open, ctx: ctx}
-	_ = l.Post(a.begin)
+	_ = l.Post(a.begin) // an error: l has ended
 }
 
 // A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
@@ -148,7 +148,7 @@ func (a *dialing) begin() {
 	l.dials[a] = struct{}{}
 	if a.ctx != nil {
 		a.forget = context.AfterFunc(a.ctx, func() {
-			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) })
+			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) }) // an error: l has ended, and with it a
 		})
 	}
 	if err := a.check(); err != nil {
@@ -292,7 +292,7 @@ func (a *dialing) connect(ctx context.Context) {
 		if l.clock() >= a.deadline {
 			err = a.timeout()
 		}
-		_ = l.Post(func() { a.fail(err) })
+		_ = l.Post(func() { a.fail(err) }) // an error: l has ended, and with it a
 	}
 	nc, err := a.reach(ctx, net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()})
 	if err != nil {
@@ -399,7 +399,7 @@ func (a *dialing) abort(err error) {
 // cancel may be called on any goroutine.
 func (a *dialing) cancel() {
 	if !a.canceled.Swap(true) {
-		_ = a.loop.Post(func() { a.abort(net.ErrClosed) })
+		_ = a.loop.Post(func() { a.abort(net.ErrClosed) }) // an error: the loop has ended, and with it a
 	}
 }
 

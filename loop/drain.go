@@ -160,10 +160,10 @@ func (s *Server) waitForNewcomers() error {
 		s.dials.Load(), s.listening.Load())
 }
 
-// tellLoops has f run on each loop that has not ended.
+// tellLoops calls f on each loop that has not ended.
 func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
-		_ = l.Post(func() { f(l) })
+		_ = l.Post(func() { f(l) }) // an error: l has ended
 	}
 }
 

@@ -543,7 +543,7 @@ func (c *Conn) enrollFrozen() {
 		c.loop.leave()
 		return c.link()
 	}, func(err error) {
-		_ = c.loop.Post(func() {
+		_ = c.loop.Post(func() { // an error: the loop has ended, and c with it
 			if m.Net = nil; isStarved(err) { // it is closed
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return
@@ -616,7 +616,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 }
 
-// dropSoon has c, which is frozen, end with err.
+// dropSoon ends c, which is frozen, with err, unless its loop has ended, and c with it.
 func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
 
 // drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,

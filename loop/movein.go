@@ -43,12 +43,12 @@ func (s *Server) setInCharge(on bool) {
 		}
 		for _, p := range ln.ports {
 			if on {
-				_ = p.loop.Post(p.goOn)
+				_ = p.loop.Post(p.goOn) // an error: the loop has ended, and p with it
 			}
 		}
 	}
 	for _, a := range s.parked.set(!on) {
-		_ = a.loop.Post(a.start)
+		_ = a.loop.Post(a.start) // an error: the loop has ended, and a with it
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 			arrive(m, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
 		default:
 			p := s.listeners[i].ports[m.Port-1]
-			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil
+			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil // an error: the loop has ended
 		}
 	}
 	if done.Wait(); len(dialed) > 0 {
@@ -172,7 +172,7 @@ func (a *arrival) arriveFrozen() {
 	c.beginFrozen(&frozen{moved: m})
 	c.extras.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
-		_ = a.loop.Post(func() {
+		_ = a.loop.Post(func() { // an error: the loop has ended, and c with it
 			c.extras.uncounted = false
 			a.loop.count.add(numMovedIn, 1)
 			if s := c.session(); s != nil {

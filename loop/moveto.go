@@ -454,8 +454,8 @@ func (c *Conn) joinSocket() {
 	}
 }
 
-// passFence runs what connections were told at their new loop while the old one still had something
-// for them. It reports whether there is more.
+// passFence runs Tells that connections got at their new loop while the old one still had some for
+// them. It reports whether there are more.
 func (l *Loop) passFence(party []*Conn) (more bool) {
 	for _, c := range party {
 		m := c.extras.hop

@@ -343,7 +343,7 @@ func (n *netConn) take(p []byte) int {
 	}
 	if n.paused && len(n.in)-n.at <= n.mark/2 {
 		n.paused = false
-		_ = n.c.Ref().Tell(func(c *Conn) { c.resume(heldByPipe) })
+		_ = n.c.Ref().Tell(func(c *Conn) { c.resume(heldByPipe) }) // an error: c has closed
 	}
 	return k
 }
@@ -405,7 +405,7 @@ func (n *netConn) close(back bool, then func(c *Conn)) error {
 	n.w.set(time.Time{})
 	n.r.cond.Broadcast()
 	n.w.cond.Broadcast()
-	_ = n.c.Ref().Tell(func(c *Conn) {
+	_ = n.c.Ref().Tell(func(c *Conn) { // an error: c has closed
 		n.mu.Lock()
 		n.send(c)
 		n.mu.Unlock()
@@ -445,7 +445,7 @@ func (n *netConn) SetBusy(busy bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.busy = busy; !busy && n.c.at() == stateDraining {
-		_ = n.c.Ref().Tell((*Conn).touch)
+		_ = n.c.Ref().Tell((*Conn).touch) // an error: c has closed
 	}
 }
 

@@ -172,7 +172,7 @@ func (s *fileOutput) read() error {
 		} else {
 			n, err = s.f.ReadAt(buf, at)
 		}
-		_ = l.Post(func() { s.loaded(buf, size, n, err) })
+		_ = l.Post(func() { s.loaded(buf, size, n, err) }) // an error: l has ended, and s with it
 	})
 	if err != nil {
 		s.drop()

@@ -48,7 +48,7 @@ func (l *Loop) tlsShared() *tlsconn.Shared {
 func (l *Loop) hookPanicked(v any) error {
 	err := newPanicError(v)
 	l.logPanic(err, nil)
-	_ = l.Post(func() {
+	_ = l.Post(func() { // an error: l has ended, and its counters are final
 		l.count.add(numPanics, 1)
 	})
 	return err

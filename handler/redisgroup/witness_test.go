@@ -209,7 +209,8 @@ func (w *witness) heard(t testing.TB, what string) {
 	testkit.Eventually(t, "it has heard "+what, ok)
 }
 
-// verdict wants no fault, and, unless gaps were told, all that was taken.
+// verdict fails the test on a fault, or, unless gaps were reported, if a published message is
+// missing.
 func (w *witness) verdict(t testing.TB, speakers ...*speaker) (gaps int) {
 	t.Helper()
 	w.mu.Lock()
