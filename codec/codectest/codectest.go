@@ -5,11 +5,10 @@
 //	}
 //
 // Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
-// framing.Decoder, corrupted and truncated. The codec must return exactly the frames that were
-// encoded, at every length up to the limit and none above it, and must not keep, change or return
-// anything that the contract forbids. A codec.Saver is moved after each piece, and gets damaged
-// states. Frames that contain the codec's own marks, such as a delimiter, must stay one frame or be
-// refused.
+// framing.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
+// to the limit and none above it, and nothing may be kept, changed or returned that the contract
+// forbids. A codec.Saver moves after each piece, and is given states that are damaged. Frames with
+// the codec's own marks in them, such as a delimiter, must stay one frame or be refused.
 package codectest
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// Run tests the codec that newCodec returns, with the samples as frames. It is Suite.Run with the
+// Run checks the codec that newCodec returns, with the samples as frames. It is Suite.Run with the
 // defaults.
 func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 	t.Helper()
@@ -29,43 +28,43 @@ func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 	Suite{New: newCodec, Samples: samples, Unframed: unframed}.Run(t)
 }
 
-// A Suite configures the tests of a codec. Only New must be set.
+// A Suite says how a codec is to be checked. Only New must be set.
 type Suite struct {
-	// New returns the codec as a server would get it. It is called for each test.
+	// New returns the codec as a server would be given it. It is called for each check.
 	New func() codec.Codec
 
-	// Peer returns the codec of the other end, whose AppendFrame produces the bytes that New's
-	// codec decodes. nil means New. It is for protocols whose two ends use different formats.
+	// Peer returns the codec of the other end, whose AppendFrame makes the bytes that New's codec
+	// decodes. nil means New. It is for protocols whose two ends speak differently.
 	Peer func() codec.Codec
 
-	// Samples are frames that the codec must be able to send. If there are none, frames made by
-	// Fill are used.
+	// Samples are frames that the codec must be able to send. Those made by Fill are used if there
+	// are none.
 	Samples [][]byte
 
-	// Fill returns a frame of n bytes, with any contents, or nil if the codec has no frame of that
-	// length. nil means n times the byte 'x'.
+	// Fill returns a frame of n bytes, whatever its contents, or nil if there can be none of that
+	// length. nil means the byte 'x', n times.
 	Fill func(n int) []byte
 
-	// Max is the length of the longest frame that the codec accepts. 0 means that the suite
-	// determines it by trial, which fails for a codec that accepts 16 MiB.
+	// Max is the length of the longest frame that the codec takes. 0 means to find out by trial,
+	// which fails for a codec that takes 16 MiB.
 	Max int
 
 	// TooLong and Malformed are bytes on the wire that the codec must refuse with codec.ErrTooLong
 	// and codec.ErrMalformed.
 	TooLong, Malformed [][]byte
 
-	// Parts returns a frame as three or more parts, as the peer sends them: together they decode to
-	// frame, and no frame is complete before the last one. The second part may be repeated, which
-	// makes the message longer. nil, or no parts, means that the codec does not support this. It is
-	// for a codec.Assembler, and is called for the samples and for frames made by Fill.
+	// Parts returns frame in three parts or more, each as the peer sends it: what comes of all of
+	// them is frame, and nothing before the last one. The second may come again and again, and
+	// makes the message longer. nil, or no parts, means that there is no such thing. It is for a
+	// codec.Assembler, and asked for the samples and for what Fill makes.
 	Parts func(frame []byte) [][]byte
 
-	// Unframed means that the codec, like codec.Raw, does not keep the boundaries between frames,
+	// Unframed says that the codec, like codec.Raw, does not keep the boundaries between frames,
 	// only the bytes.
 	Unframed bool
 }
 
-// Run runs each test as a subtest of t.
+// Run runs each check as a subtest of t.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	if s.New == nil {

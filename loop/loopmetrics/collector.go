@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// A Collector exports a server's statistics. It is a prometheus.Collector.
+// A Collector makes metrics of a server's numbers. It is a prometheus.Collector.
 type Collector struct {
 	server *loop.Server
 	bounds []float64
@@ -18,7 +18,7 @@ type Collector struct {
 // NewCollector returns the metrics of s, for any registry. s need not have been started yet. Any
 // goroutine may call the Collector's methods, also when s has ended.
 //
-// To register several servers, give each a different label with prometheus.WrapRegistererWith.
+// To register several servers give each registry a label of its own: prometheus.WrapRegistererWith.
 func NewCollector(s *loop.Server) *Collector {
 	c := &Collector{server: s}
 	for i := range meter.Buckets - 1 {

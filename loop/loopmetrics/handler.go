@@ -18,23 +18,22 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// ErrClosedByHand is the reason for the close of a connection by the button of the live page.
+// ErrClosedByHand is the reason of a connection that was closed with the button of the live page.
 var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page")
 
 // A Handler serves the live page at /, and metrics at /metrics. NewHandler makes it. Set the fields
 // before it serves.
 //
-// Both reveal a lot about the server and its peers, and the page can close connections: serve it
-// where only operators can reach it, such as on the loopback interface. The page refuses cross-site
-// requests, and requests whose Host is not an IP address, localhost or one of Hosts. /metrics
-// accepts any Host.
+// Both tell a lot about the server and its peers, and the page can close connections: serve it
+// where only those get who run the server, as on the loopback interface. The page refuses requests
+// that pages of other sites make, and those under a name that is not its own: it answers to IP
+// addresses, to localhost, and to Hosts. /metrics answers to any name.
 type Handler struct {
-	// Hosts are additional host names, without a port, that the page accepts, such as that of a
-	// proxy in front of it. The check keeps a foreign site whose name resolves to our address from
-	// reading the page.
+	// Hosts are more names, without a port, under which the page may be asked for, such as that of
+	// a proxy in front of it. A foreign page that gives its own name our address cannot read it.
 	Hosts []string
 
-	// ReadOnly removes the button that closes a connection.
+	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
 
 	server   *loop.Server

@@ -6,7 +6,7 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A SchedulerCollector exports the statistics of a timing.Scheduler or a timing.Keyed. It is a
+// A SchedulerCollector exports the numbers of a timing.Scheduler or a timing.Keyed. It is a
 // prometheus.Collector.
 type SchedulerCollector struct {
 	scheduler interface{ Stats() timing.SchedulerStats }
@@ -14,7 +14,7 @@ type SchedulerCollector struct {
 }
 
 // NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so
-// that one registry can hold several. Any goroutine may call the collector's methods.
+// that one registry takes several. Any goroutine may call the collector's methods.
 func NewSchedulerCollector(name string, s interface{ Stats() timing.SchedulerStats }) *SchedulerCollector {
 	c := &SchedulerCollector{scheduler: s}
 	for _, m := range schedulerMetrics {

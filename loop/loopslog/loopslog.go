@@ -1,16 +1,16 @@
-// Package loopslog sends what loop.Server and the packages around it log with zerolog to a handler
-// of log/slog.
+// Package loopslog has what loop.Server and the packages around it log, which is by zerolog, go to
+// a handler of log/slog.
 //
 //	srv.Logger = loopslog.Logger(slog.Default().Handler())
 //
-// For the opposite direction, from slog to zerolog, zerolog itself has NewSlogHandler.
+// The other way round, to have a program's slog go to zerolog, zerolog has NewSlogHandler itself.
 //
 // # What it costs
 //
-// Zerolog does not expose the fields of an event: its hooks get the level and the message, and its
-// only output is a line of JSON. So each line is encoded, and then decoded by encoding/json: some
-// seven microseconds, for lines that are rare. Levels that the handler has disabled cost neither,
-// because the handler is asked first.
+// Zerolog hands the fields of an event to nobody: its hooks see the level and the message, and all
+// that comes out of it is a line of JSON. So a line is encoded, and taken apart again by
+// encoding/json: some seven microseconds, for lines that are rare. A level that the handler does
+// not want costs neither: the handler is asked before the event is begun.
 package loopslog
 
 import (
@@ -23,32 +23,33 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Levels of slog for the levels of zerolog that slog does not define.
+// Levels of slog that stand for those of zerolog that slog has no name for.
 const (
 	LevelTrace = slog.LevelDebug - 4
 	LevelFatal = slog.LevelError + 4
 	LevelPanic = slog.LevelError + 8
 )
 
-// Logger returns a Logger whose events become records of h. Any goroutine may use it, since any
-// goroutine may use h.
+// Logger returns a Logger whose events become records of h. Any goroutine may use it, as h is one
+// that any may call.
 //
-// Strings, numbers and booleans keep their types: integers become int64 or uint64, others float64.
-// A Dict becomes a group, an array a json.RawMessage. Values that zerolog encodes as text or
-// numbers stay so: an error is its message; a duration is a number of zerolog.DurationFieldUnit,
-// milliseconds by default; a time is text, but one under zerolog.TimestampFieldName, as
-// Context.Timestamp adds it, becomes the record's time. Without it, the record has the time at
-// which it was passed to h. The context of an event is not passed on, and a record has no source.
+// Strings, numbers and booleans stay what they are: integers are int64 or uint64, others float64. A
+// Dict is a group. An array is a json.RawMessage. A value that zerolog makes text or a number of
+// stays that: an error is its message; a duration is a number of zerolog.DurationFieldUnit,
+// milliseconds unless the program says otherwise; a time is text, but one under
+// zerolog.TimestampFieldName, as Context.Timestamp adds it, is the record's own time. Without that
+// the record has the time at which it was handed over. The context of an event is not handed on,
+// and a record has no source.
 //
-// h decides for each event whether its level is enabled; Logger.Level can disable more. If Sample
-// derives a Logger from this one, its sampler is asked first, and h later, when the line has
-// already been encoded. In a program built with zerolog's tag binary_log, lines are not JSON: they
-// become the message unchanged.
+// Which levels are logged is for h to say, each time; Logger.Level can leave out more. A Logger
+// made of this one by Sample asks its own sampler in place of h first, and h then, when the line is
+// encoded already. A program built with zerolog's tag binary_log logs lines that are no JSON: they
+// become the message as they are.
 //
-// zerolog reports an error of h, by zerolog.ErrorHandler or on os.Stderr. It also reports a panic
-// in h, which must not end the loop that logs.
+// An error of h is zerolog's to report, by zerolog.ErrorHandler or on os.Stderr. So is a panic in
+// h: that an event cannot be logged must not end the loop that has something to log.
 //
-// A nil h panics.
+// A nil h panics here.
 func Logger(h slog.Handler) zerolog.Logger {
 	if h == nil {
 		panic("loopslog: Logger with a nil slog.Handler")

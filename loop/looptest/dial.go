@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// A Backend is the other side of connections that loop.Dialers of a Server make to an address. The
-// test plays that side.
+// A Backend is what loop.Dialers of a Server reach at an address: the other side is the test's.
 type Backend struct {
 	srv     *Server
 	addr    backendAddr
@@ -17,7 +16,7 @@ type Backend struct {
 	waiting chan *Peer
 }
 
-// backendAddr is an address that is dialed.
+// backendAddr is an address that is dialled.
 type backendAddr struct{ network, address string }
 
 func (a backendAddr) Network() string { return a.network }
@@ -26,9 +25,9 @@ func (a backendAddr) String() string  { return a.address }
 // maxDialed is how many connections may wait in a Backend for the test.
 const maxDialed = 1 << 16
 
-// Backend creates an address, such as "tcp" and "db.example:5432", that loop.Dialers can reach from
-// now on. Dials to an address without a Backend are refused, including those that the server makes
-// as it starts, before there can be one. Another Backend for the same address replaces the first.
+// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now
+// on. Dialling an address that there is none for is refused: also what the server dials as it
+// starts, before there can be one. A second one for an address takes its place.
 func (s *Server) Backend(network, address string) *Backend {
 	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
 	s.memory.mu.Lock()
@@ -37,22 +36,23 @@ func (s *Server) Backend(network, address string) *Backend {
 	return b
 }
 
-// Refuse makes later dials fail with err, such as syscall.ECONNREFUSED; nil ends that.
+// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends
+// that.
 func (b *Backend) Refuse(err error) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.err = err
 }
 
-// Hang(true) leaves later dials unanswered; Hang(false) ends that.
+// Hang has what is dialled from now on get no answer, or ends that.
 func (b *Backend) Hang(hang bool) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.hangs = hang
 }
 
-// Accept returns the other end of the oldest dialed connection that was not accepted yet, or nil if
-// there is none. Peer.Reason and Peer.Ended do not work on it.
+// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or
+// nil if there is none. Peer.Reason and Peer.Ended know nothing of it.
 func (b *Backend) Accept() *Peer {
 	b.srv.waitIdle()
 	select {

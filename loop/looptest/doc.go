@@ -1,6 +1,6 @@
 // Package looptest tests handlers without sockets and without waiting, as net/http/httptest does
-// for HTTP. Memory replaces the network, and the virtual time of testing/synctest replaces the
-// clock.
+// for HTTP: memory in place of the network, and the virtual time of testing/synctest in place of
+// the clock.
 //
 //	func TestGreeting(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -17,19 +17,18 @@
 //		})
 //	}
 //
-// The server, its loops, wheels, mailboxes, limits and drain are the real ones; looptest replaces
-// only gnet and the kernel: accepting, reading, writing and waking. Each loop is a goroutine of the
-// synctest bubble, so builds with the race detector also check for calls from other goroutines, as
-// does loop.Server.Debug.Strict.
+// The server, its loops, wheels, mailboxes, limits and drain are the real ones; only what gnet and
+// the kernel do is done here: accepting, reading, writing, waking. Each loop is a goroutine of the
+// bubble, so that the owner check of builds with the race detector works, too.
 //
-// Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict), which exposes
-// a handler that keeps one.
+// Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict): a handler that keeps
+// what it was lent shows here. A call from the wrong goroutine shows with loop.Server.Debug.Strict,
+// and in builds with the race detector.
 //
-// A peer reads everything that is sent to it, but not at once: a socket takes 208 KiB, as on Linux,
-// and more when the turn of the loop is over. So what blocks on a real socket blocks here. See
+// A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it,
+// and more when the turn of the loop is over. So what hangs on a real socket hangs here. See
 // Peer.Block for peers that do not read.
 //
-// All functions must be called inside a bubble, from goroutines other than the loops'. Functions
-// that cause something wait until it has had its effects (synctest.Wait), unless the loop is
-// stalled.
+// All functions must be called inside a bubble, from goroutines other than the loops'. Those that
+// cause something wait until it has had its effects (synctest.Wait), unless the loop is stalled.
 package looptest

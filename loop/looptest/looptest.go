@@ -39,7 +39,7 @@ func waitingOf(t testing.TB) chan struct{} {
 }
 
 // Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
-// as the stack of a handler that panicked, appear in the output of the test. The server is drained
+// as the stack of a handler that panicked, go into the output of the test. The server is drained
 // when the test ends, if Stop was not called before, and the test fails if that cuts connections.
 // If srv cannot start, the test ends.
 func Start(t testing.TB, srv *loop.Server) *Server {
@@ -96,8 +96,8 @@ func recording(accept loop.Accept) loop.Accept {
 	}
 }
 
-// Stop drains the server and returns what Wait returns; further calls return the same. Any
-// goroutine of the test may call it.
+// Stop drains the server and returns what Wait returns, as often as it is called. Any goroutine of
+// the test may call it.
 func (s *Server) Stop() error {
 	s.asked.Store(true)
 	s.Shutdown()
@@ -105,7 +105,7 @@ func (s *Server) Stop() error {
 	return s.Wait()
 }
 
-// stopUnasked calls Stop for a test that has not done so.
+// stopUnasked is Stop for a test that has not called it.
 func (s *Server) stopUnasked() {
 	if s.asked.Load() {
 		return
@@ -115,7 +115,7 @@ func (s *Server) stopUnasked() {
 	}
 }
 
-// Shutdown begins the drain, as when Start's context is done, and does not wait for its end.
+// Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
 func (s *Server) Shutdown() {
 	s.cancel()
 	s.waitIdle()
@@ -145,7 +145,7 @@ func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
 	return p
 }
 
-// TryOpen is Open for servers that may no longer listen.
+// TryOpen is Open for servers that may not listen any more.
 func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.newAddr()) }
 
 func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
@@ -159,9 +159,9 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	return p, nil
 }
 
-// Sleep advances virtual time and waits for the effects. Unlike time.Sleep it also orders memory
-// accesses, in both directions: the test may read what callbacks wrote, and callbacks may write
-// what the test has read before.
+// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders
+// memory, both ways: the test may look at what callbacks wrote, and callbacks may write what the
+// test has looked at before.
 func (s *Server) Sleep(d time.Duration) {
 	for _, l := range s.memory.loops {
 		l.Execute(func() {}) // which orders memory
@@ -179,7 +179,8 @@ func (s *Server) waitIdle() {
 	<-s.waiting
 }
 
-// Do runs f on the i-th loop and waits until it has returned or panicked.
+// Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the
+// same.
 func (s *Server) Do(i int, f func(l *loop.Loop)) {
 	s.t.Helper()
 	l := s.Loops()[i]
@@ -215,17 +216,17 @@ func (s *Server) FailAccept(i int, err error) {
 	s.waitIdle()
 }
 
-// BreakLoop ends the i-th loop with err, as a system failure would.
+// BreakLoop ends the i-th loop with err, as a fault of the system would.
 func (s *Server) BreakLoop(i int, err error) {
 	s.memory.loops[i].fail(err)
 	s.waitIdle()
 }
 
-// BlindWrites makes sockets unable to report when they are writable again, as on systems without a
+// BlindWrites makes sockets unable to tell when they are writable again, as on systems without a
 // watcher.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
-// Addr is the network address of a Peer that was not opened with OpenFrom. It has no IP.
+// Addr is the network address of a Peer that was not given one by OpenFrom. It has no IP.
 type Addr struct{ n int }
 
 // Network returns "memory".

@@ -12,10 +12,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Weather is what happens to UDP datagrams in transit, in both directions: each number is a
-// percentage. Seed makes it repeatable. With the zero Weather all datagrams arrive, in order.
+// Weather is what happens to UDP datagrams on their way, in both directions: each number is how
+// many of a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
 type Weather struct {
-	Lost, Duplicated, Reordered int // a reordered datagram is swapped with the next one
+	Lost, Duplicated, Reordered int // a reordered one changes places with the next
 	Seed                        uint64
 }
 
@@ -36,7 +36,7 @@ func newDatagrams() datagrams {
 		rng: rand.New(rand.NewPCG(0, 0))}
 }
 
-// SetWeather changes how datagrams are treated from now on. One that is held back to be reordered
+// SetWeather changes what happens to datagrams from now on. One that is held back to be reordered
 // arrives.
 func (s *Server) SetWeather(w Weather) {
 	n := &s.memory.datagrams
@@ -86,8 +86,8 @@ type UDPPeer struct {
 	got []string
 }
 
-// OpenUDP creates a peer of the i-th of Server.Addrs, which must be udp. The peer has an address of
-// its own.
+// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its
+// own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
 	peer := s.memory.datagrams.newPeer(s.Addrs()[i])
@@ -115,10 +115,10 @@ func (n *datagrams) newPeer(addr net.Addr) *UDPPeer {
 	return nil
 }
 
-// Addr returns the peer's address, which Conn.RemoteAddr returns.
+// Addr returns the peer's address, which is Conn.RemoteAddr.
 func (p *UDPPeer) Addr() netip.AddrPort { return p.addr }
 
-// Send sends datagrams and waits for their effects.
+// Send sends datagrams and waits for what they cause.
 func (p *UDPPeer) Send(msgs ...string) {
 	for _, msg := range msgs {
 		p.srv.memory.datagrams.carry(func() { p.port.arrive(msg, p.addr) })
@@ -126,7 +126,7 @@ func (p *UDPPeer) Send(msgs ...string) {
 	p.srv.waitIdle()
 }
 
-// Received returns the datagrams that have arrived since the last call.
+// Received returns the datagrams that have come since the last call.
 func (p *UDPPeer) Received() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,15 +135,15 @@ func (p *UDPPeer) Received() []string {
 	return got
 }
 
-// A UDPBackend is the remote side of UDP sessions that the Server dials.
+// A UDPBackend is what UDP sessions reach that the Server dials.
 type UDPBackend struct {
 	answer func(msg string) []string
 }
 
-// UDPBackend answers datagrams that are sent to an address such as "192.0.2.1:53" with the
-// datagrams that answer returns, which may be called on any goroutine. With a nil answer nothing
+// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that
+// answer returns, which may be called on any goroutine. A nil answer means that nothing
 // listens there, and the sender gets an error. A second call for an address replaces the first.
-// Datagrams to an address without a backend are lost.
+// Datagrams to an address without a backend vanish.
 func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()
@@ -188,7 +188,7 @@ type memPackets struct {
 	memory *memory
 	loop   *memLoop
 	sink   engine.PacketSink
-	remote netip.AddrPort // of one that was dialed
+	remote netip.AddrPort // of one that was dialled
 	closed bool           // on the loop, as is kept
 	kept   bool           // the sink has not done with the last one
 
@@ -248,7 +248,7 @@ type memUDP struct {
 	net.Conn // nil: what is not implemented here must not be called
 	local    net.Addr
 	port     *memPort       // that is bound to it
-	remote   netip.AddrPort // of one that was dialed
+	remote   netip.AddrPort // of one that was dialled
 }
 
 func (c memUDP) LocalAddr() net.Addr  { return c.local }
@@ -298,7 +298,7 @@ func (n *datagrams) deliver(to netip.AddrPort, msg string) {
 	}
 }
 
-// reach gives a datagram to what was dialed, and brings back the answers.
+// reach gives a datagram to what was dialled, and brings back the answers.
 func (s *memPackets) reach(msg string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()

@@ -16,17 +16,17 @@ const (
 	pipelined     = 100     // scripts that are sent before their answers are read
 )
 
-// Add adds a task. A nil error means that Redis has it: a worker will get it when it is due, at
-// least once, unless it is cancelled or replaced before. After an error of the client the task may
-// have been added or not; adding it again is safe, because its key, if it has one, prevents
-// duplicates. If the client itself retries because an answer was lost, the result is that of the
-// first attempt, unless the task has finished by then: then it runs again.
+// Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
+// due, at least once, unless it is cancelled or replaced before. After an error of the client it
+// may be there or not; adding it again is safe, as its key, if it has one, keeps it from being
+// there twice. If the client itself sends it again, as an answer was lost, the result is that of
+// the first time, unless the task is over by then: then it runs again.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
 
-// AddBatch adds tasks as Add would, in few round trips. If only some were added the error is a
-// *BatchError.
+// AddBatch adds tasks as if one by one, in few round trips. Some may be added and others not: then
+// the error is a *BatchError.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	errs := q.addAll(ctx, tasks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -113,9 +113,9 @@ func (q *Queue) restore(ctx context.Context) error {
 }
 
 // Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had
-// failed or it was dead. Running: a worker has it, and it may finish, but it will be neither
-// retried nor repeated; its context ends with the cause ErrCancelled. NotFound: there is nothing to
-// cancel. After an error of the client it may have been cancelled or not.
+// failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
+// again nor repeated; its context ends with the cause ErrCancelled. NotFound: there is nothing to
+// cancel. After an error of the client it may be cancelled or not.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
 	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]
@@ -133,9 +133,9 @@ func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (a
 	return q.eval(ctx, q.on(q.shard(key), script, args...))
 }
 
-// Reschedule makes a waiting task due in d from now, earlier or later than before. A task that
-// waits to be retried keeps its attempts; the later occurrences of a task with Every count from the
-// new time.
+// Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task
+// that waits to be tried again keeps its attempts; the later occurrences of one with Every count
+// from the new time.
 //
 // Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {
@@ -158,12 +158,12 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 	return err
 }
 
-// Pause keeps all workers from starting tasks of this queue until Resume. Running tasks continue,
-// and adding, cancelling and reading tasks still work. After an error some shards may be paused and
-// others not.
+// Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
+// adding, cancelling and looking still work. After an error some shards may be paused and others
+// not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 
-// Resume ends a Pause. Tasks that have become due meanwhile start at once.
+// Resume ends a Pause. What has become due meanwhile starts at once.
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {

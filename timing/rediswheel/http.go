@@ -23,38 +23,38 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// HTTPCallback is a Handler that sends each task as an HTTP request: to Task.URL with Task.Method,
-// POST by default, Task.Header and Task.Body. The zero value is ready to use; it must not be copied
-// or changed once in use. NewHTTPCallback detects an invalid Secret.
+// HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
+// Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
+// use; it must not be copied or changed once in use. [NewHTTPCallback] finds a wrong Secret.
 //
-// A status of 2xx is success, and 410 is final: the task becomes a dead letter. After everything
-// else the task is retried, with Config.Backoff, or after the response's Retry-After if that is at
-// most an hour: transport errors, other statuses, and redirects, which are not followed.
+// A status of 2xx is success, and 410 is final: the task is dead. All else is tried again, with
+// Config.Backoff or when Retry-After says, if that is not now, and within an hour: errors of
+// transport, other statuses, and redirects, which are not followed.
 //
-// Requests have the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
-// each attempt of one occurrence, by which a receiver detects duplicates; Webhook-Timestamp; and,
-// with a Secret, Webhook-Signature.
+// Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
+// each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
+// and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	Timeout     time.Duration // of one request, including the response; 0 means 10 seconds
-	MaxResponse int64         // how many bytes of a response are read; a longer one is accepted, too; 0 means 64 KiB
+	Timeout     time.Duration // of one request, the answer included; 0 means 10 seconds
+	MaxResponse int64         // bytes of an answer that are read; a longer one counts, too; 0 means 64 KiB
 
-	// PerHost is how many requests to one host may be in flight, so that a slow host does not take
-	// all places. Further tasks are postponed by about a second, without counting an attempt. 0
+	// PerHost is how many requests to one host are on their way at once, so that a slow host does
+	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
 	// means 16.
 	PerHost int
 
 	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
 
-	// SecretFor returns the Secret of a task's endpoint; "" means Secret. An invalid one fails the
-	// attempt. It is called on many goroutines. nil means that Secret is used for all.
+	// SecretFor returns the Secret of the endpoint that a task is for; "" stands for Secret. A wrong
+	// one fails the attempt. It is called on many goroutines. nil means that all have Secret.
 	SecretFor func(t Task) string
 
-	// AllowPrivate permits requests to addresses outside the public Internet, which anyone who may
-	// add tasks can then reach. Addresses are checked after name resolution.
+	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
+	// may add tasks could reach then. They are checked after names were resolved.
 	AllowPrivate bool
 
-	// Transport replaces the default transport, which uses no proxy. It is then responsible for
-	// AllowPrivate and the dial timeout. nil means the default.
+	// Transport replaces ours, which uses no proxy. AllowPrivate and the timeout of dialling are
+	// its matter then. nil means ours.
 	Transport http.RoundTripper
 
 	once   sync.Once
@@ -63,7 +63,7 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
-// NewHTTPCallback returns h, or an error if its Secret is invalid.
+// NewHTTPCallback returns h, or an error if its Secret is none.
 func NewHTTPCallback(h *HTTPCallback) (*HTTPCallback, error) {
 	if _, err := signingKey(h.Secret); err != nil {
 		return nil, err
@@ -71,8 +71,7 @@ func NewHTTPCallback(h *HTTPCallback) (*HTTPCallback, error) {
 	return h, nil
 }
 
-// ErrPrivateAddress is the error of HTTPCallback for an address that it does not connect to. It is
-// permanent.
+// ErrPrivateAddress is why HTTPCallback does not connect to an address. It is permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
 // special are the networks of the IANA special-purpose address registries (RFC 6890) of November

@@ -2,11 +2,11 @@ package rediswheel
 
 import "sync"
 
-// Places limits how many tasks run at the same time across queues. Runs of several queues in one
-// process can share them, with Config.Places and Config.Weight. A queue with enough tasks gets at
-// least its share, by its weight, plus places that the others do not need. It gets back a lent
-// place when the task there ends. Queues whose share is less than one place take turns. Any
-// goroutine may use Places.
+// Places limits how many tasks run at once across queues. Runs of several queues in one process can
+// share them, by Config.Places and Config.Weight. A queue that has enough to do gets at least its
+// share, by its weight, and what others do not need. A place that others have of its share comes
+// back when their task ends. A share of less than one place is a turn. Places may be used from any
+// goroutine.
 type Places struct {
 	lock   sync.Mutex
 	total  int

@@ -21,65 +21,65 @@ import (
 // Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
 // queue should have the same Name, Shards, Rate, Lease, Refresh and Repeating.
 type Config struct {
-	// Name is the prefix of all keys: queues with different names are independent. Letters, digits
-	// and "._:-", at most 64. Empty means "loopwheel".
+	// Name begins the names of all keys: queues with different names have nothing in common.
+	// Letters, digits and "._:-", at most 64. Empty means "loopwheel".
 	Name string
 
-	// Shards is the number of parts of the queue, and of workers that can claim tasks at the same
-	// time. The first Open fixes it, and later ones fail with another number. 0 means the fixed
-	// number, or else 4, or 64 in a cluster. At most 1,024.
+	// Shards is how many parts the queue has, and how many workers can claim tasks at once. The
+	// first Open settles it, and fails with another number later. 0 means what is settled, or else
+	// 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	MaxBody     int // the maximum size of Task.Body in bytes; 0 means 64 KiB; at most 16 MiB
-	Concurrency int // how many tasks one Run runs at the same time; 0 means 64
+	MaxBody     int // bytes of Task.Body at most; 0 means 64 KiB, and 16 MiB is the most
+	Concurrency int // tasks that one Run works on at once; 0 means 64
 
-	Places *Places // shared with other queues, instead of Concurrency; nil means none
-	Weight int     // of the queue among those that share Places; 0 means 1; at most 1,000
+	Places *Places // that several queues share, in place of Concurrency; nil means none
+	Weight int     // of the queue among those that share Places; 0 means 1, and 1,000 is the most
 
-	// Rate is how many tasks of the queue start per second, on all workers together. Each shard has
-	// an equal share. 0 means no limit.
+	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has
+	// an equal part of it. 0 means no such bound.
 	Rate float64
 
-	// Lease is how long a task stays with a worker that does not renew the lease, because it has
-	// crashed. 0 means 15 seconds; at least one second.
+	// Lease is how long a task stays with a worker that does not renew it while the handler runs:
+	// that has crashed. 0 means 15 seconds; a second is the least.
 	Lease time.Duration
 
-	// Timeout limits an attempt: then the handler's context ends. A handler that continues anyway
+	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
 	// keeps its task and its place among Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
-	MaxAttempts   int // attempts before a task becomes a dead letter; 0 means 16
-	MaxDeliveries int // workers that may be lost with a task before it becomes a dead letter; 0 means 16
+	MaxAttempts   int // how often a task is tried before it is a dead letter; 0 means 16
+	MaxDeliveries int // how many workers may be lost with a task before it is one; 0 means 16
 
-	// Backoff returns how long to wait after a failed attempt; the first one is 1. nil means
+	// Backoff returns how long to wait after a failed attempt, 1 being the first. nil means
 	// [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
-	// Refresh is how often a worker checks its shards: how late a task may be if a message was
-	// lost. A worker that is silent for three times as long loses its shards. 0 means 2 seconds.
-	// From 100 ms to 1 minute.
+	// Refresh is how often a worker looks at its shards unasked: how late a task may be if a
+	// message was lost. A worker that is not heard of for three times as long loses its shards. 0
+	// means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
 	StopTimeout time.Duration // how long Run waits for handlers when it stops; 0 means 20 seconds
 
-	// MaxDead is how many dead letters are kept, and DeadAge for how long. Workers check that every
+	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Workers look at that every
 	// ten refreshes, and delete the oldest. 0 means 10,000, and 90 days.
 	MaxDead int
 	DeadAge time.Duration
 
-	// Repeating are tasks with Every or Cron that the queue always has. Run adds missing ones when
-	// it starts, including cancelled ones, and when Redis has lost them (ErrLost). It does not
-	// change existing ones: use Add for that.
+	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
+	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
+	// there stays as it is: to change it, Add it.
 	Repeating []Task
 
-	// OnError gets each failed attempt, with its task, and errors that keep a worker from working,
-	// with the zero Task: Redis is unreachable, came back empty (ErrLost), had its clock set
-	// (ErrClock), or does not deliver messages (ErrHints), which Open reports, too. It is called on
+	// OnError gets every attempt that failed, with its task, and with the zero Task of what
+	// keeps a worker from working: Redis is away, came back empty (ErrLost), has another time
+	// (ErrClock), or does not pass messages on (ErrHints), which Open reports, too. It is called on
 	// many goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero
-	// Logger writes to os.Stderr; zerolog.Nop() is silent.
+	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero Logger
+	// writes to os.Stderr; zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }
 
@@ -147,9 +147,10 @@ func (c *Config) checkRepeating() error {
 	return nil
 }
 
-// A Queue is a set of delayed tasks on Redis, made by Open. Any goroutine may call its methods, but
-// those with a context wait for Redis, for as long as the context allows: do not call them on an
-// event loop. A command that was sent before the context ended may still take effect.
+// A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
+// goroutine. Those with a context wait for Redis, as long as that allows: not for a callback of an
+// event loop. A command that was sent before the context ended may
+// still be carried out.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -171,12 +172,12 @@ func shardKeys(name, prefix, tag string) []string {
 	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
 }
 
-// Open checks the Redis that the client is connected to, and returns a queue on it. The caller
-// closes the client, after the last Run has returned. It may be connected to a single server, to a
-// Sentinel-managed master, or to a cluster. A redis.Ring is refused, because its shards move.
+// Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
+// caller's, who closes it when no Run is left. It may be one to a single server, to a master that
+// Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
 //
-// Errors: ErrConfig, also if Redis may evict our keys, if the server needs another kind of client,
-// or if the queue was opened with another number of shards.
+// Errors: ErrConfig, also if Redis may evict our keys, if the client is not of the kind that the
+// server needs, or if the queue was opened with another number of shards.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -248,8 +249,8 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkServer refuses a client that will not do, and a Redis that would delete tasks when its
-// memory is full.
+// checkServer refuses a client that will not do, and a Redis that would delete tasks when its memory
+// is full.
 func (q *Queue) checkServer(ctx context.Context) error {
 	if err := onredis.Check(ctx, q.client, q.cfg.Name+":conf"); err != nil {
 		if unfit := onredis.Unfit(""); errors.As(err, &unfit) {

@@ -42,8 +42,8 @@ func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offse
 var handled sync.Map
 
 // begin starts the handler of a run, unless the worker stops or the lease has ended. If the worker
-// has the task already, as its lease ended while it could not know (Redis' clock was set ahead),
-// that run goes on. If its handler still runs elsewhere in this process, the task is put off.
+// has the task already, as its lease ended while it could not know (Redis' clock was set ahead), that
+// run goes on. If its handler still runs elsewhere in this process, the task is put off.
 func (w *worker) begin(r *run, record string) {
 	r.id = strings.Clone(record[:min(recordID, len(record))])
 	if old := w.held[r.task.Key]; old != nil && old.id == r.id && old.task.Attempt == r.task.Attempt &&
@@ -150,8 +150,8 @@ func (r *run) failed(err error) end {
 	v := &verdict{}
 	if errors.As(err, &v); v.end.what == "release" {
 		if v.unable {
-			// About five refreshes: workers that lack each other's kinds would pass the shard to
-			// and fro for ever if all of its tasks came back at once.
+			// About five refreshes: workers that lack each other's kinds would pass the shard to and fro
+			// for ever if all of its tasks came back at once.
 			v.end.at = -ceilDelay(5*cfg.Refresh/2 + jitter(5*cfg.Refresh))
 			cfg.OnError(r.task, err)
 			r.w.post(func() { r.w.decline(r.shard) })
@@ -173,8 +173,8 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// reportEnds tells Redis how runs ended, until it knows. Until then a run keeps its place: what is
-// lost with this worker is no more than its places.
+// reportEnds tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
+// with this worker is no more than its places.
 func (w *worker) reportEnds() {
 	w.runPerShard(w.ended, func(r *run) end { return r.end }, func(r *run, word string) {
 		if word == "" {
@@ -259,14 +259,14 @@ func (w *worker) runPerShard(runs []*run, what func(r *run) end, then func(r *ru
 	}
 }
 
-// MaxResult is the largest result that SetResult accepts, in bytes.
+// MaxResult bounds what [SetResult] takes, in bytes.
 const MaxResult = 64 << 10
 
 type resultKey struct{}
 
-// SetResult stores a copy of a result of the task whose handler got ctx, and replaces an earlier
-// one. If the attempt succeeds, Queue.Result returns it for the duration of Task.KeepResult. Any
-// goroutine may call it while the handler runs.
+// SetResult leaves a copy of a result of the task whose handler was given ctx, in place of one
+// before. If the attempt ends with success, [Queue.Result] returns it for as long as
+// Task.KeepResult says. It may be called from any goroutine while the handler runs.
 //
 // Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
 func SetResult(ctx context.Context, result []byte) error {

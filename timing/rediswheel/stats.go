@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Stats are the statistics of a Queue: what is in it, and what this process has done.
+// Stats says what is in a [Queue], and what was done through it in this process.
 type Stats struct {
-	// In Redis. These are not of one instant, because each shard is queried separately.
-	Scheduled int           // waiting until they are due, including Retrying and Overdue
-	Overdue   int           // of these, those that are due
-	Retrying  int           // of these, those with a failed attempt or a lost worker
+	// In Redis; not of one instant, as each shard is asked for itself.
+	Scheduled int           // waiting for their time, Retrying and Overdue included
+	Overdue   int           // of these, how many are due
+	Retrying  int           // of these, how many had an attempt that failed, or lost a worker
 	Running   int           // with workers
-	Dead      int           // dead letters
-	Late      time.Duration // for how long the first of the overdue has been due
-	Owners    int           // workers that own shards
-	Orphans   int           // shards without an owner
-	Paused    bool          // whether Pause is in effect for any shard
+	Dead      int           // given up
+	Late      time.Duration // how long the first of the overdue has been due
+	Owners    int           // workers that look after shards
+	Orphans   int           // shards that nobody looks after
+	Paused    bool          // some shard is, by Pause
 
 	// Of this process.
 	Added       uint64        // tasks that Add and AddBatch have added or replaced
@@ -25,25 +25,25 @@ type Stats struct {
 	Claimed     uint64        // tasks taken from Redis
 	Done        uint64        // acknowledged
 	Failed      uint64        // attempts that failed, panics included
-	Postponed   uint64        // tasks returned without counting an attempt, for example when stopping
-	Died        uint64        // tasks that became dead letters
-	Purged      uint64        // dead letters deleted because of MaxDead and DeadAge
-	Skipped     uint64        // occurrences skipped because of Misfire
-	Stale       uint64        // results that Redis refused: another worker had the task by then, or it had been replaced
-	Recovered   uint64        // tasks whose lease had expired, put back by this process
-	Errors      uint64        // errors of Redis in workers
+	Postponed   uint64        // tasks put back without counting an attempt, when stopping for one
+	Died        uint64        // tasks given up
+	Purged      uint64        // dead tasks deleted because of MaxDead and DeadAge
+	Skipped     uint64        // occurrences passed over by the policy Skip
+	Stale       uint64        // ends of runs that Redis refused: the task had been given to another worker, or replaced
+	Recovered   uint64        // tasks whose lease had run out, put back by this process
+	Errors      uint64        // of Redis, seen by workers
 	Claims      uint64        // scripts run to claim tasks
 	InFlight    int           // tasks that workers of this process hold now
-	LatenessMax time.Duration // the longest time from when a task was due until it started
+	LatenessMax time.Duration // the longest that a task was started after it was due
 }
 
-// Stats returns the queue's statistics.
+// Stats returns the queue's numbers.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	s, _, err := q.Ahead(ctx, time.Second, 0)
 	return s, err
 }
 
-// Local returns the statistics of this process only, without querying Redis.
+// Local returns the numbers of this process only, without asking Redis.
 func (q *Queue) Local() Stats {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -56,7 +56,7 @@ func (q *Queue) count(f func(s *Stats)) {
 	f(&q.counts)
 }
 
-// Ahead returns the statistics, and how many tasks are due in each of the next n slices of time, at
+// Ahead returns the numbers, and how many tasks are due in each of the next n slices of time, at
 // most 300.
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	n = min(max(n, 0), 300)

@@ -8,71 +8,71 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a Task.
+// What is taken at most.
 const (
 	MaxKey   = 512                                    // bytes of a key
-	MaxDelay = 100 * 365 * 24 * time.Hour             // how far ahead a due time may be
+	MaxDelay = 100 * 365 * 24 * time.Hour             // a due time is no further ahead
 	maxMeta  = 16 << 10                               // bytes of all fields but key and body
 	century  = 100*365*24*time.Hour + 25*24*time.Hour // with its leap days
 )
 
-// Policy says what Add does if a task with the same key is waiting or running. A task that is dead,
-// or was cancelled in its last run, does not count: every policy replaces it.
+// Policy says what adding does if a task with the same key is there, waiting or running. One that
+// is dead, or was cancelled in its last run, is over: it is replaced under every policy.
 type Policy int
 
-// The policies for Task.OnConflict.
+// Policies of Task.OnConflict.
 const (
-	Replace Policy = iota // the old task never starts again, and if it is running, its result is ignored; the zero value
-	Ignore                // the old task stays unchanged; Add returns nil
-	Fail                  // the old task stays unchanged; Add returns ErrConflict
+	Replace Policy = iota // the old task never starts again, and if it runs, nothing comes of that; the zero value
+	Ignore                // the old task stays as it is; adding reports no error
+	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
 var policies = [...]string{"replace", "ignore", "fail"} // as add.lua wants them
 
-// Misfire says what happens to missed occurrences of a repeating task: those that were followed by
-// another one while no worker was running or the previous occurrence was still running.
+// Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
+// has come, as no worker was there or the one before took too long.
 type Misfire int
 
-// The values of Task.Misfire.
+// Choices of Task.Misfire.
 const (
 	RunOnce Misfire = iota // however many were missed, the task runs once, at once; the zero value
 	Skip                   // the task waits for the next occurrence
 )
 
-// A Task is work to be done later, identified by its key: there is never more than one task with a
-// key. Its JSON form omits the key, the body and the fields that change.
+// A Task is something to be done later. Its key names it: there is never more than one task with a
+// key. Its JSON form omits the key, the body and what changes.
 type Task struct {
-	Key   string        `json:"-"`         // any bytes, at most MaxKey; if empty, Add makes a unique one
+	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty: Add makes a unique one
 	Kind  string        `json:",omitzero"` // for Kinds
-	Delay time.Duration `json:"-"`         // from now, by the Redis clock; 0 and less means now
-	At    time.Time     `json:"-"`         // instead of Delay; a past time means now. Rounded up to a millisecond
+	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:"-"`         // in place of Delay; a time that has passed is now. Rounded up to a millisecond
 	Body  []byte        `json:"-"`         // for the handler; at most Config.MaxBody
 
 	OnConflict  Policy        `json:"-"`
-	MaxAttempts int           `json:",omitzero"` // 0 means the worker's Config.MaxAttempts
-	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means the worker's Config.Timeout
+	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
+	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
-	// Every and Cron make a repeating task; set one of them. It keeps its key until it is
-	// cancelled. An occurrence starts only when the previous one is finished: done, or given up
-	// after MaxAttempts, which is reported but makes no dead letter. Periods count from the first
-	// occurrence and do not drift.
+	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An
+	// occurrence starts only when the one before it is over: done, or given up after MaxAttempts,
+	// which is reported but makes no dead letter. Periods count from the first occurrence and do
+	// not drift.
 	Every   time.Duration `json:",omitzero"` // rounded up to ms; first at Delay or At, or else one Every from now
 	Cron    string        `json:",omitzero"` // "minute hour day month weekday" as crontab has it, or "@daily" and the like
-	Zone    string        `json:",omitzero"` // of Cron, an IANA name such as "Europe/Berlin"; empty means UTC
+	Zone    string        `json:",omitzero"` // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
 	Misfire Misfire       `json:",omitzero"`
 
-	KeepResult time.Duration `json:",omitzero"` // how long to keep the result of SetResult; not for repeating tasks
+	KeepResult time.Duration `json:",omitzero"` // of what SetResult leaves; not for tasks that repeat
 
-	// For HTTPCallback, but any handler may use them.
+	// For HTTPCallback, though any handler may use them.
 	Method string      `json:",omitzero"`
 	URL    string      `json:",omitzero"`
 	Header http.Header `json:",omitempty"`
 
-	// Set for handlers, and by Get; ignored by Add.
-	Due      time.Time `json:"-"` // when this attempt, not the occurrence, was to start
+	// Set for handlers, and by Get, and not read when adding.
+	Due      time.Time `json:"-"` // when this was to start: the attempt, not the occurrence
 	Occurred time.Time `json:"-"` // when the first attempt of this occurrence was to start
 	Attempt  int       `json:"-"` // 1 is the first
-	Delivery int       `json:"-"` // of this attempt: above 1 if a worker was lost with it
+	Delivery int       `json:"-"` // of this attempt: above 1 after a worker was lost with it
 }
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }

@@ -11,29 +11,29 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A Handler runs tasks. Run calls Handle on a separate goroutine for each task.
+// A Handler does what tasks are for. Run calls Handle on a goroutine of its own for each task.
 //
-// nil means success: the task is finished, or its next occurrence is scheduled. An error means that
-// this attempt has failed, unless it is one of Postpone; see also Permanent and RetryAfter. A panic
-// counts as an error.
+// nil means done: the task is over, or its next occurrence is scheduled. An error means that this
+// attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
+// is an error.
 //
 // The context ends at the timeout of the attempt, with the cause ErrCancelled if the task is
 // cancelled, with ErrLeaseLost when another worker may have the task, or with ErrStopping after
-// StopTimeout. After one of these causes, an error does not count as a failed attempt: the task is
-// finished, or goes to another worker.
+// StopTimeout. With such a cause, an error is no failed attempt: the task is over, or goes to
+// another worker.
 type Handler interface {
-	// Handle runs one task. The handler may keep what t refers to.
+	// Handle works on one task. What t refers to is the handler's to keep.
 	Handle(ctx context.Context, t Task) error
 }
 
-// HandlerFunc is a Handler that is a function.
+// HandlerFunc is a function that is a [Handler].
 type HandlerFunc func(ctx context.Context, t Task) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, t Task) error { return f(ctx, t) }
 
-// DefaultBackoff waits about a second after the first failed attempt, and twice as long after each
-// further one, up to ten minutes; half of that time is random.
+// DefaultBackoff waits about a second after the first attempt that failed, and twice as long after
+// each further one, up to ten minutes; the upper half of that at random.
 func DefaultBackoff(attempt int) time.Duration {
 	d := min(time.Second<<min(max(attempt-1, 0), 20), 10*time.Minute)
 	return d/2 + jitter(d/2+1)
@@ -78,11 +78,10 @@ type worker struct {
 	giveUp   time.Duration // when stopping: not later
 }
 
-// Run runs tasks until ctx ends, then stops: it claims no more tasks, returns those that have not
-// begun, waits up to Config.StopTimeout for handlers, then ends their contexts and waits five more
-// seconds. It returns nil, or a *StopError if handlers are still running. While Redis is
-// unreachable it retries, and reports that to Config.OnError. Any number of Runs may work on a
-// queue, in one process or in thousands.
+// Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
+// begun, waits up to Config.StopTimeout for handlers, then ends their contexts and waits for five
+// seconds more. It returns nil, or a *StopError if handlers were still running. While Redis is away
+// it waits for it, and says so to Config.OnError. Many may run, in one process or in thousands.
 func (q *Queue) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		panic("rediswheel: Run with a nil Handler")
