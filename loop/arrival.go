@@ -96,7 +96,7 @@ func (ln *listener) fit(nc net.Conn) error {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign && (ln.setsEach || !sockets.InheritsKeepAlive) {
 		ln.tcp.setKeepAlive(tcp)
 	}
 	return nil

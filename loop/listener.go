@@ -66,6 +66,7 @@ type listener struct {
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
+	setsEach              bool           // connections do not inherit all of these
 	foreign               bool           // net is from outside, or nil: connections come by Adopt, or a handover
 	maxConns              int            // 0: no limit of its own
 	numOpen               atomic.Int64   // connections, or sessions

@@ -75,6 +75,7 @@ func (s *Server) inheritListener(ln *listener) (net.Listener, error) {
 	for i, b := range s.inherited {
 		if b.Listener != nil && b.Addr == ln.key() {
 			s.inherited[i].Listener = nil
+			ln.setsEach = true                                           // as package net gives them its own keepalive
 			ln.network = cmp.Or(ln.network, b.Listener.Addr().Network()) // a name has none
 			inherited := sockets.OwnFile(b.Listener)
 			if own, ok := inherited.(interface{ Own(on bool) }); ok {

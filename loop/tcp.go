@@ -72,7 +72,7 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 }
 
 func (o TCPOptions) ofSocket() sockets.Options {
-	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
+	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout, KeepAlive: o.KeepAlive}
 }
 
 // setInherited gives a listener that another process has opened these options in place of its own.
@@ -104,11 +104,13 @@ func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
-	o.setKeepAlive(c)
+	if !sockets.InheritsKeepAlive {
+		o.setKeepAlive(c)
+	}
 }
 
-// setKeepAlive sets KeepAlive, which package net has set in its own way. Connections inherit the
-// other options from the listener.
+// setKeepAlive sets KeepAlive for a connection that does not inherit it from the listener, or for
+// which package net has set it in its own way.
 func (o TCPOptions) setKeepAlive(c *net.TCPConn) {
 	alive := o.KeepAlive
 	if alive.Enable = alive.Idle >= 0; alive.Enable {
