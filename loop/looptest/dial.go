@@ -36,15 +36,14 @@ func (s *Server) Backend(network, address string) *Backend {
 	return b
 }
 
-// Refuse makes later dials fail with err, such as syscall.ECONNREFUSED. nil makes them succeed
-// again.
+// Refuse makes later dials fail with err, such as syscall.ECONNREFUSED. A nil err ends that.
 func (b *Backend) Refuse(err error) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.err = err
 }
 
-// Hang makes later dials get no answer. False makes them succeed again.
+// Hang makes later dials get no answer. Hang(false) ends that.
 func (b *Backend) Hang(hang bool) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
