@@ -616,9 +616,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 }
 
-// dropSoon ends c, which is frozen, with err, unless its loop has ended, and c with it.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
-
 // drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
 // or has gone.
 func (c *Conn) drop(err error, moved bool) {
