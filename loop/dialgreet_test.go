@@ -68,8 +68,8 @@ func (g *greeted) numConns() (n int) {
 	return n
 }
 
-// A Dialer gets the connection when the handshake of the codec is done, however its bytes arrive, and
-// before any later input.
+// A Dialer gets the connection when the handshake of the codec is done, however its bytes arrive,
+// and before any later input.
 func TestDialWaitsForHandshake(t *testing.T) {
 	for name, pieces := range map[string][]string{
 		"at once":      {"welcome\nfirst\nsecond\n"},

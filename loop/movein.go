@@ -198,7 +198,7 @@ func (a *arrival) arriveFrozen() {
 		m.Err = nil
 		c.callHook(func() { c.in.decoder.Keep(m.Input) })
 	}
-	m.Drop = func(err error) { _ = a.loop.Post(func() { c.drop(err, true) }) }
+	m.Drop = func(err error) { _ = a.loop.Post(func() { c.drop(err, true) }) } // an error: the loop has ended, and c with it
 }
 
 // restore gives a new Conn what m says of it, except for what its codec has to decode.
