@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
@@ -62,10 +63,11 @@ type frozen struct {
 	moved *inside.Moved // where c comes from, in Accept
 	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
 
-	later  []postponed // what would have run, in its order
-	piped  uint64      // bytes that went into its Pipe before
-	served func()      // called when it goes on; nil: nobody asks
-	thaws  bool        // it is on its way back to the engine
+	later  []postponed   // what would have run, in its order
+	due    []wheel.Timer // that fell due meanwhile: see putOff
+	piped  uint64        // bytes that went into its Pipe before
+	served func()        // called when it goes on; nil: nobody asks
+	thaws  bool          // it is on its way back to the engine
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -599,6 +601,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	x.frozen = nil
 	_ = f.spare.Close() // nil: an error
 	c.setPauses(c.in.pauses &^ frozenToMove)
+	c.makeDue(f.due)
 	if c.isClosed() {
 		if sock != nil {
 			closeSocket(sock, f.resets)

@@ -147,6 +147,25 @@ func (c *Conn) stopTimers() {
 	}
 }
 
+// whenThawed is the deadline of a timer that fell due while its connection was frozen.
+const whenThawed = never - 1
+
+// putOff keeps a timer pending, for Stop and Reset, until c, which is frozen, goes on.
+func (c *Conn) putOff(d wheel.Due) {
+	c.loop.wheel.PutBack(d, whenThawed)
+	c.extras.frozen.due = append(c.extras.frozen.due, d.Timer)
+}
+
+// makeDue has those fire next that were put off, and were not moved since.
+func (c *Conn) makeDue(putOff []wheel.Timer) {
+	w, now := c.loop.wheel, c.loop.clock()
+	for _, t := range putOff {
+		if when, _ := w.When(t); when == whenThawed {
+			w.Reset(t, now)
+		}
+	}
+}
+
 // AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
 // at most a tick (1 ms), plus the system's wake-up latency and the time for which the loop is busy.
 // A d of 0 or less means at once, but not inline; to go on with work in pieces see Loop.AfterFunc. A

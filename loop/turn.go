@@ -277,16 +277,13 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if repeats := l.wheel.Pending(d.Timer); c != nil {
-		if !repeats {
-			l.timers.untie(d.Timer.Index())
-		}
-		if c.isFrozen() {
-			if !repeats {
-				c.postpone(d.Func, nil)
-			}
-			return true
-		}
+	switch {
+	case c == nil:
+	case c.isFrozen():
+		c.putOff(d)
+		return true
+	case !l.wheel.Pending(d.Timer):
+		l.timers.untie(d.Timer.Index())
 	}
 	l.guardCurrent(func() {
 		d.Func()

@@ -156,6 +156,23 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	return w.Restore(first, period, f)
 }
 
+// PutBack makes d pending again, at another time, under the handle that it had. It is for the
+// function that Take passes d to, before that calls anything else.
+func (w *Wheel) PutBack(d Due, when time.Duration) {
+	i := d.Timer.index
+	n := w.node(i)
+	if n.gen == d.Timer.gen { // it is periodic
+		w.Reset(d.Timer, when)
+		return
+	}
+	if n.gen != lastGen {
+		w.free = n.next
+	}
+	n.gen, n.call = d.Timer.gen, d.Func
+	w.counts.Pending++
+	w.file(i, n, when)
+}
+
 // Restore adds what Remove of another wheel has returned.
 func (w *Wheel) Restore(when, period time.Duration, f func()) Timer {
 	t := w.add(when, f)
