@@ -86,7 +86,6 @@ func (c *Conn) mustBeSound() {
 
 // mustFlush is about one that is closing: nothing else happens.
 func (c *Conn) mustFlush() {
-	c.require(c.out.box != nil || c.loop.wheel.Pending(c.extras.retry), "it flushes, and nothing waits")
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
 	c.require(c.timers == 0 && c.idle.extras == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")

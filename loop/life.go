@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -207,9 +208,11 @@ type ending struct {
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
-	discarded    uint8         // input since the last look, see maxDiscarded
+	discarded    uint8         // input since a while, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
+	pause        time.Duration // between the looks for what was acknowledged
+	discardAgain time.Duration // when discarded begins anew
 	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
@@ -382,7 +385,7 @@ func (c *Conn) readAgain() {
 }
 
 // countDiscarded counts input of a peer that takes no output. If it is much, the socket is not read
-// until the next look, or it would cost the loop all of its time.
+// for a while, or it would cost the loop all of its time.
 func (c *Conn) countDiscarded(n int) {
 	end := &c.extras.ending
 	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
@@ -390,8 +393,8 @@ func (c *Conn) countDiscarded(n int) {
 	}
 }
 
-// maxDiscarded is how much input a closing connection discards from one look at the time to the
-// next, in reads or, as far as these bring more, in units of 64 KiB.
+// maxDiscarded is how much input a closing connection discards in the time between two looks at
+// blocked output, in reads or, as far as these bring more, in units of 64 KiB.
 const maxDiscarded = 64
 
 // unackedData returns how many bytes the peer's system has not acknowledged of output that ours has
@@ -431,38 +434,40 @@ func (c *Conn) isGone() bool {
 }
 
 // waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
-// seen to take something. Nothing tells when it acknowledges what the system has, so that is asked
-// for, again and again.
+// seen to take something. Nothing tells when it acknowledges what the system has, so c looks for
+// that again and again, after pauses that double while nothing comes.
 func (c *Conn) waitForPeer() {
 	l, end := c.loop, &c.extras.ending
-	now, progress := l.clock(), false
-	if end.nextLook == 0 { // it begins
-		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
-		end.giveUpAt = never
+	now := l.clock()
+	if end.giveUpAt == 0 { // it begins
+		end.outstanding, end.awayBefore, end.giveUpAt = math.MaxInt, l.meter.Away(), never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.giveUpAt = plus(now, limit)
 		}
-	} else {
-		progress = c.noteProgress(now)
 	}
-	if !l.wheel.Pending(end.timer) {
-		next := plus(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
-		end.nextLook = min(next, plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
+	c.noteProgress(now)
+	pause := c.closePause()
+	if c.out.box == nil { // otherwise the socket says when it takes more
+		pause = min(pause, end.pause)
 	}
-	if c.out.box == nil {
-		c.tryAgain(func() { c.goOnClosing(false) }, progress)
+	next := min(plus(now, pause), plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
+	if next < end.nextLook || !l.wheel.Pending(end.timer) {
+		l.wheel.Stop(end.timer)
+		end.nextLook, end.timer = next, l.wheel.At(next, c.lookAtPeer)
 	}
 }
 
+// closePause is the pause between two looks at output that the socket does not take.
+func (c *Conn) closePause() time.Duration {
+	return max(c.loop.server.Timeouts.Close/closeLooks, wheelTick)
+}
+
 // noteProgress notes whether the peer has taken something since the last look.
-func (c *Conn) noteProgress(now time.Duration) (progress bool) {
+func (c *Conn) noteProgress(now time.Duration) {
 	end := &c.extras.ending
-	n := c.outstanding()
-	if progress = n < end.outstanding; progress {
-		end.outstanding, end.progressAt = n, now
+	if n := c.outstanding(); n < end.outstanding {
+		end.outstanding, end.progressAt, end.pause = n, now, minRetry
 	}
-	return progress
 }
 
 // lookAtPeer looks whether the peer's time is over. The time for which the server itself was away
@@ -474,7 +479,10 @@ func (c *Conn) lookAtPeer() {
 	if away := awayNow - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = plus(end.progressAt, away), plus(end.giveUpAt, away)
 	}
-	end.awayBefore, end.discarded = awayNow, 0
+	end.awayBefore, end.pause = awayNow, min(2*end.pause, maxRetry)
+	if now >= end.discardAgain {
+		end.discarded, end.discardAgain = 0, plus(now, c.closePause())
+	}
 	c.noteProgress(now)
 	c.unblock() // it may have become writable while the server was away
 	c.goOnClosing(now >= min(plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))

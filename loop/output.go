@@ -12,9 +12,8 @@ import (
 // This file is the output of a connection: what Send and Write append, when it is written, and who
 // waits for that.
 
-// Where nothing tells when it is time, the wheel tries again: a full socket whose engine cannot
-// tell when it is writable, and whether the peer has acknowledged what a closing connection has
-// sent.
+// Where nothing tells when it is time, the wheel tries again after a pause: tryAgain and
+// waitForPeer.
 const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
@@ -240,7 +239,7 @@ func (c *Conn) writeOut() {
 	b.Blocked = true
 	c.outputWaits(moves)
 	if !c.sock.NotifyWritable() {
-		c.tryAgain(c.writable, n > 0)
+		c.tryAgain(n > 0)
 	}
 }
 
@@ -272,16 +271,16 @@ func (c *Conn) releaseOutput() {
 // hasWritten reports whether the system has taken any output of c.
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
-// tryAgain calls f after a pause, which is short if the last call has made progress, and doubles if
-// not. One call is pending at a time: of a connection that closes, each f comes to goOnClosing.
-func (c *Conn) tryAgain(f func(), progress bool) {
+// tryAgain calls writable after a pause, for an engine that cannot tell when the socket takes more.
+// The pause is short if the last write has made progress, and doubles if not.
+func (c *Conn) tryAgain(progress bool) {
 	l, x := c.loop, c.more()
 	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
 	if progress {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.fromNow(x.retryIn), f)
+		x.retry = l.wheel.At(l.fromNow(x.retryIn), c.writable)
 	}
 }
 

@@ -275,7 +275,7 @@ func (s *fileOutput) writeOut() {
 			s.blocked = true
 			c.outputWaits(moved)
 			if !c.sock.NotifyWritable() {
-				c.tryAgain(c.writable, moved)
+				c.tryAgain(moved)
 			}
 			return
 		}
