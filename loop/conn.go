@@ -82,7 +82,7 @@ type extras struct {
 	log           *zerolog.Logger
 	afterClose    []func(err error)
 	watermarks    watermarks
-	halfClose     halfClose
+	onEOF         func()
 	retryIn       time.Duration // the last pause of tryAgain
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
@@ -93,7 +93,7 @@ type extras struct {
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
 	frozen        *frozen       // it may be on its way to another process, or from one
-	broken        error         // why the socket has gone before all input was delivered
+	broken        error         // see socketGone
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket

@@ -243,7 +243,7 @@ func (c *Conn) isHeard() bool {
 // sawFINBefore reports whether the peer had ended its output at the last look already, while
 // reading is paused. Input that waits is no sign of life then.
 func (c *Conn) sawFINBefore() bool {
-	if c.in.pauses&heldUnread == 0 || !c.in.over && !c.peerEnded() {
+	if c.in.pauses&heldUnread == 0 || c.in.end == notEnded && !c.peerEnded() {
 		return false
 	}
 	w := c.idleExtras()
@@ -270,7 +270,7 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 // is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
 // hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
-	if !c.isTCP() || c.in.over {
+	if !c.isTCP() || c.in.end != notEnded {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)

@@ -26,8 +26,18 @@ type input struct {
 	prefixLimit  int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.PrefixLimit
 	pauses       pauses // why nothing is decoded, if so
 	socketPaused bool   // Socket.Pause was called
-	over         bool   // FIN, or reset: nothing more comes
+	end          inputEnd
 }
+
+// inputEnd is how far the end of the input has got: that of the peer's output, or of the socket.
+type inputEnd uint8
+
+const (
+	notEnded     inputEnd = iota
+	endSeen               // no more input comes; deliverEnd delivers the end after what came before
+	endDelivered          // OnEOF's function or the Pipe has got it, and c stays open
+	socketGone            // for the reason extras.broken, and c stays open until its input is delivered
+)
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
 type pauses uint16
@@ -315,14 +325,12 @@ func (w *waitingInput) Run() {
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
 	if c.in.socketPaused && c.in.pauses == 0 && c.isOpen() {
-		if c.in.socketPaused = false; !c.in.over {
+		if c.in.socketPaused = false; c.in.end == notEnded {
 			c.sock.Resume()
 		}
 	}
 	c.watchRecord()
-	if c.in.over {
-		c.deliverEnd()
-	}
+	c.deliverEnd()
 }
 
 // hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
@@ -336,7 +344,7 @@ func (c *Conn) hold(p []byte) {
 
 // hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
 // alone.
-func (c *Conn) hasUnread() bool { return !c.in.over && c.sock != nil && c.sock.HasInput() }
+func (c *Conn) hasUnread() bool { return c.in.end == notEnded && c.sock != nil && c.sock.HasInput() }
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
@@ -348,12 +356,6 @@ func (c *Conn) stopReading() {
 	} else if c.in.decoder.Buffered() > maxHeld {
 		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
-}
-
-// halfClose is what a connection does when its peer ends its output.
-type halfClose struct {
-	onEOF     func()
-	delivered bool // onEOF has been called: c stays open
 }
 
 // OnEOF calls f on the loop when the peer has ended its output (a half-close: shutdown, nc -N) and
@@ -371,7 +373,7 @@ type halfClose struct {
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {
-		c.more().halfClose.onEOF = f
+		c.more().onEOF = f
 	}
 }
 

@@ -97,7 +97,7 @@ func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
-	c.in.over = true
+	c.in.end = max(c.in.end, endSeen)
 	var end ending // nothing of it is set unless c closes
 	if c.extras != nil {
 		end = c.extras.ending
@@ -134,33 +134,42 @@ func (c *Conn) socketEnded(err error) {
 	c.touch()
 }
 
-// deliverEnd delivers the end that socketEnded has noted, once all that came before it is dealt
-// with: to OnEOF or a Pipe, or it closes c. It is called again when one of the things that come
-// before is done.
+// deliverEnd delivers the end of the input, if socketEnded has noted one, once all that came before
+// it is dealt with: to OnEOF's function or a Pipe, or it closes c. It is called again when one of
+// the things that come before is done.
 func (c *Conn) deliverEnd() {
 	unread := c.in.pauses&heldUnread != 0
-	switch {
-	case c.outlivesSocket():
+	switch c.in.end {
+	case socketGone:
 		if unread || !c.hasInput() {
 			c.beginClose(c.extras.broken)
 		}
-	case !c.isOpen() || unread || c.hasInput(): // not yet
-	case c.wantsEOF():
-		h := &c.extras.halfClose
-		f := h.onEOF
-		h.onEOF, h.delivered = nil, true
-		c.callHook(f)
-		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
-			c.callHook(s.end)
+	case endSeen:
+		switch {
+		case !c.isOpen() || unread || c.hasInput(): // not yet
+		case c.wantsEOF():
+			c.in.end = endDelivered
+			f, pipe := c.extras.onEOF, c.extras.pipe
+			if c.callHook(f); pipe != nil && c.isOpen() {
+				c.callHook(pipe.end)
+			}
+		case !c.hasJobs(): // which answer first
+			c.beginClose(io.EOF)
 		}
-	case c.hasJobs(): // which answer first
-	case c.extras == nil || !c.extras.halfClose.delivered:
-		c.beginClose(io.EOF)
 	}
 }
 
+// endIsNews has the end, if there was one, delivered once more: to a Pipe or a net.Conn that goes
+// on with c.
+func (c *Conn) endIsNews() {
+	if c.in.end == endDelivered {
+		c.in.end = endSeen
+	}
+}
+
+// wantsEOF reports whether somebody waits for the end of the input.
 func (c *Conn) wantsEOF() bool {
-	return c.extras != nil && (c.extras.halfClose.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
+	return c.in.end < endDelivered && c.extras != nil && (c.extras.onEOF != nil || c.extras.pipe != nil)
 }
 
 // hasInput reports whether input waits that came before the end.
@@ -177,13 +186,13 @@ func (c *Conn) waitsForTurn() bool {
 // that came before is delivered, one share at a time: a peer must not get more of the loop at once
 // by a reset. Output that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverWithoutSocket(err error) {
-	c.more().broken = err
+	c.in.end, c.more().broken = socketGone, err
 	c.dropSocket()
 	c.releaseOutput()
 }
 
 // outlivesSocket reports whether c outlives its socket.
-func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
+func (c *Conn) outlivesSocket() bool { return c.in.end == socketGone }
 
 // dropSocket ends c's use of its socket, which has broken or was given away, and the timers that
 // wait for it. The caller closes c, or keeps it for its input.
@@ -495,7 +504,7 @@ func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked())
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.over && end.reason == closedByPeer // one that has only ended its output still hears
+	peerClosed := c.in.end != notEnded && end.reason == closedByPeer // one that has only ended its output still hears
 	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.finRequested {
 		return
 	}
@@ -563,7 +572,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case hard:
 		sock.Reset()
 	case inStartTLS, // the layer sees to its alert
-		c.in.over,                    // no input comes that could do harm
+		c.in.end != notEnded,         // no input comes that could do harm
 		c.handler == nil && !written, // refused without a word
 		end.reason == closedByIdle,   // a peer that is silent
 		c.frozen() != nil:            // another process has the socket

@@ -155,7 +155,7 @@ func (c *Conn) runThens() {
 	case !drains && j.pending <= jobsAhead/2:
 		c.resume(heldByJobs)
 	}
-	if c.in.over && j.pending == 0 {
+	if j.pending == 0 {
 		c.deliverEnd()
 	}
 }

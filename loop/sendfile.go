@@ -308,9 +308,8 @@ func (s *fileOutput) Run() {
 		c.sock.CloseWrite()
 	}
 	c.out.todo |= hasWaiters
-	if c.touch(); c.in.over && c.isOpen() {
-		c.deliverEnd()
-	}
+	c.touch()
+	c.deliverEnd()
 }
 
 // endFile calls done, if a file is being sent.
