@@ -16,7 +16,7 @@ import (
 //
 //	received ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
-//	   │ paused   │  │ Run, a turn of its own: after the last pause, or for the next share
+//	   │ paused   │  │ Run, from the run queue: after the last pause, or for the next share
 //	   ▼          ▼  │
 //	     what is kept       (the socket is not read if that is much)
 
@@ -47,14 +47,14 @@ const (
 	heldByLayer                      // holdRead
 	heldByPipe                       // the other side of its pipe, or the reader of its net.Conn, does not take what comes
 	heldBack                         // more than HoldBackAt of its output waits
-	heldByJobs                       // many jobs of it wait; or the server drains, and some do, or replies are owed
+	heldByAnswers                    // many jobs wait; or the server drains, and some do, or replies are owed
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
 	moving                           // MoveTo, until all is there that was told to it before
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
-	inRunQueue                       // it has its turn soon: it is in loop.runQueue
+	inRunQueue                       // it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
@@ -122,7 +122,7 @@ const (
 )
 
 // decode delivers the messages in data, which follows what was kept before, from now until end. The
-// rest has a turn of its own. A panic closes c.
+// rest goes to the run queue. A panic closes c.
 func (c *Conn) decode(data []byte, now, end time.Duration) {
 	returned := false
 	defer func() { // not by Loop.guard, which would cost a message 3 % more
@@ -297,7 +297,7 @@ func (c *Conn) warn(err error, text string) {
 	}
 }
 
-// decodeSoon has the kept input decoded in a turn of the loop, in turn with others.
+// decodeSoon puts the kept input in the run queue, to be decoded in turn with others.
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&inRunQueue == 0 {
 		c.in.pauses |= inRunQueue

@@ -46,7 +46,7 @@ type state uint32
 const (
 	stateOpening  state = iota // in Accept
 	stateOpen                  // messages, timers, hooks, Tells
-	stateDraining              // the server drains, and c waits for its jobs (without input), or for SetBusy(false)
+	stateDraining              // the server drains: c waits for jobs and replies, without input, or for SetBusy(false) and answers of its peer
 	stateClosing               // beginClose was called; its turn goes on
 	stateSpeaking              // OnClosing and the codec's farewell may still send
 	stateFlushing              // what was sent is written; nothing else happens
@@ -213,7 +213,7 @@ func (c *Conn) stopWaiting(x *extras) {
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
-	lost         error         // that output was lost, and why, if so
+	outputLost   error         // that output was lost, and why, if so
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
@@ -231,14 +231,14 @@ type ending struct {
 // finalCause returns what OnClose and AfterClose get. Nothing is lost from then on.
 func (e *ending) finalCause() error {
 	switch {
-	case e.lost == nil:
+	case e.outputLost == nil:
 		return e.err
 	case e.err == nil:
-		e.err = e.lost
+		e.err = e.outputLost
 	default:
-		e.err = &lossError{e.err, e.lost}
+		e.err = &lossError{e.err, e.outputLost}
 	}
-	e.lost = nil
+	e.outputLost = nil
 	return e.err
 }
 
@@ -281,9 +281,7 @@ func (c *Conn) beginClose(err error) {
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
-	c.stopTimers()
-	c.stopIdle()
-	c.stopJobs()
+	c.stopAll()
 	if c.loop.running.decoding != c.id {
 		c.giveUpInput()
 	}
@@ -294,6 +292,23 @@ func (c *Conn) beginClose(err error) {
 	}
 	if s := c.extras.state; s != nil {
 		s.Closing(err)
+	}
+}
+
+// stopAll ends timers, hooks and jobs.
+func (c *Conn) stopAll() {
+	l := c.loop
+	for i := int(c.timers); i != 0; i = int(c.timers) {
+		l.wheel.Stop(l.wheel.Handle(i))
+		l.timers.untie(i)
+	}
+	l.wheel.Stop(c.idle.timer)
+	for _, h := range c.hooks() {
+		h.c = nil
+	}
+	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
+	if x := c.extras; x != nil && x.jobs != nil {
+		x.jobs.queue.End()
 	}
 }
 
@@ -312,12 +327,12 @@ func (c *Conn) abort(err error) {
 // noteOutputLost notes that output of a connection that closes was lost, and counts that.
 func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
-	if end.lost != nil {
+	if end.outputLost != nil {
 		return
 	}
 	c.loop.count.add(numCut, 1)
-	if end.lost = ErrOutputLost; why != nil {
-		end.lost = &lossError{ErrOutputLost, why}
+	if end.outputLost = ErrOutputLost; why != nil {
+		end.outputLost = &lossError{ErrOutputLost, why}
 	}
 }
 
@@ -504,7 +519,7 @@ func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked())
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.end != notEnded && end.reason == closedByPeer // one that has only ended its output still hears
+	peerClosed := c.in.end != notEnded && end.reason == closedByPeer // one whose end is not why c closes still hears
 	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.finRequested {
 		return
 	}

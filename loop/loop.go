@@ -19,7 +19,7 @@ const wheelTick = time.Millisecond
 
 const (
 	never   = engine.Never      // a deadline that does not come
-	unknown = time.Duration(-1) // what the engine may have been told last
+	unknown = time.Duration(-1) // for tickAt: it is not known what the engine has
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
@@ -55,7 +55,7 @@ type Loop struct {
 	unfinished bool    // the task that runs has more to do: see postPieces
 
 	// Connections.
-	messages    uint64 // delivered, until the end of the turn shows it
+	messages    uint64 // delivered in all; publishCounters shows it to other goroutines
 	conns       []*Conn
 	lastAddrs   *sharedAddrs          // of the last connection of TCP
 	touched     line[*Conn]           // to be settled when this turn ends

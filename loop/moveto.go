@@ -35,7 +35,7 @@ type mover struct {
 	to          *Loop // where MoveTo wants it; nil: it is there
 	then        func(c *Conn)
 	lead        *Conn         // whose departure takes c along: c itself, or the other end of its Pipe
-	queued      bool          // that has its turn soon
+	queued      bool          // that is in the run queue
 	gated       bool          // tasks of its last loop are to come first
 	kept        []task        // which therefore wait
 	timers      []movedTimer  // on the way

@@ -30,8 +30,8 @@ type output struct {
 type todo uint8
 
 const (
-	settleDue  todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
-	hasWaiters                  // functions wait for the output to go: see afterWrite
+	settleDue     todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
+	afterWriteDue                  // settle calls afterWrite
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
@@ -103,7 +103,7 @@ func (c *Conn) Pending() int {
 	n := c.pending()
 	if n > 0 {
 		c.more().watermarks.waited = true // who has seen it may wait for OnFlushed
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 	}
 	return n
 }
@@ -304,7 +304,7 @@ type watermarks struct {
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	told      bool         // flushed has its turn soon
+	told      bool         // flushed is in the run queue
 	waiters   []roomWaiter // of whenPending
 }
 
@@ -369,7 +369,7 @@ func (c *Conn) checkHighWater() {
 	w := &c.extras.watermarks
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.limit {
 		w.high = true
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 		c.callHook(w.onHigh)
 	}
 }
@@ -385,11 +385,11 @@ func (c *Conn) afterWrite() {
 	}
 	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 		return
 	}
 	if len(w.waiters) == 0 {
-		c.out.todo &^= hasWaiters
+		c.out.todo &^= afterWriteDue
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
@@ -403,8 +403,8 @@ func (c *Conn) afterWrite() {
 	}
 }
 
-// notifyWaiters tells those who wait for room, if there is. They have turns of their own, as they
-// may send much.
+// notifyWaiters tells those who wait for room, if there is. Timers run them, each
+// of which may send much.
 func (c *Conn) notifyWaiters() {
 	w := &c.extras.watermarks
 	pending := c.pending()
@@ -427,7 +427,7 @@ func (c *Conn) whenPending(max int, f func()) bool {
 	}
 	w := &c.more().watermarks
 	w.waiters = append(w.waiters, roomWaiter{max, f})
-	c.out.todo |= hasWaiters
+	c.out.todo |= afterWriteDue
 	return false
 }
 

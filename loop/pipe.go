@@ -160,7 +160,7 @@ func (s *pipeSide) pass(p []byte) {
 	if to.pending() > pipeMark && s.from.isOpen() {
 		s.from.pause(heldByPipe)
 		s.from.stopReading()
-		to.out.todo |= hasWaiters
+		to.out.todo |= afterWriteDue
 	}
 }
 

@@ -297,7 +297,7 @@ func (s *fileOutput) wrote(n int) {
 	}
 }
 
-// Run calls done, in a turn of its own.
+// Run calls done, from the run queue.
 func (s *fileOutput) Run() {
 	c := s.c
 	if !c.isOpen() || c.extras.file != s {
@@ -307,7 +307,7 @@ func (s *fileOutput) Run() {
 	if c.out.box == nil && c.out.finRequested && c.isOpen() && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
-	c.out.todo |= hasWaiters
+	c.out.todo |= afterWriteDue
 	c.touch()
 	c.deliverEnd()
 }

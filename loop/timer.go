@@ -97,7 +97,7 @@ func (t Timer) Pending() bool {
 type connTimers []connTimer
 
 type connTimer struct {
-	c          *Conn  // nil: none, the loop's own, or a Conn's that stopTimers does not stop: idle, retry, ending
+	c          *Conn  // nil: none, the loop's own, or one of a Conn's that has its own place: idle, retry, ending
 	prev, next uint32 // of c's; 0 at the ends
 }
 
@@ -136,15 +136,6 @@ func (l connTimers) owner(i int) *Conn {
 		return nil
 	}
 	return l[i].c
-}
-
-// stopTimers ends all timers of c.
-func (c *Conn) stopTimers() {
-	l := c.loop
-	for i := int(c.timers); i != 0; i = int(c.timers) {
-		l.wheel.Stop(l.wheel.Handle(i))
-		l.timers.untie(i)
-	}
 }
 
 // whenThawed is the deadline of a timer that fell due while its connection was frozen.

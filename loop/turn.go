@@ -42,7 +42,7 @@ const (
 const (
 	kindMail = iota
 	kindTimers
-	kindReady
+	kindQueued
 	numKinds
 )
 
@@ -58,15 +58,15 @@ func (l *Loop) turn() {
 		l.cutOverdue()
 	}
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
-	ready := l.runQueue.len() // what is added from here on comes after the next poll
+	queued := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {
 		switch l.kind {
 		case kindMail:
 			l.runMail()
 		case kindTimers:
 			l.runTimers()
-		case kindReady:
-			l.runReady(ready)
+		case kindQueued:
+			l.runQueued(queued)
 		}
 		if l.kind = (l.kind + 1) % numKinds; l.slice.ended {
 			break
@@ -310,9 +310,9 @@ func (l *Loop) requestTurn() {
 	}
 }
 
-// runReady goes on with the first n of those that wait, one after the other. One that is not done
+// runQueued goes on with the first n of those that wait, one after the other. One that is not done
 // comes again after the others.
-func (l *Loop) runReady(n int) {
+func (l *Loop) runQueued(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
 		l.runQueue.next().Run()
 		l.settleTouched(l.slice.end)
@@ -346,7 +346,7 @@ func (c *Conn) settle() {
 	if s := c.session(); s != nil {
 		s.port.flush() // what c and its neighbours have sent
 	}
-	if c.out.todo&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+	if c.out.todo&afterWriteDue != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite() // or notes that output has had to wait
 	}
 	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {

@@ -285,7 +285,7 @@ func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 				t.Errorf("%d timers are kept, and %d were before", len(r.timers), kept)
 			}
 			kept = len(r.timers)
-			c.stopTimers()
+			c.stopAll()
 			if c.timers != 0 {
 				t.Error("a timer is left")
 			}

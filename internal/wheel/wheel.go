@@ -82,7 +82,7 @@ type node struct {
 	next, prev uint32 // in its slot; 0 at the ends
 	gen        uint32 // the timer's, or that of the next timer here
 	slot       uint16 // index in Wheel.slots, and the bits below
-	round      uint16 // if it was due when it was added, the wheel's round then; else 0
+	round      uint16 // not 0: it was due when it was added, in this round, and waits for the next
 }
 
 // Bits of node.slot.
