@@ -27,9 +27,9 @@ import (
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
-// A way fails by one of these. Only lost and refuse are for other goroutines than the loop's:
+// A way fails by one of these. lost and refuse may be called by other goroutines than the loop's:
 //
-//	lost     the slot is released, the refusal counted and logged; the caller closes the socket
+//	lost     the slot is released, the refusal counted and logged; the caller has closed the socket, or is about to
 //	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
 //	abort    failed, and the socket is closed
 //	refuse   the listener's, before the way begins: a reset, or Limits.Refusal and a linger
@@ -43,7 +43,7 @@ type arrival struct {
 	local          net.Addr
 	read           []byte        // what the previous owner of the socket has read
 	notes          []inside.TLV  // of the PROXY header
-	head           []byte        // the beginning of that, which is not whole
+	partHeader     []byte        // the header, as far as it has come
 	moved          *inside.Moved // it comes from another Server
 	from           *Conn         // it goes on with the socket of this one
 	net            *netConn      // for a goroutine: no Accept is asked
@@ -91,7 +91,7 @@ func (ln *listener) fit(nc net.Conn) error {
 		}
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
-		ln.tcp.setConn(tcp)
+		ln.tcp.setKeepAlive(tcp)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (c *Conn) askForHandler(ln *listener) bool {
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		moved := c.arriving()
+		moved := c.movedFrom()
 		if moved == nil {
 			c.openCodec()
 		} else if d := moved.IdleTimeout; d >= 0 {
@@ -443,7 +443,7 @@ func (s *slot) acquireMoved(l *Loop) {
 
 // acquireAddress counts one more from the remote address. With an error nothing is held.
 func (s *slot) acquireAddress() error {
-	if !s.ln.server.limiter.Enter(s.remote) {
+	if !s.ln.server.limiter.Acquire(s.remote) {
 		s.release()
 		return errManyFromAddress
 	}
@@ -499,7 +499,7 @@ func (s *slot) release() {
 		s.ln.numOpen.Add(-1)
 	}
 	if s.holds&holdsAddress != 0 {
-		s.ln.server.limiter.Leave(s.remote)
+		s.ln.server.limiter.Release(s.remote)
 	}
 	if s.holds&holdsLoad != 0 {
 		s.loop.load.Add(-1)

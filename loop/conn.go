@@ -98,7 +98,7 @@ type extras struct {
 	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
-	mover         *mover        // MoveTo
+	hop           *hop          // MoveTo
 
 	state inside.ConnState[*Loop] // package handler's
 }
@@ -226,7 +226,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	if c.arriving() == nil { // or else it goes on with the state that it had
+	if c.movedFrom() == nil { // or else it goes on with the state that it had
 		c.openCodec()
 	}
 	c.forgetFrame()

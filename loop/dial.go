@@ -127,7 +127,7 @@ type dialing struct {
 	deadline time.Duration
 	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
-	way      arrival           // counts against MaxConns
+	way      arrival           // of the connection, which counts against MaxConns meanwhile
 	over     bool
 	canceled atomic.Bool
 
@@ -160,7 +160,7 @@ func (a *dialing) start() {
 	if a.over {
 		return
 	}
-	if err := a.enter(); err != nil {
+	if err := a.takePlace(); err != nil {
 		a.fail(err)
 		return
 	}
@@ -176,8 +176,8 @@ func (a *dialing) start() {
 	})
 }
 
-// enter takes the connection's place in the server.
-func (a *dialing) enter() error {
+// takePlace takes the connection's place in the server.
+func (a *dialing) takePlace() error {
 	if a.loop.draining {
 		return ErrServerClosed
 	}
@@ -409,7 +409,7 @@ func (l *Loop) endDials(err error) {
 // accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
-	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.arriving() == nil && o.Opening() != nil {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.movedFrom() == nil && o.Opening() != nil {
 		c.in.prefixLimit, c.codecMode = 0, dialHandshake
 		a.stop = c.beginClose
 		return &dialOpening{a, o}

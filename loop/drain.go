@@ -114,7 +114,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	for _, l := range s.loops {
 		drained = append(drained, l.drained)
 	}
-	s.noMoves.Store(true) // before a loop looks which connections it has
+	s.noHops.Store(true) // before a loop looks which connections it has
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
@@ -311,8 +311,8 @@ func (c *Conn) callOnDrain() {
 // is due. A busy connection is still read, and so is one that waits for its peer's answer. With
 // jobs, runThens resumes it when few are left.
 func (c *Conn) closeWhenDone() {
-	if c.moves() {
-		c.extras.mover.lead.stay(nil) // it drains on this loop
+	if c.hops() {
+		c.extras.hop.lead.stay(nil) // it drains on this loop
 	}
 	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() { // nothing, if it is closing
 		c.beginClose(ErrServerClosed)

@@ -51,7 +51,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	moving                           // MoveTo, until all is there that was told to it before
+	hopping                          // MoveTo, until all is there that was told to it before
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
 	inRunQueue                       // it is in loop.runQueue
@@ -66,7 +66,7 @@ func (c *Conn) received(p []byte) {
 	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
-	if c.isOpen() {
+	if listed, touched := c.out.todo&settleDue != 0, l.touched.len(); c.isOpen() {
 		c.out.todo |= settleDue // it is settled here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
@@ -79,7 +79,12 @@ func (c *Conn) received(p []byte) {
 		if l.level == levelOver {
 			c.keepsTooMuch()
 		}
-		c.settle()
+		switch {
+		case !listed && l.touched.len() == touched || !l.spreads():
+			c.settle()
+		case !listed:
+			l.touched.add(c)
+		}
 	} else if c.at() == stateFlushing {
 		c.countDiscarded(len(p))
 	}
@@ -437,7 +442,7 @@ func (c *Conn) pause(why pauses) {
 // setPauses changes the reasons, and measures for how long there is one.
 func (c *Conn) setPauses(p pauses) {
 	before := c.isPaused()
-	if p&moving != 0 && p != c.in.pauses {
+	if p&hopping != 0 && p != c.in.pauses {
 		c.touch() // it may have nothing left to wait for
 	}
 	c.in.pauses = p

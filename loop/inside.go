@@ -45,15 +45,15 @@ func init() {
 			s.acceptGate.set(false)
 			s.setInCharge(false)
 		},
-		Accept:      (*Server).setAccepting,
-		InCharge:    (*Server).setInCharge,
-		Moves:       (*Server).setMoving,
-		PauseInput:  (*Server).pauseInput,
-		Freeze:      (*Server).freezeSome,
-		FreezePorts: (*Server).freezePorts,
-		Copies:      (*Server).copies,
-		Count:       (*Server).countStaying,
-		In:          (*Server).moveIn,
+		AcceptNewcomers: (*Server).acceptNewcomers,
+		SetInCharge:     (*Server).setInCharge,
+		AllowHops:       (*Server).allowHops,
+		PauseInput:      (*Server).pauseInput,
+		Freeze:          (*Server).freeze,
+		FreezePorts:     (*Server).freezePorts,
+		Copies:          (*Server).copies,
+		CountStaying:    (*Server).countStaying,
+		MoveIn:          (*Server).moveIn,
 	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,
@@ -121,8 +121,8 @@ func (c *Conn) handlerState(make func() inside.ConnState[*Loop]) inside.ConnStat
 
 // isHere is inside.ForHandler.IsHere.
 func (l *Loop) isHere(c *Conn) bool {
-	return c.home() == l && (c.in.pauses&moving == 0 || c.extras.mover == nil || !c.extras.mover.gated)
+	return c.home() == l && (c.in.pauses&hopping == 0 || c.extras.hop == nil || !c.extras.hop.fenced)
 }
 
 // reach is inside.ForHandler.Reach.
-func (l *Loop) reach(c *Conn, f func(c *Conn)) { l.runMoving(task{told: f, c: c}) }
+func (l *Loop) reach(c *Conn, f func(c *Conn)) { l.runHopping(task{told: f, c: c}) }

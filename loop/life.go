@@ -567,8 +567,8 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.endMove()
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, mover: x.mover}
+	c.endHop()
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, hop: x.hop}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.

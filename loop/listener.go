@@ -83,7 +83,7 @@ func (s *Server) listen(ctx context.Context) error {
 		}
 		var err error
 		isThere := ln.foreign
-		if ln.net, err = s.inherit(ln); err == nil && ln.net == nil && !isThere {
+		if ln.net, err = s.inheritListener(ln); err == nil && ln.net == nil && !isThere {
 			isThere, err = ln.inheritPackets()
 		}
 		if err != nil {
@@ -138,21 +138,21 @@ func (ln *listener) addr() net.Addr {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.limiter.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
+		if d := ln.server.limiter.Reserve(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
-		if !ln.server.acceptGate.enter(ln.server.notAccepting) {
+		if !ln.server.acceptGate.begin(ln.server.notAccepting) {
 			return
 		}
 		nc, err := ln.net.Accept()
 		if err == nil {
 			ln.admit(nc)
 		}
-		ln.server.acceptGate.leave()
+		ln.server.acceptGate.end()
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded): // setAccepting
+		case errors.Is(err, os.ErrDeadlineExceeded): // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -169,20 +169,20 @@ func (ln *listener) serve() {
 	}
 }
 
-// An acceptGate says whether listeners accept.
+// An acceptGate is shut while another process is in charge of the addresses.
 type acceptGate struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed when they go on; nil: they accept
-	inside int           // listeners that do so now
+	mu        sync.Mutex
+	closed    chan struct{} // closed when they go on; nil: they accept
+	accepting int           // listeners between begin and end
 }
 
-// enter waits until a listener may accept; false: end is closed. It is followed by leave.
-func (g *acceptGate) enter(end <-chan struct{}) bool {
+// begin waits until a listener may accept; false: quit is closed. end must follow.
+func (g *acceptGate) begin(quit <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
 		wait := g.closed
 		if wait == nil {
-			g.inside++
+			g.accepting++
 		}
 		g.mu.Unlock()
 		if wait == nil {
@@ -190,15 +190,15 @@ func (g *acceptGate) enter(end <-chan struct{}) bool {
 		}
 		select {
 		case <-wait:
-		case <-end:
+		case <-quit:
 			return false
 		}
 	}
 }
 
-func (g *acceptGate) leave() {
+func (g *acceptGate) end() {
 	g.mu.Lock()
-	g.inside--
+	g.accepting--
 	g.mu.Unlock()
 }
 
@@ -216,11 +216,11 @@ func (g *acceptGate) set(open bool) {
 func (g *acceptGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inside
+	return g.accepting
 }
 
-// setAccepting is inside.Handover.Accept.
-func (s *Server) setAccepting(on bool) {
+// acceptNewcomers is for package handover: see inside.Handover.
+func (s *Server) acceptNewcomers(on bool) {
 	var deadline time.Time
 	if !on {
 		s.acceptGate.set(false)

@@ -40,7 +40,7 @@ type Saver interface {
 // The bytes belong to the caller.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
-	if m := c.arriving(); m != nil {
+	if m := c.movedFrom(); m != nil {
 		return m.Handler, true
 	}
 	return nil, false
@@ -123,14 +123,14 @@ func (s *Server) waitWhile(f func(l *Loop) bool) {
 	}
 }
 
-// setMoving is inside.Handover.Moves.
-func (s *Server) setMoving(on bool) {
-	if waited := s.movesWait.Swap(!on); !on {
+// allowHops is a function of inside.Handover.
+func (s *Server) allowHops(on bool) {
+	if waited := s.hopsWait.Swap(!on); !on {
 		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
 	} else if waited {
 		s.tellLoops(func(l *Loop) {
 			for _, c := range l.conns {
-				if c.moves() {
+				if c.hops() {
 					c.touch()
 				}
 			}
@@ -175,8 +175,8 @@ func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 	}
 }
 
-// freezeSome is inside.Handover.Freeze.
-func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
+// freeze is a function of inside.Handover.
+func (s *Server) freeze(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
 	s.walk(at, func(c *Conn) bool {
 		some, why := c.moveOut(at)
 		for _, m := range some {
@@ -191,7 +191,7 @@ func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.M
 	return batch
 }
 
-// freezePorts is inside.Handover.FreezePorts.
+// freezePorts is a function of inside.Handover.
 func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
 	l, done := s.loops[at.Loop], make(chan struct{})
 	if at.Loop++; l.Post(func() {
@@ -205,7 +205,7 @@ func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
 	return all
 }
 
-// copies is inside.Handover.Copies.
+// copies is a function of inside.Handover.
 func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	taken := make(map[inside.Kind]int)
 	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
@@ -225,7 +225,7 @@ func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	return all
 }
 
-// countStaying is inside.Handover.Count.
+// countStaying is a function of inside.Handover.
 func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
 	for at.Loop < len(s.loops) {
@@ -242,7 +242,7 @@ func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	return at.Stays
 }
 
-// pauseInput is inside.Handover.PauseInput.
+// pauseInput is a function of inside.Handover.
 func (s *Server) pauseInput(which inside.Paused) {
 	s.onLoops(func(l *Loop) {
 		for _, c := range slices.Clone(l.conns) {
@@ -279,8 +279,8 @@ func (c *Conn) whyStays(addrs []string) inside.Reason {
 		return inside.OfDial
 	case c.codecMode == dialHandshake:
 		return inside.Handshake
-	case c.in.pauses&moving != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
-		!(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
+	case c.in.pauses&hopping != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
+		!(c.hops() && !x.hop.fenced && c.loop.server.hopsWait.Load()):
 		return inside.NotReady
 	case c.stays() == inside.Refused:
 		return inside.Refused
@@ -323,7 +323,7 @@ func (c *Conn) mayMove(addrs []string) (party []*Conn, why inside.Reason) {
 }
 
 // moveOut freezes c, and with it the other end of its Pipe. If it returns none, they are as before,
-// or soon will be, but that output may have been written, and at.Outputs may have paused them.
+// or soon will be, but that output may have been written, and at.PauseBlocked may have paused them.
 func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reason) {
 	party, why := c.mayMove(at.Addrs)
 	if len(party) == 0 || why != inside.Moves || c.isUDP() { // which moves with its socket
@@ -360,7 +360,7 @@ func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reaso
 		if !errors.Is(err, ErrUnflushed) {
 			return nil, inside.NoSocket
 		}
-		for j := 0; j < len(party) && at.Outputs; j++ {
+		for j := 0; j < len(party) && at.PauseBlocked; j++ {
 			party[j].pause(heldToMove)
 		}
 		return nil, inside.OutputWaits
@@ -587,7 +587,7 @@ func (c *Conn) frozen() *frozen {
 }
 
 // arriving returns where c comes from, in Accept, if it moves here.
-func (c *Conn) arriving() *inside.Moved {
+func (c *Conn) movedFrom() *inside.Moved {
 	if f := c.frozen(); f != nil {
 		return f.moved
 	}

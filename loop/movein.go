@@ -20,7 +20,7 @@ import (
 
 // This file takes over addresses and connections from another process: see move.go.
 
-// bound is inside.Handover.Bound.
+// bound is a function of inside.Handover.
 func (s *Server) bound() (all []inside.Bound) {
 	for _, ln := range s.listeners {
 		_, isSocket := ln.net.(syscall.Conn)
@@ -34,7 +34,7 @@ func (s *Server) bound() (all []inside.Bound) {
 	return all
 }
 
-// setInCharge is inside.Handover.InCharge.
+// setInCharge is a function of inside.Handover.
 func (s *Server) setInCharge(on bool) {
 	for _, ln := range s.listeners {
 		if l, ok := ln.net.(interface{ Own(on bool) }); ok { // of a unix socket, with its file
@@ -126,7 +126,7 @@ func (ln *listener) key() string {
 }
 
 // inherit returns a listener for ln's address that nobody has taken yet, or nil.
-func (s *Server) inherit(ln *listener) (net.Listener, error) {
+func (s *Server) inheritListener(ln *listener) (net.Listener, error) {
 	for i, b := range s.inherited {
 		if b.Listener != nil && b.Addr == ln.key() {
 			s.inherited[i].Listener = nil
@@ -149,7 +149,7 @@ var (
 	errRefused   = errors.New("loop: Accept has refused the connection")
 )
 
-// moveIn is inside.Handover.In.
+// moveIn is a function of inside.Handover.
 func (s *Server) moveIn(batch []*inside.Moved) {
 	var done sync.WaitGroup
 	arrive := func(m *inside.Moved, a *arrival, l *Loop) {
@@ -280,10 +280,10 @@ func (c *Conn) restore(m *inside.Moved) {
 
 // restoreCodec gives c's codec, which Accept may have chosen, the state that it had.
 func (c *Conn) restoreCodec() (err error) {
-	state := c.arriving().Codec
+	state := c.movedFrom().Codec
 	s, ok := c.in.decoder.Codec().(codec.Saver)
 	switch {
-	case c.arriving().Pipe > 0: // which has none
+	case c.movedFrom().Pipe > 0: // which has none
 	case ok:
 		err = s.Restore(state)
 		c.in.decoder.Restored()
@@ -323,7 +323,7 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 	if !ok || p.away || p.closed || !slices.Contains(addrs, p.ln.key()) {
 		return nil
 	}
-	p.holds = true
+	p.wholeBatches = true
 	for len(p.rest)+len(p.newPeers.queue) > 0 {
 		p.deliver(p.rest, sliceOf(p.loop.now, never))
 		if len(p.newPeers.queue) > 0 {
@@ -344,7 +344,7 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 		}
 	}
 	p.flush()
-	p.holds, p.away = false, true
+	p.wholeBatches, p.away = false, true
 	return append(all, &inside.Moved{Kind: inside.Kind{Addr: p.ln.key()}, Local: p.local, Port: p.place, Frozen: time.Now(),
 		Thaw: func(bool) { _ = p.loop.Post(p.goOn) }, Drop: func(error) {}})
 }

@@ -128,7 +128,7 @@ func (c *Conn) runThens() {
 		return
 	}
 	s := sliceOf(l.now, l.now+turnSlice)
-	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&(heldBack|moving) == 0 {
+	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&(heldBack|hopping) == 0 {
 		if s.ended {
 			j.goesOn = true
 			l.runSoon((*waitingThens)(c))

@@ -35,7 +35,9 @@ const (
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
-// one write when that returns. msg is copied.
+// one write when that returns. After a callback that sends to four connections or more the write
+// waits for up to 1 ms, and takes what other callbacks send to the same connection meanwhile. msg
+// is copied.
 //
 // It is taken whole if less than Server.Limits.MaxOutbound bytes were pending before it, after
 // trying the socket. If not, the connection closes at once with ErrSlowConsumer, which Send

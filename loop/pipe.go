@@ -53,7 +53,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 		panic("loop: Pipe needs two connections of one loop: dial one of them on the Loop of the other")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
-	case a.moves() || b.moves():
+	case a.hops() || b.hops():
 		panic("loop: Pipe with a connection that is about to move: call it before Conn.MoveTo, or in the function that was given to it")
 	case a.more().pipe != nil || b.more().pipe != nil:
 		panic("loop: Pipe with a connection that is in one already")

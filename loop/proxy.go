@@ -30,17 +30,17 @@ func (ln *listener) mustSendHeader(remote net.Addr) bool {
 // receivedHeader collects the header, and goes on with the arrival when it is whole.
 func (c *Conn) receivedHeader(p []byte) {
 	a := c.loop.arrivals[c]
-	if len(a.head) > 0 {
-		a.head = append(a.head, p...)
-		p = a.head
+	if len(a.partHeader) > 0 {
+		a.partHeader = append(a.partHeader, p...)
+		p = a.partHeader
 	}
 	head, n, err := proxy.ParseHeader(p, proxy.MaxHeader)
 	switch {
 	case err != nil:
 		a.abort(err)
 	case n == 0:
-		if len(a.head) == 0 {
-			a.head = append(a.head, p...)
+		if len(a.partHeader) == 0 {
+			a.partHeader = append(a.partHeader, p...)
 		}
 	case a.identify(head):
 		if a.afterHeader(); len(p) > n {
@@ -70,7 +70,7 @@ func (c *Conn) headerEnded(err error) {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	if len(a.head) == 0 {
+	if len(a.partHeader) == 0 {
 		err = fmt.Errorf("%w: %w", tlsconn.ErrNoInput, err)
 	}
 	a.failed(fmt.Errorf("PROXY protocol: %w", err))

@@ -111,7 +111,7 @@ type Server struct {
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
 	parked      parkedDials
-	acceptGate  acceptGate
+	acceptGate  acceptGate // shut by a handover
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
@@ -119,14 +119,14 @@ type Server struct {
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
-	noMoves     atomic.Bool  // no connection leaves its loop any more: see MoveTo
-	movesWait   atomic.Bool  // nor does one at present, in a handover
+	noHops      atomic.Bool  // no connection leaves its loop any more: the server drains
+	hopsWait    atomic.Bool  // nor does one at present, in a handover
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
 	numOpen                   atomic.Int64 // connections, those on their way to a loop included
 	sessions                  atomic.Int64 // of UDP
-	limiter                   *limits.Gate
+	limiter                   *limits.Limiter
 	warnings                  limits.LogRates // by message: those that peers can cause
 	panics                    limits.LogRates // by what was panicked
 	lingerers                 chan struct{}   // a value for each socket that lingers and never was a connection
@@ -154,7 +154,7 @@ const (
 	phaseEnding                    // Drain.Delay, or the drain, has begun
 )
 
-func (s *Server) has(stage int32) bool { return s.phase.Load() >= stage }
+func (s *Server) has(phase int32) bool { return s.phase.Load() >= phase }
 
 // Run is Start and Wait.
 func (s *Server) Run(ctx context.Context) error {

@@ -98,17 +98,18 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved is setConn for a connection that another process has accepted. What is not set stays: it
+// setMoved sets the options of a connection that another process has accepted. What is not set stays: it
 // may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
-	o.setConn(c)
+	o.setKeepAlive(c)
 }
 
-// setConn sets the options of a connection that package net sets for each.
-func (o TCPOptions) setConn(c *net.TCPConn) {
+// setKeepAlive sets KeepAlive, which package net has set in its own way. Connections inherit the
+// other options from the listener.
+func (o TCPOptions) setKeepAlive(c *net.TCPConn) {
 	alive := o.KeepAlive
 	if alive.Enable = alive.Idle >= 0; alive.Enable {
 		_ = c.SetKeepAliveConfig(alive)

@@ -15,7 +15,7 @@ import (
 type Timer struct {
 	l    *Loop       // whose it is, or
 	c    *Conn       // whose it is
-	t    wheel.Timer // in the loop's wheel, or in that of c's loop when it was made: see mover.handles
+	t    wheel.Timer // in the loop's wheel, or in that of c's loop when it was made: see hop.handles
 	hook *idleHook   // of OnIdle, which has no timer of its own
 }
 
@@ -24,8 +24,8 @@ func (t Timer) find() (*Loop, wheel.Timer) {
 	if t.c == nil {
 		return t.l, t.t
 	}
-	if x := t.c.extras; x != nil && x.mover != nil {
-		if today, ok := x.mover.handles[t.t]; ok {
+	if x := t.c.extras; x != nil && x.hop != nil {
+		if today, ok := x.hop.handles[t.t]; ok {
 			return t.c.loop, today
 		}
 	}

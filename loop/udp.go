@@ -46,10 +46,10 @@ type packetPort struct {
 	newPeers newPeers // of new peers
 
 	// Of a handover.
-	socket net.Conn // not served yet; to is nil: another process may have it
-	place  uint64   // among the listener's, from 1
-	holds  bool     // the end of a slice does not matter
-	away   bool     // another process may have it, or has it
+	socket       net.Conn // not served yet; to is nil: another process may have it
+	place        uint64   // among the listener's, from 1
+	wholeBatches bool     // it delivers all that it has received, however long that takes
+	away         bool     // another process may have it, or has it
 }
 
 // A udpSession is what the Conn of a UDP peer has in place of a socket. A peer that asks two
@@ -84,7 +84,7 @@ func (p *packetPort) Received(batch []engine.Datagram) (done bool) {
 	l.enter()
 	p.looked = l.now
 	end := l.now + inputSlice
-	if p.holds {
+	if p.wholeBatches {
 		end = never
 	}
 	p.deliver(batch, sliceOf(l.now, end))

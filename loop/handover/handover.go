@@ -104,7 +104,7 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	if from == nil {
 		h.announce()
 		h.own(true)
-		h.setAccepting(true)
+		h.acceptNewcomers(true)
 	} else {
 		r, err = from.take(ctx)
 	}
@@ -136,7 +136,7 @@ func (h *Handover) announce() {
 
 // own makes the files of unix sockets, and what Dialer.MoveAs names, this process's.
 func (h *Handover) own(on bool) {
-	in.InCharge(h.srv, on)
+	in.SetInCharge(h.srv, on)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.gates {

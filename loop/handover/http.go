@@ -157,8 +157,8 @@ func (w *web) rest() bool {
 	return len(w.busy) == 0
 }
 
-// setAccepting makes all listeners accept, or none.
-func (h *Handover) setAccepting(on bool) {
+// acceptNewcomers makes all listeners accept, or none.
+func (h *Handover) acceptNewcomers(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.webs {
@@ -172,7 +172,7 @@ func (h *Handover) setAccepting(on bool) {
 			_ = sockets.SetBacklog(h.door.Listener, 128)
 		}
 	}
-	in.Accept(h.srv, on)
+	in.AcceptNewcomers(h.srv, on)
 }
 
 // closeDoors closes what accepts besides the Server.

@@ -266,6 +266,9 @@ func (s *model) old(i int, m modelMsg) {
 		s.serve(i, m.Set) // which are refused
 		p.Batch, p.Stays = p.Batch&^m.Set, p.Stays|m.Set
 	}
+	if s.rules.Hole == "again" {
+		p.Old.again = false
+	}
 	if !p.Old.hear(w, m.Kind, m.N) {
 		s.fail("the old process %d cannot take %v in phase %d", i, m, p.Old.phase)
 	}
@@ -276,9 +279,10 @@ func (s *model) old(i int, m modelMsg) {
 			these = s.owned(i)
 		}
 		s.put(i, these)
-	case p.Old.phase == retired && s.owned(i)&^p.Stays != 0:
-		p.Old.phase = between // they came while the other was silent
 	case p.Old.phase == retired:
+		if left := s.owned(i) &^ p.Stays; left != 0 {
+			s.fail("the old process %d retires with {%03b}, which could move", i, left)
+		}
 		s.end(i, gone)
 	}
 }
@@ -716,7 +720,7 @@ func TestModelFindsHoles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the model has no time for its holes")
 	}
-	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path"} {
+	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again"} {
 		t.Run(hole, func(t *testing.T) {
 			if _, broken := explore(budget{1, 1, 2, 1}, rules{Hole: hole}); broken == "" {
 				t.Error("nothing is broken, want a broken promise")

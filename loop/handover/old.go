@@ -31,12 +31,11 @@ type giving struct {
 	why    string // it refuses
 	frozen bool   // State.Freeze was called
 
-	sweep     sweep
-	batch     []*inside.Moved
-	unsent    []message // the rest of a late batch
-	since     time.Time // the batch was frozen
-	moved     int
-	accepting bool // newcomers, since the last sweep
+	sweep  sweep
+	batch  []*inside.Moved
+	unsent []message // the rest of a late batch
+	since  time.Time // the batch was frozen
+	moved  int
 }
 
 // beginGiving hands over to a process that has said hello; false: another handover is under way.
@@ -176,9 +175,6 @@ func (g *giving) got(m message) {
 		g.note(fmt.Sprintf("it has sent message %d, which does not belong here", m.kind))
 		g.lineEnded(g)
 	}
-	if g.phase == retired && g.accepting { // newcomers have come meanwhile
-		g.phase, g.accepting = between, false
-	}
 }
 
 // waitLong waits for a process that may be stopped, and complains. It reports whether this process
@@ -226,7 +222,7 @@ func (g *giving) prepare() {
 		return
 	}
 	g.h.own(false)
-	g.h.setAccepting(false)
+	g.h.acceptNewcomers(false)
 	g.sweep.begin()
 	g.quiesce()
 	if err := g.rehearse(); err != nil {
@@ -256,7 +252,7 @@ func (g *giving) quiesce() {
 		}
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
 			in.PauseInput(g.h.srv, inside.PauseAll)
-			stays := in.Count(g.h.srv, g.sweep.addrs)
+			stays := in.CountStaying(g.h.srv, g.sweep.addrs)
 			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack] == 0
 		}
 		if rest {
@@ -484,7 +480,7 @@ func (g *giving) send(k kind, n int) {
 		m.body = []byte(g.why)
 	case over:
 		stays := make(map[string]int)
-		for why, n := range in.Count(g.h.srv, g.sweep.addrs) {
+		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs) {
 			stays[why.String()] = n
 		}
 		m.body, _ = json.Marshal(stays)
@@ -495,14 +491,12 @@ func (g *giving) send(k kind, n int) {
 }
 
 func (g *giving) newcomers(on bool) {
-	g.accepting = g.accepting || on
-	if g.h.setAccepting(on); on { // it may take long until the next batch
+	if g.h.acceptNewcomers(on); on { // it may take long until the next batch
 		g.sweep.release()
 	}
 }
 
 func (g *giving) keep() {
-	g.sweep.cameBack()
 	for _, m := range g.batch {
 		if m != nil {
 			clear(m.TLS) // of secrets

@@ -94,6 +94,7 @@ type giver struct {
 	phase phase
 	n     int  // the number of the batch
 	heard bool // answered n has come
+	again bool // newcomers were accepted since over was written: they want to move, too
 }
 
 // goOn ends the attempt: this process is in charge of all that it has. No last message is needed,
@@ -142,7 +143,7 @@ func (g *giver) written() {
 // nothingLeft: no connection is left that can move.
 func (g *giver) nothingLeft(do giverDoes) {
 	do.send(over, 0)
-	g.phase = ending
+	g.phase, g.again = ending, false
 }
 
 // late: this process has waited long enough.
@@ -166,6 +167,7 @@ func (g *giver) late(do giverDoes) {
 		do.newcomers(true) // until the other speaks again
 	case ending:
 		do.newcomers(true)
+		g.again = true
 	}
 }
 
@@ -200,7 +202,9 @@ func (g *giver) hear(do giverDoes, k kind, n int) bool {
 		do.newcomers(false)
 	case g.phase == ending && k == bye:
 		do.newcomers(false)
-		g.phase = retired // or between again, if giving.got knows of newcomers
+		if g.phase = retired; g.again {
+			g.phase = between
+		}
 	default:
 		return false
 	}

@@ -23,7 +23,7 @@ type sweep struct {
 	addrs []string // of the other Server
 	stage stage
 	place inside.Cursor
-	back  time.Time // since then connections may come back to their loops
+	began time.Time // it waits up to Config.Timeout from then on for connections that come back to their loops
 	since time.Time // since then only those are left that cannot move at the moment
 }
 
@@ -40,8 +40,8 @@ const (
 
 // begin has connections stay on their loops, where the looks meet them.
 func (s *sweep) begin() {
-	in.Moves(s.h.srv, false)
-	s.stage, s.back, s.since = oneOfEach, time.Now(), time.Time{} // some may have come by a handover that has just ended
+	in.AllowHops(s.h.srv, false)
+	s.stage, s.began, s.since = oneOfEach, time.Now(), time.Time{} // some may have come by a handover that has just ended
 	s.rewind()
 }
 
@@ -49,18 +49,11 @@ func (s *sweep) begin() {
 func (s *sweep) release() {
 	s.stage = resting
 	in.PauseInput(s.h.srv, inside.PauseNone)
-	in.Moves(s.h.srv, true)
-}
-
-// cameBack is for a batch that is this process' again.
-func (s *sweep) cameBack() {
-	s.back = time.Now()
-	s.stage = min(s.stage, pausing)
-	s.rewind()
+	in.AllowHops(s.h.srv, true)
 }
 
 func (s *sweep) rewind() {
-	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, Outputs: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
+	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, PauseBlocked: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
 }
 
 // next returns the next batch. If it is empty, the next look is due after again, or this was the
@@ -85,7 +78,7 @@ func (s *sweep) next() (batch []*inside.Moved, again time.Duration, done bool) {
 		return nil, 0, true
 	}
 	stays := s.place.Stays
-	if stays[inside.ComingBack] > 0 && time.Since(s.back) < s.h.cfg.Timeout {
+	if stays[inside.ComingBack] > 0 && time.Since(s.began) < s.h.cfg.Timeout {
 		s.rewind()
 		return nil, lookAgain / 4, false
 	}

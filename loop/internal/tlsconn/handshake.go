@@ -56,7 +56,7 @@ func (c *Conn) Start() {
 	case c.hs.client:
 		c.work()
 	default:
-		c.enter(hello)
+		c.setState(hello)
 		c.tryToWork()
 	}
 	c.goOnReading()
@@ -81,7 +81,7 @@ func (c *Conn) work() {
 		h.input = make(chan []byte, 1)
 		h.ctx, h.cancel = context.WithCancel(context.Background())
 	}
-	c.enter(computing)
+	c.setState(computing)
 	if records := c.take(); len(records) > 0 {
 		h.input <- records // has room
 	}
@@ -154,7 +154,7 @@ func (c *Conn) waits() {
 		return
 	}
 	c.handOut()
-	c.enter(waiting)
+	c.setState(waiting)
 	switch l := c.shared; {
 	case wholeRecords(c.in) > 0:
 		c.work()
@@ -183,8 +183,8 @@ func (c *Conn) finished() {
 		c.giveBack(c.cur)
 	}
 	c.protocol = h.result
-	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
-	if c.enter(open); c.records != nil {
+	c.cur, c.record, c.dataOwed, c.hs = nil, nil, 0, nil
+	if c.setState(open); c.records != nil {
 		c.crypt() // its handshake has made the AEADs
 	}
 	c.shared.Done++
