@@ -27,6 +27,18 @@ import (
 //	dialing.connect ────────────┘         └───────────┴─── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
+// In order, with a PROXY header and TLS:
+//
+//	listener.go: serve → admit
+//	arrival.go:  acquire → chooseLoop → hand → enroll → land
+//	link.go:     Readable → readable
+//	proxy.go:    receivedHeader → identify → receivedFirstBytes (where none has to come)
+//	arrival.go:  afterHeader
+//	tls.go:      addTLS
+//	internal/tlsconn/handshake.go: Start → work → run → shakeHands → finished
+//	link.go:     HandshakeDone → HandshakeFailed
+//	arrival.go:  arrived → begin → askForHandler
+//
 // A way fails by one of these. lost and refuse may be called by other goroutines than the loop's:
 //
 //	lost     the slot is released, the refusal counted and logged; the caller has closed the socket, or is about to

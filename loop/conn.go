@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -295,6 +296,14 @@ func (a addrs) remote() net.Addr {
 
 func (a addrs) local() net.Addr { return a.shared.local }
 
+// isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
+func (c *Conn) isTCP() bool {
+	if ln := c.addrs.shared.ln; ln.network != "" {
+		return strings.HasPrefix(ln.network, "tcp")
+	}
+	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
+}
+
 // addrsOf returns the addresses of a connection of ln that is new on l.
 func (l *Loop) addrsOf(ln *listener, local, remote net.Addr) addrs {
 	peer, ok := remote.(*net.TCPAddr)
@@ -384,6 +393,14 @@ func (c *Conn) rawSocket() engine.Socket {
 		return t.Raw()
 	}
 	return c.sock
+}
+
+func closeSocket(sock engine.Socket, reset bool) {
+	if reset {
+		sock.Reset()
+	} else {
+		sock.Close()
+	}
 }
 
 // rawConn implements syscall.RawConn.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -39,6 +38,19 @@ import (
 //
 // A wait for the peer ends by Timeouts.Close without progress, or Timeouts.MaxClose: with a reset.
 // So does the drain, by Drain.Timeout (cutOverdue). Lingering ends after lingerTimeout.
+//
+// The way of a close, in order:
+//
+//	internal/gnetengine/engine.go: OnClose (the peer's)
+//	link.go:    Ended → PlaintextEnded
+//	life.go:    socketEnded → deliverEnd
+//	drain.go:   beginDrain → closeWhenDone → cutOverdue
+//	life.go:    Close → beginClose → stopAll
+//	turn.go:    settleTouched → settle
+//	life.go:    goOnClosing → sayLastWords → awaitedAcks → waitForPeer → lookAtPeer
+//	output.go:  writeOut
+//	life.go:    finish → releaseSocket → linger → endLinger
+//	internal/gnetengine/socket.go: Close → Reset
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32
@@ -442,14 +454,6 @@ func (c *Conn) unackedData() int {
 // most 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
 const closeNotify = 31
 
-// isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
-func (c *Conn) isTCP() bool {
-	if ln := c.addrs.shared.ln; ln.network != "" {
-		return strings.HasPrefix(ln.network, "tcp")
-	}
-	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
-}
-
 // isGone reports whether the connection is no more, though nobody has told: the peer had ended its
 // output, and then was reset, or has closed altogether.
 func (c *Conn) isGone() bool {
@@ -596,14 +600,6 @@ func (c *Conn) releaseSocket(hard bool) {
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}
 	c.releaseSlot()
-}
-
-func closeSocket(sock engine.Socket, reset bool) {
-	if reset {
-		sock.Reset()
-	} else {
-		sock.Close()
-	}
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.

@@ -13,6 +13,27 @@ import (
 // are the function turn. Before either ends, it settles the connections that it has touched, and
 // publishes the counters. Whatever a loop runs has a slice of time, and between two turns the
 // engine polls the sockets.
+//
+// The way of a message, in order:
+//
+//	internal/gnetengine/engine.go: OnTraffic → readMore
+//	link.go:    Readable → readable (TLS decrypts) → Plaintext
+//	input.go:   received → decode → decodeUntil → prefixedFrame → next (other codecs) → deliver
+//	output.go:  Send → frame (other codecs) → touch
+//	turn.go:    settle → leave → settleTouched (what others were sent) → publishTurn
+//	output.go:  writeOut → writable (when the socket takes more) → afterWrite
+//	input.go:   decodeSoon (the slice was over) → Run
+//
+// The way of a deadline, from where it is set to where it is met:
+//
+//	timer.go:   AfterFunc → fromNow → tie
+//	idle.go:    refileIdle → nextIdle → evictAt
+//	turn.go:    tellTick
+//	internal/gnetengine/ticker.go: TickAt → OnTick
+//	internal/gnetengine/anchor.go: pull → polled
+//	turn.go:    OnDeadline → turn → runTimers → fire
+//	idle.go:    checkIdle → lookAtSocket → interruptsExchange → fire (a hook) → checkFrame
+//	life.go:    beginClose (an eviction)
 
 const (
 	// turnSlice is how long a turn runs posts, timers and what goes on, before the loop polls its

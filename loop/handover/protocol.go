@@ -19,6 +19,22 @@ package handover
 //	                        bye ──▶           retired: it drains what stays
 //	done: the line ends
 //
+// The functions that do it, in order:
+//
+//	meet.go:    meet → greet (new) → answer → hearHello (old)
+//	old.go:     beginGiving → run → welcome
+//	new.go:     take → got
+//	old.go:     prepare → quiesce → rehearse → sendState → next
+//	sweep.go:   next → take
+//	../move.go: freezeSome → moveOut → freeze
+//	old.go:     writeBatch
+//	new.go:     acceptAll
+//	../movein.go: moveIn → arriveFrozen
+//	protocol.go: gotBatch → decide → tell → hear
+//	new.go:     serve
+//	../move.go: thaw → unfreeze
+//	old.go:     gone → keep (it came back) → retire
+//
 // Too late, the old one takes the baton back, and the batch with it: silent, until the new one says
 // that it has missed it. If the new one has the baton, that says which connections it has refused.
 // If the new one dies before ready, or as one that leaves, the old one goes on. If the old one
