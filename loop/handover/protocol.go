@@ -26,7 +26,7 @@ package handover
 //	new.go:     take → got
 //	old.go:     prepare → quiesce → rehearse → sendState → next
 //	sweep.go:   next → take
-//	../move.go: freezeSome → moveOut → freeze
+//	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
 //	old.go:     writeBatch
 //	new.go:     acceptAll
 //	../movein.go: moveIn → arriveFrozen
