@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Defaults of a Config.
+// Defaults of the fields of a Config.
 const (
 	DefaultMaxState     = 256 << 20
 	DefaultPatience     = time.Second
@@ -18,72 +18,75 @@ const (
 	DefaultStartTimeout = time.Minute
 )
 
-// Config is what Open has to know. The zero is usable.
+// Config configures Open. The zero Config is ready to use.
 type Config struct {
-	// Path is that of the unix socket by which processes meet, in a directory that only their user
-	// may write. The first process makes it, and hands it over like an address. "": this process
-	// takes over from no other, and hands over to none. On systems other than unix another Path is
-	// an error.
+	// Path is the path of the unix socket on which the processes meet. Only their user may have
+	// write access to its directory. The first process creates the socket and hands it over like a
+	// listener. "" means that this process takes over from no other process and hands over to none.
+	// On systems other than unix, any other Path is an error.
 	Path string
 
-	// Service names the program: one of another name is refused. "" means the base name of its
-	// file.
+	// Service is the name of the program. A process with another name is refused. "" means the base
+	// name of the executable file.
 	Service string
 
-	// State is what belongs to no connection: registries, messages for peers that are away. With
-	// one all connections move at one instant, together with it, or none does. nil: there is none,
-	// and they move in small batches.
+	// State is the state that belongs to no connection, such as registries or messages for absent
+	// peers. With a State, all connections move at one instant together with it, or none does. nil
+	// means that there is no such state; connections then move in small batches.
 	State State
 
-	// MaxState bounds what State.Save may write, in bytes. 0 means DefaultMaxState, 256 MiB.
+	// MaxState is the maximum size of what State.Save writes, in bytes. 0 means DefaultMaxState,
+	// 256 MiB.
 	MaxState int64
 
-	// Patience is how long work in hand may take: HTTP requests, jobs of Offload, replies. What is
-	// not done by then stays with the old process. 0 means DefaultPatience, one second.
+	// Patience is how long the old process waits for work in progress: HTTP requests, jobs of
+	// Offload, replies. Connections whose work is not done by then stay with it. 0 means
+	// DefaultPatience, one second.
 	Patience time.Duration
 
-	// Timeout is how long connections may be on their way before the old process takes them back.
-	// 0 means DefaultTimeout, 5 s.
+	// Timeout is how long connections may be in transit before the old process takes them back. 0
+	// means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
-	// StartTimeout is how long a new process may take from its start, or from Open, to Ready. 0
-	// means DefaultStartTimeout, one minute.
+	// StartTimeout is how long a new process may take to reach Ready, counted from its start or
+	// from Open. 0 means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
-	// PIDFile is the file that has the number of the process in charge. "": there is none.
+	// PIDFile is the file that holds the process ID of the process in charge. "" means none.
 	PIDFile string
 
-	// Report is called when Ready has ended, with what it returns. nil: nobody asks.
+	// Report is called with the result of Ready when Ready has ended. It may be nil.
 	Report func(Report)
 }
 
-// A State moves from one process to the next, all of it at once. Its methods are called one at a
-// time, each on some goroutine that is not a loop's.
+// A State moves from one process to the next in one piece. Its methods are called one at a time, on
+// goroutines that are not a loop's.
 type State interface {
-	// Freeze comes first, in the old process, when no input is read, except for UDP and for what
-	// SetBusy or a call needs, and jobs have ended, or Patience is over: until Thaw nothing may
-	// change the state. An error ends the handover, and Thaw follows.
+	// Freeze is called first, in the old process. By then no input is read, except for UDP and
+	// where SetBusy or a call needs it, and jobs have ended or Patience is over. Nothing may change
+	// the state until Thaw. An error ends the handover, and Thaw follows.
 	Freeze() error
 
-	// Save writes the state, in the old process.
+	// Save writes the state. It is called in the old process.
 	Save(w io.Writer) error
 
-	// Thaw says, in the old process, that the handover has failed: the state may change again.
-	// After a handover that has succeeded nothing is called.
+	// Thaw is called in the old process when the handover has failed. The state may change again.
+	// After a successful handover nothing is called.
 	Thaw()
 
-	// Restore reads what Save has written, in the new process, before Accept is called for the
-	// first connection. An error ends the handover, and the old process goes on.
+	// Restore reads what Save has written. It is called in the new process, before Accept is called
+	// for the first connection. An error ends the handover, and the old process goes on.
 	Restore(r io.Reader) error
 }
 
-// Reasons with which connections close that are with another process. Their peers notice nothing.
+// Errors with which OnClose is called for connections that another process owns. Their peers notice
+// nothing.
 var (
-	// ErrMoved: the connection has moved to the next process.
+	// ErrMoved means that the connection has moved to the next process.
 	ErrMoved = errors.New("handover: the connection has moved to the next process")
 
-	// ErrNotTaken: Accept was asked for a connection that was to move here, or for a copy of one,
-	// and that goes on in the process before.
+	// ErrNotTaken means that the connection, or a copy of it, was passed to Accept to move here,
+	// but the previous process keeps it.
 	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
 )
 
@@ -106,12 +109,13 @@ func (c *Config) fill() (err error) {
 	return nil
 }
 
-// A Report says what Ready has done. Its zero is that of a process without a predecessor.
+// A Report describes what Ready has done. The zero Report is that of a process without a
+// predecessor.
 type Report struct {
-	Predecessor int            // the number of the process that was in charge before
-	Died        bool           // it ended in the middle: what it still owned has ended with it
-	Moved       int            // connections that have moved: the old process counts the same
-	Stayed      map[string]int // those that have not, by reason
-	Lost        int            // those that Accept refused here when the old process was dead already
-	Longest     time.Duration  // the longest pause of a connection, from its last turn there to its first here
+	Predecessor int            // the process ID of the process that was in charge before
+	Died        bool           // it died during the handover, and the connections that it still owned with it
+	Moved       int            // connections that have moved; the old process counts the same number
+	Stayed      map[string]int // connections that have not moved, by reason
+	Lost        int            // connections that Accept refused here after the old process had died
+	Longest     time.Duration  // longest pause of a connection, from last turn there to first turn here
 }

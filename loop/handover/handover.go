@@ -20,7 +20,7 @@ const keepFiles = 8
 // in is what package loop has for this package.
 var in = inside.Take[inside.Handover[*loop.Server]]()
 
-// A Handover is a process's part in being replaced: at first it may be the new one, and later the
+// A Handover is this process's side of a handover. It may first be the new process, and later the
 // old one.
 type Handover struct {
 	cfg Config
@@ -46,12 +46,13 @@ type Handover struct {
 	once    sync.Once
 }
 
-// Open finds the process in charge, by cfg.Path, and takes copies of its sockets, or else makes the
-// socket by which the next process finds this one. If another handover is under way it waits, until
-// ctx is done. srv must not have been started: Ready does that. After Open and before Ready the
-// program starts everything that it needs and that can fail; until then the old process serves.
+// Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
+// none, Open creates the socket through which the next process finds this one. If another handover
+// is in progress, Open waits until ctx is done. srv must not have been started: Ready starts it.
+// Between Open and Ready the program starts everything that it needs and that can fail. The old
+// process serves until Ready.
 //
-// With an error nothing has happened. Otherwise call Close at the end.
+// If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -77,11 +78,11 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 	return h, nil
 }
 
-// Ready starts the Server and takes over, or just serves if there is no process to take over from.
-// It returns when everything has moved that can. If ctx ends before, or something fails, the old
-// process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
-// is called again it returns the same.
+// Ready starts the Server and takes over from the old process. If there is none, the Server just
+// serves. Ready returns when everything has moved that can. If ctx ends before that, or something
+// fails, the old process goes on: with all of its connections if this process has not accepted any
+// yet, otherwise with those that have not moved. Ready then returns an error, and the program must
+// end through Close or Run. Further calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -147,10 +148,10 @@ func (h *Handover) own(on bool) {
 	}
 }
 
-// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
-// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
-// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
-// only what it is left with.
+// Run calls Ready, unless it was called already, and serves until the next process has taken over
+// or ctx is done. Then it drains the remaining connections, as Server.Shutdown does, and closes
+// everything. It returns nil if no connection was cut. If ctx ends while the next process is taking
+// over, the handover goes on, and this process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -209,8 +210,8 @@ func (h *Handover) end() error {
 	return err
 }
 
-// Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
-// not called, the old process goes on.
+// Close closes the Server at once, unless Run has ended it already, and everything else. If Ready
+// was not called, the old process goes on.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
