@@ -84,7 +84,7 @@ type extras struct {
 	afterClose    []func(err error)
 	watermarks    watermarks
 	onEOF         func()
-	retryIn       time.Duration // the last pause of tryAgain
+	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
 	stays         inside.Reason // why c has not moved in this handover, if it was tried

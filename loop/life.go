@@ -232,7 +232,6 @@ type ending struct {
 	discarded    uint8         // input since a while, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
-	pause        time.Duration // between the looks for what was acknowledged
 	discardAgain time.Duration // when discarded begins anew
 	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
@@ -465,7 +464,7 @@ func (c *Conn) isGone() bool {
 // seen to take something. Nothing tells when it acknowledges what the system has, so c looks for
 // that again and again, after pauses that double while nothing comes.
 func (c *Conn) waitForPeer() {
-	l, end := c.loop, &c.extras.ending
+	l, x, end := c.loop, c.extras, &c.extras.ending
 	now := l.clock()
 	if end.giveUpAt == 0 { // it begins
 		end.outstanding, end.awayBefore, end.giveUpAt = math.MaxInt, l.meter.Away(), never
@@ -476,7 +475,7 @@ func (c *Conn) waitForPeer() {
 	c.noteProgress(now)
 	pause := c.closePause()
 	if c.out.box == nil { // otherwise the socket says when it takes more
-		pause = min(pause, end.pause)
+		pause = min(pause, x.retryIn)
 	}
 	next := min(plus(now, pause), plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
 	if next < end.nextLook || !l.wheel.Pending(end.timer) {
@@ -492,22 +491,22 @@ func (c *Conn) closePause() time.Duration {
 
 // noteProgress notes whether the peer has taken something since the last look.
 func (c *Conn) noteProgress(now time.Duration) {
-	end := &c.extras.ending
+	x, end := c.extras, &c.extras.ending
 	if n := c.outstanding(); n < end.outstanding {
-		end.outstanding, end.progressAt, end.pause = n, now, minRetry
+		end.outstanding, end.progressAt, x.retryIn = n, now, minRetry
 	}
 }
 
 // lookAtPeer looks whether the peer's time is over. The time for which the server itself was away
 // is added to it: a callback blocked its loop, or the process was stopped.
 func (c *Conn) lookAtPeer() {
-	l, end := c.loop, &c.extras.ending
+	l, x, end := c.loop, c.extras, &c.extras.ending
 	now, awayNow := l.clock(), l.meter.Away()
 	awayNow += max(now-end.nextLook, now-l.now) // the present turn, which Away will have at the next look
 	if away := awayNow - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = plus(end.progressAt, away), plus(end.giveUpAt, away)
 	}
-	end.awayBefore, end.pause = awayNow, min(2*end.pause, maxRetry)
+	end.awayBefore, x.retryIn = awayNow, min(2*x.retryIn, maxRetry)
 	if now >= end.discardAgain {
 		end.discarded, end.discardAgain = 0, plus(now, c.closePause())
 	}
