@@ -76,7 +76,7 @@ func (c *Conn) mustBeSound() {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.hasBusiness() || c.in.pauses&heldByJobs != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.hasBusiness() || c.in.pauses&heldByAnswers != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")
