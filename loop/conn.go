@@ -161,8 +161,8 @@ func (c *Conn) notes() []inside.TLV {
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
-	if f := c.frozen(); f != nil && f.tls != nil {
-		return tlsconn.StateIn(f.tls)
+	if m := c.moved(); m != nil && m.TLS != nil {
+		return tlsconn.StateIn(m.TLS)
 	}
 	if t == nil && c.extras != nil {
 		t = c.extras.tls

@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -469,4 +471,60 @@ func (o *dialOpening) OnMessage(*Conn, []byte) error {
 // OnClose tells the dialer that there will be no connection.
 func (o *dialOpening) OnClose(c *Conn, err error) {
 	o.fail(o.wrap(cmp.Or(err, ErrClosed), c.addrs.remote()))
+}
+
+// parkedDials are the attempts to dial with MoveAs, by that, that wait for the end of a handover.
+type parkedDials struct {
+	mu sync.Mutex
+	by map[string][]*dialing // nil: there is none
+}
+
+// set has attempts wait, or returns those that have waited.
+func (p *parkedDials) set(on bool) (parked []*dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on && p.by == nil {
+		p.by = make(map[string][]*dialing)
+	} else if !on {
+		for _, all := range p.by {
+			parked = append(parked, all...)
+		}
+		p.by = nil
+	}
+	return parked
+}
+
+// add has a wait, if it is to.
+func (p *parkedDials) add(a *dialing) (waits bool) {
+	name := a.dialer.MoveAs
+	if name == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if waits = p.by != nil; waits {
+		p.by[name] = append(p.by[name], a)
+	}
+	return waits
+}
+
+func (p *parkedDials) remove(a *dialing) {
+	if name := a.dialer.MoveAs; name != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i := slices.Index(p.by[name], a); i >= 0 {
+			p.by[name] = slices.Delete(p.by[name], i, i+1)
+		}
+	}
+}
+
+// take returns the attempt with a name that was the last to begin, or nil: an earlier one may be of
+// a connection that has closed, as those of a rehearsal do.
+func (p *parkedDials) take(name string) (a *dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := p.by[name]; len(all) > 0 {
+		a, p.by[name] = all[len(all)-1], all[:len(all)-1]
+	}
+	return a
 }

@@ -38,23 +38,6 @@ func init() {
 		CheckWrite:    (*Conn).admitOutput,
 		Warn:          (*Conn).warn,
 	})
-	inside.Give(&inside.Handover[*Server]{
-		Bound: (*Server).bound,
-		Inherit: func(s *Server, from []inside.Bound) {
-			s.inherited = from
-			s.acceptGate.set(false)
-			s.setInCharge(false)
-		},
-		AcceptNewcomers: (*Server).acceptNewcomers,
-		SetInCharge:     (*Server).setInCharge,
-		AllowHops:       (*Server).allowHops,
-		PauseInput:      (*Server).pauseInput,
-		Freeze:          (*Server).freeze,
-		FreezePorts:     (*Server).freezePorts,
-		Copies:          (*Server).copies,
-		CountStaying:    (*Server).countStaying,
-		MoveIn:          (*Server).moveIn,
-	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,
 		ConnsFrom:  func(l *Loop, place, n int) (func(func(*Conn) bool), int) { return l.connsFrom(place, n) },

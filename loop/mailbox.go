@@ -81,9 +81,12 @@ func (l *Loop) tryPost(t task) error {
 	return err
 }
 
-// hasRun waits until a function that was posted closes done, which it reports, or the loop has
-// ended without running it. When both have happened the function has run.
-func (l *Loop) hasRun(done <-chan struct{}) bool {
+// call has l run f, and waits for that. It reports false if the loop has ended without it.
+func (l *Loop) call(f func()) bool {
+	done := make(chan struct{})
+	if l.Post(func() { defer close(done); f() }) != nil {
+		return false
+	}
 	select {
 	case <-done:
 		return true

@@ -20,10 +20,36 @@ import (
 )
 
 // This file moves addresses and living connections from one Server to another, for package
-// handover. A connection that may move is frozen, at the end of a callback: its socket leaves the
-// loop, and nothing of its own runs. It keeps its Conn, its handler, and its place in the limits,
-// so that it can go on if the other process does not take it. In the other process Accept makes a
-// connection that is frozen, too, until that process has the right to serve it.
+// handover, which has the old process on the left and the new one on the right:
+//
+//	freeze ─▶ moveOut ─▶ saved, Conn.freeze, moveBuffers   moveIn ─▶ arriveFrozen ─▶ begin
+//	Thaw ─▶ thaw ─▶ Join ─▶ unfreeze                       Thaw ─▶ thaw ─▶ enrollFrozen ─▶ unfreeze
+//	Drop ─▶ drop                                           Drop ─▶ drop
+//
+// A connection that may move is frozen, at the end of a callback: its socket leaves the loop, and
+// nothing of its own runs. It keeps its Conn, its handler, and its place in the limits, so that it
+// can go on if the other process does not take it. In the other process Accept makes a connection
+// that is frozen, too, until that process has the right to serve it.
+
+func init() {
+	inside.Give(&inside.Handover[*Server]{
+		Bound: (*Server).bound,
+		Inherit: func(s *Server, from []inside.Bound) {
+			s.inherited = from
+			s.acceptGate.set(false)
+			s.setInCharge(false)
+		},
+		AcceptNewcomers: (*Server).acceptNewcomers,
+		SetInCharge:     (*Server).setInCharge,
+		AllowHops:       (*Server).allowHops,
+		PauseInput:      (*Server).pauseInput,
+		Freeze:          (*Server).freeze,
+		FreezePorts:     (*Server).freezePorts,
+		Copies:          (*Server).copies,
+		CountStaying:    (*Server).countStaying,
+		MoveIn:          (*Server).moveIn,
+	})
+}
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
@@ -35,39 +61,25 @@ type Saver interface {
 	Save(c *Conn) ([]byte, error)
 }
 
-// Saved returns the state of a connection that has moved here, as Save of its last handler returned
-// it, and whether it has moved at all. It is for Accept, on c's loop: later it returns nil, false.
-// The bytes belong to the caller.
-func (c *Conn) Saved() (state []byte, moved bool) {
-	c.loop.owner.Check("Conn.Saved")
-	if m := c.movedFrom(); m != nil {
-		return m.Handler, true
-	}
-	return nil, false
-}
-
-// A frozen connection's socket takes nothing, and says so: what is sent waits.
+// A frozen is what a connection has while it is another process's, or may be. It is its socket
+// then, which takes nothing, and says so: what is sent waits.
+//
+//	in the old process   it has sock and raw   until thaw, if it stays, or drop, if it has moved
+//	in the new process   it has moved          until thaw, if it is ours, or drop, if it is not
+//	thaws is set                               until the engine has the socket: unfreeze; or drop
 type frozen struct {
-	c *Conn
-
-	// In the old process.
 	sock   engine.Socket // what c goes on with, if it comes back: raw, or a layer of TLS; nil: of UDP
 	raw    engine.Movable
 	ahead  []byte // raw has read it and keeps it
 	stage  stage  // of c before
 	paused bool   // as input.socketPaused before
 
-	// In the new process.
-	net   net.Conn      // nil: a copy for a rehearsal, or of UDP
-	spare *os.File      // a copy of net while an engine takes that, or nil
-	moved *inside.Moved // where c comes from, in Accept
-	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
+	moved *inside.Moved // where c comes from. Without Net it is of UDP, or a copy for a rehearsal
+	spare *os.File      // a copy of moved.Net while an engine takes that, or nil
 
 	later  []postponed   // what would have run, in its order
 	due    []wheel.Timer // that fell due meanwhile: see putOff
-	piped  uint64        // bytes that went into its Pipe before
-	served func()        // called when it goes on; nil: nobody asks
-	thaws  bool          // it is on its way back to the engine
+	thaws  bool
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -123,39 +135,12 @@ func (s *Server) waitWhile(f func(l *Loop) bool) {
 	}
 }
 
-// allowHops is a function of inside.Handover.
-func (s *Server) allowHops(on bool) {
-	if waited := s.hopsWait.Swap(!on); !on {
-		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
-	} else if waited {
-		s.tellLoops(func(l *Loop) {
-			for _, c := range l.conns {
-				if c.hops() {
-					c.touch()
-				}
-			}
-		})
-	}
-}
-
-// onLoops runs f on each loop, one after the other, and waits for it. Loops that have ended are
-// left out.
-func (s *Server) onLoops(f func(l *Loop)) {
-	for _, l := range s.loops {
-		done := make(chan struct{})
-		if l.Post(func() { defer close(done); f(l) }) == nil {
-			l.hasRun(done)
-		}
-	}
-}
-
 // walk has a loop run f with its connections, from the Cursor on, until f returns false or the
 // slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
 // place nobody comes who was not met.
 func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
-	l, done := s.loops[at.Loop], make(chan struct{})
-	err := l.Post(func() {
-		defer close(done)
+	l := s.loops[at.Loop]
+	called := l.call(func() {
 		end := l.clock() + turnSlice
 		if at.Next == 0 {
 			at.Next = len(l.conns)
@@ -170,12 +155,12 @@ func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 			}
 		}
 	})
-	if err != nil || !l.hasRun(done) || at.Next == 0 {
+	if !called || at.Next == 0 {
 		at.Loop, at.Next = at.Loop+1, 0
 	}
 }
 
-// freeze is a function of inside.Handover.
+// freeze implements inside.Handover.
 func (s *Server) freeze(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
 	s.walk(at, func(c *Conn) bool {
 		some, why := c.moveOut(at)
@@ -191,21 +176,19 @@ func (s *Server) freeze(at *inside.Cursor, max, size int) (batch []*inside.Moved
 	return batch
 }
 
-// freezePorts is a function of inside.Handover.
+// freezePorts implements inside.Handover.
 func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
-	l, done := s.loops[at.Loop], make(chan struct{})
-	if at.Loop++; l.Post(func() {
-		defer close(done)
+	l := s.loops[at.Loop]
+	at.Loop++
+	l.call(func() {
 		for _, p := range l.ports {
 			all = append(all, p.moveOut(at.Addrs)...)
 		}
-	}) == nil {
-		l.hasRun(done)
-	}
+	})
 	return all
 }
 
-// copies is a function of inside.Handover.
+// copies implements inside.Handover.
 func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	taken := make(map[inside.Kind]int)
 	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
@@ -225,7 +208,7 @@ func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	return all
 }
 
-// countStaying is a function of inside.Handover.
+// countStaying implements inside.Handover.
 func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
 	for at.Loop < len(s.loops) {
@@ -242,21 +225,23 @@ func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	return at.Stays
 }
 
-// pauseInput is a function of inside.Handover.
+// pauseInput implements inside.Handover.
 func (s *Server) pauseInput(which inside.Paused) {
-	s.onLoops(func(l *Loop) {
-		for _, c := range slices.Clone(l.conns) {
-			switch {
-			case which == inside.PauseNone:
-				if c.extras != nil {
-					c.extras.stays = inside.Moves
+	for _, l := range s.loops {
+		l.call(func() {
+			for _, c := range slices.Clone(l.conns) {
+				switch {
+				case which == inside.PauseNone:
+					if c.extras != nil {
+						c.extras.stays = inside.Moves
+					}
+					c.resume(heldToMove)
+				case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
+					c.pause(heldToMove)
 				}
-				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
-				c.pause(heldToMove)
 			}
-		}
-	})
+		})
+	}
 }
 
 // stays returns why c has not moved when the other process, or its Save or its socket, was asked.
@@ -474,7 +459,7 @@ func (c *Conn) freeze() (err error) {
 	if !c.isOpen() {
 		return ErrClosed
 	}
-	f := &frozen{c: c, sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
+	f := &frozen{sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
 	if f.raw, _ = c.rawSocket().(engine.Movable); f.raw == nil { // Save has found it broken
 		return net.ErrClosed
 	}
@@ -536,20 +521,21 @@ func (c *Conn) enrollFrozen() {
 	if f == nil { // dropped meanwhile
 		return
 	}
-	if nc, ok := f.net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
+	m := f.moved
+	if nc, ok := m.Net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
 		f.spare, err = nc.File()
-	} else if f.net == nil && f.spare != nil {
-		f.net, err = net.FileConn(f.spare)
+	} else if m.Net == nil && f.spare != nil {
+		m.Net, err = net.FileConn(f.spare)
 	}
 	if isStarved(err) {
 		c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 		return
 	}
-	if f.net == nil {
+	if m.Net == nil {
 		c.drop(cmp.Or(err, errors.ErrUnsupported), false)
 		return
 	}
-	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
+	c.loop.enroll(m.Net, func(sock engine.Socket) engine.Sink {
 		c.loop.enter()
 		if c.frozen() == nil { // dropped meanwhile, as the other end of its Pipe was
 			sock.Close()
@@ -560,7 +546,7 @@ func (c *Conn) enrollFrozen() {
 		return c.link()
 	}, func(err error) {
 		_ = c.loop.Post(func() {
-			if f.net = nil; isStarved(err) { // which is closed
+			if m.Net = nil; isStarved(err) { // it is closed
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return
 			}
@@ -586,14 +572,6 @@ func (c *Conn) frozen() *frozen {
 	return c.extras.frozen
 }
 
-// arriving returns where c comes from, in Accept, if it moves here.
-func (c *Conn) movedFrom() *inside.Moved {
-	if f := c.frozen(); f != nil {
-		return f.moved
-	}
-	return nil
-}
-
 // unfreeze goes on with a socket: what has happened to c meanwhile happens to it, too, and what
 // was held runs.
 func (c *Conn) unfreeze(sock engine.Socket) {
@@ -616,8 +594,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	if t, ok := f.sock.(*tlsconn.Conn); ok {
 		c.sock, c.stage = t, f.stage
 		t.Arrive(c.loop.tlsShared(), sock, c.link())
-	} else if f.tls != nil {
-		c.resumeTLS(f.tls)
+	} else if f.moved != nil && f.moved.TLS != nil {
+		c.resumeTLS(f.moved.TLS)
 	}
 	if f.ends && c.out.box == nil {
 		c.sock.CloseWrite()
@@ -629,8 +607,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 		c.extras.file.writeOut()
 	}
 	c.touch()
-	if f.served != nil {
-		f.served()
+	if f.moved != nil && f.moved.Served != nil {
+		f.moved.Served()
 	}
 	c.runPostponed(f.later)
 	if c.isOpen() {
@@ -639,17 +617,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 			c.decodeSoon()
 		}
 	}
-}
-
-// resumeTLS puts the layer of TLS, with a state of before, on c's socket.
-func (c *Conn) resumeTLS(state []byte) {
-	c.stage = tlsInput
-	t, err := tlsconn.Resume(c.loop.tlsShared(), state, c.sock, c.link())
-	if clear(state); err != nil {
-		c.abort(err)
-		return
-	}
-	c.sock = t
 }
 
 // dropSoon has c, which is frozen, end with err.
@@ -662,12 +629,12 @@ func (c *Conn) drop(err error, moved bool) {
 	if f == nil {
 		return
 	}
-	if f.net != nil {
-		_ = f.net.Close()
+	if m := f.moved; m != nil {
+		m.CloseNet()
+		clear(m.TLS)
 	}
 	f.abandon()
 	_ = f.spare.Close()
-	clear(f.tls)
 	c.extras.frozen = nil
 	if to := c.other(); to != nil {
 		defer to.drop(err, moved)

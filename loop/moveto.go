@@ -122,6 +122,21 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	return nil
 }
 
+// allowHops implements inside.Handover.
+func (s *Server) allowHops(on bool) {
+	if waited := s.hopsWait.Swap(!on); !on {
+		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
+	} else if waited {
+		s.tellLoops(func(l *Loop) {
+			for _, c := range l.conns {
+				if c.hops() {
+					c.touch()
+				}
+			}
+		})
+	}
+}
+
 // willHop notes that c hops, with lead.
 func (c *Conn) willHop(to *Loop, then func(c *Conn), lead *Conn) {
 	x := c.more()

@@ -261,7 +261,7 @@ func TestInheritedSocketFails(t *testing.T) {
 	p.receive(0, 1)
 	for _, s := range p.sessions {
 		s.c.AfterClose(func(err error) { closed = append(closed, err) })
-		s.c.beginFrozen(&frozen{c: s.c})
+		s.c.beginFrozen(&frozen{})
 		s.c.thaw()
 	}
 	p.to, r.Loop.engine = nil, &deafLoop{}

@@ -105,8 +105,8 @@ type pipeSide struct {
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
 func (s *pipeSide) begin() {
 	c := s.from
-	if c.extras.pipe = s; c.extras.frozen != nil {
-		s.bytes = c.extras.frozen.piped
+	if c.extras.pipe = s; c.moved() != nil {
+		s.bytes = c.moved().Piped
 	}
 	if c.handler != nil { // otherwise takeOver is called when Accept has returned
 		s.takeOver()

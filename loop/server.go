@@ -260,14 +260,11 @@ func (s *Server) Conns() iter.Seq[Ref] {
 		}
 		for _, l := range s.Loops() {
 			var refs []Ref
-			done := make(chan struct{})
-			err := l.Post(func() {
-				defer close(done)
+			if !l.call(func() {
 				for c := range l.Conns() {
 					refs = append(refs, c.Ref())
 				}
-			})
-			if err != nil || !l.hasRun(done) {
+			}) {
 				continue
 			}
 			for _, r := range refs {

@@ -18,15 +18,15 @@ import (
 // (UserTimeout elsewhere than on Linux) fails at Start.
 type TCPOptions struct {
 	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
-	// broken. Zeros: after 15 s, every 15 s, 9 times. A negative Idle turns it off, and Enable has no
-	// meaning here.
+	// broken. Zeros: after 15 s, every 15 s, 9 times. A negative Idle turns it off, and Enable has
+	// no meaning here.
 	KeepAlive net.KeepAliveConfig
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output waits:
-	// its window is closed then. To find only peers that have vanished, use KeepAlive; to end those
-	// that do not read after a time of your own, an OnIdle hook with WriteStalled. 0 means the
-	// system's time, on Linux about 15 minutes.
+	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output
+	// waits: its window is closed then. To find only peers that have vanished, use KeepAlive; to
+	// end those that do not read after a time of your own, an OnIdle hook with WriteStalled. 0
+	// means the system's time, on Linux about 15 minutes.
 	UserTimeout time.Duration
 
 	// Backlog is how many connections may wait to be accepted. The system cuts it to its
@@ -41,9 +41,9 @@ type TCPOptions struct {
 	SendBuffer, ReceiveBuffer int
 
 	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
-	// is: for options that are not here, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT. It comes
-	// after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER with a
-	// time is taken off again: it would make each close block the loop.
+	// is: for options that are not here, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT.
+	// It comes after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER
+	// with a time is taken off again: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -98,8 +98,8 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved sets the options of a connection that another process has accepted. What is not set stays: it
-// may be the program's own.
+// setMoved sets the options of a connection that another process has accepted. What is not set
+// stays: it may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener

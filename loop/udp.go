@@ -358,10 +358,8 @@ func (s *Server) servePackets() error {
 
 // servePackets has the loop receive, and waits until it does.
 func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
-	done := make(chan struct{})
 	var err error
-	posted := l.Post(func() {
-		defer close(done)
+	called := l.call(func() {
 		p := newPacketPort(l, ln, nc.LocalAddr())
 		ln.ports = append(ln.ports, p)
 		p.socket, p.place = nc, uint64(len(ln.ports))
@@ -372,11 +370,8 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 			l.ports = append(l.ports, p)
 		}
 	})
-	if posted != nil {
-		return errors.Join(posted, nc.Close())
-	}
-	if !l.hasRun(done) {
-		return engine.ErrEnded
+	if !called {
+		return errors.Join(engine.ErrEnded, nc.Close())
 	}
 	return err
 }

@@ -153,26 +153,26 @@ type Handover[Server any] struct {
 	// killed still has, and does not accept before AcceptNewcomers says so.
 	Inherit func(s Server, from []Bound)
 
-	// AcceptNewcomers has the listeners accept, or not, so that newcomers wait in the system's queues. Then
-	// it returns when what was accepted has arrived on its loop.
+	// AcceptNewcomers has the listeners accept, or not, so that newcomers wait in the system's
+	// queues. Then it returns when what was accepted has arrived on its loop.
 	AcceptNewcomers func(s Server, on bool)
 
-	// SetInCharge says whether the Server is the one in charge. Only then it removes the files of unix
-	// sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections that
-	// move. After Inherit it is not.
+	// SetInCharge says whether the Server is the one in charge. Only then it removes the files of
+	// unix sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections
+	// that move. After Inherit it is not.
 	SetInCharge func(s Server, on bool)
 
-	// AllowHops says whether connections may change their loops by MoveTo. With false it returns when those that
-	// were about to have arrived, so that a Cursor meets all.
+	// AllowHops says whether connections may change their loops by MoveTo. With false it returns
+	// when those that were about to have arrived, so that a Cursor meets all.
 	AllowHops func(s Server, on bool)
 
 	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that,
 	// and forgets which connections were refused.
 	PauseInput func(s Server, which Paused)
 
-	// Freeze takes connections off the loop at the Cursor, for MoveIn of another Server, at most max
-	// with about size bytes of states and buffers; fewer, or none, if the loop's time for that is
-	// over. It sets the Cursor to where to go on.
+	// Freeze takes connections off the loop at the Cursor, for MoveIn of another Server, at most
+	// max with about size bytes of states and buffers; fewer, or none, if the loop's time for that
+	// is over. It sets the Cursor to where to go on.
 	Freeze func(s Server, c *Cursor, max, size int) []*Moved
 
 	// FreezePorts takes the sockets of UDP off the loop at the Cursor, each with its sessions and
@@ -183,12 +183,12 @@ type Handover[Server any] struct {
 	// perKind of each kind, as Moved without Socket.
 	Copies func(s Server, addrs []string, perKind int) []*Moved
 
-	// CountStaying returns how many connections there are, by the reason for which they stay. It calls no
-	// Save: where that has failed it is the last Freeze that has found out.
+	// CountStaying returns how many connections there are, by the reason for which they stay. It
+	// calls no Save: where that has failed it is the last Freeze that has found out.
 	CountStaying func(s Server, addrs []string) map[Reason]int
 
-	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each. They
-	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
+	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each.
+	// They are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
 	// Drop. Limits are not applied. Accept, or the dialer, finds the state of the handler in
 	// Conn.Saved. Those with an Err are left out.
 	MoveIn func(s Server, batch []*Moved)

@@ -37,13 +37,14 @@
 // These connections stay with the old process as if nothing had happened, and drain there when
 // everything else has moved:
 //
-//   - connections with TLS 1.2, or in a handshake
+//   - connections with TLS 1.2, or before StartTLS is done
 //   - connections that were dialed without Dialer.MoveAs, or over UDP
 //   - connections of Listener.AcceptFrom, and of Server.Adopt without a name
 //   - connections whose handler has no Save, or whose codec has state but is no codec.Saver
 //   - connections whose Save fails
-//   - connections that have not received their PROXY header, are busy (Conn.SetBusy), or have jobs,
-//     calls or replies in progress, each for as long as that lasts, at most Config.Patience
+//   - connections that have not received their PROXY header, are in a handshake, are busy
+//     (Conn.SetBusy), or have jobs, calls or replies in progress, each for as long as that lasts,
+//     at most Config.Patience
 //   - connections that Accept refuses
 //   - connections with more than 16 MiB of state and buffers, and the other ends of their Pipes
 //   - connections of addresses that the new process lacks

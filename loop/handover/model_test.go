@@ -266,20 +266,22 @@ func (s *model) old(i int, m modelMsg) {
 		s.serve(i, m.Set) // which are refused
 		p.Batch, p.Stays = p.Batch&^m.Set, p.Stays|m.Set
 	}
+	if p.Old.phase == asked && m.Kind == ready {
+		p.Old.preparationDone(w)
+		these := connSet(0)
+		if s.rules.Together {
+			these = s.owned(i)
+		}
+		s.put(i, these)
+		return
+	}
 	if s.rules.Hole == "again" {
 		p.Old.again = false
 	}
 	if !p.Old.hear(w, m.Kind, m.N) {
 		s.fail("the old process %d cannot take %v in phase %d", i, m, p.Old.phase)
 	}
-	switch {
-	case m.Kind == ready:
-		these := connSet(0)
-		if s.rules.Together {
-			these = s.owned(i)
-		}
-		s.put(i, these)
-	case p.Old.phase == retired:
+	if p.Old.phase == retired {
 		if left := s.owned(i) &^ p.Stays; left != 0 {
 			s.fail("the old process %d retires with {%03b}, which could move", i, left)
 		}
@@ -470,8 +472,8 @@ func (s *model) oldSteps(i int, add stepper) {
 	}
 	switch m := l.ToOld[0]; {
 	case m.Kind == ready:
-		add(false, func(t *model) { t.old(i, modelMsg{Kind: rehearsed}) }, "%d refuses %d after a rehearsal", i, j)
-		add(false, func(t *model) { t.Lines[j].Full = true; t.old(i, modelMsg{Kind: rehearsed}) }, "%d cannot say that it refuses %d", i, j)
+		add(false, func(t *model) { t.Procs[i].Old.preparationFailed(giverIn{t, i}) }, "%d refuses %d after a rehearsal", i, j)
+		add(false, func(t *model) { t.Lines[j].Full = true; t.Procs[i].Old.preparationFailed(giverIn{t, i}) }, "%d cannot say that it refuses %d", i, j)
 		fallthrough
 	case m.Kind != noMessage:
 		add(false, func(t *model) { t.old(i, readMsg(&t.Lines[j].ToOld)) }, "%d reads %v from %d", i, m, j)

@@ -209,7 +209,7 @@ func (t *taking) dropArriving() {
 	t.arriving, t.batch = nil, nil
 }
 
-// The rest is what a taker decides.
+// These carry out what a taker decides.
 
 func (t *taking) takeBaton(n int) bool { return t.pipe.take(n) }
 

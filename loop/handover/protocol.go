@@ -5,40 +5,43 @@ package handover
 // is no I/O and no clock in it, so that model_test.go can explore all orders of steps and faults
 // with the very code that runs.
 //
-//	new: taking, a taker                      old: giving, a giver
+//	old: giving, a giver   (its phase)   the line          new: taking, a taker    (its phase)
 //
-//	Open: meet, greet       hello ──▶         hearHello, beginGiving, run
-//	greets                  ◀── item, welcome asked: baton 0 is down
-//	Ready: started          ready ──▶         prepare: no newcomers; the State; copies
-//	prepared                ◀── rehearse
-//	rehearse                rehearsed ──▶     a bad one: refuse, goOn
-//	acceptAll               ◀── batch n       sweep.next, writeBatch: sending; offered
-//	gotBatch                answered ──▶      got: those refused go on here
-//	deciding: baton?        took ──▶          gone; between, for the next batch
-//	charge                  ◀── over          nothingLeft: ending
-//	                        bye ──▶           retired: it drains what stays
-//	done: the line ends
+//	hearHello, beginGiving     (asked)  ◀── hello          meet, greet                (greets)
+//	welcome: baton 0 is down            item, welcome ──▶  gotItem                  (starting)
+//	prepare: no newcomers               ◀── ready          take, started            (prepared)
+//	rehearse: the State, copies         rehearse ──▶       rehearse
+//	                                    ◀── rehearsed
+//	preparationDone, offer   (sending)
+//	writeBatch               (offered)  batch n ──▶        acceptAll, gotBatch      (deciding)
+//	got: those refused go on            ◀── answered n
+//	                                    baton n            decide: serve             (telling)
+//	gone                     (between)  ◀── took n         tell                       (charge)
+//	next, for batch n+1; nothingLeft
+//	                          (ending)  over ──▶           announce
+//	retire                   (retired)  ◀── bye
+//	                                    the line ends      lineEnded                    (done)
 //
-// The functions that do it, in order:
+// Where these are, in order:
 //
 //	meet.go:    meet → greet (new) → answer → hearHello (old)
-//	old.go:     beginGiving → run → welcome
+//	old.go:     beginGiving → run → welcome → prepare → rehearse → sendState → next
 //	new.go:     take → got
-//	old.go:     prepare → quiesce → rehearse → sendState → next
 //	sweep.go:   next → take
 //	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
 //	old.go:     writeBatch
 //	new.go:     acceptAll
 //	../movein.go: moveIn → arriveFrozen
-//	protocol.go: gotBatch → decide → tell → hear
+//	protocol.go: gotBatch → decide → tell
 //	new.go:     serve
 //	../move.go: thaw → unfreeze
-//	old.go:     gone → keep (it came back) → retire
+//	old.go:     got → gone → keep (it came back) → retire
 //
-// Too late, the old one takes the baton back, and the batch with it: silent, until the new one says
-// that it has missed it. If the new one has the baton, that says which connections it has refused.
-// If the new one dies before ready, or as one that leaves, the old one goes on. If the old one
-// dies, the new one has what it has the batons of.
+// If the old one has waited too long, it takes the baton back, and the batch with it (silent),
+// until the new one says that it has missed the baton. If the new one has it, its answer says which
+// connections it has refused. If the new one ends before it has a baton, or says leave, the old one
+// goes on with all that it has not given. If the old one dies, the new one has what it has the
+// batons of.
 //
 // Beside their socket, the line, both processes have the read end of a pipe. Before the old one
 // writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
@@ -139,6 +142,19 @@ func (g *giver) decideBatch(do giverDoes) (ours bool) {
 // begin is for a successor that was welcomed.
 func (g *giver) begin() { *g = giver{phase: asked} }
 
+// preparationFailed: the new process does not take over, or not all that it must.
+func (g *giver) preparationFailed(do giverDoes) {
+	do.takeBaton(0) // first: if refuse cannot be written, the new one finds that the line has ended
+	do.send(refuse, 0)
+	g.goOn(do)
+}
+
+// preparationDone: it is ready, and the rehearsal was good.
+func (g *giver) preparationDone(do giverDoes) {
+	do.newcomers(false)
+	g.offer()
+}
+
 // offer begins with the next batch: writeBatch puts its baton down, except for that of batch 0.
 func (g *giver) offer() {
 	if g.heard = false; g.phase == between {
@@ -195,18 +211,12 @@ func (g *giver) lineEnded(do giverDoes) {
 	g.goOn(do)
 }
 
-// hear is what this process does with a message. False: it does not belong here.
+// hear is what this process does with a message, other than ready and rehearsed, which it awaits.
+// False: the message does not belong here.
 func (g *giver) hear(do giverDoes, k kind, n int) bool {
 	switch {
 	case k == leave && g.phase != idle:
 		g.lineEnded(do)
-	case g.phase == asked && k == ready: // from prepare, once the rehearsal was good
-		do.newcomers(false)
-		g.offer()
-	case g.phase == asked && k == rehearsed: // from prepare: it was not
-		do.takeBaton(0) // first: if refuse cannot be written, the new one finds that the line has ended
-		do.send(refuse, 0)
-		g.goOn(do)
 	case g.phase == offered && k == answered && n == g.n:
 		g.heard = true
 	case g.phase == offered && k == took && n == g.n:

@@ -1,6 +1,6 @@
 // Package limits holds what bounds a server from outside and what outsiders may cost it: the memory
-// of the process, the connections of one address and in one second, the log lines of one kind in one
-// second. Any goroutine may call what is in it.
+// of the process, the connections of one address and in one second, the log lines of one kind in
+// one second. Any goroutine may call what is in it.
 package limits
 
 import (
@@ -54,8 +54,8 @@ func (l *Limiter) Reserve(now time.Time) time.Duration {
 	return max(0, d)
 }
 
-// Acquire counts a connection and reports whether its address may have one more. A connection that is
-// not TCP has no address to count.
+// Acquire counts a connection and reports whether its address may have one more. A connection that
+// is not TCP has no address to count.
 func (l *Limiter) Acquire(remote net.Addr) bool {
 	if l.conns == nil {
 		return true

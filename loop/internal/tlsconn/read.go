@@ -145,8 +145,8 @@ func (c *Conn) decrypt(left *int) (n int, err error) {
 	return n, nil
 }
 
-// openRecord opens a record without crypto/tls, into a buffer of the loop's: what it has come in is not
-// ours, or goes back to the pool.
+// openRecord opens a record without crypto/tls, into a buffer of the loop's: what it has come in is
+// not ours, or goes back to the pool.
 func (c *Conn) openRecord(dst []byte) (n int, err error) {
 	size := min(recordSize(c.cur), len(c.cur))
 	record := c.cur[:size]

@@ -2,7 +2,7 @@
 // gets plaintext and writes it through an engine.Socket as well. It knows nothing of package loop.
 //
 // The handshake is crypto/tls, as it is, and so is all of TLS 1.2. After a handshake of TLS 1.3
-// package tlsrecord goes on: see takeover.go. The Conn of crypto/tls wants a connection that
+// package tlsrecord goes on: see takeOver. The Conn of crypto/tls wants a connection that
 // blocks; it gets transport:
 //
 //   - A handshake runs on a goroutine of its own, beside the loop, since crypto/tls cannot go on
