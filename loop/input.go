@@ -29,16 +29,6 @@ type input struct {
 	end          inputEnd
 }
 
-// inputEnd is how far the end of the input has got: that of the peer's output, or of the socket.
-type inputEnd uint8
-
-const (
-	notEnded     inputEnd = iota
-	endSeen               // no more input comes; deliverEnd delivers the end after what came before
-	endDelivered          // OnEOF's function or the Pipe has got it, and c stays open
-	socketGone            // for the reason extras.broken, and c stays open until its input is delivered
-)
-
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
 type pauses uint16
 

@@ -97,6 +97,16 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
+// inputEnd is how far the end of the input has got: that of the peer's output, or of the socket.
+type inputEnd uint8
+
+const (
+	notEnded     inputEnd = iota
+	endSeen               // no more input comes; deliverEnd delivers the end after what came before
+	endDelivered          // OnEOF's function or the Pipe has got it, and c stays open
+	socketGone            // for the reason extras.broken, and c stays open until its input is delivered
+)
+
 // socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
 // half-close, such as shutdown or nc -N), or of the connection. After a half-close the socket is
 // kept, if c needs it and a descriptor is left:
@@ -229,10 +239,10 @@ type ending struct {
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
-	discarded    uint8         // input since a while, see maxDiscarded
+	discarded    uint8         // input before discardAgain, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
-	discardAgain time.Duration // when discarded begins anew
+	discardAgain time.Duration // when discarded is counted from 0
 	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began

@@ -138,8 +138,9 @@ func (l connTimers) owner(i int) *Conn {
 	return l[i].c
 }
 
-// whenThawed is the deadline of a timer that fell due while its connection was frozen.
-const whenThawed = never - 1
+// whenThawed is the deadline of a timer that fell due while its connection was frozen: 146 years on,
+// and no other has it.
+const whenThawed = never / 2
 
 // putOff keeps a timer pending, for Stop and Reset, until c, which is frozen, goes on.
 func (c *Conn) putOff(d wheel.Due) {
