@@ -33,14 +33,13 @@ import (
 //
 // Where these are, with a PROXY header and TLS:
 //
-//	listener.go: serve → admit
-//	arrival.go:  acquire → chooseLoop → hand → enroll → land
+//	listener.go: serve → admit → acquire
+//	arrival.go:  chooseLoop → hand → enroll → land
 //	link.go:     Readable → readable
-//	proxy.go:    receivedHeader → identify → receivedFirstBytes (where none has to come)
-//	arrival.go:  afterHeader
+//	arrival.go:  receivedHeader → identify → afterHeader
 //	tls.go:      addTLS
 //	internal/tlsconn/handshake.go: Start → work → run → shakeHands → finished
-//	link.go:     HandshakeDone → HandshakeFailed
+//	link.go:     HandshakeDone
 //	arrival.go:  arrived → begin → askForHandler
 //
 // Where no PROXY header is to come, land calls afterHeader, and without TLS arrived. With TLS that
