@@ -65,7 +65,7 @@ type arrival struct {
 	from           *Conn         // it goes on with the socket of this one
 	net            *netConn      // for a goroutine: no Accept is asked
 	session        *udpSession   // of UDP: there is no socket
-	dialing        *dialing      // this side has dialled
+	dialing        *dialing      // this side has dialed
 	timer          wheel.Timer   // ends the wait
 	mustSendHeader bool          // the peer has to send a header
 }
@@ -107,7 +107,7 @@ func (ln *listener) fit(nc net.Conn) error {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign && (ln.setsEach || !sockets.InheritsKeepAlive) {
 		ln.tcp.setKeepAlive(tcp)
 	}
 	return nil

@@ -53,11 +53,11 @@ func init() {
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
-	// Save returns what Accept of the other process needs to make a handler that goes on: there
-	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send.
-	// It must not change anything: c may stay, and go on. If c moves, OnClose follows with
-	// handover.ErrMoved. An error means that c does not move now: it is asked again later, as long
-	// as others move. A panic closes c.
+	// Save returns the state from which Accept of the other process restores a handler: Conn.Saved
+	// returns it there. It is called on c's loop, between two callbacks, and may still send. It
+	// must not change the handler: c may stay. If c moves, OnClose follows with handover.ErrMoved.
+	// An error means that c cannot move now: Save is called again later, as long as other
+	// connections move. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 
@@ -118,7 +118,7 @@ func (c *Conn) runPostponed(held []postponed) {
 	}
 }
 
-// postponeTask is postpone for what c was told. A caller with such a function would allocate t.
+// postponeTask is postpone for a Tell. A caller with such a function would allocate t.
 func (c *Conn) postponeTask(t task) {
 	c.postpone(func() {
 		if c.isOpen() {
@@ -545,7 +545,7 @@ func (c *Conn) enrollFrozen() {
 		c.loop.leave()
 		return c.link()
 	}, func(err error) {
-		_ = c.loop.Post(func() {
+		_ = c.loop.Post(func() { // an error: the loop has ended, and c with it
 			if m.Net = nil; isStarved(err) { // it is closed
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return
@@ -618,9 +618,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 		}
 	}
 }
-
-// dropSoon has c, which is frozen, end with err.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
 
 // drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
 // or has gone.

@@ -19,7 +19,7 @@ import (
 //
 //	MoveTo ──▶ departure ──▶ arrive ──▶ then ──▶ passFence
 //	  │           │            │                    │
-//	  │ old loop, │ the end of │ new loop           │ when all is here that was told at the old loop
+//	  │ old loop, │ the end of │ new loop           │ when all earlier Tells have arrived
 //	  │ c paused  │ its turns  │                    ▼ input goes on
 //
 // A Tell loads Conn.loop, and again under the lock of that loop's mailbox. The departure stores the
@@ -78,24 +78,24 @@ func (c *Conn) other() *Conn {
 	return nil
 }
 
-// MoveTo moves c to another loop of its server, with all that it has: input that was not decoded,
+// MoveTo moves c to another loop of its server with everything it has: input that was not decoded,
 // output that was not written, the state of its codec and of TLS, timers and hooks with their
-// deadlines, jobs, whose results arrive there, and what it counts in. then, unless it is nil, runs
-// first on l. The Conn and its Handler stay the same, so what the handler has from its loop, as by
-// Local, must be taken anew in then. Timers and Refs stay valid, and Tells keep their
-// order, whether they come before, during or after the move. The two connections of a Pipe move
-// together, in one step.
+// deadlines, jobs, whose results arrive there, and its place in the limits. then, if not nil, runs
+// first on l. The Conn and its Handler stay the same, so then must fetch again whatever the handler
+// holds from its loop, for example values of a Local. Timers and Refs stay valid, and Tells keep
+// their order, whether they come before, during or after the move. The two connections of a Pipe
+// move together, in one step.
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
-// TLS handshake, SendFile and a codec's job that are under way. From the call until it has arrived,
-// and all earlier Tells have run, no message is delivered. Until it leaves, its timers,
-// hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
+// TLS handshake, a SendFile or a codec's job in progress. From the call until c has arrived and all
+// earlier Tells have run, no message is delivered. Until c leaves, its timers, hooks and Tells keep
+// running. If l is already c's loop, then runs there after the current callback.
 //
-// nil means that c moves, unless it closes before, by a panic say, the server drains, or package
-// handover takes it to another process: then it stays, and then does not run. A loop that drains
-// closes a connection that arrives, after then. A panic in then closes c. An error means that
-// nothing has happened: ErrClosed; ErrServerClosed, as the server drains; c is about to move
-// already; it is a session of UDP, whose loop the system has chosen; or it belongs to a
+// nil means that c will move, unless it closes first (for example after a panic), the server
+// drains, or package handover takes it to another process: then it stays, and then does not run. A
+// draining loop closes a connection that arrives, after then. A panic in then closes c. An error
+// means that nothing has happened: ErrClosed; ErrServerClosed, because the server drains; c is
+// already about to move; it is a UDP session, whose loop the system has chosen; or it belongs to a
 // handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server, panics.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
@@ -454,8 +454,8 @@ func (c *Conn) joinSocket() {
 	}
 }
 
-// passFence runs what connections were told at their new loop while the old one still had something
-// for them. It reports whether there is more.
+// passFence runs Tells that connections got at their new loop while the old one still had some for
+// them. It reports whether there are more.
 func (l *Loop) passFence(party []*Conn) (more bool) {
 	for _, c := range party {
 		m := c.extras.hop

@@ -291,12 +291,12 @@ func (c *Conn) notSent(err error) error {
 	return err
 }
 
-// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more
-// than factor times what was received, from the next datagram on: whoever writes another's address
-// into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
-// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by
-// a number that it was sent: see Server.Limits.MaxSessions for what that does for a crowd. It does
-// nothing for other connections. A negative factor panics.
+// LimitReplies makes Send and Write of a UDP session fail with ErrAmplification rather than send
+// more than factor times the bytes received, from the next datagram on. A sender that spoofs a
+// source address then cannot flood the owner of that address. Call it in Accept, with 3, as in
+// QUIC. Call LimitReplies(0) when the peer has proved that it receives datagrams, for example by
+// echoing a random number: see Server.Limits.MaxSessions for the effect on floods. It does nothing
+// for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {

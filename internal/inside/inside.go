@@ -298,10 +298,14 @@ type Moved struct {
 	Handler []byte // by loop.Saver
 	Frozen  time.Time
 
-	Err    error       // of MoveIn: why it is not taken
-	Thaw   func(bool)  // it goes on in this Server; true: and stays there. Any goroutine may call it
-	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
-	Served func()      // called by MoveIn's Server on the loop when it goes on; nil: nobody asks
+	// Thaw says that it is this Server's, and has it run: again in the old process, where it stays
+	// if that is so, or for the first time in the new one. Drop says that it is not, and OnClose
+	// gets the error, if it had an Accept. Any goroutine may call one of them, once.
+	Thaw func(stays bool)
+	Drop func(err error)
+
+	Err    error  // of MoveIn: why it is not taken
+	Served func() // called by MoveIn's Server on the loop when it runs; nil: nobody asks
 }
 
 // Size returns about how many bytes it takes on its way.

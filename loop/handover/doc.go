@@ -30,7 +30,7 @@
 // The new handler must set timers and hooks again, and join its groups and registries again. What
 // it sends or starts in Accept is held until this process owns the connection. If that does not
 // happen, OnClose gets ErrNotTaken. Accept is also called for copies of some connections, in a
-// rehearsal, which always ends that way. In the old process OnClose gets ErrMoved.
+// rehearsal; their OnClose always gets ErrNotTaken. In the old process OnClose gets ErrMoved.
 //
 // # What stays
 //

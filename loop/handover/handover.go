@@ -122,12 +122,12 @@ func (c *Config) fill() (err error) {
 // A Report describes what Ready has done. The zero Report is that of a process without a
 // predecessor.
 type Report struct {
-	Predecessor int            // the process ID of the process that was in charge before
-	Died        bool           // it died during the handover, and the connections that it still owned with it
-	Moved       int            // connections that have moved; the old process counts the same number
+	Predecessor int            // the process ID of the previous process in charge
+	Died        bool           // it died during the handover, with what it still owned
+	Moved       int            // connections that have moved; the old process counts the same
 	Stayed      map[string]int // connections that have not moved, by reason
-	Lost        int            // connections that Accept refused here after the old process had died
-	Longest     time.Duration  // longest pause of a connection, from last turn there to first turn here
+	Lost        int            // connections that Accept refused after the old process had died
+	Longest     time.Duration  // longest pause of a connection: last turn there to first turn here
 }
 
 // in is what package loop has for this package.
@@ -244,7 +244,7 @@ func (h *Handover) announce() {
 		}
 	}
 	if err := notify(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: the service manager was not told")
+		h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager")
 	}
 }
 

@@ -226,7 +226,9 @@ func (w giverIn) newcomers(on bool) { w.proc().Accepts = on }
 func (w giverIn) keep() {
 	p := w.proc()
 	w.s.serve(w.i, p.Batch)
-	p.Rest = modelMsg{Kind: batch, N: p.Old.n, Set: p.Batch, Epochs: w.s.epochs()} // stale by now
+	if p.Old.phase == sending {
+		p.Rest = modelMsg{Kind: batch, N: p.Old.n, Set: p.Batch, Epochs: w.s.epochs()} // stale by now
+	}
 	p.Batch = 0
 }
 
@@ -448,13 +450,14 @@ func (s *model) oldSteps(i int, add stepper) {
 		}, "%d writes batch %d {%03b}", i, p.Old.n, p.Batch)
 		late()
 		return
-	case stuck:
-		add(false, func(t *model) {
-			t.toNew(j, p.Rest)
-			t.Procs[i].Old.written()
-			t.Procs[i].Rest = modelMsg{}
-		}, "%d writes the rest of batch %d", i, p.Old.n)
-		return
+	case silent:
+		if p.Rest.Kind != noMessage {
+			add(false, func(t *model) {
+				t.toNew(j, p.Rest)
+				t.Procs[i].Rest = modelMsg{}
+			}, "%d writes the rest of batch %d", i, p.Old.n)
+			return
+		}
 	case asked, offered, ending:
 		if late(); p.Old.phase == ending && s.rules.Hole == "nobye" {
 			add(false, func(t *model) { t.end(i, gone) }, "%d ends", i)
@@ -500,11 +503,11 @@ func (s *model) newSteps(j int, add stepper) {
 	switch p.New.phase {
 	case idle, done:
 		return
-	case greets, starting:
+	case greets:
 		if p.Term {
 			add(false, func(t *model) { t.end(j, termed) }, "%d ends", j)
 		}
-		if p.New.phase == starting { // it reads nothing
+		if p.Socket { // it reads nothing
 			add(true, func(t *model) { t.end(j, unfit) }, "%d cannot start", j)
 			add(false, step(func(_ *model, n *taker, do takerIn) { n.started(do) }), "%d has started", j)
 			return
@@ -546,10 +549,12 @@ func (s *model) newSteps(j int, add stepper) {
 		}
 	case m.Kind != noMessage:
 		add(false, step(func(t *model, n *taker, do takerIn) {
-			if readMsg(&t.Lines[j].ToNew); !n.hear(do, m.Kind) {
+			readMsg(&t.Lines[j].ToNew)
+			if p.New.phase == greets && m.Kind == welcome {
+				t.Procs[j].Socket = true
+			} else if !n.hear(do, m.Kind) {
 				t.fail("the new process %d cannot take %v in phase %d", j, m, n.phase)
 			}
-			t.Procs[j].Socket = t.Procs[j].Socket || m.Kind == welcome
 		}), "%d reads %v", j, m)
 	}
 }

@@ -62,7 +62,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 func (g *giving) run() {
 	defer close(g.done)
 	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
-	log.Info().Msg("handover: a process is to take over")
+	log.Info().Msg("handover: another process is taking over")
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()
@@ -73,17 +73,17 @@ func (g *giving) run() {
 	for g.phase != idle && g.phase != retired {
 		switch g.phase {
 		case asked:
-			g.prepare()
+			g.listen(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
 		case sending:
 			g.writeBatch()
-		case stuck:
-			g.writeLate()
 		case offered:
-			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)))
+			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
 		case between:
 			g.next()
 		case silent, ending:
-			if g.waitLong() {
+			if len(g.line.rest) > 0 {
+				g.writeLate()
+			} else if g.waitLong() {
 				g.retire()
 				return
 			}
@@ -143,7 +143,7 @@ func (g *giving) await(d time.Duration) (m message, ended, ok bool) {
 }
 
 // listen hears one message, or that there is none in time.
-func (g *giving) listen(d time.Duration) {
+func (g *giving) listen(d time.Duration, late string) {
 	switch m, ended, ok := g.await(d); {
 	case ok:
 		g.got(m)
@@ -151,7 +151,7 @@ func (g *giving) listen(d time.Duration) {
 		g.note("it has ended")
 		g.lineEnded(g)
 	default:
-		g.note("it has not answered in time")
+		g.note(late)
 		g.late(g)
 	}
 }
@@ -177,7 +177,9 @@ func (g *giving) got(m message) {
 			}
 		}
 	}
-	if !g.hear(g, m.kind, m.n) {
+	if g.phase == asked && m.kind == ready {
+		g.prepare()
+	} else if !g.hear(g, m.kind, m.n) {
 		g.note(fmt.Sprintf("it has sent message %d, which does not belong here", m.kind))
 		g.lineEnded(g)
 	}
@@ -211,38 +213,20 @@ func (g *giving) waitLong() (ends bool) {
 	return false
 }
 
-// prepare waits until the new process is ready, and brings this one to rest.
+// prepare brings this process to rest, as the new one is ready, and rehearses.
 func (g *giving) prepare() {
-	m, ended, ok := g.await(g.h.cfg.StartTimeout)
-	switch {
-	case ended:
-		g.note("it has ended before it was ready")
-		g.lineEnded(g)
-		return
-	case !ok:
-		g.note("it was not ready within StartTimeout")
-		g.late(g)
-		return
-	case m.kind != ready:
-		g.got(m)
-		return
-	}
 	g.h.own(false)
 	g.h.acceptNewcomers(false)
 	g.sweep.begin()
 	g.quiesce()
-	if err := g.rehearse(); err != nil {
+	err := g.rehearse()
+	if err == nil && g.h.cfg.State != nil {
+		g.batch, err = g.sweep.everything()
+	}
+	if err != nil {
 		g.why = err.Error()
 		g.preparationFailed(g)
 		return
-	}
-	if g.h.cfg.State != nil {
-		var stuck int
-		if g.batch, stuck = g.sweep.everything(); stuck > 0 { // to go on is better than to cut them
-			g.why = fmt.Sprintf("%d connections cannot move, as the old process has no descriptor left", stuck)
-			g.preparationFailed(g)
-			return
-		}
 	}
 	g.since = time.Now() // everything may have taken Patience
 	g.preparationDone(g)
@@ -273,17 +257,13 @@ func (g *giving) rehearse() error {
 	if err := g.sendState(deadline); err != nil {
 		return err
 	}
-	copies := in.Copies(g.h.srv, g.sweep.addrs, samples)
-	var bodies [][]byte
-	copies = slices.DeleteFunc(copies, func(m *inside.Moved) bool { // one that is too large stays: see records
+	var copies []*inside.Moved
+	for _, m := range in.Copies(g.h.srv, g.sweep.addrs, samples) {
 		body := recordOf(m)
-		if len(body) > maxMessage {
-			return true
+		if len(body) > maxMessage { // it stays: see records
+			continue
 		}
-		bodies = append(bodies, body)
-		return false
-	})
-	for _, body := range bodies {
+		copies = append(copies, m)
 		if err := g.line.write(message{kind: connection, body: body}, nil, deadline); err != nil {
 			return err
 		}
@@ -429,8 +409,7 @@ func (g *giving) writeLate() {
 			g.unsent = g.unsent[1:]
 		}
 		if !errors.Is(err, errLate) {
-			g.unsent = nil
-			g.written() // or the other one has ended, which the line says, too
+			g.unsent, g.line.rest = nil, nil // or the other one has ended, which the line says, too
 			return
 		}
 		select {
@@ -641,18 +620,20 @@ func (s *sweep) takeAll(max, size int) (batch []*inside.Moved) {
 }
 
 // everything takes at one instant all that can move. Output that waits, and what has no descriptor,
-// has Patience. stuck is how many still have none.
-func (s *sweep) everything() (batch []*inside.Moved, stuck int) {
+// has Patience. An error: some still have none, and to go on here is better than to cut them.
+func (s *sweep) everything() (batch []*inside.Moved, err error) {
 	s.stage = pausing
 	for end := time.Now().Add(s.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
 		s.rewind()
 		batch = append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
-		stuck = s.place.Stays[inside.NoSocket]
-		if s.place.Stays[inside.OutputWaits]+stuck == 0 || time.Now().After(end) {
+		stuck := s.place.Stays[inside.NoSocket]
+		if late := time.Now().After(end); late && stuck > 0 {
+			return batch, fmt.Errorf("%d connections cannot move, as the old process has no descriptor left", stuck)
+		} else if late || s.place.Stays[inside.OutputWaits]+stuck == 0 {
 			break
 		}
 	}
 	s.stage = ports
 	s.rewind()
-	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...), stuck
+	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...), nil
 }

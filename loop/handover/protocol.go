@@ -8,7 +8,7 @@ package handover
 //	old: giving, a giver   (its phase)   the line          new: taking, a taker    (its phase)
 //
 //	hearHello, beginGiving     (asked)  ◀── hello          meet, greet                (greets)
-//	welcome: baton 0 is down            item, welcome ──▶  gotItem                  (starting)
+//	welcome: baton 0 is down            item, welcome ──▶  gotItem
 //	prepare: no newcomers               ◀── ready          take, started            (prepared)
 //	rehearse: the State, copies         rehearse ──▶       rehearse
 //	                                    ◀── rehearsed
@@ -79,15 +79,13 @@ const (
 	idle    phase = iota // old: no handover
 	asked                // the new one starts what it needs
 	sending              // the baton is down, or about to be, and the batch is not written yet
-	stuck                // the same, too late: the batch is ours again, and half of it is in the line
 	offered              // the batch is written
 	between              // no batch is on its way
-	silent               // the baton has decided, and the new one has said nothing since
+	silent               // the baton has decided, and the new one has said nothing since: half of the batch may be unwritten
 	ending               // everything has moved that can
 	retired              // the new one has said bye
 
-	greets   // new: hello is written
-	starting // the sockets have come
+	greets   // new: hello is written; the sockets come, and the program starts what it needs
 	prepared // ready is written
 	deciding // answered is written: now for the baton
 	telling  // the baton was there: took follows
@@ -163,14 +161,8 @@ func (g *giver) offer() {
 	g.phase = sending
 }
 
-// written: the batch, or the rest of a late one, is in the line.
-func (g *giver) written() {
-	if g.phase == sending {
-		g.phase = offered
-	} else {
-		g.phase = silent
-	}
-}
+// written: the batch is in the line.
+func (g *giver) written() { g.phase = offered }
 
 // nothingLeft: no connection is left that can move.
 func (g *giver) nothingLeft(do giverDoes) {
@@ -183,14 +175,7 @@ func (g *giver) late(do giverDoes) {
 	switch g.phase {
 	case asked:
 		g.goOn(do)
-	case sending: // the line is full, so the batch is ours
-		if g.decideBatch(do); g.n == 0 {
-			g.goOn(do)
-			return
-		}
-		g.phase = stuck
-		do.newcomers(true)
-	case offered:
+	case sending, offered: // in sending the line is full, so the batch is ours
 		if g.decideBatch(do) && g.n == 0 {
 			g.goOn(do)
 			return
@@ -305,12 +290,10 @@ func (t *taker) end(do takerDoes) bool {
 	return true
 }
 
-// hear is what this process does with a message that is no batch.
+// hear is what this process does with a message that is no batch, once it is prepared.
 func (t *taker) hear(do takerDoes, k kind) bool {
 	switch {
 	case t.phase == leaving:
-	case t.phase == greets && k == welcome:
-		t.phase = starting
 	case t.phase == prepared && k == refuse:
 		t.phase = failed
 	case t.phase == charge && k == over:
