@@ -161,23 +161,20 @@ func (c *Conn) socketEnded(err error) {
 // the things that come before is done.
 func (c *Conn) deliverEnd() {
 	unread := c.in.pauses&heldUnread != 0
-	switch c.in.end {
-	case socketGone:
+	switch {
+	case c.in.end == socketGone:
 		if unread || !c.hasInput() {
 			c.beginClose(c.extras.broken)
 		}
-	case endSeen:
-		switch {
-		case !c.isOpen() || unread || c.hasInput(): // not yet
-		case c.wantsEOF():
-			c.in.end = endDelivered
-			f, pipe := c.extras.onEOF, c.extras.pipe
-			if c.callHook(f); pipe != nil && c.isOpen() {
-				c.callHook(pipe.end)
-			}
-		case !c.hasJobs(): // which answer first
-			c.beginClose(io.EOF)
+	case c.in.end != endSeen || !c.isOpen() || unread || c.hasInput(): // none, or not yet
+	case c.wantsEOF():
+		c.in.end = endDelivered
+		f, pipe := c.extras.onEOF, c.extras.pipe
+		if c.callHook(f); pipe != nil && c.isOpen() {
+			c.callHook(pipe.end)
 		}
+	case !c.hasJobs(): // which answer first
+		c.beginClose(io.EOF)
 	}
 }
 
