@@ -86,7 +86,7 @@ func requests(p *looptest.Peer) []string {
 	return strings.FieldsFunc(p.Received(), func(r rune) bool { return r == '\n' })
 }
 
-// answer has a peer answer what it was asked with the same text.
+// answer makes a peer answer each request with the same text.
 func answer(p *looptest.Peer) (n int) {
 	for _, line := range requests(p) {
 		p.Send(line + "\n")

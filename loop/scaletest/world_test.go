@@ -68,7 +68,7 @@ func (q *queue[T]) PopFront() T {
 	return v
 }
 
-// A rota has clients take turns, each once in a period, evenly.
+// A rota makes clients take turns, each once in a period, evenly.
 type rota struct {
 	from, n int
 	begins  time.Duration
