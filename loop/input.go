@@ -468,7 +468,7 @@ func (c *Conn) resume(why pauses) {
 // poisonText is what bytes become that were lent, over and over: who keeps them sees it.
 const poisonText = "LENT NO LONGER. "
 
-// deliver has the handler take a message.
+// deliver passes a message to the handler.
 func (c *Conn) deliver(msg []byte) error {
 	if c.loop.poisons {
 		return c.deliverCopy(msg)

@@ -135,7 +135,7 @@ func (s *Server) waitWhile(f func(l *Loop) bool) {
 	}
 }
 
-// walk has a loop run f with its connections, from the Cursor on, until f returns false or the
+// walk calls f on a loop, with its connections, from the Cursor on, until f returns false or the
 // slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
 // place nobody comes who was not met.
 func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
@@ -491,7 +491,7 @@ func (c *Conn) beginFrozen(f *frozen) {
 	c.pause(frozenToMove)
 }
 
-// thaw has c go on with its socket: on the loop.
+// thaw resumes c with its socket, on the loop.
 func (c *Conn) thaw() {
 	f := c.frozen()
 	if f == nil || f.thaws {

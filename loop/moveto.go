@@ -335,7 +335,7 @@ func left(states []inside.ConnState[*Loop], l *Loop) {
 	}
 }
 
-// moveLoad has c count on another loop.
+// moveLoad counts c on another loop.
 func (c *Conn) moveLoad(from, to *Loop) {
 	if c.holds&holdsLoad != 0 {
 		from.load.Add(-1)

@@ -263,7 +263,7 @@ func (n *netConn) OnClose(_ *Conn, err error) {
 	n.w.cond.Broadcast()
 }
 
-// wakeLoop has the loop take what was written. If it does not, OnClose is on its way.
+// wakeLoop makes the loop take what was written. If it does not, OnClose is on its way.
 func (n *netConn) wakeLoop() {
 	if !n.told {
 		n.told = n.c.Ref().Tell(n.flush) == nil

@@ -245,7 +245,7 @@ func (c *Conn) writeOut() {
 	}
 }
 
-// unblock has the next end of a turn try output that the socket has not taken.
+// unblock makes the next end of a turn retry output that the socket has not taken.
 func (c *Conn) unblock() {
 	if b := c.out.box; b != nil {
 		b.Blocked = false

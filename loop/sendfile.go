@@ -154,7 +154,7 @@ type fileOutput struct {
 	over     bool        // done is called soon
 }
 
-// read has a job read the next part.
+// read starts a job that reads the next part.
 func (s *fileOutput) read() error {
 	l, at, raw := s.c.loop, s.at, s.raw
 	size := int(min(s.left, copyPart))

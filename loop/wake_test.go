@@ -158,7 +158,7 @@ func TestTheNextDeadlineIsTold(t *testing.T) {
 	})
 }
 
-// A tick has the wheel advance, and the deadline told again; also if the loop has a turn to come.
+// A tick advances the wheel and reports the deadline again, also if the loop has a turn to come.
 func TestTickAdvancesTheWheel(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

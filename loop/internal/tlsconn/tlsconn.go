@@ -316,7 +316,7 @@ func (c *Conn) GoOn() {
 	c.goOnReading()
 }
 
-// stop has the raw socket not read, and reports whether that is so.
+// stop pauses the raw socket, and reports whether it is paused.
 func (c *Conn) stop() bool {
 	if !c.stopped && c.rawEnd == nil {
 		c.stopped = c.sock.Pause() == nil
