@@ -25,9 +25,9 @@ package handover
 // Where these are, in order:
 //
 //	meet.go:    meet → greet (new) → answer → hearHello (old)
-//	old.go:     beginGiving → run → welcome → prepare → rehearse → sendState → next
+//	old.go:     beginGiving → run → welcome
 //	new.go:     take → got
-//	sweep.go:   next → take
+//	old.go:     prepare → rehearse → sendState → next → take
 //	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
 //	old.go:     writeBatch
 //	new.go:     acceptAll
