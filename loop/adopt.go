@@ -13,20 +13,21 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
-// tunnel, from systemd (by net.FileConn), from another Server's Conn.Detach. read is what its owner
-// has read of it already and not used: it comes before everything else. It is copied. as says what
-// a Listener says: Codec, Accept, IdleTimeout, TLS, and an Addr that is a name. Its other fields are
-// for addresses, and must be zero. The connection lives on the loop with the fewest, and counts as accepted: against
-// MaxConns and MaxConnsPerIP, but not against AcceptRate.
+// Adopt hands an existing connection to the server: from net/http's Hijack, a tunnel, systemd
+// (through net.FileConn), or another Server's Conn.Detach. read holds bytes that the previous owner
+// has read but not used. The connection delivers them before all other input. Adopt copies them. as
+// sets the Codec, Accept, IdleTimeout and TLS of the connection, and an Addr that is a name. The
+// other fields of as are for listening addresses and must be zero. The connection goes to the loop
+// with the fewest connections. It counts as accepted, against MaxConns and MaxConnsPerIP, but not
+// against AcceptRate.
 //
-// Any goroutine may call Adopt, a loop's, too; it does not wait. nil means that nc is the server's
-// from now on, and must not be used any more: it goes to its loop, or is closed if the server ends
-// meanwhile. Its deadlines are taken off. With an error nothing has happened to nc.
-// ErrServerClosed: the server drains, or has ended. ErrTooManyConns: a limit is reached. Other
-// errors say what is wrong with as or nc. That must be a *net.TCPConn or a stream *net.UnixConn: of
-// a *tls.Conn the keys stay with crypto/tls, so a server that is to speak TLS has the plain
-// connection and as.TLS.
+// Any goroutine may call Adopt, including a loop's. It does not wait. nil means that the server
+// owns nc, which the caller must no longer use. nc goes to its loop, or is closed if the server
+// ends before that. Its deadlines are removed. If Adopt returns an error, nc is unchanged.
+// ErrServerClosed means that the server is draining or has ended, ErrTooManyConns that a limit is
+// reached. Other errors describe what is wrong with as or nc. nc must be a *net.TCPConn or a stream
+// *net.UnixConn. It cannot be a *tls.Conn, whose keys stay with crypto/tls: to speak TLS, pass the
+// plain connection and set as.TLS.
 func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Adopt needs a Server that was started")
@@ -97,23 +98,25 @@ func (a *arrival) handToEngine(nc net.Conn) {
 	a.ln.hand(nc, a.loop, a.land, a.lost)
 }
 
-// Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
-// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
-// but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
-// such as the first fragments of a message, is not in it.
+// Detach takes c out of the server. It returns the connection as a *net.TCPConn or *net.UnixConn,
+// for a goroutine, net/http, or Server.Adopt of another Server, and the bytes that c has read but
+// not delivered. In OnMessage these bytes begin after the current message. They do not include
+// state that a codec keeps, such as the first fragments of a message.
 //
-// Over TLS 1.3 nc speaks TLS for goroutines, not for Adopt. It has methods ConnectionState and
-// CloseWrite, as a tls.Conn has. Read returns io.ErrUnexpectedEOF for an end without close_notify.
+// Over TLS 1.3, nc speaks TLS, for use by goroutines, not by Adopt. It has the methods
+// ConnectionState and CloseWrite of a tls.Conn. Its Read returns io.ErrUnexpectedEOF if the stream
+// ends without close_notify.
 //
-// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
-// current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
+// After Detach, c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after
+// the current callback, with ErrDetached. The peer notices nothing. nc has the default options of
 // package net: no delay, and keepalive.
 //
-// An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
-// take now; try again, after PauseRead, in OnFlushed. ErrClosed: c is
-// closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
-// c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
-// errors.ErrUnsupported: there is no socket, as in tests in memory.
+// If Detach returns an error, it has had no effect. ErrUnflushed means that the socket does not
+// accept all pending output now: call PauseRead, and try again in OnFlushed. ErrClosed means that c
+// is closing. Other errors mean that crypto/tls keeps c (see Server.Debug.CryptoTLS), that the TLS
+// handshake is not complete, that c is in a Pipe or is a UDP session, that Accept has not returned,
+// or that the process is out of descriptors. errors.ErrUnsupported means that there is no socket,
+// as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {

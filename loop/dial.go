@@ -32,72 +32,73 @@ import (
 // defaultDialTimeout is the default of Dialer.Timeout.
 const defaultDialTimeout = 10 * time.Second
 
-// A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
-// those that the Server accepts: the same Handler, the same rules, the same limits on output. They
-// count against Server.Limits.MaxConns, so a proxy needs two for each client; but not against
-// MaxConnsPerIP, and Timeouts.FirstByte is not for them.
+// A Dialer makes outgoing connections on the loops of a Server. They are Conns like those that the
+// Server accepts: the same Handler, the same rules, the same limits on output. They count against
+// Server.Limits.MaxConns, so a proxy needs two for each client. They do not count against
+// MaxConnsPerIP, and Timeouts.FirstByte does not apply to them.
 //
-// A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
+// A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is ready to use. A
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. With udp a datagram is a message whatever it
-	// is. A codec that begins with a handshake (codec.Opener), such as websocket.Client, does that
-	// before the connection comes to life.
+	// Codec frames the messages. nil means codec.Raw. Over UDP each datagram is a message,
+	// regardless of the codec. A codec that begins with a handshake (codec.Opener), such as
+	// websocket.Client, performs it before the connection is opened.
 	Codec codec.Codec
 
-	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
-	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
-	// possible. nil means plain. Its hooks run as those of Server.TLS do, but for those of an open
-	// connection, which run on the loop and must not wait: ClientSessionCache.Put, Time.
+	// TLS makes the connection use TLS. The peer's certificate must match the host in the address,
+	// or TLS.ServerName if that is set. It must not be changed after Dial. TLS.Renegotiation is not
+	// supported. nil means plain. Its hooks run as those of Server.TLS do, except those of an open
+	// connection, ClientSessionCache.Put and Time, which run on the loop and must not block.
 	TLS *tls.Config
 
-	// Timeout is how long it may take until the connection stands: names resolved, TLS settled, and
-	// the handshake of the codec done. 0 means defaultDialTimeout, 10 s.
+	// Timeout limits the time until the connection is open: name resolution, TLS handshake, and the
+	// handshake of the codec. 0 means defaultDialTimeout, 10 s.
 	Timeout time.Duration
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer
-	// sent. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer. 0
+	// means never.
 	IdleTimeout time.Duration
 
-	// LocalAddr is the address to connect from. nil means what the system chooses. With port 0 the
-	// system takes one that is free for the address that is dialled. On Linux, connections of TCP
-	// to different addresses may share a port then.
+	// LocalAddr is the local address of the connection. nil means that the system chooses. With
+	// port 0, the system chooses a port that is free for the destination address. On Linux, TCP
+	// connections to different addresses may then share a port.
 	LocalAddr net.Addr
 
-	// Proxy has a proxy make the connection: "http://host:port" by CONNECT, "socks5://host:port" by
-	// SOCKS5; with a user and a password, if the URL has them. The proxy resolves the name that is
-	// dialled, and Timeout is for all of it. RemoteAddr is the proxy's. LocalAddr and Control are
-	// for the socket to the proxy. It may not be changed after Dial. nil means none;
-	// http.ProxyFromEnvironment finds the one that the environment says.
+	// Proxy makes the connection through a proxy: "http://host:port" uses CONNECT, and
+	// "socks5://host:port" SOCKS5, with the user and password of the URL, if any. The proxy
+	// resolves the dialed name. Timeout covers all of it. RemoteAddr is the address of the proxy.
+	// LocalAddr and Control apply to the socket to the proxy. Proxy must not be changed after Dial.
+	// nil means none; http.ProxyFromEnvironment finds the proxy of the environment.
 	Proxy *url.URL
 
-	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
-	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control,
-	// a SO_LINGER with a time is taken off again, and so is IP_RECVERR.
+	// Control is called with each socket before it is bound and connected, as in net.Dialer, on a
+	// goroutine that is not a loop's. An error or a panic ends the attempt. As for TCP.Control, a
+	// SO_LINGER with a timeout is removed again, and so is IP_RECVERR.
 	Control func(network, address string, c syscall.RawConn) error
 
-	// MoveAs has a connection whose Handler is a Saver move with a handover (package handover): to a
-	// Dial with the same MoveAs in the next process, on the loop of that. Its open finds the state in
-	// Conn.Saved. It must be under way when the connection comes: called in OnStart, or in Accept of a
-	// connection that moves with this one or before. During a handover a Dial with MoveAs waits; if
-	// no connection has moved to it by the end, it dials. "": a connection stays with its process.
+	// MoveAs lets a connection whose Handler is a Saver move in a handover (package handover). It
+	// moves to a Dial with the same MoveAs in the next process, on the loop of that Dial. The open
+	// function gets the state through Conn.Saved. The Dial must have been called before the
+	// connection arrives: in OnStart, or in Accept of a connection that moves with this one or
+	// earlier. During a handover a Dial with MoveAs waits; if no connection has moved to it by the
+	// end, it dials. "" means that the connection stays with its process.
 	MoveAs string
 }
 
-// Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port")
-// and brings the connection to life on l. There open is called once, never inline: with the
-// connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
-// reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
+// Dial connects to addr ("tcp://host:port", also with tcp4 and tcp6, "unix://path",
+// "udp://host:port") and opens the connection on l. On l it calls open once, never inline: with the
+// connection, like Server.Accept, and the result is the Handler; or with nil and the error. If open
+// returns nil, the connection is refused: it is closed, and OnClose is not called. Any goroutine
+// may call Dial, including a callback of l. It does not wait.
 //
-// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. Errors of the
+// Names are resolved on a goroutine. Their addresses are raced, IPv4 against IPv6. Errors of the
 // network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
-// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) say nothing of who was
-// dialled. Other errors say what is wrong with addr or the Dialer. To return nil from open refuses
-// the connection: it is closed, and OnClose is not called.
+// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it is draining) concern the local
+// server, not the peer. Other errors describe what is wrong with addr or the Dialer.
 //
-// cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
-// unless that has begun. After the loops have ended open is not called either. A nil l or open
-// panics.
+// cancel ends the attempt. Any goroutine may call it, at any time. After it, open is not called,
+// unless the call has already begun. open is not called after the loops have ended, either. Dial
+// panics if l or open is nil.
 func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler) (cancel func()) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.Dial with a nil Loop or func")
@@ -107,8 +108,8 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 	return a.cancel
 }
 
-// DialContext is Dial with a context in place of cancel: if ctx is done before the connection
-// stands, open is called with its cause (see [context.Cause]).
+// DialContext is like Dial, with a context in place of cancel: if ctx is done before the connection
+// is open, open is called with its cause (see [context.Cause]).
 func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func(c *Conn, err error) Handler) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.DialContext with a nil Loop or func")

@@ -96,8 +96,8 @@ func (s *Server) stopAccepting() {
 	})
 }
 
-// Draining reports whether the server is ending: from the end of Start's context on, Drain.Delay
-// included. A health check should fail then. Any goroutine may call it.
+// Draining reports whether the server is shutting down. It is true as soon as Start's context is
+// done, including during Drain.Delay. A health check should then fail. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(phaseEnding) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
@@ -210,12 +210,12 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
-// Shutdown ends the server, as the end of Start's context does, and waits until no function of the
-// user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
-// not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
-// error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
-// number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as
-// Wait is.
+// Shutdown shuts down the server, as the end of Start's context does, and waits until no user
+// function runs: on the loops and in their callbacks, as Wait does, and in jobs of Offload that
+// ignore their context, for which Wait waits only 5 s. It returns the result of Wait, or the error
+// of ctx if that is done first. In that case the shutdown goes on, and Shutdown may be called
+// again. Any number of goroutines may call it, after Start. On a loop, it returns an error and does
+// nothing, as Wait does.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -233,10 +233,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.err
 }
 
-// Close ends the server at once: no Drain.Delay, no Drain.Window, and connections are cut that do
-// not take their output there and then. Their OnClose gets ErrServerClosed. Close does not wait:
-// Wait returns when the loops have ended, which run their mailboxes and OnStop all the same. Any
-// goroutine may call it, that of a loop too, also during a drain; only before Start it is an error.
+// Close shuts down the server at once, without Drain.Delay and Drain.Window. It cuts connections
+// that do not accept their output immediately. Their OnClose gets ErrServerClosed. The loops still
+// run their mailboxes and OnStop. Close does not wait; Wait returns when the loops have ended. Any
+// goroutine may call Close, including a loop's, also during a drain. Before Start it returns an
+// error.
 func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
@@ -279,12 +280,12 @@ func (l *Loop) refuseAll(reason error) {
 	l.endDials(reason)
 }
 
-// SetBusy says that c has unfinished business, or no more: a request that is being answered, an
-// upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
-// busy any more, or closes, or Server.Drain.Timeout is over, when it counts as cut.
-// Server.Hooks.OnDrain is called for it in its turn, as for all: the time to tell the peer that
-// this is the last request. It closes after the current callback, so that may go on to send, or be
-// busy again.
+// SetBusy marks c as busy, or as no longer busy. A connection is busy while it has unfinished work,
+// such as a request in progress or a partial upload. The drain keeps a busy connection open, and
+// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over; then it counts as
+// cut. Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that it can
+// tell the peer that this is the last request. When a draining connection is no longer busy, it
+// closes after the current callback, which may still send, or set it busy again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {

@@ -13,65 +13,67 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
-// Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
+// Errors with which a connection closes or a call fails. Test for them with errors.Is.
 var (
-	// ErrClosed: the connection is closed, or closing.
+	// ErrClosed means that the connection is closed or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrOutputLost: output that was sent before the close was lost, as the peer did not take it
-	// for Server.Timeouts.Close, or in the time of the drain, or has gone. OnClose gets it beside
-	// the reason.
+	// ErrOutputLost means that output from before the close was lost: the peer did not accept it
+	// within Server.Timeouts.Close or before the drain ended, or it has gone. OnClose gets it in
+	// addition to the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
-	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
+	// ErrIdle means that the peer sent nothing for the idle timeout, or no byte within
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrDetached: Conn.Detach has given the connection away, or Conn.NetConn has given it to a
-	// goroutine. It is what OnClose gets.
+	// ErrDetached means that Conn.Detach or Conn.NetConn has taken the connection out of the
+	// server. It is passed to OnClose.
 	ErrDetached = errors.New("loop: connection detached")
 
-	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
+	// ErrUnflushed means that Conn.Detach cannot proceed because the socket does not accept all
+	// pending output yet.
 	ErrUnflushed = engine.ErrUnflushed
 
-	// ErrSlowFrame: the peer began a frame, or a message of several, and did not finish it within
-	// Server.Timeouts.Frame.
+	// ErrSlowFrame means that the peer began a frame, or a message of several frames, and did not
+	// complete it within Server.Timeouts.Frame.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
-	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.Limits.MaxOutbound
-	// bytes of it wait.
+	// ErrSlowConsumer means that the peer does not read its output fast enough:
+	// Server.Limits.MaxOutbound bytes are pending.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrMaxBuffered: the buffers of all connections took Server.Limits.MaxBuffered bytes, and
-	// those of this one were among the largest.
+	// ErrMaxBuffered means that the buffers of all connections took Server.Limits.MaxBuffered
+	// bytes, and those of this connection were among the largest.
 	ErrMaxBuffered = errors.New("loop: buffers took Server.Limits.MaxBuffered, and this connection had a large one")
 
-	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer,
-	// allows.
+	// ErrDatagramTooLong means that a UDP datagram is longer than its protocol, or the path to the
+	// peer, allows.
 	ErrDatagramTooLong = errors.New("loop: datagram too long")
 
-	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
+	// ErrAmplification means that Conn.LimitReplies permits no more output until the peer sends
+	// something.
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
-	// ErrMailboxFull: Server.Limits.MaxMailbox functions wait for the loop already, so TryTell,
-	// TryPost, or a broadcast, has not queued one more.
+	// ErrMailboxFull means that Server.Limits.MaxMailbox functions are queued for the loop, so that
+	// TryTell, TryPost, or a broadcast has not queued another.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as
-	// many of it as there is room left for others.
+	// ErrOffloadFull means that 16,384 jobs of the server are queued, or 1,024 of this connection,
+	// or as many of this connection as leave room for others.
 	ErrOffloadFull = jobs.ErrFull
 
-	// ErrServerClosed: the server is draining, or has ended.
+	// ErrServerClosed means that the server is draining or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
-	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done
-	// within Server.Timeouts.Handshake. It appears in the log, as there is no handler yet, but for
-	// a handshake that Conn.StartTLS has begun.
+	// ErrHandshakeTimeout means that the TLS handshake or the PROXY protocol header was not
+	// complete within Server.Timeouts.Handshake. It is logged, because there is no handler yet,
+	// except for a handshake of Conn.StartTLS.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns: Server.Limits.MaxConns connections are open already, or
-	// Server.Limits.MaxConnsPerIP from that address. It appears in the log; the peer sees a reset,
-	// or Server.Limits.Refusal.
+	// ErrTooManyConns means that Server.Limits.MaxConns connections are open, or
+	// Server.Limits.MaxConnsPerIP from that address. It is logged; the peer gets a reset, or
+	// Server.Limits.Refusal.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 
@@ -89,24 +91,24 @@ type lossError struct{ reason, lost error }
 func (e *lossError) Error() string   { return fmt.Sprintf("%v; %v", e.reason, e.lost) }
 func (e *lossError) Unwrap() []error { return []error{e.reason, e.lost} }
 
-// A PanicError is the reason of a connection that was closed because its code panicked.
+// A PanicError is the error of a connection that was closed because its code panicked.
 type PanicError struct {
-	Value any    // what was given to panic
+	Value any    // the argument of panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
 }
 
 // Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("loop: panic: %v", e.Value) }
 
-// Unwrap returns the value given to panic if that was an error.
+// Unwrap returns the argument of panic if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// A DrainError says that the drain was not complete when its time was over.
+// A DrainError reports that the drain was not complete when its time was over.
 type DrainError struct {
-	Cut int // connections that were cut, with output not sent or a callback not finished
+	Cut int // connections that were cut with unsent output or an unfinished callback
 }
 
 // Error implements error.

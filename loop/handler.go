@@ -5,45 +5,45 @@ import (
 	"reflect"
 )
 
-// A Handler is the behaviour and the state of one connection. Its methods are called on the
-// connection's loop, one at a time, so its fields need no lock. Nothing may block in them: a loop
-// has other connections.
+// A Handler is the behavior and the state of one connection. Its methods are called on the
+// connection's loop, one at a time, so its fields need no lock. They must not block, because the
+// loop has other connections.
 //
-// A panic in a Handler is logged with its stack and counted, and harms no other connection.
+// A panic in a Handler is logged with its stack and counted. It affects no other connection.
 type Handler interface {
-	// OnMessage is called for each frame that the codec finds. msg is valid until OnMessage
-	// returns: copy what must be kept. A non-nil error closes c with it, and so does a panic, with
-	// a *PanicError.
+	// OnMessage is called for each frame that the codec decodes. msg is valid until OnMessage
+	// returns: copy it to keep it. A non-nil error closes c with it. So does a panic, with a
+	// *PanicError.
 	OnMessage(c *Conn, msg []byte) error
 
-	// OnClose is called once, as the last thing for c, unless Accept refused it. It never
-	// interrupts another callback: a Close within one takes effect after that has returned. err is
-	// the first cause:
+	// OnClose is called once, as the last callback of c, unless Accept refused c. It never
+	// interrupts another callback: a Close within a callback takes effect after the callback has
+	// returned. err is the first cause:
 	//
 	//	nil              Conn.Close
 	//	io.EOF           the peer closed
 	//	ErrIdle          the idle timeout
-	//	ErrSlowFrame     the peer began a frame, and did not finish it in time
-	//	ErrSlowConsumer  the peer did not take its output
-	//	ErrServerClosed  the server drains
+	//	ErrSlowFrame     the peer began a frame and did not complete it in time
+	//	ErrSlowConsumer  the peer did not read its output
+	//	ErrServerClosed  the server is draining
 	//	*PanicError      a callback of c panicked
-	//	other            the codec's or the system's error, or what OnMessage returned or CloseWithError was given
+	//	other            an error of the codec, the system or OnMessage, or passed to CloseWithError
 	OnClose(c *Conn, err error)
 }
 
-// Accept is the type of Server.Accept and Listener.Accept: it is called on the loop of each new
-// connection and returns its Handler, or nil to refuse it. Where one Handler serves all
-// connections, handler.Shared makes it an Accept.
+// Accept is the type of Server.Accept and Listener.Accept. It is called on the loop of each new
+// connection and returns its Handler, or nil to refuse it. If one Handler serves all connections,
+// handler.Shared makes it an Accept.
 type Accept = func(c *Conn) Handler
 
-// A ConnState is a step in the life of a connection, for Hooks.ConnState.
+// A ConnState is a state of a connection, for Hooks.ConnState.
 type ConnState uint8
 
-// The states of a connection, in their order. A connection that is refused has none.
+// The states of a connection, in order. A refused connection has none.
 const (
 	StateOpen    ConnState = iota // Accept, or a Dialer's open function, has returned its handler
-	StateClosing                  // it is being closed, and its output flushed
-	StateClosed                   // OnClose is over; the socket of one that was detached is another's
+	StateClosing                  // it is closing, and its output is being flushed
+	StateClosed                   // OnClose has returned; a detached socket has another owner
 )
 
 // String returns the state's name: "open", "closing" or "closed".
@@ -58,7 +58,7 @@ func (c *Conn) tellState(s ConnState) {
 	}
 }
 
-// HandlerFunc is a Handler without state: f for each message, and nothing on close.
+// HandlerFunc is a stateless Handler: it is called for each message, and does nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 
 // isTypedNil reports whether v is an interface that holds a nil function or a nil pointer: not nil
@@ -84,12 +84,12 @@ func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 // OnClose does nothing.
 func (HandlerFunc) OnClose(*Conn, error) {}
 
-// HandlerAs returns c's handler as a T, however many middlewares are around it: from the outermost
-// inwards the first handler that is a T, which may be a type or an interface. false: there is none,
-// or c has no handler, as in Accept and after OnClose. It must be called on c's loop.
+// HandlerAs returns c's handler as a T, which may be a type or an interface. If middlewares wrap
+// the handler, it returns the outermost handler that is a T. It returns false if there is none, or
+// if c has no handler, as in Accept and after OnClose. It must be called on c's loop.
 //
-// A handler that wraps another one lets itself be looked through by a method Unwrap() any that
-// returns what it wraps, as those of package handler do.
+// A handler that wraps another one should have a method Unwrap() any that returns the wrapped
+// handler, so that HandlerAs finds it. Those of package handler do.
 //
 //	if s, ok := loop.HandlerAs[*session](c); ok {
 func HandlerAs[T any](c *Conn) (h T, ok bool) {

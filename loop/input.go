@@ -362,17 +362,18 @@ type halfClose struct {
 }
 
 // OnEOF calls f on the loop when the peer has ended its output (a half-close: shutdown, nc -N) and
-// all its input was delivered. From then on c stays open: the peer still gets what is sent, and c
+// all its input has been delivered. After that c stays open: the peer still gets output, and c
 // closes only by Close, by its idle timeout, or because sending fails. Without this hook, a peer
-// that ends its output counts as closed, as most have closed altogether: pending output and the
-// answers of offloaded jobs are still sent, but timers and Tells that would answer do not run.
+// that ends its output counts as closed, because most such peers have closed completely: pending
+// output and the results of Offload jobs are still sent, but timers and Tells that would answer do
+// not run.
 //
-// To close after replies that are under way, call CloseAfter of handler.Replies. To close after
-// offloaded jobs, add one more, since they run in order:
+// To close after pending replies, call CloseAfter of handler.Replies. To close after Offload jobs,
+// add one more job, because jobs run in order:
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //
-// There is one such hook; nil removes it. A panic in f closes c.
+// There is one such hook per connection; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {
@@ -413,17 +414,18 @@ func (c *Conn) goOnAfterOutput() {
 	}
 }
 
-// PauseRead stops reading: no OnMessage from now on, not even of messages that are here already.
-// The kernel goes on taking what its buffers hold, then the peer is stopped by TCP's own window.
-// Nothing is lost. For a handler that passes messages on to something that is slower than the peer.
+// PauseRead stops reading. OnMessage is not called from then on, not even for messages that have
+// already arrived. The kernel keeps receiving until its buffers are full; then TCP's receive window
+// stops the peer. Nothing is lost. Use it in a handler that passes messages on to something slower
+// than the peer.
 //
-// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
-// it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
-// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
-// bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing, or the peer has ended its output (which only Linux shows behind bytes in
-// the socket): then it evicts c within twice its time. Without one, TCP's keepalive finds a peer
-// that has closed both ways.
+// Until ResumeRead, a close by the peer is not noticed, unless sending fails. On Linux, a reset of
+// a TCP connection is noticed. It closes c at once; messages that were not delivered, or that the
+// reset stopped in transit, are lost. The idle timeout keeps running, but bytes that wait, here or
+// in the socket, count as received. There are two exceptions, in which the idle timeout evicts c
+// within twice its duration: output is pending of which the peer reads nothing, or the peer has
+// ended its output (behind bytes in the socket, only Linux reports that). Without an idle timeout,
+// TCP keepalive detects a peer that has closed both directions.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
@@ -456,8 +458,8 @@ func (c *Conn) setPauses(p pauses) {
 // isPaused reports whether there is a reason besides the loop's own business.
 func (c *Conn) isPaused() bool { return c.in.pauses&^inRunQueue != 0 }
 
-// ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
-// delivered after the current callback, in their order.
+// ResumeRead ends PauseRead, but not a pause by a Pipe or handler.Replies. Messages are delivered
+// after the current callback, in order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	c.resume(pausedByUser)

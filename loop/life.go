@@ -230,29 +230,30 @@ func (e *ending) finalCause() error {
 	return e.err
 }
 
-// Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
-// OnIdle hook or Tell runs for it. A codec.Farewell has the last word. Closing again does nothing.
+// Close closes c. From then on, no OnMessage (not even for frames that are already decoded), timer,
+// OnIdle hook or Tell runs for it. A codec.Farewell sends its last message. Closing again does
+// nothing.
 //
-// OnClose runs after the current callback, once the output is flushed: when the system of a TCP
-// peer has acknowledged all of it, about a round trip later, or at once if it has already. Until
-// then c counts as open, in Stats.Conns and in all limits. Where the system does not tell what was
-// acknowledged (other systems than Linux), and for unix sockets, output is flushed when the system
-// has taken it. If the peer takes nothing for Server.Timeouts.Close, or has gone, the rest is lost,
-// and the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout
-// waits only for output that is younger than a quarter of the silence.
+// OnClose runs after the current callback, once the output is flushed. For TCP that is when the
+// peer's system has acknowledged all of it, about a round trip later, or at once if it already has.
+// Until then c counts as open, in Stats.Conns and in all limits. On systems that do not report what
+// was acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
+// accepted it. If the peer accepts nothing for Server.Timeouts.Close, or has gone, the remaining
+// output is lost, and OnClose gets ErrOutputLost in addition to the reason. An eviction by the idle
+// timeout waits only for output that is more recent than a quarter of the idle time.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
 }
 
-// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is
-// not lost.
+// CloseWithError is like Close, with an error for OnClose. It also flushes, so a message sent
+// before it is not lost.
 func (c *Conn) CloseWithError(err error) {
 	c.loop.owner.Check("Conn.CloseWithError")
 	c.beginClose(err)
 }
 
-// CloseIn is CloseWithError after d, unless c has closed by then. It must be called on c's loop.
+// CloseIn calls CloseWithError after d, unless c has closed by then. It must be called on c's loop.
 func (c *Conn) CloseIn(d time.Duration, err error) {
 	c.loop.owner.Check("Conn.CloseIn")
 	c.AfterFunc(d, func() { c.CloseWithError(err) })

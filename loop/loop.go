@@ -23,8 +23,8 @@ const (
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
-// Except for Post, Index and Now its methods must be called on the loop itself, which is where
-// every callback runs.
+// Its methods must be called on the loop, where every callback runs, except for Post, Index, Now
+// and others that say so.
 type Loop struct {
 	server *Server
 	engine engine.Loop // which calls host: see turn.go
@@ -130,15 +130,16 @@ func newLoop(s *Server, index int) *Loop {
 	return l
 }
 
-// Index returns the loop's place in Server.Loops. Any goroutine may call it.
+// Index returns the loop's index in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the wall clock's time, read anew: it follows the clock when that is set. In a test
-// with virtual time it is the virtual time. Any goroutine may call it.
+// Now returns the current wall-clock time. It reads the clock on each call, and so follows changes
+// of the clock. In a test with virtual time it returns the virtual time. Any goroutine may call it.
 //
-// Timers go by the monotonic clock, so setting the wall clock neither delays nor hurries them. That
-// clock stands still on Linux while the machine is suspended: a timer of an hour is due an hour of
-// running later, and idle timeouts do not count the sleep. Now is right at once after it.
+// Timers use the monotonic clock, so setting the wall clock neither delays nor advances them. On
+// Linux, the monotonic clock stops while the machine is suspended: a timer of an hour needs an hour
+// of running time, and idle timeouts do not count the suspension. Now is correct at once after a
+// suspension.
 func (l *Loop) Now() time.Time { return l.wall() }
 
 // wallTime returns what the wall clock, as it is set now, showed at a time of the loop's clock.
@@ -147,9 +148,9 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
-// Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
-// dialled is not among them before the Dialer's open function has it, and one that NetConn has
-// given to a goroutine is not any more.
+// Conns yields the open connections of this loop. Connections may be closed during the iteration.
+// It does not yield a dialed connection before the Dialer's open function has got it, nor a
+// connection that NetConn has given to a goroutine.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
@@ -206,23 +207,23 @@ func (l *Loop) remove(c *Conn) {
 	l.count[numConns].Store(uint64(last))
 }
 
-// A Local is loop-local state: one T for each loop, made when a loop first asks. It serves what
-// connections of one loop share (a cache, a counter, a client, members of a room) and needs no
-// lock, as only its loop touches it.
+// A Local is loop-local state: one T for each loop, created on first use. It holds what the
+// connections of one loop share (a cache, a counter, a client, members of a room). It needs no
+// lock, because only its loop uses it.
 //
-// A Local is usually a package variable, or a field beside the Server. It may serve several
+// A Local is usually a package variable, or a field beside the Server. It may be used with several
 // servers.
 type Local[T any] struct {
 	make func(l *Loop) T
 }
 
-// NewLocal returns a Local whose values are made by make, or start as the zero T if make is nil.
+// NewLocal returns a Local whose values are created by make, or are the zero T if make is nil.
 func NewLocal[T any](make func(l *Loop) T) *Local[T] {
 	return &Local[T]{make: make}
 }
 
-// Get returns l's T, the same pointer each time. It must be called on l. A nil Local or Loop
-// panics.
+// Get returns l's T, the same pointer each time. It must be called on l. It panics if v or l is
+// nil.
 func (v *Local[T]) Get(l *Loop) *T {
 	if v == nil || l == nil {
 		panic("loop: Local.Get of a nil Local, or with a nil Loop: NewLocal makes one, Conn.Loop has the other")

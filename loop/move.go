@@ -52,11 +52,11 @@ func init() {
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
-	// Save returns what Accept of the other process needs to make a handler that goes on: there
-	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send.
-	// It must not change anything: c may stay, and go on. If c moves, OnClose follows with
-	// handover.ErrMoved. An error means that c does not move now: it is asked again later, as long
-	// as others move. A panic closes c.
+	// Save returns the state that Accept of the other process needs to make the new handler; there,
+	// Conn.Saved returns it. Save is called on c's loop, between two callbacks, and may still send.
+	// It must not change anything, because c may stay and continue. If c moves, OnClose follows
+	// with handover.ErrMoved. An error means that c does not move now; Save is called again later,
+	// as long as other connections are moving. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 

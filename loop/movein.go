@@ -238,9 +238,9 @@ func (c *Conn) restoreCodec() (err error) {
 	return err
 }
 
-// Saved returns the state of a connection that has moved here, as Save of its last handler returned
-// it, and whether it has moved at all. It is for Accept, on c's loop: later it returns nil, false.
-// The bytes belong to the caller.
+// Saved returns the state of a connection that has moved here, as returned by Save of its previous
+// handler, and whether the connection has moved. It must be called in Accept, on c's loop; later it
+// returns nil, false. The caller owns the bytes.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
 	if m := c.movedFrom(); m != nil {

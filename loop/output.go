@@ -35,15 +35,15 @@ const (
 	hasWaiters                  // functions wait for the output to go: see afterWrite
 )
 
-// Send appends one message, framed by the codec, to the output. Messages of one callback leave in
-// one write when that returns. After a callback that sends to four connections or more the write
-// waits for up to 1 ms, and takes what other callbacks send to the same connection meanwhile. msg
-// is copied.
+// Send appends one message, framed by the codec, to the output. The messages of one callback are
+// written together when it returns. After a callback that sends to four or more connections, the
+// write is delayed by up to 1 ms and includes what other callbacks send to the same connection
+// meanwhile. msg is copied.
 //
-// It is taken whole if less than Server.Limits.MaxOutbound bytes were pending before it, after
-// trying the socket. If not, the connection closes at once with ErrSlowConsumer, which Send
-// returns, too. After Close it returns ErrClosed. An error of the codec sends nothing, and closes
-// nothing.
+// The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
+// it, after an attempt to write them to the socket. Otherwise the connection closes at once with
+// ErrSlowConsumer, which Send also returns. After Close it returns ErrClosed. If the codec fails,
+// Send returns its error; nothing is sent, and the connection stays open.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -83,8 +83,8 @@ func (c *Conn) frame(msg []byte) error {
 	return err
 }
 
-// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and
-// an error.
+// Write appends p to the output unframed. Otherwise it behaves like Send. It returns len(p), or 0
+// and an error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
 	if c.isUDP() {
@@ -100,7 +100,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Pending returns the number of bytes that were sent but are not yet with the system.
+// Pending returns the number of bytes that were sent but that the system has not accepted yet.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
@@ -287,8 +287,9 @@ func (c *Conn) tryAgain(f func(), progress bool) {
 	}
 }
 
-// CloseWrite ends the output, and only that: after what was sent the peer reads the end. From now
-// on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
+// CloseWrite closes the output only: the peer reads the end of the stream after what was sent. From
+// then on, Send and Write return ErrClosed. c still reads, and closes when the peer ends its
+// output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.finRequested {
@@ -337,10 +338,10 @@ type roomWaiter struct {
 	f   func()
 }
 
-// OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
-// producing. It runs at once, within the Send or Write that passes the mark, and again only after
-// the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
-// n panics.
+// OnHighWater calls f on the loop when more than n bytes of output are pending, so that the handler
+// can stop producing. f runs at once, within the Send or Write that exceeds n, and again only after
+// the output has been flushed. There is one such hook per connection; nil removes it. A panic in f
+// closes c. OnHighWater panics if n is negative.
 //
 // Input needs no such hook: see Server.Limits.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
@@ -355,11 +356,11 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.limit, w.onHigh = n, f
 }
 
-// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
-// had to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the
-// time to produce more. f runs once in a turn of the loop at most, after the loop has polled its
-// sockets, so a producer does not keep others waiting. There is one such hook; nil removes it. A
-// panic in f closes c.
+// OnFlushed calls f on the loop when the system has accepted all output, so that the handler can
+// produce more. It does so each time that some output had to wait, that OnHighWater's mark was
+// exceeded, or that Pending was read and was not 0. f runs at most once in a turn of the loop,
+// after the loop has polled its sockets, so a producer does not delay other connections. There is
+// one such hook per connection; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	if !c.isClosed() {

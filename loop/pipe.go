@@ -9,43 +9,44 @@ import (
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
 
-// A PipeConfig says how two connections are piped. The zero value is usable.
+// A PipeConfig configures a pipe between two connections. The zero value is ready to use.
 type PipeConfig struct {
-	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for so long.
-	// It takes the place of both connections' own. 0 means never.
+	// IdleTimeout ends the pipe, with ErrIdle, when neither side has sent a byte for this long. It
+	// replaces the idle timeouts of both connections. 0 means never.
 	IdleTimeout time.Duration
 
-	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes
-	// that came from each, those in processes before this one included (see package handover), err is the first reason why one ended, nil if both sides ended in order.
-	// nil: nobody asks.
+	// Done is called on the loop when both connections have closed. aToB and bToA count the bytes
+	// that came from each side, including those in previous processes (see package handover). err
+	// is the first error that ended a side, or nil if both ended in order. Done may be nil.
 	Done func(aToB, bToA uint64, err error)
 }
 
-// Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already
-// but not decoded yet. From then on neither's handler gets an OnMessage; OnClose runs as usual.
-// Both must live on one loop, on which it must be called.
+// Pipe forwards the bytes that a receives to b, and those that b receives to a, starting with bytes
+// that have arrived but are not decoded. From then on, neither handler gets OnMessage; OnClose runs
+// as usual. Both connections must live on one loop, and Pipe must be called on it.
 //
-// When one side does not take what it is given the other is not read any more: no more than what
-// one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
-// that came before, and the other direction goes on. When one closes or breaks, or is closing
-// already, the other is closed with the same reason, after what is left for it.
+// While one side does not accept its output, the other is not read: at most 64 KiB plus one read
+// are pending. When one side ends its output, Pipe forwards the end after all earlier bytes, and
+// the other direction continues. When one side closes or fails, or is already closing, the other is
+// closed with the same error, after the bytes that remain for it.
 //
-// A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
-// that one's peer reads what came, and then a reset, as an end might look as if that were all. The
-// reset is sent when the peer's system has acknowledged everything, or Timeouts.Close is over; on
-// TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
-// program read what came before a reset; others may drop what it has not read by then, as without a
-// proxy. An end of TLS without close_notify is no reset: too many end like that.
+// If a connection fails before the end of its input, for example by a reset, Pipe also resets the
+// other connection: its peer reads the bytes that came, and then a reset, because a normal end
+// might look like the end of the data. The reset is sent when the peer's system has acknowledged
+// everything, or Timeouts.Close is over. It is sent on TCP, on systems that report what was
+// acknowledged (not macOS, the BSDs and Windows). Linux lets a program read what came before a
+// reset; other systems may discard what the program has not read by then, as without a proxy. An
+// end of TLS without close_notify is not treated as a reset, because it is too common.
 //
-// A caller that dials b when a is there already calls a.PauseRead before that, and a.ResumeRead
-// after Pipe.
+// A caller that dials b after a has been accepted should call a.PauseRead before the Dial, and
+// a.ResumeRead after Pipe.
 //
-// Pipe forgets the functions that OnEOF, OnHighWater and OnFlushed were given before. Functions
-// they are given from then on are called beside the pipe's own work: that of OnEOF before the end
-// is passed on.
+// Pipe removes the functions that OnEOF, OnHighWater and OnFlushed have set before. Functions that
+// are set later are called in addition to the pipe's own work. That of OnEOF is called before the
+// end is forwarded.
 //
-// Each may be in one pipe. Two loops, one connection twice, a UDP session, a second pipe, or a
-// connection that is about to move panic.
+// Each connection may be in one pipe. Pipe panics if the connections live on two loops, are the
+// same, include a UDP session, are already in a pipe, or are about to move.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {

@@ -21,9 +21,9 @@ import (
 // minWritev is what Writev copies at most: a system call costs more.
 const minWritev = 16 << 10
 
-// Writev is Write of all buffers of bufs, one after the other: it takes all of them or none. From
-// 16 KiB on, and without TLS, what the socket takes at once is not copied. bufs and its buffers
-// stay as they are, and are the caller's again when Writev returns.
+// Writev is like Write for all buffers of bufs, in order. It accepts all of them or none. From 16
+// KiB on, and without TLS, bytes that the socket accepts at once are not copied. Writev does not
+// change bufs or its buffers, and the caller owns them again when it returns.
 func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	c.loop.owner.Check("Conn.Writev")
 	total := 0
@@ -88,21 +88,22 @@ const (
 	filePart, copyPart = 256 << 10, 64 << 10
 )
 
-// SendFile sends n bytes of a file, from offset on: after what was sent before, and before what is
-// sent from now on, which waits. The loop never waits for the disk: a goroutine of Offload's reads.
-// On Linux, on plain sockets, the system sends the bytes from its cache; elsewhere, and with TLS,
-// they are read in parts of 64 KiB. They count neither for Pending nor against MaxOutbound; what is
-// sent after them does.
+// SendFile sends n bytes of a file, starting at offset, after earlier output. Later output waits
+// for it. The loop never waits for the disk: a goroutine of Offload reads the file. On Linux, for
+// plain sockets, the system sends the bytes from its cache; elsewhere, and with TLS, they are read
+// in pieces of 64 KiB. They count neither for Pending nor against MaxOutbound; output that is sent
+// after them does.
 //
-// done, unless it is nil, is called once on the loop, with nil when the system has taken all,
-// io.ErrUnexpectedEOF if the file has less than n bytes, or why it could not be read. What was read
-// before is sent then, and c goes on. It gets ErrClosed, before OnClose, if c closes meanwhile: the
-// peer of a connection that is closed amid a file reads a reset, as an end could pass for the
-// file's. The drain, and the end of a peer's output, wait for done. f must stay open until then;
-// SendFile does not move its offset.
+// If done is not nil, it is called once on the loop: with nil when the system has accepted all
+// bytes, with io.ErrUnexpectedEOF if the file has fewer than n bytes, or with the read error. Bytes
+// that were read before the error are sent, and c continues. done gets ErrClosed, before OnClose,
+// if c closes meanwhile. The peer then reads a reset, because a normal end could look like the end
+// of the file. The drain, and the end of a peer's output, wait for done. f must stay open until
+// then. SendFile does not change its offset.
 //
-// An error means that nothing happens: ErrClosed; ErrSlowConsumer, as of Send; ErrOffloadFull,
-// ErrServerClosed; a file is being sent, c is a UDP session, or offset or n is negative.
+// If SendFile returns an error, it has had no effect. The error is ErrClosed, ErrSlowConsumer as
+// for Send, ErrOffloadFull, or ErrServerClosed, or says that another file is being sent, that c is
+// a UDP session, or that offset or n is negative.
 func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error {
 	c.loop.owner.Check("Conn.SendFile")
 	switch {

@@ -25,86 +25,89 @@ import (
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
-// and Wait; the fields must not be changed after that, and the Server must not be copied. A Server
-// runs once.
+// and Wait. The fields must not be changed after that, and the Server must not be copied. A Server
+// runs only once.
 //
-// The zero of each field is useful; its comment says what it means. A negative value is an error of
-// Start.
+// The zero value of each field is usable; the field's comment says what it means. A negative value
+// makes Start fail.
 type Server struct {
-	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
-	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
-	// dead process left behind is replaced. "name://tunnel" is not listened at: it names what comes
-	// from Listener.AcceptFrom or Adopt. With a handover (package handover) that moves to what has
-	// the same name in the next process; what has none stays with its process.
+	// Addr is the address to listen on: "tcp://host:port" (also tcp4 and tcp6; port 0 chooses a
+	// free port, see LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A stale
+	// unix socket of a dead process is replaced. The server does not listen on "name://tunnel":
+	// this names the connections of Listener.AcceptFrom or Adopt. In a handover (package handover)
+	// they move to the address with the same name in the next process; connections without a name
+	// stay with their process.
 	//
-	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
-	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout
-	// (2 minutes if that is 0) ends the session. While reading is paused its datagrams are lost, as
-	// are those that the system does not take (see Stats.Lost). A name that has addresses of IPv4
-	// and IPv6 is served at one of each.
+	// At a UDP address, each peer address has a session, which is a Conn. Accept is called for its
+	// first datagram. Each datagram is a message, without a Codec, and Send sends one datagram.
+	// IdleTimeout ends the session, after 2 minutes if it is 0. Datagrams that arrive while reading
+	// is paused are lost, as are those that the system does not accept (see Stats.Lost). A host
+	// name with IPv4 and IPv6 addresses is served on one of each.
 	Addr string
 
-	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
-	// once: greet, set timers and hooks, change the codec. nil refuses the connection, and so does
-	// a panic; OnClose is not called then.
+	// Accept is called on the loop of each new connection and returns its Handler. It may already
+	// use c: send a greeting, set timers and hooks, change the codec. If it returns nil or panics,
+	// the connection is refused, and OnClose is not called.
 	Accept Accept
 
-	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes. A Codec that
-	// only UDP addresses could use is an error.
+	// Codec frames the messages. nil means codec.Raw: messages are pieces of input as they arrive.
+	// A Codec that only UDP addresses would use is an error.
 	Codec codec.Codec
 
-	// Listeners are more addresses, served by the same loops. With them Addr may be empty; then
-	// Accept, Codec, IdleTimeout, TCP and UDP are the defaults of the Listeners, and nothing else.
+	// Listeners are additional addresses, served by the same loops. With Listeners, Addr may be
+	// empty; then Accept, Codec, IdleTimeout, TCP and UDP are only the defaults of the Listeners.
 	Listeners []Listener
 
-	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
-	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
-	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
-	// place for a fifth of a second at most, as long as no more than Limits.MaxHandshakes of them
-	// last. A panic in a hook fails the handshake.
+	// TLS makes Addr use TLS. nil means plain. It must not be changed after Start, but its hooks
+	// (GetCertificate, GetConfigForClient) may return different results each time. They run outside
+	// the loops, at most GOMAXPROCS at a time. A hook that waits for something else occupies its
+	// place for at most a fifth of a second, as long as no more than Limits.MaxHandshakes hooks are
+	// running. A panic in a hook fails the handshake.
 	//
-	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
+	// Accept is called after the handshake. If the stream ends without close_notify, OnClose gets
+	// io.ErrUnexpectedEOF.
 	TLS *tls.Config
 
-	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
-	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
-	// LocalAddr are what it says, and MaxConnsPerIP counts the client. Such a header is expected of
-	// them, and of unix sockets, and closes the connections of all others. nil: nobody sends one.
+	// ProxyProtocol lists the networks whose connections to Addr begin with a PROXY protocol header
+	// (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol). RemoteAddr and LocalAddr
+	// are then the addresses in the header, and MaxConnsPerIP counts the client. The header is
+	// required from these networks and on unix sockets. From all other peers, it closes the
+	// connection. nil means that no peer sends a header.
 	ProxyProtocol []netip.Prefix
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
-	// Output that it takes does not count, unless Timeouts.IdleCountsOutput is set. Where an
-	// eviction cuts something off, the peer of a TCP connection reads a reset after what was sent,
-	// and not an end: because output waits, jobs run, SetBusy says so, or the last output is
-	// younger than a quarter of its silence. Output of an idle hook at the same time does not
-	// count. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer.
+	// Output that the peer accepts does not count, unless Timeouts.IdleCountsOutput is set. If an
+	// eviction interrupts something, the peer of a TCP connection reads a reset after what was
+	// sent, not a normal end. It does so if output is pending, if jobs run, if SetBusy is set, or
+	// if the last output is more recent than a quarter of the idle time. Output of an idle hook at
+	// the same moment does not count. 0 means never.
 	IdleTimeout time.Duration
 
-	// OnStart is called as the first thing on each loop, before the server takes any connection. A
-	// panic makes Start fail.
+	// OnStart is called first on each loop, before the server accepts any connection. If it panics,
+	// Start fails.
 	OnStart func(l *Loop)
 
-	// OnStop is called as the last thing on each loop whose OnStart has returned.
+	// OnStop is called last on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops. 0 means GOMAXPROCS less one, and at least one: that leaves a
-	// P to other goroutines, such as those of Offload and of clients of databases. A program whose
-	// goroutines can wait for up to 10 ms at a time takes all by runtime.GOMAXPROCS(0).
+	// NumLoops is the number of loops. 0 means GOMAXPROCS minus one, and at least one. That leaves
+	// a P for other goroutines, such as those of Offload and of database clients. A program whose
+	// goroutines can wait for up to 10 ms at a time can use all: runtime.GOMAXPROCS(0).
 	NumLoops int
 
-	// Engine is what moves the bytes. The zero Engine is the system's default.
+	// Engine does the network I/O. The zero Engine is the system's default.
 	Engine Engine
 
-	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger writes errors to os.Stderr, and nothing else. zerolog.Nop() is silent.
+	// Logger gets the server's log events: panics and failures as errors, refusals as warnings. The
+	// zero Logger writes only errors, to os.Stderr. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	Limits   Limits
 	Timeouts Timeouts
 	Drain    Drain
 	Hooks    Hooks
-	TCP      TCPOptions // of Addr's sockets
-	UDP      UDPOptions // of all UDP sockets
+	TCP      TCPOptions // for the sockets of Addr
+	UDP      UDPOptions // for all UDP sockets
 	Debug    Debug
 
 	listeners   []*listener
@@ -156,7 +159,7 @@ const (
 
 func (s *Server) has(phase int32) bool { return s.phase.Load() >= phase }
 
-// Run is Start and Wait.
+// Run calls Start and then Wait.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Start(ctx); err != nil {
 		return err
@@ -164,9 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Wait()
 }
 
-// Start checks the fields, opens the listeners and brings up the loops; all of that is done when it
-// returns nil. The server then runs until ctx is done. An error names the field that is wrong, and
-// leaves nothing behind. Start may be called once.
+// Start checks the fields, opens the listeners and starts the loops. All of that is done when it
+// returns nil. The server then runs until ctx is done. An error names the invalid field; nothing is
+// left open. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
@@ -212,12 +215,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
-// connections were. Another error says why the engine ended without being asked, or which loops
-// were left behind, as a callback did not return or what was posted there takes too long. Any
-// number of goroutines may call it, after Start.
+// Wait waits until ctx is done and the drain is over. It returns nil if no connection was cut, and
+// a *DrainError if some were. Another error says why the engine ended unexpectedly, or which loops
+// were abandoned because a callback did not return or a posted function takes too long. Any number
+// of goroutines may call Wait, after Start.
 //
-// A peer that does not close its end after we have closed ours is waited for, for a second at most.
+// After the server has closed its end of a connection, it waits for the peer to close, for at most
+// a second.
 func (s *Server) Wait() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
@@ -229,7 +233,8 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the first of Addrs, with the real port; nil before Start, and if there is none.
+// LocalAddr returns the first of Addrs, with the actual port. It returns nil before Start, and if
+// there is no address.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.has(phaseServing) || len(s.listeners) == 0 {
 		return nil
@@ -237,8 +242,8 @@ func (s *Server) LocalAddr() net.Addr {
 	return s.listeners[0].addr()
 }
 
-// Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
-// order, nil for one that is a name without AcceptFrom; nil before Start.
+// Addrs returns the addresses of all listeners: first that of Addr, then those of Listeners in
+// order. An address is nil if it is a name without AcceptFrom. Addrs returns nil before Start.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil
@@ -250,9 +255,9 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Conns yields the open connections of all loops, as Refs, loop by loop: those that a loop had when
-// it was asked, in one callback. It waits for each, so on a loop it panics: there is Loop.Conns.
-// Any other goroutine may call it. A loop that has ended has none.
+// Conns yields the open connections of all loops as Refs, loop by loop. It gets the connections of
+// each loop in one callback, and waits for it. So it panics on a loop: use Loop.Conns there. Any
+// other goroutine may call it. A loop that has ended has no connections.
 func (s *Server) Conns() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		if s.onLoop() {
@@ -276,7 +281,7 @@ func (s *Server) Conns() iter.Seq[Ref] {
 	}
 }
 
-// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
+// Loops returns the loops, after Start and in OnStart. Each call returns a new slice.
 func (s *Server) Loops() []*Loop {
 	if !s.has(phaseLooping) {
 		return nil

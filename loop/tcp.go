@@ -13,37 +13,38 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
-// means what Go, or the system, does by itself. An option that the system does not know
-// (UserTimeout elsewhere than on Linux) fails at Start.
+// TCPOptions are the options of TCP listeners and connections. The zero value of each option means
+// the default of Go or the system. If the system does not support an option (UserTimeout is for
+// Linux only), Start fails.
 type TCPOptions struct {
-	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
-	// broken. Zeros: after 15 s, every 15 s, 9 times. A negative Idle turns it off, and Enable has
-	// no meaning here.
+	// KeepAlive sets when a silent connection is probed, how often, and after how many probes it
+	// counts as broken. The zero value means after 15 s, every 15 s, 9 times. A negative Idle
+	// disables keepalive. Enable is ignored.
 	KeepAlive net.KeepAliveConfig
 
-	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output
-	// waits: its window is closed then. To find only peers that have vanished, use KeepAlive; to
-	// end those that do not read after a time of your own, an OnIdle hook with WriteStalled. 0
-	// means the system's time, on Linux about 15 minutes.
+	// UserTimeout breaks a connection when sent data has not been acknowledged for this long
+	// (TCP_USER_TIMEOUT). It also does so when output is pending and the peer, although alive, has
+	// read nothing for this long: its window is then closed. To detect only peers that have
+	// vanished, use KeepAlive. To close peers that do not read after another time, use an OnIdle
+	// hook with WriteStalled. 0 means the system's timeout, on Linux about 15 minutes.
 	UserTimeout time.Duration
 
-	// Backlog is how many connections may wait to be accepted. The system cuts it to its
-	// largest (on Linux net.core.somaxconn). 0 means that largest.
+	// Backlog is the maximum number of connections that wait to be accepted. The system reduces it
+	// to its own limit (on Linux net.core.somaxconn). 0 means that limit.
 	Backlog int
 
-	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
-	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
-	// that is sent little at a time, and does not read, is found sooner: only what the system does
-	// not take waits here. 0 means the system's, fitted to the connection, which is usually better;
-	// but a 4,096th of the memory that a cgroup or GOMEMLIMIT allows, if that is less than 1 GiB.
+	// SendBuffer and ReceiveBuffer are the sizes of the kernel's buffers of each connection, in
+	// bytes (SO_SNDBUF, SO_RCVBUF). Linux doubles them for its own overhead. A small SendBuffer
+	// detects sooner that a peer of a low-volume stream does not read, because only output that the
+	// system does not accept is pending here. 0 means the system's automatic size, which is usually
+	// better, but a 4,096th of the memory limit of a cgroup or GOMEMLIMIT if that limit is less
+	// than 1 GiB.
 	SendBuffer, ReceiveBuffer int
 
-	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
-	// is: for options that are not here, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT.
-	// It comes after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER
-	// with a time is taken off again: it would make each close block the loop.
+	// Control is called with the listening socket before it is bound, as in net.ListenConfig, for
+	// options that have no field, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT. It is
+	// called after the other options are set, and for unix sockets, too. It may be nil. A SO_LINGER
+	// with a timeout is removed again because it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 

@@ -9,9 +9,9 @@ import (
 
 // This file is timers: of connections and of loops.
 
-// A Timer is what AfterFunc, Every and OnIdle return. It is a small comparable value; the zero
-// Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
-// has fired or whose connection has closed, whenever that was.
+// A Timer is the result of AfterFunc, Every and OnIdle. It is a small comparable value. The zero
+// Timer was never pending. Its methods must be called on the loop. They are harmless on a timer
+// that has fired or whose connection has closed, however long ago.
 type Timer struct {
 	l    *Loop       // whose it is, or
 	c    *Conn       // whose it is
@@ -32,9 +32,9 @@ func (t Timer) find() (*Loop, wheel.Timer) {
 	return t.c.loop, t.t
 }
 
-// Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
-// stopped before, or died with its connection. Every and OnIdle timers can be stopped by their own
-// callback.
+// Stop stops the timer and reports whether that prevented a future call. It returns false if the
+// timer has fired, was stopped before, or ended with its connection. The callback of an Every or
+// OnIdle timer may stop its own timer.
 func (t Timer) Stop() bool {
 	l, h := t.find()
 	if l == nil {
@@ -51,11 +51,11 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// Reset moves a pending timer: it fires d from now, and one of Every each period after that; one of
-// OnIdle changes its d, counted from the last activity (from now, if it has fired since that and
-// the new d is over already), and starts again at n = 1. It reports false, and does nothing, once
-// the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics
-// for OnIdle.
+// Reset reschedules a pending timer: it fires after d, and an Every timer fires again each period
+// after that. For an OnIdle timer, Reset changes its d, counted from the last activity, and starts
+// again at n = 1. If that timer has fired since the last activity and the new d is already over, d
+// counts from now. Unlike time.Timer, Reset returns false and does nothing if the timer has fired
+// or was stopped. If d is not positive, the timer fires at once, but an OnIdle timer panics.
 func (t Timer) Reset(d time.Duration) bool {
 	l, h := t.find()
 	if l == nil {
@@ -77,8 +77,8 @@ func (t Timer) Reset(d time.Duration) bool {
 	return l.wheel.Reset(h, l.fromNow(d))
 }
 
-// Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
-// or OnIdle, and once it was stopped or died with its connection.
+// Pending reports whether the timer has yet to fire. It returns false if the timer was stopped or
+// ended with its connection, or if it has fired and is not of Every or OnIdle.
 func (t Timer) Pending() bool {
 	l, h := t.find()
 	if l == nil {
@@ -147,10 +147,11 @@ func (c *Conn) stopTimers() {
 	}
 }
 
-// AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
-// at most a tick (1 ms), plus the system's wake-up latency and the time for which the loop is busy.
-// A d of 0 or less means at once, but not inline; to go on with work in pieces see Loop.AfterFunc. A
-// panic in f closes c. A nil f panics here. After Close it does nothing and returns the zero Timer.
+// AfterFunc calls f on the loop once, after d, unless c closes first. It never calls f early. It
+// may call f late by at most a tick (1 ms), plus the system's wake-up latency and the time for
+// which the loop is busy. If d is not positive, it calls f at once, but not inline; to split work
+// into pieces, see Loop.AfterFunc. A panic in f closes c. AfterFunc panics if f is nil. After Close
+// it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	needFunc("Conn.AfterFunc", f != nil)
@@ -162,9 +163,9 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	return Timer{c: c, t: t}
 }
 
-// Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not
-// drift, and periods that a busy loop has missed are skipped. A panic in f closes c. A d of 0 or
-// less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
+// Every calls f on the loop each d, first after d, until c closes. The rate is fixed: it does not
+// drift, and periods that a busy loop has missed are skipped. A panic in f closes c. Every panics
+// if d is not positive or f is nil. After Close it does nothing and returns the zero Timer.
 func (c *Conn) Every(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.Every")
 	checkEvery("Conn.Every", d, f)
@@ -176,22 +177,22 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	return Timer{c: c, t: t}
 }
 
-// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a
-// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline: within
-// a timer's callback that is the wheel's next tick, so to go on with work in pieces by AfterFunc
-// does at most a thousand of them a second. Post does as many as there is time for. A panic in f is
-// logged and counted. A nil f panics here.
+// AfterFunc calls f on the loop once, after d. It never calls f early. It may call f late by less
+// than a millisecond, plus the time for which the loop is busy. If d is not positive, it calls f at
+// once, but not inline: within a timer's callback that is the wheel's next tick. So work that is
+// split into pieces with AfterFunc runs at most a thousand pieces per second; Post runs as many as
+// time permits. A panic in f is logged and counted. AfterFunc panics if f is nil.
 //
-// Timers of a loop that ends do not run any more.
+// Timers do not run after their loop has ended.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.AfterFunc")
 	needFunc("Loop.AfterFunc", f != nil)
 	return Timer{l: l, t: l.wheel.At(l.fromNow(d), f)}
 }
 
-// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and
-// periods that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f,
-// panics here.
+// Every calls f on the loop each d, first after d. The rate is fixed: it does not drift, and
+// periods that a busy loop has missed are skipped, not made up for. Every panics if d is not
+// positive or f is nil.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)

@@ -291,12 +291,13 @@ func (c *Conn) notSent(err error) error {
 	return err
 }
 
-// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more
-// than factor times what was received, from the next datagram on: whoever writes another's address
-// into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
-// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by
-// a number that it was sent: see Server.Limits.MaxSessions for what that does for a crowd. It does
-// nothing for other connections. A negative factor panics.
+// LimitReplies limits the output of a UDP session to factor times the bytes received; beyond that,
+// Send and Write fail with ErrAmplification. The limit starts with the next datagram. It keeps a
+// peer that spoofs another's address from flooding that address. Call it in Accept, with 3 as in
+// QUIC. Call LimitReplies(0) to remove the limit when the peer has proved that it receives what it
+// is sent, for example by returning a number that it was sent; see Server.Limits.MaxSessions for
+// what that does in a crowd. LimitReplies has no effect on other connections. It panics if factor
+// is negative.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {
