@@ -27,7 +27,7 @@ type Handler interface {
 	//	ErrSlowConsumer  the peer did not read its output
 	//	ErrServerClosed  the server is draining
 	//	*PanicError      a callback of c panicked
-	//	other            an error of the codec, the system or OnMessage, or passed to CloseWithError
+	//	other            the error of the codec, the system, OnMessage or CloseWithError
 	OnClose(c *Conn, err error)
 }
 
