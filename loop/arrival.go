@@ -54,7 +54,7 @@ type arrival struct {
 	from           *Conn         // it goes on with the socket of this one
 	net            *netConn      // for a goroutine: no Accept is asked
 	session        *udpSession   // of UDP: there is no socket
-	dialing        *dialing      // this side has dialled
+	dialing        *dialing      // this side has dialed
 	timer          wheel.Timer   // ends the wait
 	mustSendHeader bool          // the peer has to send a header
 }

@@ -24,178 +24,178 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// Limits limit the resources that peers and handlers can make a Server use.
+// Limits bound what peers and handlers can make a Server use.
 type Limits struct {
-	// MaxConns is the maximum number of open connections. Further connections are refused. 0
-	// derives it from the limit of open files, less a reserve for the program's own. It is then at
-	// most a million, and at most the number that takes a quarter of the memory at 5 KiB each
-	// (memory as for MaxBuffered, but all of the machine's). Start logs a warning if the memory is
-	// too small for MaxConns and MaxBuffered.
+	// MaxConns is how many connections may be open at once; further ones are refused. 0 derives it
+	// from the limit of open files, minus a reserve for the program itself, and from a quarter of
+	// the memory (see MaxBuffered, but of all the machine's memory) at 5 KiB for each connection;
+	// it is a million at most. Start logs a warning if the memory is too small for MaxConns and
+	// MaxBuffered.
 	MaxConns int
 
-	// MaxConnsPerIP is the maximum number of open connections from one IP address, or for IPv6 from
-	// one /64 network. 0 means no limit.
+	// MaxConnsPerIP is how many of them may come from one IPv4 address, or from one IPv6 /64
+	// network. 0 means no limit.
 	MaxConnsPerIP int
 
-	// AcceptRate is how many connections are accepted per second, with bursts of a tenth of it.
-	// Further connections wait in the system's accept queue. 0 means no limit.
+	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
+	// others wait in the system's accept queue. 0 means no limit.
 	AcceptRate int
 
-	// Refusal is sent to a connection that is refused because of a limit, in place of a reset. It
-	// must be encoded and short. The server then waits for the peer to close, for a second at most
-	// and for 64 peers at a time; others are reset. Connections to a TLS address are always reset.
+	// Refusal is sent to a connection that is refused because of a limit, instead of a reset: keep
+	// it short, and in wire format. The server then waits for the peer to close, for at most a
+	// second and for 64 peers at a time; other peers are reset. So are those of a TLS address.
 	Refusal []byte
 
-	// MaxHandshakes is the maximum number of TLS handshakes that have begun and wait for their
-	// clients. Each takes 36 KB. A further one cuts the one that has waited longest. 0 means 1,024.
+	// MaxHandshakes is how many started handshakes may be waiting for their clients; each takes 36
+	// KB. One more cuts the handshake that has waited longest. 0 means 1,024.
 	MaxHandshakes int
 
-	// MaxSessions is the maximum number of open UDP sessions. Datagrams of further peers are
-	// dropped. Above a sixteenth of the maximum, new peers get a sixteenth of the time of each
-	// loop, so that a flood leaves the rest to peers with a session. Peers that prove their address
-	// (see Conn.LimitReplies) do not count. Without such proofs, set it to 16 times the usual
-	// number of sessions. 0 means 131,072.
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
+	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, so that a
+	// flood leaves the rest to existing sessions. Peers that have proved their address (see
+	// Conn.LimitReplies) do not count. Without such proofs, set it to 16 times the usual number of
+	// sessions. 0 means 131,072.
 	MaxSessions int
 
-	// MaxFrame is how many bytes of one incomplete frame a connection may hold. One more byte
-	// closes the connection with codec.ErrTooLong. If the codec has its own limit (codec.Sizer, as
-	// all codecs of package codec and websocket have), that limit applies instead. 0 means 16 MiB.
+	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
+	// with codec.ErrTooLong. A codec with its own limit (codec.Sizer, such as all of package codec
+	// and websocket) uses that one instead. 0 means 16 MiB.
 	MaxFrame int
 
-	// MaxOutbound is how many bytes of output may be pending on one connection before Send fails
+	// MaxOutbound is how many bytes of output may be pending in one connection before Send fails
 	// with ErrSlowConsumer. 0 means 1 MiB.
 	MaxOutbound int
 
-	// HoldBackAt is how many bytes of output may be pending on one connection while its input is
-	// decoded. Above it, decoding stops until half has been sent: TCP slows down a peer that sends
-	// requests faster than it reads replies. MaxOutbound is the limit for output of timers, Tells
-	// and groups. HoldBackAt must be less than MaxOutbound. 0 means 256 KiB, or a quarter of
-	// MaxOutbound if that is less.
+	// HoldBackAt is how many bytes of output may be pending in one connection while its input is
+	// decoded. Above it, decoding stops until half of it is sent: TCP flow control slows down a
+	// peer that sends requests faster than it reads answers. (MaxOutbound limits output that
+	// timers, Tells and groups push.) It must be less than MaxOutbound. 0 means 256 KiB, or a
+	// quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
-	// MaxBuffered is how many bytes the buffers of all connections may take together: output, input
-	// that is held back, incomplete frames, the queues of the mailboxes, and the buffers that the
-	// loops keep for reuse. From half of it on, HoldBackAt is reduced to a quarter and input is
-	// read in small pieces; from three quarters on, HoldBackAt is a sixteenth. Above it, on each
-	// loop that has more than its share, the connections with the largest buffers are closed with
-	// ErrMaxBuffered until an eighth is free. Memory of the kernel and of the program does not
-	// count. 0 means an eighth of the memory that the process may use: the limit of its cgroup and
-	// GOMEMLIMIT, or a quarter of the machine's memory.
+	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is
+	// held back, incomplete frames, the queues of the mailboxes, and buffers that the loops keep
+	// for reuse. From half of it on, HoldBackAt shrinks to a quarter and input is read in small
+	// pieces, from three quarters on to a sixteenth. Above it, the loops that use more than their
+	// share close the connections with the largest buffers, with ErrMaxBuffered, until an eighth is
+	// free. Memory of the kernel and of the program itself does not count. 0 means an eighth of the
+	// memory that the process may use: the limit of its cgroup and GOMEMLIMIT, or a quarter of the
+	// machine's memory.
 	MaxBuffered int
 
-	// MaxMailbox is how many functions may be queued for one loop before senders are slowed down.
-	// TryPost and TryTell then fail with ErrMailboxFull, and TellWait waits. A connection is not
-	// read until half of the queue has run, if its callbacks add more functions, or if it sends
-	// more input while Tells for it are queued. Post and Tell never fail because of it. A mailbox
-	// that stays above it is logged once a minute, with the code that adds most. 0 means 65,536.
+	// MaxMailbox is how many functions may be queued for one loop before their senders are slowed
+	// down: TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
+	// callbacks add more is not read until half of them have run; neither is one that keeps sending
+	// input while Tells for it are queued. Post and Tell never fail because of it. A mailbox that
+	// stays above it is logged once a minute, with the code that adds most. 0 means 65,536.
 	MaxMailbox int
 
-	// MaxOffload is how many jobs of Offload run at the same time, each on a goroutine. A further
-	// 16,384 may be queued. 0 means 256.
+	// MaxOffload is how many Offload jobs run at the same time, each on a goroutine. 16,384 more
+	// may wait. 0 means 256.
 	MaxOffload int
 }
 
 // Timeouts limit how long a Server waits for a peer, in addition to Server.IdleTimeout.
 type Timeouts struct {
-	// Handshake limits the time until a connection is open: the PROXY protocol header and the TLS
-	// handshake together. It also applies to Conn.StartTLS. 0 means 10 seconds.
+	// Handshake is how long a connection may take until it is open: the PROXY protocol header and
+	// the TLS handshake together. It also applies to Conn.StartTLS. 0 means 10 seconds.
 	Handshake time.Duration
 
 	// FirstByte evicts a connection, with ErrIdle, that has not sent a byte this long after it was
 	// opened. 0 means IdleTimeout.
 	FirstByte time.Duration
 
-	// Frame closes a connection, with ErrSlowFrame, that has begun a frame and not completed it
-	// within this time. If the codec joins several frames into a message (codec.Assembler), it is
-	// the time for the whole message. The time stops while the connection is not read, because of
-	// PauseRead or of output that the peer does not read. 0 means no limit.
+	// Frame closes a connection, with ErrSlowFrame, that has begun a frame and not finished it
+	// after this long. If the codec assembles a message from several frames (codec.Assembler), it
+	// is the time for the whole message. The time does not run while the connection is not read:
+	// because of PauseRead, or of output that the peer does not take. 0 means no limit.
 	Frame time.Duration
 
-	// Close is how long a closing connection waits without progress for its peer to accept output.
-	// Each byte that the peer's system acknowledges (TCP on Linux), or that the local system
-	// accepts (elsewhere), restarts the time. When it expires, the remaining output is lost: see
-	// ErrOutputLost. 0 means 5 seconds.
+	// Close is how long the peer of a closing connection may take none of its output. Each byte
+	// that the peer's system acknowledges (TCP on Linux), or the local system takes (elsewhere),
+	// restarts the time. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
 	Close time.Duration
 
-	// MaxClose limits the total time of a close, even if the peer makes progress. During the drain,
-	// Drain.Timeout limits all closes together. 0 means no limit.
+	// MaxClose is how long a close may take in total, even if the peer takes output slowly. In the
+	// drain, Drain.Timeout limits all closes together. 0 means no limit.
 	MaxClose time.Duration
 
 	// IdleJitter adds a random time below it to each connection's idle timeout, so that clients
 	// that connected together are not evicted together. 0 means none.
 	IdleJitter time.Duration
 
-	// IdleCountsOutput makes output that the peer has accepted count as activity for idle timeouts,
-	// like a byte that it sends. If the system does not report what the peer has accepted, bytes
-	// accepted by the socket count. An eviction may then come later, by at most the timeout.
+	// IdleCountsOutput makes output that the peer takes count as activity for idle timeouts. Where
+	// the system does not report what the peer has taken, output that the socket takes counts. An
+	// eviction may then be late by the timeout at most.
 	IdleCountsOutput bool
 }
 
 // Drain configures how a Server shuts down when its context is done.
 type Drain struct {
-	// Delay is how long the server continues to serve connections before Timeout and the closes
-	// begin, for load balancers that need time to notice. Without KeepAccepting, listeners close at
+	// Delay is how long the server keeps serving connections before Timeout and the closes begin,
+	// for load balancers that need time to notice. Without KeepAccepting the listeners close at
 	// once, UDP addresses open no new sessions, and the delay ends when no connection is left.
 	// Server.Draining is true from the start of the delay. 0 means none.
 	Delay time.Duration
 
-	// KeepAccepting keeps listeners open during Delay, for load balancers that learn from a failing
-	// health check (see Server.Draining) to send no more connections. Do not set it in a process
-	// that is replaced by another one on the same sockets.
+	// KeepAccepting keeps the listeners open during Delay, for load balancers that watch a health
+	// check (see Server.Draining) and send new connections until it fails. Do not set it if another
+	// process on the same sockets replaces this one.
 	KeepAccepting bool
 
-	// Timeout is how long connections may take to close when the server ends, before they are cut.
-	// 0 means 30 seconds.
+	// Timeout is how long the connections may take to close before they are cut. 0 means 30
+	// seconds.
 	Timeout time.Duration
 
 	// Window spreads the closes of the drain over this time, in random order, so that clients do
-	// not all reconnect at once. Each connection is served until its turn. Window must be shorter
+	// not all reconnect at once; a connection is served until its turn comes. It must be shorter
 	// than Timeout. 0 means at once.
 	Window time.Duration
 }
 
-// Hooks are called for all connections of a Server. A nil hook is not called.
+// Hooks are functions that are called for all connections of a Server. A nil hook is not called.
 type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
-	// is flushed, so that it can send a last message. err is the error that OnClose will get. Send
-	// and Write work in it, up to Limits.MaxOutbound. It is not called if the peer could not
-	// receive a message: because the peer closed, the connection failed, or the peer does not read
-	// its output.
+	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
+	// Write work here (above Limits.MaxOutbound they fail). It is not called if the peer could not
+	// receive a message: because it has closed, its connection has failed, or it does not take its
+	// output.
 	OnClosing func(c *Conn, err error)
 
-	// ConnState is called on c's loop when a connection changes its state, between two callbacks.
-	// StateOpen is reported before the first message. A panic in ConnState closes c.
+	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
+	// except for StateOpen, which comes before the first message. A panic in it closes c.
 	ConnState func(c *Conn, s ConnState)
 
-	// OnDrain is called on a connection's loop when the drain is about to close the connection, so
-	// that it can send a last message. Its output is flushed before the close.
+	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may
+	// send a last message, which is flushed before the close.
 	OnDrain func(c *Conn)
 }
 
-// UDPOptions are the options of all UDP sockets.
+// UDPOptions are options of all UDP sockets.
 type UDPOptions struct {
-	// Control is called by Start with each socket before it is bound, as in net.ListenConfig. On
-	// Linux there is one socket for each loop, and the first one gets broadcasts and multicasts.
-	// IP_RECVERR is removed again because epoll would report an error forever. It may be nil.
+	// Control is called by Start with each socket before it is bound, like that of
+	// net.ListenConfig. On Linux there is one socket for each loop, and the first one gets
+	// broadcasts and multicasts. IP_RECVERR is reset, because epoll would report an error forever.
+	// nil means none.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
-// Debug has checks for tests and settings for diagnosis.
+// Debug has checks for tests and diagnostics.
 type Debug struct {
-	// Strict detects two mistakes at once, for tests. A call on the wrong goroutine, such as
-	// Conn.Send on one of yours, panics; the check costs a microsecond per call. Borrowed bytes are
-	// overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. " after it
-	// has returned. Builds with the race detector always do both.
+	// Strict detects two mistakes at once, for tests. Each call on the wrong goroutine, such as
+	// Conn.Send, panics, which costs a microsecond per call. And bytes used after their lifetime
+	// are overwritten: OnMessage gets a copy of each message, which is filled with "LENT NO LONGER.
+	// " when it has returned. Builds with the race detector always do both.
 	Strict bool
 
-	// BlockedAfter is how long a turn of a loop, usually one callback, may take before a warning
-	// with the stack of the callback is logged, and Stats.Blocked counts it. Time during which the
-	// process was stopped does not count. 0 means 100 ms.
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged
+	// as a warning, with the stack of the callback, and counted in Stats.Blocked. Time during which
+	// the process itself was stopped does not count. 0 means 100 ms.
 	BlockedAfter time.Duration
 
-	// CryptoTLS makes crypto/tls handle all TLS connections after their handshakes, including those
-	// of Dialers and of Conn.StartTLS. If it is false, the loops handle TLS 1.3 themselves, with a
-	// third of the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
+	// CryptoTLS leaves all TLS connections to crypto/tls after their handshakes, including those of
+	// Dialers and of Conn.StartTLS. Otherwise the loops handle TLS 1.3 themselves, in a third of
+	// the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
 	CryptoTLS bool
 }
 
@@ -206,18 +206,18 @@ type Listener struct {
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout, a negative one never
 
-	// AcceptFrom is a listener to use in place of Addr, which must then be empty or a name: a
-	// listener from systemd or from a test. It must return plain TCP or unix connections of package
-	// net. The server closes it. Its sockets do not linger (SO_LINGER).
+	// AcceptFrom is a listener to use instead of listening on Addr, for example from systemd or
+	// from a test; Addr is then empty or a name. It must return TCP or unix connections of package
+	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets.
 	AcceptFrom net.Listener
 
 	TLS           *tls.Config    // nil means plain
-	ProxyProtocol []netip.Prefix // nil means that no peer sends PROXY headers
+	ProxyProtocol []netip.Prefix // as Server.ProxyProtocol; nil means that no peer sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
 
-	// MaxConns is the maximum number of connections, or UDP sessions, at this address, within the
-	// limits of the Server. It keeps a crowd at one port from filling the server, so that another,
-	// such as an administrator's, has room. 0 means no separate limit.
+	// MaxConns is how many connections, or UDP sessions, this address may have at once, within the
+	// limits of the Server, so that many connections on one port leave room on another, such as an
+	// administrator's. 0 means no limit of its own.
 	MaxConns int
 }
 

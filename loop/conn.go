@@ -22,12 +22,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// A Conn is one connection. It lives on one loop, and its methods must be called on that loop,
-// unless they say otherwise. Other goroutines hold its Ref. In builds with the race detector, a
-// call from another goroutine panics. On its loop, methods may also be called after it has closed.
-// They then do nothing, and those that return an error return ErrClosed.
+// A Conn is one connection. It lives on one loop, and its methods may be called only there;
+// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
+// After the close, methods do nothing, and those that return an error return ErrClosed.
 //
-// Its states and transitions (see life.go; docs/conn-states.svg shows the same as a picture):
+// Its states and their transitions (see life.go; docs/conn-states.svg shows the same):
 //
 //	opening ──accepted──▶ open ──drain, jobs run──▶ draining
 //	   │                   │                            │
@@ -45,8 +44,8 @@ import (
 //	                                                 closed ◀──refused───────────────┘
 //	                                                 its socket may linger for a second
 //
-// Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
-// or we (CloseWrite).
+// In addition, either side may have shut down its output while the connection is open: the peer
+// (OnEOF), or the server (CloseWrite).
 type Conn struct {
 	loop      *Loop
 	id        uint64
@@ -110,30 +109,31 @@ func (c *Conn) more() *extras {
 	return c.extras
 }
 
-// Loop returns the loop on which c lives, or to which it is moving: see MoveTo. Any goroutine may
-// call it.
+// Loop returns the loop that c lives on, or the one that it is moving to: see MoveTo. Any goroutine
+// may call it.
 func (c *Conn) Loop() *Loop { return c.home() }
 
-// Ref returns a reference to c for other goroutines. Any goroutine may call it.
+// Ref returns the address by which other goroutines reach c. Any goroutine may call it.
 func (c *Conn) Ref() Ref { return Ref{c} }
 
-// ID returns a number that is unique among all connections of the Server, past ones included,
-// starting at 1. Any goroutine may call it.
+// ID returns a number, from 1, that is unique among all connections of the Server, past ones
+// included. Any goroutine may call it.
 func (c *Conn) ID() uint64 { return c.id }
 
-// RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. For a unix
-// socket, the address has no name. The caller must not change it: other connections may share it.
+// RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
+// unix socket has an address without a name. The caller must not change the result, which
+// connections may share.
 func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 
-// LocalAddr returns the address to which the peer connected, also in OnClose. Any goroutine may
-// call it. It may be shared, as the result of RemoteAddr may.
+// LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
+// it. Like RemoteAddr's, the result may be shared.
 func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
-// ProxyTLVs yields the types and values of the TLVs in the PROXY protocol header of c (see
-// Server.ProxyProtocol), in their order. The types are defined in section 2.2 of the protocol: 0x01
-// ALPN, 0x02 the authority (the name that the client requested), 0x05 a unique ID, 0x20 the load
-// balancer's information about the client's TLS. ProxyTLVs may be called in Accept, and until
-// OnClose returns. The values must not be changed.
+// ProxyTLVs yields the types and values of the TLVs in the PROXY protocol header that a load
+// balancer sent (see Server.ProxyProtocol), in their order. Section 2.2 of the protocol lists the
+// types: 0x01 ALPN, 0x02 the authority (the name that the client requested), 0x05 a unique id, 0x20
+// the client's TLS. It may be called in Accept, and until OnClose returns. The values must not be
+// changed.
 func (c *Conn) ProxyTLVs() iter.Seq2[byte, []byte] {
 	c.loop.owner.Check("Conn.ProxyTLVs")
 	return func(yield func(byte, []byte) bool) {
@@ -152,9 +152,9 @@ func (c *Conn) notes() []inside.TLV {
 	return c.extras.notes
 }
 
-// TLS returns the state of the TLS connection: version, server name, ALPN protocol, client
-// certificates. It returns false if c is plain, or if the handshake of StartTLS is not complete. It
-// may be called in Accept, and until OnClose returns.
+// TLS returns the result of the TLS handshake: version, server name, ALPN protocol, client
+// certificates. It returns false if c is plain, or while the handshake of StartTLS runs. It may be
+// called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
@@ -170,10 +170,10 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	return t.State()
 }
 
-// SetHandler replaces the handler of c, for example when a connection switches protocols. h gets
-// the next message, and OnClose. The old handler is not notified. SetHandler panics in Accept,
-// whose result is the handler, if h is nil, and on a connection of a Pipe. After Close it does
-// nothing.
+// SetHandler makes h the handler of c, for example when a connection switches protocols: h gets the
+// next message, and OnClose. The previous handler is not notified. SetHandler panics in Accept,
+// whose result becomes the handler, with a nil h, and on a connection of a Pipe. After Close it
+// does nothing.
 func (c *Conn) SetHandler(h Handler) {
 	c.loop.owner.Check("Conn.SetHandler")
 	switch {
@@ -188,7 +188,8 @@ func (c *Conn) SetHandler(h Handler) {
 	}
 }
 
-// Log returns Server.Logger with the connection's ID and remote address in each event.
+// Log returns a logger that adds the connection's ID and remote address to each line of
+// Server.Logger.
 func (c *Conn) Log() *zerolog.Logger {
 	c.loop.owner.Check("Conn.Log")
 	x := c.more()
@@ -199,18 +200,17 @@ func (c *Conn) Log() *zerolog.Logger {
 	return x.log
 }
 
-// Codec returns the configured codec, or the connection's own if the configured one is
-// codec.Stateful. After OnClose and the functions of AfterClose, it returns codec.Raw.
+// Codec returns the codec that was set, or the connection's own codec if that one is
+// codec.Stateful. After OnClose and the functions of AfterClose it returns codec.Raw.
 func (c *Conn) Codec() codec.Codec {
 	c.loop.owner.Check("Conn.Codec")
 	return c.in.decoder.Given()
 }
 
-// SetCodec replaces the codec in both directions. In OnMessage, the new codec decodes everything
-// after the current message, even bytes that arrived with it. Bytes of an incomplete frame are
-// decoded again by the new codec, after the current callback. A nil codec means codec.Raw. SetCodec
-// panics if cd holds a nil pointer, and on a connection of a Pipe, which passes bytes on unchanged.
-// On a UDP session a codec has no effect.
+// SetCodec changes the codec in both directions: in OnMessage, from the bytes after the current
+// message, even if they arrived with it. Bytes of an incomplete frame are decoded again, after the
+// current callback. A nil codec means codec.Raw; a nil pointer in it panics. SetCodec also panics
+// on a connection of a Pipe, which forwards raw bytes. A UDP session does not use a codec.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	if c.extras != nil && c.extras.pipe != nil {
@@ -233,10 +233,10 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 }
 
-// AfterClose calls f on the loop after the handler's OnClose, with the same error. Use it for state
+// AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code
 // that is attached to a connection but is not its handler. Functions run in the order in which they
-// were added. They also run if they were added in an Accept that then refuses c, although OnClose
-// is not called then. If c is already closed, as it is in OnClose, f runs at once.
+// were added. Those added in an Accept that then refuses c run as well, although OnClose does not.
+// If c is already closed, as it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	needFunc("Conn.AfterClose", f != nil)
@@ -350,12 +350,11 @@ func (c *Conn) peer() codec.Peer {
 	return p
 }
 
-// SyscallConn returns the system's socket of c, for options that have no method here. The Control
-// method of the result must be called on c's loop. It returns net.ErrClosed once c is closed. Its
-// argument must not block, nor close, read, or write the socket. Read and Write fail with
-// errors.ErrUnsupported because the loop does both. A SO_LINGER with a timeout is removed again.
-// The sessions of a UDP address share a socket. The error is errors.ErrUnsupported if there is no
-// socket, as in tests in memory.
+// SyscallConn returns c's socket, for options that have no method here. Use its Control method only
+// on c's loop, and before c is closed (net.ErrClosed); f must not block, close the socket, read
+// from it or write to it. Read and Write fail with errors.ErrUnsupported, because the loop does
+// that. A nonzero SO_LINGER is reset. The sessions of a UDP address share a socket. The error is
+// errors.ErrUnsupported if there is no socket, as in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
 	if err := c.withFD(func(int) error { return nil }); err != nil {

@@ -1,16 +1,16 @@
-// Package loop runs servers for custom protocols on event loops, each of which owns a timing wheel.
+// Package loop runs servers for custom protocols on event loops. Each loop owns a timing wheel.
 //
-// A [Server] accepts connections and spreads them over its loops. A [Conn] lives on one [Loop] from
-// its first byte to OnClose, and everything that happens to it (messages, timers, idle hooks,
-// functions told to it from elsewhere) happens on that loop's goroutine, one at a time. So the
-// fields of its [Handler] are its state and need no lock: a connection is an actor.
+// A Server accepts connections and distributes them over its loops. A Conn lives on one Loop from
+// its first byte to OnClose. That loop's goroutine handles everything that concerns the connection,
+// one event at a time: messages, timers, idle hooks, and functions sent from other goroutines. So
+// the fields of its Handler are its state and need no lock: a connection is an actor.
 //
-// The one rule: a Conn, its Handler, its timers and its Loop may be used only on that loop. Any
-// other goroutine holds a [Ref] and uses Tell, or Post of the Loop. Builds with the race detector
-// panic on a use from another goroutine, even if there is no data race.
+// The one rule: touch a Conn, its Handler, its timers and the Loop only from that loop. Anywhere
+// else, hold a Ref and call Tell, or call Post on the Loop. In builds with the race detector, a
+// call from another goroutine panics, even without a data race.
 //
-// A callback must not block, because the loop has other connections. Pass a blocking call to
-// [Offload], which runs it on a separate goroutine and then its result on the loop:
+// A callback must not block: its loop serves other connections. Pass blocking calls to Offload,
+// which runs them on another goroutine and passes the result to a function on the loop:
 //
 //	func (h *session) OnMessage(c *loop.Conn, msg []byte) error {
 //		key := string(msg) // msg is valid until OnMessage returns

@@ -96,8 +96,8 @@ func (s *Server) stopAccepting() {
 	})
 }
 
-// Draining reports whether the server is shutting down. It is true as soon as Start's context is
-// done, including during Drain.Delay. A health check should then fail. Any goroutine may call it.
+// Draining reports whether the server is shutting down: from when Start's context is done,
+// Drain.Delay included. A health check should then fail. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(phaseEnding) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
@@ -160,10 +160,10 @@ func (s *Server) waitForNewcomers() error {
 		s.dials.Load(), s.listening.Load())
 }
 
-// tellLoops has f run on each loop that has not ended.
+// tellLoops calls f on each loop that has not ended.
 func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
-		_ = l.Post(func() { f(l) })
+		_ = l.Post(func() { f(l) }) // an error: l has ended
 	}
 }
 
@@ -210,12 +210,11 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
-// Shutdown shuts down the server, as the end of Start's context does, and waits until no user
-// function runs: on the loops and in their callbacks, as Wait does, and in jobs of Offload that
-// ignore their context, for which Wait waits only 5 s. It returns the result of Wait, or the error
-// of ctx if that is done first. In that case the shutdown goes on, and Shutdown may be called
-// again. Any number of goroutines may call it, after Start. On a loop, it returns an error and does
-// nothing, as Wait does.
+// Shutdown ends the server, as when Start's context is done, and waits until no function of the
+// program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore their
+// context, which Wait abandons after 5 s. It returns what Wait returns, or ctx's error if that is
+// done first. The server then continues to end, and Shutdown may be called again. Any number of
+// goroutines may call it, after Start. On a loop it does nothing and returns an error, like Wait.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -233,11 +232,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.err
 }
 
-// Close shuts down the server at once, without Drain.Delay and Drain.Window. It cuts connections
-// that do not accept their output immediately. Their OnClose gets ErrServerClosed. The loops still
-// run their mailboxes and OnStop. Close does not wait; Wait returns when the loops have ended. Any
-// goroutine may call Close, including a loop's, also during a drain. Before Start it returns an
-// error.
+// Close ends the server at once, without Drain.Delay and Drain.Window, and cuts connections that do
+// not take their output immediately. Their OnClose gets ErrServerClosed. Close does not block: Wait
+// returns when the loops have ended, which still run their mailboxes and OnStop. Any goroutine may
+// call it, including a loop's, also during a drain; before Start it returns an error.
 func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
@@ -280,12 +278,12 @@ func (l *Loop) refuseAll(reason error) {
 	l.endDials(reason)
 }
 
-// SetBusy marks c as busy, or as no longer busy. A connection is busy while it has unfinished work,
-// such as a request in progress or a partial upload. The drain keeps a busy connection open, and
-// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over; then it counts as
-// cut. Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that it can
-// tell the peer that this is the last request. When a draining connection is no longer busy, it
-// closes after the current callback, which may still send, or set it busy again.
+// SetBusy marks c as busy or no longer busy, for example while it answers a request or receives an
+// upload. The drain leaves a busy connection open and serves it, until it is no longer busy,
+// closes, or Server.Drain.Timeout is over, when it counts as cut. Server.Hooks.OnDrain is called
+// for it as for all connections: the time to tell the peer that this is the last request. After
+// SetBusy(false), c closes after the current callback, which may still send, or mark c as busy
+// again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {

@@ -10,26 +10,26 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
-// An Engine does the network I/O of a Server. Handlers behave the same on every Engine.
+// An Engine moves the bytes of a Server. Handlers see the same with each.
 type Engine uint8
 
 const (
 	// EngineDefault is EngineGnet on Linux, macOS and the BSDs, and EngineNet elsewhere.
 	EngineDefault Engine = iota
 
-	// EngineGnet uses gnet. Each loop is one of its event loops, each connection one of its
-	// connections, and its OnTick advances the loop's wheel. On systems without gnet, Start returns
+	// EngineGnet is gnet: each loop is one of its event loops, each connection one of its
+	// connections, and its OnTick advances the loop's wheel. Where gnet does not run, Start returns
 	// an error.
 	EngineGnet
 
-	// EngineEpoll uses Linux' epoll directly, without gnet. A waiting loop holds no P, and UDP
-	// datagrams are read and written in batches. It runs on Linux, except on 386 and s390x;
-	// elsewhere Start returns an error.
+	// EngineEpoll uses Linux epoll directly, without gnet. A waiting loop occupies no processor
+	// (P), and UDP datagrams are read and sent in batches. It runs on Linux, but not on 386 and
+	// s390x; elsewhere Start returns an error.
 	EngineEpoll
 
-	// EngineNet uses package net. It supports everything, at the price of one or two goroutines for
-	// each connection. Use it on systems without another engine, to find out whether a fault is the
-	// engine's, and for comparisons.
+	// EngineNet is Go's package net, with one or two goroutines for each connection. It is for
+	// systems without another engine, for finding out whether an engine is at fault, and for
+	// comparisons.
 	EngineNet
 )
 

@@ -68,8 +68,8 @@ func (c *Conn) hooks() []*idleHook {
 	return c.idle.extras.hooks
 }
 
-// SetIdleTimeout replaces Server.IdleTimeout for c: c is evicted when d has passed since the last
-// byte was received. 0 means never. It panics if d is negative.
+// SetIdleTimeout replaces Server.IdleTimeout for c, which is then evicted after d without a byte
+// received, counted from the last one. 0 means never. A negative d panics.
 func (c *Conn) SetIdleTimeout(d time.Duration) {
 	c.loop.owner.Check("Conn.SetIdleTimeout")
 	if d < 0 {
@@ -288,12 +288,12 @@ func (c *Conn) stopIdle() {
 // Idle is a kind of inactivity.
 type Idle uint8
 
-// The kinds of inactivity for OnIdle.
+// The kinds of inactivity that OnIdle detects.
 const (
 	IdleRead     Idle = iota // nothing received
-	IdleWrite                // nothing sent: the system accepted no byte
+	IdleWrite                // nothing sent: the system took no byte
 	IdleBoth                 // neither
-	WriteStalled             // output is pending, and no byte of it was sent
+	WriteStalled             // output is pending, and no byte of it has moved
 )
 
 // idleLate is when a firing counts as late: by the wheel alone it can only be less.
@@ -310,17 +310,17 @@ type idleHook struct {
 	next  time.Duration // the next firing
 }
 
-// OnIdle calls f on the loop when c has been idle for d, counted from the last activity of kind k
-// or from the opening of c. It calls f again after each further d without activity, with n = 1, 2,
-// 3 and so on. After activity, n starts at 1 again.
+// OnIdle calls f on the loop when c was silent for d, counted from the last activity of that kind
+// (or the opening of c), and again every d as long as the silence lasts, with n = 1, 2, 3 and so
+// on. After activity, n starts at 1 again.
 //
-// f is never called early, even if the loop itself was late: bytes that wait in the socket count as
-// received. If a call is late, the next one comes d after it, so there is never a burst. If a hook
-// and the idle timeout are due at the same time, the hook runs first.
+// f is never called early, even if the loop is late: bytes waiting in the socket count as received.
+// If a call is late, the next one comes d after it, so there is never a burst. If a hook and the
+// idle timeout are due at the same time, the hook runs first.
 //
-// The hook lasts until c closes or the Timer is stopped. Timer.Reset changes d. A panic in f closes
-// c. OnIdle panics if d is not positive or f is nil. After Close it does nothing and returns the
-// zero Timer.
+// The hook lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes
+// c. A d of 0 or less, or a nil f, panics in OnIdle. After Close, OnIdle does nothing and returns
+// the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	needIdleTime("Conn.OnIdle", d)
@@ -529,7 +529,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	f := &w.frame
 	late, waits := now-f.due, c.in.pauses != 0 || c.hasUnread()
 	switch {
-	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
+	case !c.hasUnfinished() && !c.hasPartialRecord(): // a call from outside of its input has told the codec not to wait
 		c.forgetFrame()
 	case !waits || f.grace && f.progressed:
 		c.beginClose(ErrSlowFrame)

@@ -41,7 +41,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	hopping                          // MoveTo, until all is there that was told to it before
+	hopping                          // MoveTo, until all earlier Tells have arrived
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
 	inRunQueue                       // it has its turn soon: it is in loop.runQueue
@@ -361,19 +361,18 @@ type halfClose struct {
 	delivered bool // onEOF has been called: c stays open
 }
 
-// OnEOF calls f on the loop when the peer has ended its output (a half-close: shutdown, nc -N) and
-// all its input has been delivered. After that c stays open: the peer still gets output, and c
-// closes only by Close, by its idle timeout, or because sending fails. Without this hook, a peer
-// that ends its output counts as closed, because most such peers have closed completely: pending
-// output and the results of Offload jobs are still sent, but timers and Tells that would answer do
-// not run.
+// OnEOF calls f on the loop when the peer has shut down its output (a half-close: shutdown, nc -N)
+// and all its input was delivered. c then stays open: the peer still gets what is sent, and c
+// closes only by Close, by its idle timeout, or because a send fails. Without this hook, a peer
+// that shuts down its output counts as closed, because most such peers have closed altogether:
+// pending output and the answers of offloaded jobs are still sent, but timers and Tells do not run.
 //
-// To close after pending replies, call CloseAfter of handler.Replies. To close after Offload jobs,
-// add one more job, because jobs run in order:
+// To close after pending replies, call CloseAfter of handler.Replies. To close after offloaded
+// jobs, add one more, since they run in order:
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //
-// There is one such hook per connection; nil removes it. A panic in f closes c.
+// There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {
@@ -414,18 +413,17 @@ func (c *Conn) goOnAfterOutput() {
 	}
 }
 
-// PauseRead stops reading. OnMessage is not called from then on, not even for messages that have
-// already arrived. The kernel keeps receiving until its buffers are full; then TCP's receive window
-// stops the peer. Nothing is lost. Use it in a handler that passes messages on to something slower
-// than the peer.
+// PauseRead stops reading: no OnMessage from now on, not even for messages that have already
+// arrived. The kernel fills its buffers, then TCP flow control stops the peer. Nothing is lost. It
+// is for a handler that forwards messages to something slower than the peer.
 //
-// Until ResumeRead, a close by the peer is not noticed, unless sending fails. On Linux, a reset of
-// a TCP connection is noticed. It closes c at once; messages that were not delivered, or that the
-// reset stopped in transit, are lost. The idle timeout keeps running, but bytes that wait, here or
-// in the socket, count as received. There are two exceptions, in which the idle timeout evicts c
-// within twice its duration: output is pending of which the peer reads nothing, or the peer has
-// ended its output (behind bytes in the socket, only Linux reports that). Without an idle timeout,
-// TCP keepalive detects a peer that has closed both directions.
+// Until ResumeRead, the loop does not notice that the peer has closed, unless a send fails. On
+// Linux it notices that a TCP peer resets the connection, and closes c at once: messages not yet
+// delivered are then lost, as are bytes that the reset overtakes. The idle timeout keeps running,
+// but bytes that wait, in the loop or in the socket, count as received, with two exceptions: output
+// is pending and the peer takes none of it, or the peer has shut down its output (only Linux shows
+// that behind unread bytes). In these cases the idle timeout evicts c within twice its duration.
+// Without an idle timeout, TCP keep-alive finds a peer that has closed in both directions.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
@@ -459,7 +457,7 @@ func (c *Conn) setPauses(p pauses) {
 func (c *Conn) isPaused() bool { return c.in.pauses&^inRunQueue != 0 }
 
 // ResumeRead ends PauseRead, but not a pause by a Pipe or handler.Replies. Messages are delivered
-// after the current callback, in order.
+// after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	c.resume(pausedByUser)

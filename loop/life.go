@@ -230,24 +230,24 @@ func (e *ending) finalCause() error {
 	return e.err
 }
 
-// Close closes c. From then on, no OnMessage (not even for frames that are already decoded), timer,
-// OnIdle hook or Tell runs for it. A codec.Farewell sends its last message. Closing again does
+// Close closes c: from now on no OnMessage (not even for frames already decoded), timer, OnIdle
+// hook or Tell runs for it. A codec.Farewell may still send its last frame. Another Close does
 // nothing.
 //
-// OnClose runs after the current callback, once the output is flushed. For TCP that is when the
-// peer's system has acknowledged all of it, about a round trip later, or at once if it already has.
-// Until then c counts as open, in Stats.Conns and in all limits. On systems that do not report what
-// was acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
-// accepted it. If the peer accepts nothing for Server.Timeouts.Close, or has gone, the remaining
-// output is lost, and OnClose gets ErrOutputLost in addition to the reason. An eviction by the idle
-// timeout waits only for output that is more recent than a quarter of the idle time.
+// OnClose runs after the current callback, once the output is flushed: when the system of a TCP
+// peer has acknowledged all of it, about one round trip later, or at once if it already has. Until
+// then c counts as open, in Stats.Conns and in all limits. Where the system does not report
+// acknowledgements (systems other than Linux, and unix sockets), output counts as flushed when the
+// system has taken it. If the peer takes nothing for Server.Timeouts.Close, or has disconnected,
+// the rest is lost, and OnClose gets ErrOutputLost joined with the reason. An eviction by the idle
+// timeout waits only for output that is younger than a quarter of the silence.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
 }
 
-// CloseWithError is like Close, with an error for OnClose. It also flushes, so a message sent
-// before it is not lost.
+// CloseWithError is Close with a reason for OnClose. It flushes output, too: a message sent before
+// is not lost.
 func (c *Conn) CloseWithError(err error) {
 	c.loop.owner.Check("Conn.CloseWithError")
 	c.beginClose(err)
@@ -555,7 +555,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case sock == nil: // it has gone, or another Conn has it
 	case hard:
 		sock.Reset()
-	case inStartTLS, // the layer sees to its alert
+	case inStartTLS, // the layer sends its alert
 		c.in.over,                    // no input comes that could do harm
 		c.handler == nil && !written, // refused without a word
 		end.reason == closedByIdle,   // a peer that is silent

@@ -61,7 +61,7 @@ type listener struct {
 	waits                 bool           // the ports receive nothing until another process no longer does
 	local                 net.Addr       // where the packets listen
 	control               engine.Control // is called for each of them before it is bound
-	dialed                bool           // what is made here is not accepted, but dialled
+	dialed                bool           // what is made here is not accepted, but dialed
 	name                  string         // of Listener.Addr, or Dialer.MoveAs
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers

@@ -19,12 +19,12 @@ const wheelTick = time.Millisecond
 
 const (
 	never   = engine.Never      // a deadline that does not come
-	unknown = time.Duration(-1) // what the engine may have been told last
+	unknown = time.Duration(-1) // the deadline that the engine has is unknown
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
-// Its methods must be called on the loop, where every callback runs, except for Post, Index, Now
-// and others that say so.
+// Its methods must be called on the loop itself, where all callbacks run, except Post, Index and
+// Now.
 type Loop struct {
 	server *Server
 	engine engine.Loop // which calls host: see turn.go
@@ -42,7 +42,7 @@ type Loop struct {
 	turnSlice     time.Duration        // the constant; tests set it
 	slice         slice                // of the turn
 	kind          int                  // of work, which comes next
-	tickAt        time.Duration        // what the engine was told last, or unknown
+	tickAt        time.Duration        // the deadline that the engine has, or unknown
 	changesAtTick uint64               // Wheel.Changes then
 	turnComing    atomic.Bool          // a requested turn is, or runs; if not, a post must wake the loop
 	timers        connTimers           // which timers of the wheel are a connection's
@@ -130,16 +130,15 @@ func newLoop(s *Server, index int) *Loop {
 	return l
 }
 
-// Index returns the loop's index in Server.Loops. Any goroutine may call it.
+// Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the current wall-clock time. It reads the clock on each call, and so follows changes
-// of the clock. In a test with virtual time it returns the virtual time. Any goroutine may call it.
+// Now reads the wall clock, so it follows changes of that clock. In a test with virtual time it is
+// the virtual time. Any goroutine may call it.
 //
-// Timers use the monotonic clock, so setting the wall clock neither delays nor advances them. On
-// Linux, the monotonic clock stops while the machine is suspended: a timer of an hour needs an hour
-// of running time, and idle timeouts do not count the suspension. Now is correct at once after a
-// suspension.
+// Timers use the monotonic clock, so setting the wall clock neither delays nor hastens them. On
+// Linux the monotonic clock stops while the machine is suspended: a timer of an hour fires after an
+// hour of running, and idle timeouts do not count the suspension. Now is correct right after it.
 func (l *Loop) Now() time.Time { return l.wall() }
 
 // wallTime returns what the wall clock, as it is set now, showed at a time of the loop's clock.
@@ -148,9 +147,9 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
-// Conns yields the open connections of this loop. Connections may be closed during the iteration.
-// It does not yield a dialed connection before the Dialer's open function has got it, nor a
-// connection that NetConn has given to a goroutine.
+// Conns yields the open connections of this loop. The loop body may close connections. A connection
+// being dialed is included once the Dialer's open function has it, and one that NetConn has given
+// to a goroutine no longer.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
@@ -207,23 +206,23 @@ func (l *Loop) remove(c *Conn) {
 	l.count[numConns].Store(uint64(last))
 }
 
-// A Local is loop-local state: one T for each loop, created on first use. It holds what the
-// connections of one loop share (a cache, a counter, a client, members of a room). It needs no
-// lock, because only its loop uses it.
+// A Local is loop-local state: one T for each loop, made on first use. Connections of one loop
+// share it (a cache, a counter, a client, members of a room) without a lock, because only its loop
+// uses it.
 //
-// A Local is usually a package variable, or a field beside the Server. It may be used with several
+// A Local is usually a package variable, or a field beside the Server. It may serve several
 // servers.
 type Local[T any] struct {
 	make func(l *Loop) T
 }
 
-// NewLocal returns a Local whose values are created by make, or are the zero T if make is nil.
+// NewLocal returns a Local whose values are made by make, or start as the zero T if make is nil.
 func NewLocal[T any](make func(l *Loop) T) *Local[T] {
 	return &Local[T]{make: make}
 }
 
-// Get returns l's T, the same pointer each time. It must be called on l. It panics if v or l is
-// nil.
+// Get returns l's T, the same pointer each time. It must be called on l. A nil Local or Loop
+// panics.
 func (v *Local[T]) Get(l *Loop) *T {
 	if v == nil || l == nil {
 		panic("loop: Local.Get of a nil Local, or with a nil Loop: NewLocal makes one, Conn.Loop has the other")

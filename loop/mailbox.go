@@ -20,12 +20,12 @@ type task struct {
 }
 
 // Post calls f on the loop, after earlier Tells and Posts to it, and never inline. Any goroutine
-// may call it, including the loop's own. Long work can be split into pieces each of which posts the
-// next: a piece runs in the next turn, after timers and sockets have had their share. nil means
-// that f will run: a loop empties its mailbox before it ends. ErrServerClosed means that the loop
-// has ended. A panic in f is logged and counted. Post panics if f is nil.
+// may call it, including the loop's own: long work can be split into pieces, each of which posts
+// the next; it runs in the next turn, after timers and sockets had theirs. nil means that f will
+// run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended. A panic in f
+// is logged and counted. A nil f panics in Post.
 //
-// Post never fails because of a full mailbox. See Server.Limits.MaxMailbox for how senders are
+// Post never fails because the mailbox is full: see Server.Limits.MaxMailbox for how senders are
 // slowed down.
 func (l *Loop) Post(f func()) error {
 	needFunc("Loop.Post", f != nil)
@@ -33,8 +33,8 @@ func (l *Loop) Post(f func()) error {
 	return err
 }
 
-// TryPost is like Post, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are
-// queued. Use it if f may be dropped.
+// TryPost is Post, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are already
+// queued, for callers that would rather drop f.
 func (l *Loop) TryPost(f func()) error {
 	needFunc("Loop.TryPost", f != nil)
 	return l.tryPost(task{f: f})
@@ -109,21 +109,21 @@ func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	return number, err
 }
 
-// A Ref is a reference to a connection for use by other goroutines. Refs are comparable: two Refs
-// are equal if they refer to the same connection. The zero Ref refers to none. A Ref keeps a closed
-// Conn's few hundred bytes in memory, but neither its handler nor its buffers.
+// A Ref is the address of a connection: other goroutines hold it instead of a Conn. Refs are
+// comparable; two are equal if they mean the same connection. The zero Ref means none. A Ref keeps
+// a few hundred bytes of a closed Conn in memory, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell calls f with the connection on the connection's loop, after earlier Tells and Posts to that
+// Tell calls f on the connection's loop, with the connection, after earlier Tells and Posts to that
 // loop, and never inline. Any goroutine may call it, including a callback of the same connection.
 //
-// nil means that f was queued: it runs unless the connection closes first. ErrClosed means that the
-// connection is closed, or that r is the zero Ref. ErrServerClosed is as for Loop.Post. A panic in
-// f closes the connection. Tell panics if f is nil.
+// nil means queued: f runs unless the connection closes first. ErrClosed: it is closed, or r is the
+// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics in
+// Tell.
 //
-// Tell never fails because of a full mailbox. A connection whose callbacks fill a mailbox is not
+// Tell never fails because the mailbox is full. A connection whose callbacks fill a mailbox is not
 // read until half of it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster
-// than the loop should use TellWait.
+// than the loop use TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -132,8 +132,8 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	return r.c.post(task{told: f, c: r.c}, false)
 }
 
-// Send makes the connection send a copy of msg as one message. Its errors are those of Tell. An
-// error of Conn.Send closes the connection with that error. Any goroutine may call Send.
+// Send sends a copy of msg to the peer, as one message. Its errors are Tell's. An error of
+// Conn.Send closes the connection with it. Any goroutine may call it.
 func (r Ref) Send(msg []byte) error {
 	msg = bytes.Clone(msg)
 	return r.Tell(func(c *Conn) {
@@ -143,17 +143,17 @@ func (r Ref) Send(msg []byte) error {
 	})
 }
 
-// Close makes the connection close, as Conn.Close does. Any goroutine may call it, also after the
+// Close closes the connection, as Conn.Close does. Any goroutine may call it, also when the
 // connection has closed.
 func (r Ref) Close() { r.CloseWithError(nil) }
 
-// CloseWithError is like Close, with an error for OnClose, as Conn.CloseWithError.
+// CloseWithError is Close with a reason for OnClose, like Conn.CloseWithError.
 func (r Ref) CloseWithError(err error) {
 	_ = r.Tell(func(c *Conn) { c.CloseWithError(err) }) // an error: it is closed, or its loop has ended
 }
 
-// TryTell is like Tell, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are queued
-// for the loop. Use it if f may be dropped.
+// TryTell is Tell, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are already
+// queued for the loop, for callers that would rather drop f.
 func (r Ref) TryTell(f func(c *Conn)) error {
 	needFunc("Ref.TryTell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -162,10 +162,10 @@ func (r Ref) TryTell(f func(c *Conn)) error {
 	return r.c.post(task{told: f, c: r.c}, true)
 }
 
-// TellWait is like Tell, but waits while Server.Limits.MaxMailbox functions are queued for the
-// loop. It is for a goroutine that is not a loop's, such as one that reads a file or a queue. If it
-// returns the error of ctx, f was not queued. On a loop it panics, because the loop might wait for
-// itself.
+// TellWait is Tell for a goroutine that is not a loop's, such as one that reads a file or a queue:
+// it blocks while Server.Limits.MaxMailbox functions are queued for the loop. It returns ctx's
+// error if f was not queued before ctx was done. On a loop it panics instead of blocking, because
+// the loop might wait for itself.
 func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 	for {
 		err := r.TryTell(f)

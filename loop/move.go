@@ -52,11 +52,11 @@ func init() {
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
-	// Save returns the state that Accept of the other process needs to make the new handler; there,
-	// Conn.Saved returns it. Save is called on c's loop, between two callbacks, and may still send.
-	// It must not change anything, because c may stay and continue. If c moves, OnClose follows
-	// with handover.ErrMoved. An error means that c does not move now; Save is called again later,
-	// as long as other connections are moving. A panic closes c.
+	// Save returns the state from which Accept of the other process restores a handler: Conn.Saved
+	// returns it there. It is called on c's loop, between two callbacks, and may still send. It
+	// must not change the handler: c may stay. If c moves, OnClose follows with handover.ErrMoved.
+	// An error means that c cannot move now: Save is called again later, as long as other
+	// connections move. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 
@@ -116,7 +116,7 @@ func (c *Conn) runPostponed(held []postponed) {
 	}
 }
 
-// postponeTask is postpone for what c was told. A caller with such a function would allocate t.
+// postponeTask is postpone for a Tell. A caller with such a function would allocate t.
 func (c *Conn) postponeTask(t task) {
 	c.postpone(func() {
 		if c.isOpen() {
@@ -543,7 +543,7 @@ func (c *Conn) enrollFrozen() {
 		c.loop.leave()
 		return c.link()
 	}, func(err error) {
-		_ = c.loop.Post(func() {
+		_ = c.loop.Post(func() { // an error: the loop has ended, and c with it
 			if m.Net = nil; isStarved(err) { // it is closed
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return

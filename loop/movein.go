@@ -43,12 +43,12 @@ func (s *Server) setInCharge(on bool) {
 		}
 		for _, p := range ln.ports {
 			if on {
-				_ = p.loop.Post(p.goOn)
+				_ = p.loop.Post(p.goOn) // an error: the loop has ended, and p with it
 			}
 		}
 	}
 	for _, a := range s.parked.set(!on) {
-		_ = a.loop.Post(a.start)
+		_ = a.loop.Post(a.start) // an error: the loop has ended, and a with it
 	}
 }
 
@@ -132,12 +132,12 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 			arrive(m, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
 		default:
 			p := s.listeners[i].ports[m.Port-1]
-			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil
+			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil // an error: the loop has ended
 		}
 	}
 	if done.Wait(); len(dialed) > 0 {
 		for _, l := range s.loops {
-			l.call(func() {}) // what Accept has dialled waits now
+			l.call(func() {}) // what Accept has dialed waits now
 		}
 	}
 	for _, m := range dialed {
@@ -173,7 +173,7 @@ func (a *arrival) arriveFrozen() {
 	c.beginFrozen(&frozen{moved: m})
 	c.extras.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
-		_ = a.loop.Post(func() {
+		_ = a.loop.Post(func() { // an error: the loop has ended, and c with it
 			c.extras.uncounted = false
 			a.loop.count.add(numMovedIn, 1)
 			if s := c.session(); s != nil {
@@ -198,7 +198,7 @@ func (a *arrival) arriveFrozen() {
 		m.Err = nil
 		c.callHook(func() { c.in.decoder.Keep(m.Input) })
 	}
-	m.Drop = func(err error) { _ = a.loop.Post(func() { c.drop(err, true) }) }
+	m.Drop = func(err error) { _ = a.loop.Post(func() { c.drop(err, true) }) } // an error: the loop has ended, and c with it
 }
 
 // restore gives a new Conn what m says of it, except for what its codec has to decode.
@@ -238,9 +238,9 @@ func (c *Conn) restoreCodec() (err error) {
 	return err
 }
 
-// Saved returns the state of a connection that has moved here, as returned by Save of its previous
-// handler, and whether the connection has moved. It must be called in Accept, on c's loop; later it
-// returns nil, false. The caller owns the bytes.
+// Saved returns the state that the Save method of the last handler returned, if c has moved here
+// from another process, and whether it has. Call it in Accept, on c's loop: later it returns nil,
+// false. The bytes belong to the caller.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
 	if m := c.movedFrom(); m != nil {

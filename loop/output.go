@@ -35,15 +35,15 @@ const (
 	hasWaiters                  // functions wait for the output to go: see afterWrite
 )
 
-// Send appends one message, framed by the codec, to the output. The messages of one callback are
-// written together when it returns. After a callback that sends to four or more connections, the
-// write is delayed by up to 1 ms and includes what other callbacks send to the same connection
-// meanwhile. msg is copied.
+// Send appends one message, framed by the codec, to the output. Messages of one callback leave in
+// one write when it returns. After a callback that sends to four connections or more, the write
+// waits for up to 1 ms, and includes what other callbacks send to the same connection meanwhile.
+// msg is copied.
 //
-// The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
-// it, after an attempt to write them to the socket. Otherwise the connection closes at once with
-// ErrSlowConsumer, which Send also returns. After Close it returns ErrClosed. If the codec fails,
-// Send returns its error; nothing is sent, and the connection stays open.
+// Send accepts the whole message if, after it has tried the socket, less than
+// Server.Limits.MaxOutbound bytes are pending. Otherwise the connection closes at once with
+// ErrSlowConsumer, which Send returns, too. After Close it returns ErrClosed. After an error of the
+// codec nothing was sent, and the connection stays open.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -83,8 +83,8 @@ func (c *Conn) frame(msg []byte) error {
 	return err
 }
 
-// Write appends p to the output unframed. Otherwise it behaves like Send. It returns len(p), or 0
-// and an error.
+// Write appends bytes to the output unframed, by the rules of Send. It returns len(p), or 0 and an
+// error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
 	if c.isUDP() {
@@ -100,7 +100,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Pending returns the number of bytes that were sent but that the system has not accepted yet.
+// Pending returns how many bytes were sent that the system has not taken yet.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
@@ -179,8 +179,8 @@ func (c *Conn) admitOutput() error {
 	return ErrSlowConsumer
 }
 
-// beginAppend returns the slice to append a frame of about n bytes to. It is to be given to
-// endAppend; if user code panics before that, the end of the turn sees to it.
+// beginAppend returns the slice to append a frame of about n bytes to. The caller passes the result
+// to endAppend; if user code panics before that, the end of the turn cleans up.
 func (c *Conn) beginAppend(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
@@ -287,9 +287,9 @@ func (c *Conn) tryAgain(f func(), progress bool) {
 	}
 }
 
-// CloseWrite closes the output only: the peer reads the end of the stream after what was sent. From
-// then on, Send and Write return ErrClosed. c still reads, and closes when the peer ends its
-// output, too.
+// CloseWrite shuts down the output only: after the pending output the peer reads EOF. From now on
+// Send and Write return ErrClosed. The loop still reads from c, and closes it when the peer shuts
+// down its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.finRequested {
@@ -338,10 +338,10 @@ type roomWaiter struct {
 	f   func()
 }
 
-// OnHighWater calls f on the loop when more than n bytes of output are pending, so that the handler
-// can stop producing. f runs at once, within the Send or Write that exceeds n, and again only after
-// the output has been flushed. There is one such hook per connection; nil removes it. A panic in f
-// closes c. OnHighWater panics if n is negative.
+// OnHighWater calls f on the loop when more than n bytes of output are pending: the time to stop
+// producing. f runs at once, within the Send or Write that passes the mark, and again only after
+// the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
+// n panics.
 //
 // Input needs no such hook: see Server.Limits.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
@@ -356,11 +356,11 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.limit, w.onHigh = n, f
 }
 
-// OnFlushed calls f on the loop when the system has accepted all output, so that the handler can
-// produce more. It does so each time that some output had to wait, that OnHighWater's mark was
-// exceeded, or that Pending was read and was not 0. f runs at most once in a turn of the loop,
-// after the loop has polled its sockets, so a producer does not delay other connections. There is
-// one such hook per connection; nil removes it. A panic in f closes c.
+// OnFlushed calls f on the loop when the system has taken all output, if some of it had to wait, if
+// OnHighWater's mark was passed, or if Pending has returned more than 0 before: the time to produce
+// more. f runs at most once per turn of the loop, after the loop has polled its sockets, so a
+// producer does not delay other connections. There is one such hook; nil removes it. A panic in f
+// closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	if !c.isClosed() {

@@ -16,7 +16,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What is sent within one turn leaves in one write, whoever sent it.
+// Everything sent within one turn leaves in one write, whichever callback sent it.
 func TestOneWritePerTurn(t *testing.T) {
 	srv := &loop.Server{Codec: codec.Lines{}, Limits: loop.Limits{HoldBackAt: 1<<20 - 1}, Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {

@@ -9,44 +9,43 @@ import (
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
 
-// A PipeConfig configures a pipe between two connections. The zero value is ready to use.
+// A PipeConfig holds the settings of a Pipe. The zero value is usable.
 type PipeConfig struct {
-	// IdleTimeout ends the pipe, with ErrIdle, when neither side has sent a byte for this long. It
-	// replaces the idle timeouts of both connections. 0 means never.
+	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for this
+	// long. It replaces the idle timeouts of both connections. 0 means never.
 	IdleTimeout time.Duration
 
-	// Done is called on the loop when both connections have closed. aToB and bToA count the bytes
-	// that came from each side, including those in previous processes (see package handover). err
-	// is the first error that ended a side, or nil if both ended in order. Done may be nil.
+	// Done, if not nil, is called on the loop when both connections have closed: aToB and bToA are
+	// the bytes received from each, including those in earlier processes (see package handover),
+	// and err is the first reason why one ended, nil if both sides ended in order.
 	Done func(aToB, bToA uint64, err error)
 }
 
-// Pipe forwards the bytes that a receives to b, and those that b receives to a, starting with bytes
-// that have arrived but are not decoded. From then on, neither handler gets OnMessage; OnClose runs
-// as usual. Both connections must live on one loop, and Pipe must be called on it.
+// Pipe forwards what a receives to b, and what b receives to a, as bytes, starting with input that
+// has arrived but was not decoded. From then on neither handler gets an OnMessage; OnClose runs as
+// usual. Both connections must live on one loop, and Pipe must be called on it.
 //
-// While one side does not accept its output, the other is not read: at most 64 KiB plus one read
-// are pending. When one side ends its output, Pipe forwards the end after all earlier bytes, and
-// the other direction continues. When one side closes or fails, or is already closing, the other is
-// closed with the same error, after the bytes that remain for it.
+// If one side does not take its output, Pipe stops reading the other one: it buffers at most 64 KiB
+// plus one read. If one side half-closes, Pipe passes that on after all earlier bytes, and the
+// other direction continues. If one side closes or fails, or is already closing, the other one
+// closes with the same reason, after its pending output.
 //
-// If a connection fails before the end of its input, for example by a reset, Pipe also resets the
-// other connection: its peer reads the bytes that came, and then a reset, because a normal end
-// might look like the end of the data. The reset is sent when the peer's system has acknowledged
-// everything, or Timeouts.Close is over. It is sent on TCP, on systems that report what was
-// acknowledged (not macOS, the BSDs and Windows). Linux lets a program read what came before a
-// reset; other systems may discard what the program has not read by then, as without a proxy. An
-// end of TLS without close_notify is not treated as a reset, because it is too common.
+// If a connection fails before the end of its input, for example by a reset, Pipe resets the other
+// one, too: its peer reads the bytes so far and then a reset, because a clean end could be mistaken
+// for the end of the data. The reset is sent when the peer's system has acknowledged everything, or
+// after Timeouts.Close. This needs TCP and a system that reports what is acknowledged (not macOS,
+// the BSDs or Windows). Linux lets a program read what arrived before a reset; other systems may
+// drop what it has not read by then, as they do without a proxy. TLS that ends without close_notify
+// does not count as a reset: it is too common.
 //
-// A caller that dials b after a has been accepted should call a.PauseRead before the Dial, and
-// a.ResumeRead after Pipe.
+// If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //
-// Pipe removes the functions that OnEOF, OnHighWater and OnFlushed have set before. Functions that
-// are set later are called in addition to the pipe's own work. That of OnEOF is called before the
-// end is forwarded.
+// Pipe removes the functions that were passed to OnEOF, OnHighWater and OnFlushed before. Functions
+// passed later run in addition to the pipe's own work: that of OnEOF before the half-close is
+// passed on.
 //
-// Each connection may be in one pipe. Pipe panics if the connections live on two loops, are the
-// same, include a UDP session, are already in a pipe, or are about to move.
+// A connection may be in one pipe only. Connections on two loops, the same connection twice, a UDP
+// session, a second pipe, or a connection that is about to move panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {

@@ -25,80 +25,79 @@ import (
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
-// and Wait. The fields must not be changed after that, and the Server must not be copied. A Server
-// runs only once.
+// and Wait; the fields must not be changed after that, and the Server must not be copied. A Server
+// runs once.
 //
-// The zero value of each field is usable; the field's comment says what it means. A negative value
-// makes Start fail.
+// The zero value of each field is useful; its comment says what it means. A negative value is an
+// error of Start.
 type Server struct {
-	// Addr is the address to listen on: "tcp://host:port" (also tcp4 and tcp6; port 0 chooses a
-	// free port, see LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A stale
-	// unix socket of a dead process is replaced. The server does not listen on "name://tunnel":
-	// this names the connections of Listener.AcceptFrom or Adopt. In a handover (package handover)
-	// they move to the address with the same name in the next process; connections without a name
-	// stay with their process.
+	// Addr is where to listen: "tcp://host:port" (also tcp4 and tcp6; port 0 takes a free one, see
+	// LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A unix socket left
+	// behind by a dead process is replaced. "name://tunnel" is not listened on: it names
+	// connections from Listener.AcceptFrom or Adopt. In a handover (package handover) these move to
+	// the listener of the same name in the next process; connections without a name stay with their
+	// process.
 	//
-	// At a UDP address, each peer address has a session, which is a Conn. Accept is called for its
-	// first datagram. Each datagram is a message, without a Codec, and Send sends one datagram.
-	// IdleTimeout ends the session, after 2 minutes if it is 0. Datagrams that arrive while reading
-	// is paused are lost, as are those that the system does not accept (see Stats.Lost). A host
-	// name with IPv4 and IPv6 addresses is served on one of each.
+	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
+	// first datagram. Each datagram is a message, without a Codec, and Send sends one. IdleTimeout
+	// (2 minutes if it is 0) ends the session. While reading is paused its datagrams are lost, as
+	// are those that the system does not accept (see Stats.Lost). A host name with IPv4 and IPv6
+	// addresses is served on one of each.
 	Addr string
 
-	// Accept is called on the loop of each new connection and returns its Handler. It may already
-	// use c: send a greeting, set timers and hooks, change the codec. If it returns nil or panics,
-	// the connection is refused, and OnClose is not called.
+	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
+	// once: send a greeting, set timers and hooks, change the codec. nil refuses the connection,
+	// and so does a panic; OnClose is then not called.
 	Accept Accept
 
-	// Codec frames the messages. nil means codec.Raw: messages are pieces of input as they arrive.
-	// A Codec that only UDP addresses would use is an error.
+	// Codec frames the messages. nil means codec.Raw: each piece of input as it arrives. A Codec on
+	// a Server with only UDP addresses is an error.
 	Codec codec.Codec
 
-	// Listeners are additional addresses, served by the same loops. With Listeners, Addr may be
-	// empty; then Accept, Codec, IdleTimeout, TCP and UDP are only the defaults of the Listeners.
+	// Listeners are additional addresses, served by the same loops. With them Addr may be empty;
+	// then Accept, Codec, IdleTimeout, TCP and UDP are only the defaults of the Listeners.
 	Listeners []Listener
 
-	// TLS makes Addr use TLS. nil means plain. It must not be changed after Start, but its hooks
-	// (GetCertificate, GetConfigForClient) may return different results each time. They run outside
-	// the loops, at most GOMAXPROCS at a time. A hook that waits for something else occupies its
-	// place for at most a fifth of a second, as long as no more than Limits.MaxHandshakes hooks are
-	// running. A panic in a hook fails the handshake.
+	// TLS makes Addr speak TLS. nil means plain. It must not be changed after Start, but its hooks
+	// (GetCertificate, GetConfigForClient) may return something different each time. They run on
+	// other goroutines, GOMAXPROCS at a time. A hook that waits gives up its place after a fifth of
+	// a second, as long as at most Limits.MaxHandshakes of them run. A panic in a hook fails the
+	// handshake.
 	//
-	// Accept is called after the handshake. If the stream ends without close_notify, OnClose gets
-	// io.ErrUnexpectedEOF.
+	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
 
 	// ProxyProtocol lists the networks whose connections to Addr begin with a PROXY protocol header
-	// (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol). RemoteAddr and LocalAddr
-	// are then the addresses in the header, and MaxConnsPerIP counts the client. The header is
-	// required from these networks and on unix sockets. From all other peers, it closes the
-	// connection. nil means that no peer sends a header.
+	// (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and LocalAddr
+	// then return the addresses in the header, and MaxConnsPerIP counts the client's. The header is
+	// required from these networks and from unix sockets; from any other peer it closes the
+	// connection. nil means that no peer sends one.
 	ProxyProtocol []netip.Prefix
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer.
-	// Output that the peer accepts does not count, unless Timeouts.IdleCountsOutput is set. If an
-	// eviction interrupts something, the peer of a TCP connection reads a reset after what was
-	// sent, not a normal end. It does so if output is pending, if jobs run, if SetBusy is set, or
-	// if the last output is more recent than a quarter of the idle time. Output of an idle hook at
-	// the same moment does not count. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, when the peer has sent nothing for this long.
+	// Output that the peer takes does not count, unless Timeouts.IdleCountsOutput is set. If an
+	// eviction may truncate something, the peer of a TCP connection reads a reset instead of EOF
+	// after the output: because output is pending, jobs run, SetBusy is set, or the last output is
+	// younger than a quarter of the silence. Output that an idle hook sends at the same time does
+	// not count. 0 means never.
 	IdleTimeout time.Duration
 
-	// OnStart is called first on each loop, before the server accepts any connection. If it panics,
-	// Start fails.
+	// OnStart is called as the first function on each loop, before the server accepts connections.
+	// A panic makes Start fail.
 	OnStart func(l *Loop)
 
-	// OnStop is called last on each loop whose OnStart has returned.
+	// OnStop is called as the last function on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops. 0 means GOMAXPROCS minus one, and at least one. That leaves
-	// a P for other goroutines, such as those of Offload and of database clients. A program whose
-	// goroutines can wait for up to 10 ms at a time can use all: runtime.GOMAXPROCS(0).
+	// NumLoops is the number of loops. 0 means GOMAXPROCS minus one, and at least one, which leaves
+	// a P to other goroutines, such as those of Offload and of database clients. If these may wait
+	// for up to 10 ms at a time, runtime.GOMAXPROCS(0) uses all processors.
 	NumLoops int
 
-	// Engine does the network I/O. The zero Engine is the system's default.
+	// Engine moves the bytes. The zero Engine is the system's default.
 	Engine Engine
 
-	// Logger gets the server's log events: panics and failures as errors, refusals as warnings. The
+	// Logger gets the server's log lines: panics and failures as errors, refusals as warnings. The
 	// zero Logger writes only errors, to os.Stderr. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
@@ -106,8 +105,8 @@ type Server struct {
 	Timeouts Timeouts
 	Drain    Drain
 	Hooks    Hooks
-	TCP      TCPOptions // for the sockets of Addr
-	UDP      UDPOptions // for all UDP sockets
+	TCP      TCPOptions // of Addr's sockets
+	UDP      UDPOptions // of all UDP sockets
 	Debug    Debug
 
 	listeners   []*listener
@@ -159,7 +158,7 @@ const (
 
 func (s *Server) has(phase int32) bool { return s.phase.Load() >= phase }
 
-// Run calls Start and then Wait.
+// Run calls Start, then Wait.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Start(ctx); err != nil {
 		return err
@@ -167,9 +166,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Wait()
 }
 
-// Start checks the fields, opens the listeners and starts the loops. All of that is done when it
-// returns nil. The server then runs until ctx is done. An error names the invalid field; nothing is
-// left open. Start may be called once.
+// Start checks the fields, opens the listeners and starts the loops; all of that is done when it
+// returns nil. The server then runs until ctx is done. An error names the invalid field; then
+// nothing is left open. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
@@ -215,13 +214,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until ctx is done and the drain is over. It returns nil if no connection was cut, and
-// a *DrainError if some were. Another error says why the engine ended unexpectedly, or which loops
-// were abandoned because a callback did not return or a posted function takes too long. Any number
-// of goroutines may call Wait, after Start.
+// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
+// connections were cut. Another error says why the engine ended unexpectedly, or which loops were
+// abandoned because a callback did not return or their mailbox takes too long. Any number of
+// goroutines may call it, after Start.
 //
-// After the server has closed its end of a connection, it waits for the peer to close, for at most
-// a second.
+// When the server has closed its end of a connection, it waits for the peer to close the other one,
+// for at most a second.
 func (s *Server) Wait() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
@@ -234,7 +233,7 @@ func (s *Server) Wait() error {
 }
 
 // LocalAddr returns the first of Addrs, with the actual port. It returns nil before Start, and if
-// there is no address.
+// there is none.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.has(phaseServing) || len(s.listeners) == 0 {
 		return nil
@@ -242,8 +241,8 @@ func (s *Server) LocalAddr() net.Addr {
 	return s.listeners[0].addr()
 }
 
-// Addrs returns the addresses of all listeners: first that of Addr, then those of Listeners in
-// order. An address is nil if it is a name without AcceptFrom. Addrs returns nil before Start.
+// Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
+// order, nil for one that is a name without AcceptFrom. Before Start it returns nil.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil
@@ -255,9 +254,9 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Conns yields the open connections of all loops as Refs, loop by loop. It gets the connections of
-// each loop in one callback, and waits for it. So it panics on a loop: use Loop.Conns there. Any
-// other goroutine may call it. A loop that has ended has no connections.
+// Conns yields the open connections of all loops, as Refs, loop by loop; a callback on each loop
+// lists those that it has at that moment. It waits for each loop, so on a loop it panics: use
+// Loop.Conns there. Any other goroutine may call it. A loop that has ended has none.
 func (s *Server) Conns() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		if s.onLoop() {
@@ -281,7 +280,7 @@ func (s *Server) Conns() iter.Seq[Ref] {
 	}
 }
 
-// Loops returns the loops, after Start and in OnStart. Each call returns a new slice.
+// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
 func (s *Server) Loops() []*Loop {
 	if !s.has(phaseLooping) {
 		return nil

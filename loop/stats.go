@@ -7,21 +7,20 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
-// Stats are the counters of a Server. Counters start at 0 and only grow. Each is exact for the
-// turns that have ended, but they are not read at a single instant.
+// Stats are the statistics of a Server. Counters start at 0 and only grow; each is exact for the
+// turns that have ended, but they are not read at one instant.
 type Stats struct {
-	// LoopStats are the sums over all loops. For Lag, Turn, SocketWait and their maximums, they are
-	// the largest values of any loop.
+	// LoopStats are those of all loops together; of Lag, Turn, SocketWait and their Maxs the
+	// largest.
 	LoopStats
 
 	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of Accepted: above a limit, without a complete handshake, or refused by Accept
-	Probes   uint64 // of Accepted: closed before the first byte of a TLS handshake or a PROXY header
+	Refused  uint64 // of these: above a limit, with an incomplete handshake, or refused by Accept
+	Probes   uint64 // of these: disconnected before the first byte of a TLS handshake or a PROXY header
 	Closed   uint64 // connections whose OnClose has returned
-	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or jobs unfinished when the drain ended
+	Cut      uint64 // of these: with output lost (see ErrOutputLost), or with jobs unfinished when the drain timed out
 
-	// ClosedBy counts the closed connections by reason. It contains all reasons, including those
-	// with 0:
+	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//
 	//	handler         Conn.Close, Conn.Detach
 	//	peer            io.EOF
@@ -30,70 +29,71 @@ type Stats struct {
 	//	slow_frame      ErrSlowFrame
 	//	drain           ErrServerClosed
 	//	panic           *PanicError
-	//	input           an error of the codec or of OnMessage about the peer's input
-	//	network         a system error
+	//	input           the codec or OnMessage rejected input
+	//	network         an error of the system
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side is overloaded
 	//	memory          ErrMaxBuffered
-	//	moved           moved to another process: see package handover
-	//	other           any other error passed to CloseWithError
+	//	moved           it is in another process: see package handover
+	//	other           any other argument of CloseWithError
 	ClosedBy map[string]uint64
 
-	MovedIn uint64 // connections that came from another process; not in Accepted
+	MovedIn uint64 // connections that came from another process, which are not Accepted
 
-	// TLS handshakes, including those of dialed connections. Pending ones may wait for the peer.
+	// TLS handshakes, including those of dialed connections. A pending one may be waiting for its
+	// peer.
 	Handshakes, HandshakesFailed uint64
 	HandshakesPending            int
 
 	Sessions uint64 // UDP peers that sent a first datagram, including refused ones
 
-	// Lost counts the datagrams that the system did not accept, that arrived while their session
-	// was paused or after it was closed in the same turn, or whose new peers arrived faster than
-	// sessions can be opened.
+	// Lost datagrams: the system did not accept them, their session was paused or had been closed
+	// in the same turn, or new peers sent them faster than sessions can be opened.
 	Lost uint64
 
-	Panics uint64 // panics recovered from callbacks
+	Panics uint64 // recovered from callbacks
 
 	Offloaded        int // jobs that are running
-	OffloadedWaiting int // jobs that are queued
+	OffloadedWaiting int // jobs that are waiting
 
 	Loops []LoopStats // of each loop
 }
 
-// LoopStats are the counters of one Loop.
+// LoopStats are the statistics of one Loop.
 type LoopStats struct {
-	Conns    int    // open connections, including closing ones
+	Conns    int    // connections that are open now, including those that are closing
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
-	BytesOut uint64 // bytes accepted by the system
+	BytesOut uint64 // taken by the system
 	Timers   int    // pending in the wheel
-	Fired    uint64 // callbacks run by the wheel, including internal ones
-	Mailbox  int    // queued functions, including those of the current batch
-	HeldBack uint64 // times that input was held back because more than HoldBackAt of output was pending
-	Moved    uint64 // connections that have arrived by Conn.MoveTo
-	Buffered int    // bytes in buffers that count against Server.Limits.MaxBuffered
+	Fired    uint64 // callbacks that the wheel ran, including the framework's own
+	Mailbox  int    // functions queued, including those of the batch that is running
+	HeldBack uint64 // times that a connection's input was held back because more than HoldBackAt bytes of output were pending
+	Moved    uint64 // connections that have come to the loop by Conn.MoveTo
+	Buffered int    // bytes of buffers that count against Server.Limits.MaxBuffered
 
-	// Lag is how late callbacks ran: timers and OnIdle hooks after the millisecond in which they
-	// were due, posts and tells after they were put into an empty mailbox. On a loop that keeps up,
-	// Lag is below a millisecond. Lag is the largest of the last 10 to 20 seconds, MaxLag of all
-	// time.
+	// Lag is how late callbacks started: timers and OnIdle hooks, measured from the millisecond in
+	// which they were due, posts and tells, measured from when they were added to an empty mailbox.
+	// A loop that keeps up has a Lag below a millisecond. Lag is the largest of the last 10 to 20
+	// seconds, MaxLag the largest since the start.
 	Lag, MaxLag time.Duration
 
 	// Turn is how long the loop was busy without polling its sockets: with the input of one
-	// connection, or with a batch of timers and posts. If one callback is slow, it is about the
-	// duration of that callback. Turn is the longest of the last 10 to 20 seconds, MaxTurn of all
-	// time; the current turn counts with its duration so far. Of turns for input that are shorter
-	// than a quarter of Server.Debug.BlockedAfter, a random one in 16 is measured; all others are.
-	// Time during which the process was stopped counts, here and in Lag.
+	// connection, or a batch of timers and posts. If one callback takes long, this is its time.
+	// Turn is the longest of the last 10 to 20 seconds, MaxTurn the longest since the start; the
+	// turn that is running counts with its time so far. Of turns for input that are shorter than a
+	// quarter of Server.Debug.BlockedAfter, a random one in 16 is measured; all others are. Time
+	// during which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
-	// SocketWait is how long a ready socket waits before the loop serves it, because of earlier
-	// turns, however short each of them is. While the loop is busy, the watchdog sends it a probe
-	// every 25 ms, or every quarter of Server.Debug.BlockedAfter if that is shorter; the probe
+	// SocketWait is how long a ready socket waits before the loop serves it: for the turns ahead of
+	// it, however short each of them is. While the loop has turns, the watchdog sends it a probe
+	// every 25 ms, or every quarter of Server.Debug.BlockedAfter if that is shorter, and the probe
 	// waits as a socket would. SocketWait is the longest of the last 10 to 20 seconds,
-	// MaxSocketWait of all time; a waiting probe counts with its wait so far.
+	// MaxSocketWait the longest since the start; a probe that is waiting counts with its time so
+	// far.
 	SocketWait, MaxSocketWait time.Duration
 
-	Busy    time.Duration // total of all turns, estimated from the measured ones; its growth per second is the load
+	Busy    time.Duration // all turns together, estimated from those measured; its growth per second is the load
 	Blocked uint64        // turns that took longer than Server.Debug.BlockedAfter
 }
 
@@ -154,7 +154,7 @@ func (l *Loop) publishHandshakes() {
 	l.count[numHandshakesPending].Store(l.tls.Counts.Pending)
 }
 
-// Stats returns the server's counters. Any goroutine may call it, at any time.
+// Stats returns the server's statistics. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load(), ClosedBy: make(map[string]uint64, numCloseReasons)}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()

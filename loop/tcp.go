@@ -13,38 +13,37 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// TCPOptions are the options of TCP listeners and connections. The zero value of each option means
-// the default of Go or the system. If the system does not support an option (UserTimeout is for
-// Linux only), Start fails.
+// TCPOptions are options of TCP sockets, of the listener and of the connections. The zero value of
+// each means the default of Go or the system. An option that the system does not support
+// (UserTimeout on systems other than Linux) makes Start fail.
 type TCPOptions struct {
-	// KeepAlive sets when a silent connection is probed, how often, and after how many probes it
-	// counts as broken. The zero value means after 15 s, every 15 s, 9 times. A negative Idle
-	// disables keepalive. Enable is ignored.
+	// KeepAlive configures keep-alive probes of silent connections. Zeros: after 15 s, every 15 s,
+	// 9 times. A negative Idle turns them off; Enable has no effect.
 	KeepAlive net.KeepAliveConfig
 
-	// UserTimeout breaks a connection when sent data has not been acknowledged for this long
-	// (TCP_USER_TIMEOUT). It also does so when output is pending and the peer, although alive, has
-	// read nothing for this long: its window is then closed. To detect only peers that have
-	// vanished, use KeepAlive. To close peers that do not read after another time, use an OnIdle
-	// hook with WriteStalled. 0 means the system's timeout, on Linux about 15 minutes.
+	// UserTimeout (TCP_USER_TIMEOUT) breaks a connection when sent data has not been acknowledged
+	// for this long, or when output is pending and a live peer has kept its window closed for this
+	// long, because it reads nothing. To find only peers that have vanished, use KeepAlive; to
+	// close those that do not read, an OnIdle hook with WriteStalled. 0 means the system's default,
+	// on Linux about 15 minutes.
 	UserTimeout time.Duration
 
-	// Backlog is the maximum number of connections that wait to be accepted. The system reduces it
-	// to its own limit (on Linux net.core.somaxconn). 0 means that limit.
+	// Backlog is how many connections may wait to be accepted. The system limits it (on Linux to
+	// net.core.somaxconn). 0 means that limit.
 	Backlog int
 
 	// SendBuffer and ReceiveBuffer are the sizes of the kernel's buffers of each connection, in
-	// bytes (SO_SNDBUF, SO_RCVBUF). Linux doubles them for its own overhead. A small SendBuffer
-	// detects sooner that a peer of a low-volume stream does not read, because only output that the
-	// system does not accept is pending here. 0 means the system's automatic size, which is usually
-	// better, but a 4,096th of the memory limit of a cgroup or GOMEMLIMIT if that limit is less
-	// than 1 GiB.
+	// bytes (SO_SNDBUF, SO_RCVBUF); Linux doubles them for its own overhead. With a small
+	// SendBuffer, a peer that gets little output at a time and does not read is found sooner,
+	// because pending output is only what the system does not take. 0 means that the system adapts
+	// them to the connection, which is usually better; but a 4,096th of the memory that a cgroup or
+	// GOMEMLIMIT allows, if that is less than 1 GiB.
 	SendBuffer, ReceiveBuffer int
 
-	// Control is called with the listening socket before it is bound, as in net.ListenConfig, for
-	// options that have no field, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT. It is
-	// called after the other options are set, and for unix sockets, too. It may be nil. A SO_LINGER
-	// with a timeout is removed again because it would make each close block the loop.
+	// Control is called with the listening socket before it is bound, like that of
+	// net.ListenConfig: for other options, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and
+	// SO_REUSEPORT. It runs after these options are set, and also for unix sockets. nil means none.
+	// A nonzero SO_LINGER is reset: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 

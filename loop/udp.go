@@ -291,13 +291,12 @@ func (c *Conn) notSent(err error) error {
 	return err
 }
 
-// LimitReplies limits the output of a UDP session to factor times the bytes received; beyond that,
-// Send and Write fail with ErrAmplification. The limit starts with the next datagram. It keeps a
-// peer that spoofs another's address from flooding that address. Call it in Accept, with 3 as in
-// QUIC. Call LimitReplies(0) to remove the limit when the peer has proved that it receives what it
-// is sent, for example by returning a number that it was sent; see Server.Limits.MaxSessions for
-// what that does in a crowd. LimitReplies has no effect on other connections. It panics if factor
-// is negative.
+// LimitReplies makes Send and Write of a UDP session fail with ErrAmplification rather than send
+// more than factor times the bytes received, from the next datagram on. A sender that spoofs a
+// source address then cannot flood the owner of that address. Call it in Accept, with 3, as in
+// QUIC. Call LimitReplies(0) when the peer has proved that it receives datagrams, for example by
+// echoing a random number: see Server.Limits.MaxSessions for the effect on floods. It does nothing
+// for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {

@@ -244,7 +244,7 @@ func (h *Handover) announce() {
 		}
 	}
 	if err := notify(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: the service manager was not told")
+		h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager")
 	}
 }
 

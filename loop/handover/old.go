@@ -62,7 +62,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 func (g *giving) run() {
 	defer close(g.done)
 	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
-	log.Info().Msg("handover: a process is to take over")
+	log.Info().Msg("handover: another process is taking over")
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()

@@ -64,7 +64,7 @@ func (h *Handover) restart() {
 	defer c.mu.Unlock()
 	if c.cmd != nil {
 		if c.hello || time.Since(c.began) < startGrace {
-			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
+			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already running")
 			return
 		}
 		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process did not call Open yet: killing it and starting another")
