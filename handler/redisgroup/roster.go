@@ -20,7 +20,7 @@ type roster struct {
 	at     Position // the users are correct once the room has reached this position
 }
 
-// readRoster starts to read the users, unless they were or are being read. r.mu is held.
+// readRoster starts to read the users, unless they have been read or are being read. r.mu is held.
 func (r *room) readRoster() {
 	if r.order.roster == nil {
 		r.order.roster = &roster{room: r, users: make(map[string]struct{}), cursor: "0"}
@@ -35,7 +35,7 @@ func (r *room) loseRoster() {
 	}
 }
 
-// ask requests a page. If the Hub is closed, nobody joins.
+// ask requests a page. Without the Hub, which is closed, nobody joins.
 func (w *roster) ask() {
 	_ = w.room.hub.querySenders[w.room.bucket].add(&request{place: w.room.place, op: opQuery, query: w})
 }
