@@ -232,12 +232,16 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
 	if c.isPiped() {
-		to := c.extras.pipe.to
-		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
+		return c.waitsForUs() || c.extras.pipe.to.isOpen() && c.extras.pipe.to.waitsForUs()
 	}
-	return heard
+	return (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
+}
+
+// waitsForUs reports whether bytes wait to be passed on by c's pipe, and neither the user nor the
+// other side holds them up.
+func (c *Conn) waitsForUs() bool {
+	return c.in.pauses&(heldUnread|heldBack) == 0 && (c.hasInput() || c.hasUnread())
 }
 
 // sawFINBefore reports whether the peer had ended its output at the last look already, while
