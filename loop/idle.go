@@ -216,12 +216,12 @@ func (c *Conn) checkIdle() {
 // only while it takes output: a peer that neither reads nor is read would stay for ever.
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const notReadByUs = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
-	s, outputWaits := &c.idle, c.out.box != nil && c.sock != nil // without a socket it goes nowhere
+	s, outputWaits := &c.idle, (c.out.box != nil || c.isBlocked()) && c.sock != nil // without a socket it goes nowhere
 	if outputWaits || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case outputWaits && c.in.pauses&notReadByUs != 0 && s.lastRead != notYet:
+	case outputWaits && (c.in.pauses&notReadByUs != 0 || c.moves() && c.sendsFile()) && s.lastRead != notYet:
 		// It was heard when it last took output.
 		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
