@@ -86,8 +86,10 @@ func (c *Conn) other() *Conn {
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
 // TLS handshake, SendFile and a codec's job that are under way. From the call until it has arrived,
-// and all earlier Tells have run, no message is delivered. Until it leaves, its timers,
-// hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
+// and all earlier Tells have run, no message is delivered; bytes that wait for that count as
+// received, unless c moves after a file of which the peer takes nothing. Until it leaves, its
+// timers, hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
+// OnClose and functions given to AfterClose run on the loop where c closes.
 //
 // nil means that c moves, unless it closes before, by a panic say, the server drains, or package
 // handover takes it to another process: then it stays, and then does not run. A loop that drains
@@ -445,6 +447,7 @@ func (l *Loop) openGates(party []*Conn) (more bool) {
 		for len(m.kept) > 0 {
 			t := m.kept[0]
 			m.kept = m.kept[1:]
+			l.mail.Keep(-1)
 			l.guardCurrent(func() { l.runTold(t) })
 			if l.slice.over(l) {
 				return true
@@ -494,6 +497,7 @@ func (l *Loop) runMoving(t task) {
 		_, _ = to.post(task{f: func() { to.runTold(t) }}) // an error: that loop has ended
 	} else if m := t.c.extras.mover; m != nil && m.gated {
 		m.kept = append(m.kept, t)
+		l.mail.Keep(1)
 	} else {
 		l.runTold(t)
 	}

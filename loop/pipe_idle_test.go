@@ -103,26 +103,35 @@ func TestPipeTimeoutOfALateLoop(t *testing.T) {
 	})
 }
 
-// A pipe that moves is not silent while one of its loops is late: what comes meanwhile counts.
-func TestPipeTimeoutOfAMove(t *testing.T) {
-	for late := range 2 {
-		t.Run([]string{"the loop that it leaves", "the loop where it arrives"}[late]+" is late", func(t *testing.T) {
+// Who moves is not silent while one of the loops is late: what comes meanwhile counts. So it is with
+// a pipe.
+func TestIdleTimeoutOfAMove(t *testing.T) {
+	for name, row := range map[string]struct{ piped, lateHere bool }{
+		"the loop that it leaves is late":               {false, true},
+		"the loop where it arrives is late":             {false, false},
+		"a pipe, and the loop that it leaves is late":   {true, true},
+		"a pipe, and the loop where it arrives is late": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
 			var conns []*loop.Conn
-			srv := &loop.Server{NumLoops: 2, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+			srv := &loop.Server{NumLoops: 2, IdleTimeout: time.Second, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p, _, q := srv.Open(), srv.Open(), srv.Open()
 				from := conns[0].Loop().Index()
 				to := srv.Loops()[1-from]
 				srv.Do(from, func(l *loop.Loop) {
-					loop.Pipe(conns[0], conns[2], loop.PipeConfig{IdleTimeout: time.Second})
+					if row.piped {
+						loop.Pipe(conns[0], conns[2], loop.PipeConfig{IdleTimeout: time.Second})
+					}
 					if err := conns[0].MoveTo(to, nil); err != nil {
 						t.Error(err)
 					}
 					block := func() { testkit.Block(5 * time.Second) }
-					if late == 0 { // in a turn after that in which it leaves, but before the last thing that it is sent from here
-						block = func() { _ = l.Post(func() { testkit.Block(5 * time.Second) }) }
+					if row.lateHere { // after it has left, but before the last thing that it is sent from here
+						_ = l.Post(func() { _ = l.Post(block) })
+					} else {
+						_ = to.Post(block)
 					}
-					_ = []*loop.Loop{l, to}[late].Post(block)
 				})
 				want := ""
 				for range 12 {
@@ -132,7 +141,9 @@ func TestPipeTimeoutOfAMove(t *testing.T) {
 				}
 				testkit.Want(t, "its loop", conns[0].Loop(), to)
 				testkit.Want(t, "why it ended", p.Reason(), nil)
-				testkit.Want(t, "what was passed on", q.Received(), want)
+				if row.piped {
+					testkit.Want(t, "what was passed on", q.Received(), want)
+				}
 				srv.Sleep(time.Second)
 				testkit.WantErr(t, "the end", p.Reason(), loop.ErrIdle)
 			})
