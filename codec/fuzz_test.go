@@ -88,8 +88,8 @@ func FuzzLength(f *testing.F) {
 	})
 }
 
-// FuzzPause decodes with a Decoder that is told now and then to keep what it has, to lend it, and
-// to change its codec to the same one: none of it may show.
+// FuzzPause decodes with a Decoder that sometimes keeps its buffer, lends it, or switches to an
+// equal codec. None of that may change the result.
 func FuzzPause(f *testing.F) {
 	codecs := []codec.Codec{codec.Varint{Max: 100}, codec.Lines{Max: 100}, codec.Delimiter{Delim: "\x01\x01\x02", Max: 100},
 		codec.Length{Size: 1, Adjust: -3, Max: 100}, codec.Fixed{Size: 5}}

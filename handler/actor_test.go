@@ -137,8 +137,7 @@ func TestActorPanic(t *testing.T) {
 	})
 }
 
-// A panic in start, or a nil that it returns, stops the actor; what was told it meanwhile is
-// dropped.
+// A panic in start, or a nil result, stops the actor, and messages sent in between are dropped.
 func TestActorStartFails(t *testing.T) {
 	starts := map[string]func(*handler.Actor[int]) func(int){
 		"panic": func(*handler.Actor[int]) func(int) { panic("start") },

@@ -69,7 +69,7 @@ func TestActorTimers(t *testing.T) {
 	})
 }
 
-// An actor forgets timers that were stopped, of which only the loop is told.
+// An actor forgets stopped timers, although only the loop notices the stop.
 func TestStoppedActorTimersAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, silent)

@@ -40,8 +40,8 @@ func (q Question[A]) Fail(err error) bool {
 // connections of l; if done uses one that has closed, that does nothing. A timeout of 0 or less
 // means DefaultCallTimeout. A nil func panics.
 //
-// In a callback of a connection done follows that: if it moves to another loop, by loop.Conn.MoveTo,
-// done is called there, and there cancel must be called.
+// In a callback of a connection done follows that: if it moves to another loop, by
+// loop.Conn.MoveTo, done is called there, and there cancel must be called.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Question[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
@@ -105,7 +105,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Questio
 //
 // When the connection begins to close, AskConnWait returns loop.ErrClosed, with the reason, if
 // there is one. Other errors are those of Tell, of ctx, and of Question.Fail. A panic in f closes
-// the connection. A nil f panics. Until the question ends, a drain goes on reading the connection
+// the connection. A nil f panics. Until the question ends, a drain continues to read the connection
 // and waits for the answer, and a handover does not move it.
 func AskConnWait[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, q Question[A])) (A, error) {
 	require(f != nil, "AskConnWait with a nil func")

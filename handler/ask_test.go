@@ -18,7 +18,7 @@ type addition struct {
 	question handler.Question[int]
 }
 
-// adder answers with the sum of what it was told.
+// adder answers with the sum of the numbers that it has received.
 func adder(a *handler.Actor[addition]) func(addition) {
 	total := 0
 	return func(m addition) {

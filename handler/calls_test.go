@@ -201,8 +201,8 @@ func TestPipelineOrder(t *testing.T) {
 	})
 }
 
-// A hundred thousand calls under way when the connection breaks: each is told, even those after one
-// whose function panics.
+// A hundred thousand calls are pending when the connection breaks: each done function runs, even
+// after one that panics.
 func TestCallsBreak(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newCaller(t, handler.CallConfig{Max: 100_000})

@@ -14,7 +14,7 @@
 //	Ask                asks an actor a question from a loop, with a deadline; calls back
 //	AskWait            asks an actor from a goroutine, and blocks
 //	AskConnWait        asks a connection from a goroutine, and blocks
-//	Link               a connection that is kept open: redialled with growing back-off
+//	Link               a connection that is kept open: redialed with growing back-off
 //	Calls, Pipeline    requests over one connection, with deadlines, answered by id or in order
 //	Pool               calls over several Links
 //

@@ -43,7 +43,7 @@ func ExamplePipeline() {
 	// Your name? Ada, I see.
 }
 
-// A connection to another server that is dialled again whenever it closes. Messages sent while there
+// A connection to another server that is dialed again whenever it closes. Messages sent while there
 // is no connection are kept.
 func ExampleLink() {
 	heard := make(chan string, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// What a room is told. A visitor is known by the Ref, so one who is told of twice counts once.
+// Messages to a room. A visitor is identified by its Ref, so entering twice counts once.
 type (
 	enters struct {
 		who      loop.Ref
@@ -62,8 +62,8 @@ func (h *hall) forget(name string, r handler.ActorRef[any]) {
 	}
 }
 
-// enter has c enter a room. What is told to one that stops meanwhile is dropped; but who asks is
-// told so, and asks the next one.
+// enter sends c to a room. If the room stops first, it drops the message, but Ask reports
+// ErrStopped, and enter asks the next room.
 func (h *hall) enter(c *loop.Conn, name string) error {
 	r, err := h.room(c.Loop(), name)
 	if err != nil {

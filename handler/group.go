@@ -196,7 +196,8 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 // send it to them twice. If a member's codec refuses msg, it does not get it, and this is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, its sender, say. The zero Ref excepts none.
+// BroadcastExcept is Broadcast to all members but one, such as the sender. The zero Ref excepts
+// none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
@@ -304,11 +305,12 @@ type shard struct {
 type member struct {
 	c       *loop.Conn
 	seen    uint64   // the last broadcast that it got, or that was made before it joined
-	backlog *backlog // nil: nothing has ever waited for it
+	backlog *backlog // nil: no message has waited for it so far
 	passage *passage // of its last move to another loop, or nil
 }
 
-// A passage is a member's move from one loop to another, by which broadcasts find it that come later.
+// A passage is a member's move from one loop to another, by which broadcasts find it that come
+// later.
 type passage struct{ _ byte }
 
 // A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.

@@ -50,7 +50,8 @@ func TestGroupEach(t *testing.T) {
 	})
 }
 
-// Whoever leaves meanwhile, each remaining member is visited exactly once, and who has left is not.
+// Each visits each remaining member exactly once, and none that has left, whichever members leave
+// meanwhile.
 func TestGroupEachLeaving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 12

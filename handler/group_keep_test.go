@@ -111,7 +111,7 @@ func TestGroupKeepTheNewestOfAKey(t *testing.T) {
 	})
 }
 
-// With more keys than Keep the oldest go. Who leaves gets nothing of what waits.
+// With more keys than Keep, the oldest are dropped. A member that leaves gets none of its backlog.
 func TestGroupKeepManyKeysAndLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := handler.NewGroup(handler.GroupConfig{Backlog: 3})

@@ -273,7 +273,7 @@ func (m *moves) teller(by int) {
 	for r := rand.New(rand.NewPCG(m.seed+3, uint64(by))); !m.ended.Load(); {
 		for range 20 {
 			if m.told.Load() > int64(2*len(m.all)) {
-				break // a move waits for all that its loop was told before
+				break // a move waits for all earlier Tells to its loop
 			}
 			i := r.IntN(len(m.all))
 			x, k := m.all[i], n[i]

@@ -18,8 +18,8 @@ type PoolConfig[A any] struct {
 	Size  int        // the number of connections; 0 means DefaultPoolSize, 3
 	Calls CallConfig // of each connection
 	// Accept is called for each new connection. The OnMessage of its Handler passes answers to
-	// calls. Accept may begin calls, to authenticate, say: Pool.Call uses the connection after
-	// that.
+	// calls. Accept may begin calls, for example to authenticate: Pool.Call uses the connection
+	// after that.
 	Accept func(c *loop.Conn, calls *Calls[A]) loop.Handler
 	// Middlewares wrap that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware

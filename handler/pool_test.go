@@ -136,8 +136,8 @@ func TestPoolSpreads(t *testing.T) {
 	})
 }
 
-// A connection that ends fails its calls, and others go over those that stand: also one that is
-// begun while a call is told. It comes back.
+// When a connection closes, its calls fail, and further calls use the others, including a call that
+// begins in the done function of a failed one. The connection comes back.
 func TestPoolLosesConnections(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newPooled(t, handler.PoolConfig[string]{Size: 2})

@@ -22,7 +22,7 @@ import (
 type Registry[K comparable] struct {
 	mu   sync.Mutex
 	by   map[K]entered
-	keys map[loop.Ref][]K // of each connection that was ever entered and has not closed
+	keys map[loop.Ref][]K // of each open connection that was entered at any time
 }
 
 // NewRegistry returns an empty Registry.

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A client that pipelines after one answer that takes long is not read for ever: what waits is
-// bounded in bytes, too, whoever has answered. All of it arrives in the end.
+// If one answer is slow, a pipelining client is not read without limit: the waiting replies are
+// bounded in bytes, too, whichever method makes them. All of them arrive in the end.
 func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 	for name, later := range map[string]bool{"at once": false, "by others": true} {
 		t.Run(name, func(t *testing.T) {

@@ -174,7 +174,7 @@ func TestRepliesWriteRunsNoHook(t *testing.T) {
 	})
 }
 
-// On a UDP session, what waits sends no datagram before its time, nor one that is empty.
+// On a UDP session, replies that wait send no datagram too early, and none that is empty.
 func TestRepliesOverUDP(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var a *handler.Replies

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// rests has much wait for a peer that takes nothing, for a minute in which nobody tries, and then
-// take all. That takes no time: who waits is told.
+// rests queues much output for a peer that reads nothing, lets a minute pass without a write, and
+// then makes the peer read all of it. No time passes: the loop learns that the socket is writable.
 func rests(t *testing.T, srv *looptest.Server, p *looptest.Peer, want string) {
 	t.Helper()
 	synctest.Wait()

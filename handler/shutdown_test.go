@@ -70,7 +70,7 @@ func TestPoolShutdown(t *testing.T) {
 	})
 }
 
-// Shutdown of a Link that is dialling, or that another has stopped, returns as well.
+// Shutdown of a Link that is dialing, or that another has stopped, returns as well.
 func TestLinkShutdownWithoutAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, echoes)

@@ -13,20 +13,20 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
-// tunnel, from systemd (by net.FileConn), from another Server's Conn.Detach. read is what its owner
-// has read of it already and not used: it comes before everything else. It is copied. as says what
-// a Listener says: Codec, Accept, IdleTimeout, TLS, and an Addr that is a name. Its other fields are
-// for addresses, and must be zero. The connection lives on the loop with the fewest, and counts as accepted: against
-// MaxConns and MaxConnsPerIP, but not against AcceptRate.
+// Adopt hands an existing connection to the server: from net/http's Hijack, from a tunnel, from
+// systemd (with net.FileConn), or from another Server's Conn.Detach. read is input that its
+// previous owner has read and not used: it is delivered first. It is copied. as has the settings of
+// a Listener: Codec, Accept, IdleTimeout, TLS, and an Addr that is a name. Its other fields concern
+// addresses, and must be zero. The connection goes to the loop with the fewest, and counts as
+// accepted: against MaxConns and MaxConnsPerIP, but not against AcceptRate.
 //
-// Any goroutine may call Adopt, a loop's, too; it does not wait. nil means that nc is the server's
-// from now on, and must not be used any more: it goes to its loop, or is closed if the server ends
-// meanwhile. Its deadlines are taken off. With an error nothing has happened to nc.
+// Any goroutine may call Adopt, including a loop's; it does not block. nil means that the server
+// now owns nc, which must not be used any more: the connection goes to its loop, or is closed if
+// the server ends first. Its deadlines are removed. After an error nc is unchanged.
 // ErrServerClosed: the server drains, or has ended. ErrTooManyConns: a limit is reached. Other
-// errors say what is wrong with as or nc. That must be a *net.TCPConn or a stream *net.UnixConn: of
-// a *tls.Conn the keys stay with crypto/tls, so a server that is to speak TLS has the plain
-// connection and as.TLS.
+// errors say what is wrong with as or nc. nc must be a *net.TCPConn or a stream *net.UnixConn. It
+// cannot be a *tls.Conn, because crypto/tls keeps the keys: to speak TLS, pass the plain connection
+// and set as.TLS.
 func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Adopt needs a Server that was started")
@@ -97,23 +97,24 @@ func (a *arrival) handToEngine(nc net.Conn) {
 	a.ln.hand(nc, a.loop, a.land, a.lost)
 }
 
-// Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
-// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
-// but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
-// such as the first fragments of a message, is not in it.
+// Detach removes c from the loop: it returns the connection as one of package net (*net.TCPConn or
+// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and the input that
+// was read but not delivered. In OnMessage, that input begins after the current message. It does
+// not contain state of the codec, such as the first fragments of a message.
 //
-// Over TLS 1.3 nc speaks TLS for goroutines, not for Adopt. It has methods ConnectionState and
-// CloseWrite, as a tls.Conn has. Read returns io.ErrUnexpectedEOF for an end without close_notify.
+// Over TLS 1.3, nc speaks TLS for goroutines, but cannot be adopted. It has the methods
+// ConnectionState and CloseWrite of a tls.Conn. Read returns io.ErrUnexpectedEOF for an end without
+// close_notify.
 //
 // From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
-// current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
-// package net: no delay, and keepalive.
+// current callback, with ErrDetached. The peer notices nothing. nc has the socket options that
+// package net sets: no delay, and keep-alive.
 //
-// An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
-// take now; try again, after PauseRead, in OnFlushed. ErrClosed: c is
-// closing. Others: crypto/tls keeps c (see Server.Debug.CryptoTLS), the TLS handshake is not done,
-// c is in a Pipe, is a UDP session, Accept has not returned, or the system has no descriptor left.
-// errors.ErrUnsupported: there is no socket, as in tests in memory.
+// An error means that nothing has happened. ErrUnflushed: the socket does not take pending output
+// now; try again, after PauseRead, in OnFlushed. ErrClosed: c is closing. Other errors: crypto/tls
+// handles c (see Server.Debug.CryptoTLS), the TLS handshake is not complete, c is in a Pipe or is a
+// UDP session, Accept has not returned, or no file descriptor is left. errors.ErrUnsupported: there
+// is no socket, as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {

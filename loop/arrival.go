@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,20 +15,25 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
+	"github.com/loopwheel/loopwheel/loop/internal/proxy"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// This file is the way of a connection to its loop, from whatever has made its socket to
-// Conn.begin:
+// This file is the way of a connection to its loop, from whatever has made its socket to arrived,
+// which ends in Conn.begin:
 //
-//	listener.admit ─▶ hand ─▶ enroll ─▶ land ─▶ PROXY header ─▶ TLS handshake ─▶ arrived ─▶ begin
-//	Adopt ────────────┘         ▲         │           │               │
-//	dialing.connect ────────────┘         └───────────┴─── failed ────┘
+//	serve ─▶ admit ────────┐
+//	Adopt ─▶ handToEngine ─┴▶ hand ─▶ enroll ─▶ land ─▶ receivedHeader ─▶ afterHeader ─▶ arrived
+//	dialing.connect ──────────────────┘           │           │                │
+//	                                              └───────────┴──── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
-// A way fails by one of these. Only lost and refuse are for other goroutines than the loop's:
+// Where no PROXY header is to come, land calls afterHeader, and without TLS arrived. With TLS that
+// is called by HandshakeDone. A way fails by one of these. lost and refuse may be called by other
+// goroutines than the loop's:
 //
 //	lost     the slot is released, the refusal counted and logged; the caller closes the socket
 //	failed   ends a wait on the loop, then is lost; or gives a Dialer's open function the error
@@ -43,12 +49,12 @@ type arrival struct {
 	local          net.Addr
 	read           []byte        // what the previous owner of the socket has read
 	notes          []inside.TLV  // of the PROXY header
-	head           []byte        // the beginning of that, which is not whole
+	partHeader     []byte        // the header, as far as it has come
 	moved          *inside.Moved // it comes from another Server
 	from           *Conn         // it goes on with the socket of this one
 	net            *netConn      // for a goroutine: no Accept is asked
 	session        *udpSession   // of UDP: there is no socket
-	dialing        *dialing      // this side has dialled
+	dialing        *dialing      // this side has dialed
 	timer          wheel.Timer   // ends the wait
 	mustSendHeader bool          // the peer has to send a header
 }
@@ -90,8 +96,8 @@ func (ln *listener) fit(nc net.Conn) error {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
-		ln.tcp.setConn(tcp)
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign && (ln.setsEach || !sockets.InheritsKeepAlive) {
+		ln.tcp.setKeepAlive(tcp)
 	}
 	return nil
 }
@@ -149,6 +155,65 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 	}
 	l.leave()
 	return (*link)(c)
+}
+
+var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
+
+// mustSendHeader reports whether a peer has to send a PROXY header. A peer without an IP address,
+// as that of a unix socket, belongs to this machine and is trusted.
+func (ln *listener) mustSendHeader(remote net.Addr) bool {
+	ip, ok := limits.IP(remote)
+	return len(ln.proxies) > 0 &&
+		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
+}
+
+// receivedHeader collects the header, and goes on with the arrival when it is whole.
+func (c *Conn) receivedHeader(p []byte) {
+	a := c.loop.arrivals[c]
+	if len(a.partHeader) > 0 {
+		a.partHeader = append(a.partHeader, p...)
+		p = a.partHeader
+	}
+	head, n, err := proxy.ParseHeader(p, proxy.MaxHeader)
+	switch {
+	case err != nil:
+		a.abort(err)
+	case n == 0:
+		if len(a.partHeader) == 0 {
+			a.partHeader = append(a.partHeader, p...)
+		}
+	case a.identify(head):
+		if a.afterHeader(); len(p) > n {
+			(*link)(c).Readable(p[n:])
+		}
+	}
+}
+
+// identify takes the client's addresses, and reports whether that client may come in.
+func (a *arrival) identify(head proxy.Header) bool {
+	if head.Remote != nil {
+		a.remote, a.local = head.Remote, head.Local
+	}
+	for _, note := range head.TLVs {
+		a.notes = append(a.notes, inside.TLV{Type: byte(note.Type), Value: note.Value})
+	}
+	err := a.acquireAddress()
+	if err != nil {
+		a.abort(err)
+	}
+	return err == nil
+}
+
+// headerEnded is the end of a peer that has not sent a whole header.
+func (c *Conn) headerEnded(err error) {
+	a := c.loop.arrivals[c]
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if len(a.partHeader) == 0 {
+		err = fmt.Errorf("%w: %w", tlsconn.ErrNoInput, err)
+	}
+	a.failed(fmt.Errorf("PROXY protocol: %w", err))
 }
 
 // afterHeader goes on after the PROXY header, or without one.
@@ -222,7 +287,7 @@ func (c *Conn) askForHandler(ln *listener) bool {
 		if ln.idleTimeout > 0 || c.loop.server.Timeouts.FirstByte > 0 {
 			c.setIdleTimeout(ln.idleTimeout)
 		}
-		moved := c.arriving()
+		moved := c.movedFrom()
 		if moved == nil {
 			c.openCodec()
 		} else if d := moved.IdleTimeout; d >= 0 {
@@ -235,7 +300,6 @@ func (c *Conn) askForHandler(ln *listener) bool {
 					c.beginClose(err)
 				}
 			})
-			c.extras.frozen.moved = nil
 		}
 		if c.handler != nil && c.at() == stateOpening {
 			c.setState(stateOpen)
@@ -385,149 +449,42 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 	}
 }
 
-// A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
-// bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
-// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one,
-// but only one at a time.
-type slot struct {
-	ln     *listener
-	loop   *Loop
-	remote net.Addr // whose address counts
-	holds  holds
-}
-
-// holds is what a slot has acquired and not released.
-type holds uint8
-
-const (
-	holdsConn    holds = 1 << iota // one of the server's connections or sessions, and one of its listener's
-	holdsAddress                   // one of the connections from its address
-	holdsLoad                      // a share of its loop's load
-	holdsTransit                   // a place among those in transit to the loop
-	holdsLinger                    // one of the server's lingerers
-)
-
-var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
-
-// acquire counts one more of the server, of its listener, and if it is known of the remote address,
-// unless there are too many. With an error nothing is held.
-func (s *slot) acquire(addressKnown bool) error {
-	total, most := s.ln.total()
-	s.holds |= holdsConn
-	all, own := total.Add(1), s.ln.numOpen.Add(1)
-	switch {
-	case all > int64(most):
-		s.release()
-		return ErrTooManyConns
-	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
-		s.release()
-		return fmt.Errorf("%w at one address", ErrTooManyConns)
-	case addressKnown:
-		return s.acquireAddress()
+// receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header.
+// Bytes with which a header could begin are held until the next ones tell.
+func (c *Conn) receivedFirstBytes(p []byte) {
+	if !c.isOpen() {
+		c.received(p) // which counts it
+		return
 	}
-	return nil
-}
-
-// acquireMoved counts one that moves here from another process: no limit closes it.
-func (s *slot) acquireMoved(l *Loop) {
-	total, _ := s.ln.total()
-	total.Add(1)
-	s.ln.numOpen.Add(1)
-	s.holds |= holdsConn
-	if !s.ln.dialed {
-		s.ln.server.limiter.Count(s.remote)
-		s.holds |= holdsAddress
+	held := c.heldFirstBytes()
+	if len(held) > 0 {
+		p = append(held, p...)
 	}
-	s.acquireLoad(l)
-}
-
-// acquireAddress counts one more from the remote address. With an error nothing is held.
-func (s *slot) acquireAddress() error {
-	if !s.ln.server.limiter.Enter(s.remote) {
-		s.release()
-		return errManyFromAddress
-	}
-	s.holds |= holdsAddress
-	return nil
-}
-
-// acquireLoad counts one more on a loop.
-func (s *slot) acquireLoad(l *Loop) {
-	s.loop = l
-	l.load.Add(1)
-	s.holds |= holdsLoad
-}
-
-// acquireTransit is acquireLoad for a connection that comes from another goroutine. It reports
-// false if too many are in transit to the loop.
-func (s *slot) acquireTransit(l *Loop) bool {
-	if l.inTransit.Add(1) > l.server.maxInTransit { // another listener was faster
-		l.inTransit.Add(-1)
-		return false
-	}
-	s.holds |= holdsTransit
-	s.acquireLoad(l)
-	return true
-}
-
-// acquireLinger takes a place for a socket that never was a connection, or is none any more: a
-// flood of them costs descriptors. It reports false if there is none.
-func (s *slot) acquireLinger() bool {
-	select {
-	case s.loop.server.lingerers <- struct{}{}:
-		s.holds |= holdsLinger
-		return true
+	switch header, maybe := proxy.LooksLikeHeader(p); {
+	case maybe:
+		c.idle.lastRead = c.loop.now
+		c.more().firstBytes = append(held[:0], p...)
+	case header:
+		c.warn(errUntrustedHeader, "connection closed")
+		c.beginClose(errUntrustedHeader)
 	default:
-		return false
+		c.receiveAsFirst(p)
 	}
 }
 
-// leaveTransit releases what a connection in transit occupies.
-func (s *slot) leaveTransit() {
-	if s.holds&holdsTransit != 0 {
-		s.holds &^= holdsTransit
-		s.loop.inTransit.Add(-1)
+// receiveAsFirst passes on the first bytes, which are no header.
+func (c *Conn) receiveAsFirst(p []byte) {
+	if c.extras != nil {
+		c.extras.firstBytes = nil
 	}
+	c.stage = plainInput
+	c.received(p)
 }
 
-// release releases all that the slot holds. It may be called again.
-func (s *slot) release() {
-	s.leaveTransit()
-	if s.holds&holdsConn != 0 {
-		total, _ := s.ln.total()
-		total.Add(-1)
-		s.ln.numOpen.Add(-1)
+// heldFirstBytes returns what is held of the first bytes.
+func (c *Conn) heldFirstBytes() []byte {
+	if c.extras == nil {
+		return nil
 	}
-	if s.holds&holdsAddress != 0 {
-		s.ln.server.limiter.Leave(s.remote)
-	}
-	if s.holds&holdsLoad != 0 {
-		s.loop.load.Add(-1)
-	}
-	if s.holds&holdsLinger != 0 {
-		<-s.loop.server.lingerers
-	}
-	s.holds = 0
-}
-
-// total returns what counts all of the server that are like those of ln, and how many there may be.
-func (ln *listener) total() (open *atomic.Int64, most int) {
-	s := ln.server
-	if ln.isUDP() {
-		return &s.sessions, s.Limits.MaxSessions
-	}
-	return &s.numOpen, s.Limits.MaxConns
-}
-
-// takeSlot takes c's slot from it.
-func (c *Conn) takeSlot() slot {
-	s := slot{ln: c.addrs.shared.ln, loop: c.loop, remote: c.addrs.remote(), holds: c.holds}
-	c.holds = 0
-	return s
-}
-
-// releaseSlot releases c's slot.
-func (c *Conn) releaseSlot() {
-	s := c.takeSlot()
-	s.release()
+	return c.extras.firstBytes
 }

@@ -12,22 +12,24 @@ type batch struct {
 	moves uint64 // Mailbox.Moves of to before the first of them
 }
 
-// PostFrom is Post for code that runs on a loop, from, and has much for others: what a turn of from
-// posts and tells in this way to one loop crosses together when the turn ends, in its order, and
-// after what the turn has posted and told otherwise. So a broker that passes on a hundred messages
-// locks and wakes each other loop once. Each function still counts for Server.Limits.MaxMailbox,
-// and a batch of that many, or of 4,096, crosses at once.
+// PostFrom is Post for code on a loop, from, that sends much to other loops: what a turn of from
+// sends in this way to one loop is delivered in one step when the turn ends, in order, and after
+// everything that the turn has posted and told otherwise. So a broker that forwards a hundred
+// messages locks and wakes each other loop once. Each function still counts for
+// Server.Limits.MaxMailbox, and a batch that reaches that number, or 4,096, is delivered at once.
 //
-// ErrServerClosed: the loop has ended. One that ends before the turn does drops f. It must be
-// called on from, which may be l itself. A panic in f is logged and counted. A nil f panics here.
+// ErrServerClosed: the loop has ended. A loop that ends before the turn does drops f. PostFrom must
+// be called on from, which may be l itself. A panic in f is logged and counted. A nil f panics in
+// PostFrom.
 func (l *Loop) PostFrom(from *Loop, f func()) error {
 	from.owner.Check("Loop.PostFrom")
 	needFunc("Loop.PostFrom", f != nil)
 	return from.batch(l, task{f: f})
 }
 
-// TellFrom is Tell for code that runs on a loop, from, in a batch as PostFrom says. All connections
-// of a loop may get the same f, which then costs no memory but its place in the mailbox.
+// TellFrom is Tell for code on a loop, from, with delivery in batches as PostFrom describes. All
+// connections of a loop may get the same f, which then needs no memory except its place in the
+// mailbox.
 func (r Ref) TellFrom(from *Loop, f func(c *Conn)) error {
 	from.owner.Check("Ref.TellFrom")
 	needFunc("Ref.TellFrom", f != nil)

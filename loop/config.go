@@ -26,194 +26,197 @@ import (
 
 // Limits bound what peers and handlers can make a Server use.
 type Limits struct {
-	// MaxConns is how many connections may be open at once; one more is refused. 0 takes it from
-	// the limit of open files, leaves some for the program's own, and is a million at most, and so
-	// many that they take a quarter of the memory (see MaxBuffered, but all of the machine's) at 5
-	// KiB each. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
+	// MaxConns is how many connections may be open at once; further ones are refused. 0 derives it
+	// from the limit of open files, minus a reserve for the program itself, and from a quarter of
+	// the memory (see MaxBuffered, but of all the machine's memory) at 5 KiB for each connection;
+	// it is a million at most. Start logs a warning if the memory is too small for MaxConns and
+	// MaxBuffered.
 	MaxConns int
 
-	// MaxConnsPerIP is how many of them may come from one IP address, or of IPv6 from one network
-	// of 64 bits. 0 means no limit.
+	// MaxConnsPerIP is how many of them may come from one IPv4 address, or from one IPv6 /64
+	// network. 0 means no limit.
 	MaxConnsPerIP int
 
-	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
-	// wait in the system's queue. 0 means no limit.
+	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
+	// others wait in the system's accept queue. 0 means no limit.
 	AcceptRate int
 
-	// Refusal is sent to a connection that is refused because of a limit, in place of a reset: in
-	// wire form, and short. The peer's end is waited for then, for a second at most and of 64 peers
-	// at a time; others are reset. So are those of a TLS address.
+	// Refusal is sent to a connection that is refused because of a limit, instead of a reset: keep
+	// it short, and in wire format. The server then waits for the peer to close, for at most a
+	// second and for 64 peers at a time; other peers are reset. So are those of a TLS address.
 	Refusal []byte
 
-	// MaxHandshakes is how many handshakes may wait for their clients once they have begun, where
-	// each takes 36 KB. For one more, the one that has waited longest is cut. 0 means 1,024.
+	// MaxHandshakes is how many started handshakes may be waiting for their clients; each takes 36
+	// KB. One more cuts the handshake that has waited longest. 0 means 1,024.
 	MaxHandshakes int
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
-	// dropped. From a sixteenth of that on, new peers have a sixteenth of the time of each loop, so
-	// that a flood leaves the rest to those who have a session. Peers that prove their address (see
-	// Conn.LimitReplies) do not count. Without such proofs, take 16 times the usual sessions. 0
-	// means 131,072.
+	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, so that a
+	// flood leaves the rest to existing sessions. Peers that have proved their address (see
+	// Conn.LimitReplies) do not count. Without such proofs, set it to 16 times the usual number of
+	// sessions. 0 means 131,072.
 	MaxSessions int
 
-	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection. One more
-	// closes the connection with codec.ErrTooLong. A codec with a limit of its own (codec.Sizer,
-	// which all of package codec and websocket are) has that in place of this. 0 means 16 MiB.
+	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
+	// with codec.ErrTooLong. A codec with its own limit (codec.Sizer, such as all of package codec
+	// and websocket) uses that one instead. 0 means 16 MiB.
 	MaxFrame int
 
-	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
-	// ErrSlowConsumer. 0 means 1 MiB.
+	// MaxOutbound is how many bytes of output may be pending in one connection before Send fails
+	// with ErrSlowConsumer. 0 means 1 MiB.
 	MaxOutbound int
 
-	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
-	// Beyond that none is until half has gone: a peer that asks faster than it reads is held back
-	// by TCP. MaxOutbound is for what is pushed, by timers, Tells and groups. It must be less than
-	// MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
+	// HoldBackAt is how many bytes of output may be pending in one connection while its input is
+	// decoded. Above it, decoding stops until half of it is sent: TCP flow control slows down a
+	// peer that sends requests faster than it reads answers. (MaxOutbound limits output that
+	// timers, Tells and groups push.) It must be less than MaxOutbound. 0 means 256 KiB, or a
+	// quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
-	// MaxBuffered is how many bytes the buffers of all connections may take together, with those
-	// that the loops keep for their next use: of output, of input that is held back, of frames that
-	// have not ended, and what the mailboxes take for their queues. From half of it on, HoldBackAt
-	// is a quarter of itself and input is read in small pieces, from three quarters on a sixteenth.
-	// Above it the connections that have the largest buffers are closed, with ErrMaxBuffered, on
-	// the loops that have more than their part, until an eighth is free. What the kernel has, and
-	// the program, does not count. 0 means an eighth of the memory that the process may use: what
-	// its cgroup and GOMEMLIMIT allow, or a quarter of the machine's.
+	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is
+	// held back, incomplete frames, the queues of the mailboxes, and buffers that the loops keep
+	// for reuse. From half of it on, HoldBackAt shrinks to a quarter and input is read in small
+	// pieces, from three quarters on to a sixteenth. Above it, the loops that use more than their
+	// share close the connections with the largest buffers, with ErrMaxBuffered, until an eighth is
+	// free. Memory of the kernel and of the program itself does not count. 0 means an eighth of the
+	// memory that the process may use: the limit of its cgroup and GOMEMLIMIT, or a quarter of the
+	// machine's memory.
 	MaxBuffered int
 
-	// MaxMailbox is how many functions may wait for one loop before their senders are slowed:
-	// TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
-	// callbacks add more is not read until half of them have run, nor is one that goes on sending
-	// input while Tells for it wait. Post and Tell never fail because of it. A mailbox that stays above it
-	// is logged once a minute, with the code that adds most. 0 means 65,536.
+	// MaxMailbox is how many functions may be queued for one loop before their senders are slowed
+	// down: TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
+	// callbacks add more is not read until half of them have run; neither is one that keeps sending
+	// input while Tells for it are queued. Post and Tell never fail because of it. A mailbox that
+	// stays above it is logged once a minute, with the code that adds most. 0 means 65,536.
 	MaxMailbox int
 
-	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
-	// goroutine. 16,384 more may wait. 0 means 256.
+	// MaxOffload is how many Offload jobs run at the same time, each on a goroutine. 16,384 more
+	// may wait. 0 means 256.
 	MaxOffload int
 }
 
-// Timeouts bound how long a Server waits for a peer, beside Server.IdleTimeout.
+// Timeouts limit how long a Server waits for a peer, in addition to Server.IdleTimeout.
 type Timeouts struct {
-	// Handshake is how long a connection may take until it is open: the header of the PROXY
-	// protocol and the TLS handshake together. It is also for Conn.StartTLS. 0 means 10 seconds.
+	// Handshake is how long a connection may take until it is open: the PROXY protocol header and
+	// the TLS handshake together. It also applies to Conn.StartTLS. 0 means 10 seconds.
 	Handshake time.Duration
 
-	// FirstByte evicts a connection, with ErrIdle, that has not sent one byte this long
-	// after it was opened. 0 means IdleTimeout.
+	// FirstByte evicts a connection, with ErrIdle, that has not sent a byte this long after it was
+	// opened. 0 means IdleTimeout.
 	FirstByte time.Duration
 
-	// Frame closes a connection, with ErrSlowFrame, that has begun a frame and not finished
-	// it after this long. Where the codec takes a message in several frames (codec.Assembler), it
-	// is the time of the whole message. The time stands still while the connection is not read:
+	// Frame closes a connection, with ErrSlowFrame, that has begun a frame and not finished it
+	// after this long. If the codec assembles a message from several frames (codec.Assembler), it
+	// is the time for the whole message. The time does not run while the connection is not read:
 	// because of PauseRead, or of output that the peer does not take. 0 means no limit.
 	Frame time.Duration
 
-	// Close is how long the peer of a closing connection may take none of its output. Each
-	// byte that the peer's system acknowledges (Linux, TCP), or ours takes (elsewhere), begins the
-	// time anew. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
+	// Close is how long the peer of a closing connection may take none of its output. Each byte
+	// that the peer's system acknowledges (TCP on Linux), or the local system takes (elsewhere),
+	// restarts the time. Then the rest is lost: see ErrOutputLost. 0 means 5 seconds.
 	Close time.Duration
 
-	// MaxClose is how long a close may take in all, however slowly the peer takes the output. In
-	// the drain Drain.Timeout limits all closes together. 0 means no limit.
+	// MaxClose is how long a close may take in total, even if the peer takes output slowly. In the
+	// drain, Drain.Timeout limits all closes together. 0 means no limit.
 	MaxClose time.Duration
 
-	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
+	// IdleJitter adds a random time below it to each connection's idle timeout, so that clients
 	// that connected together are not evicted together. 0 means none.
 	IdleJitter time.Duration
 
-	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
-	// sends does. Where the system does not tell what the peer has taken, what the socket takes
-	// counts. An eviction may come later then, by the timeout at most.
+	// IdleCountsOutput makes output that the peer takes count as activity for idle timeouts. Where
+	// the system does not report what the peer has taken, output that the socket takes counts. An
+	// eviction may then be late by the timeout at most.
 	IdleCountsOutput bool
 }
 
-// Drain says how a Server ends when its context is done.
+// Drain configures how a Server shuts down when its context is done.
 type Drain struct {
-	// Delay is how long connections are served on when the server ends, before Timeout and the
-	// closes begin: for balancers that need time to notice. Without KeepAccepting the listeners
-	// close at once, UDP addresses open no new sessions, and the delay is over when nobody is left.
-	// Server.Draining is true from its beginning on. 0 means none.
+	// Delay is how long the server keeps serving connections before Timeout and the closes begin,
+	// for load balancers that need time to notice. Without KeepAccepting the listeners close at
+	// once, UDP addresses open no new sessions, and the delay ends when no connection is left.
+	// Server.Draining is true from the start of the delay. 0 means none.
 	Delay time.Duration
 
-	// KeepAccepting has the listeners accept for as long as Delay: for balancers that learn from a
-	// health check (see Server.Draining) that no more should come. A process that is replaced by
-	// another one on the same sockets does not want that.
+	// KeepAccepting keeps the listeners open during Delay, for load balancers that watch a health
+	// check (see Server.Draining) and send new connections until it fails. Do not set it if another
+	// process on the same sockets replaces this one.
 	KeepAccepting bool
 
-	// Timeout is how long the connections may take to close when the server ends, before they
-	// are cut. 0 means 30 seconds.
+	// Timeout is how long the connections may take to close before they are cut. 0 means 30
+	// seconds.
 	Timeout time.Duration
 
-	// Window spreads the closes of the drain over this time, in random order, so that clients
-	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
+	// Window spreads the closes of the drain over this time, in random order, so that clients do
+	// not all reconnect at once; a connection is served until its turn comes. It must be shorter
 	// than Timeout. 0 means at once.
 	Window time.Duration
 }
 
-// Hooks are called for all connections of a Server. A nil hook is not called.
+// Hooks are functions that are called for all connections of a Server. A nil hook is not called.
 type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
-	// is flushed: the place for a last word. err is what OnClose will get. Send and Write work here
-	// (above Limits.MaxOutbound they take nothing). It is not called if the peer could not hear it:
-	// because it closed, or its connection failed, or it does not take its output.
+	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
+	// Write work here (above Limits.MaxOutbound they fail). It is not called if the peer could not
+	// receive a message: because it has closed, its connection has failed, or it does not take its
+	// output.
 	OnClosing func(c *Conn, err error)
 
 	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
 	// except for StateOpen, which comes before the first message. A panic in it closes c.
 	ConnState func(c *Conn, s ConnState)
 
-	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
-	// its loop: to say goodbye. Its output is flushed before the close.
+	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may
+	// send a last message, which is flushed before the close.
 	OnDrain func(c *Conn)
 }
 
 // UDPOptions are options of all UDP sockets.
 type UDPOptions struct {
-	// Control is called by Start with each socket before it is bound, as that of net.ListenConfig
-	// is. On Linux there is a socket for each loop, and the first one gets broadcasts and
-	// multicasts. IP_RECVERR is taken off again, as it would have epoll report an error for ever.
-	// nil: nothing is to be set.
+	// Control is called by Start with each socket before it is bound, like that of
+	// net.ListenConfig. On Linux there is one socket for each loop, and the first one gets
+	// broadcasts and multicasts. IP_RECVERR is reset, because epoll would report an error forever.
+	// nil means none.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
-// Debug has checks for tests, and what helps to find faults.
+// Debug has checks for tests and diagnostics.
 type Debug struct {
-	// Strict finds two mistakes at once, for tests. Each call on the wrong goroutine (Conn.Send from
-	// one of yours, say) panics there: a call costs a microsecond. And bytes that are used after they
-	// were lent are overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. "
-	// when it has returned. Builds with the race detector always do both.
+	// Strict detects two mistakes at once, for tests. Each call on the wrong goroutine, such as
+	// Conn.Send, panics, which costs a microsecond per call. And bytes used after their lifetime
+	// are overwritten: OnMessage gets a copy of each message, which is filled with "LENT NO LONGER.
+	// " when it has returned. Builds with the race detector always do both.
 	Strict bool
 
-	// BlockedAfter is how long a turn of a loop (usually one callback) may take before that is
-	// logged as a warning, with the stack of the callback, and counted in Stats.Blocked. Time in
-	// which the process itself was stopped does not count. 0 means 100 ms.
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged
+	// as a warning, with the stack of the callback, and counted in Stats.Blocked. Time during which
+	// the process itself was stopped does not count. 0 means 100 ms.
 	BlockedAfter time.Duration
 
-	// CryptoTLS has crypto/tls keep all connections of TLS after their handshakes, those of Dialers
-	// and of Conn.StartTLS, too. Otherwise the loops go on with TLS 1.3 themselves, for a third of
-	// the memory, but in FIPS 140-3 mode, and for clients with a ClientSessionCache.
+	// CryptoTLS leaves all TLS connections to crypto/tls after their handshakes, including those of
+	// Dialers and of Conn.StartTLS. Otherwise the loops handle TLS 1.3 themselves, in a third of
+	// the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
 	CryptoTLS bool
 }
 
-// A Listener is one more address of a Server.
+// A Listener is an additional address of a Server.
 type Listener struct {
 	Addr        string        // as Server.Addr
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout, a negative one never
 
-	// AcceptFrom is what to accept from in place of Addr, which is empty or a name then: a listener
-	// from systemd, from a test. It must accept connections of package net as they are: TCP or unix.
-	// The server closes it, and its sockets do not linger (SO_LINGER).
+	// AcceptFrom is a listener to use instead of listening on Addr, for example from systemd or
+	// from a test; Addr is then empty or a name. It must return TCP or unix connections of package
+	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets.
 	AcceptFrom net.Listener
 
 	TLS           *tls.Config    // nil means plain
-	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
+	ProxyProtocol []netip.Prefix // as Server.ProxyProtocol; nil means that no peer sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
 
-	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
-	// the limits of the Server: a crowd at one port leaves room at another, such as an
+	// MaxConns is how many connections, or UDP sessions, this address may have at once, within the
+	// limits of the Server, so that many connections on one port leave room on another, such as an
 	// administrator's. 0 means no limit of its own.
 	MaxConns int
 }

@@ -22,13 +22,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// A Conn is one connection. It lives on one loop, and only there may its methods be called;
-// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics. On
-// its loop they may be called when it has closed, too: then they do nothing, and those that return
-// an error return ErrClosed.
+// A Conn is one connection. It lives on one loop, and its methods may be called only there;
+// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
+// After the close, methods do nothing, and those that return an error return ErrClosed.
 //
-// Its states, and what moves it from one to the next (see life.go; docs/conn-states.svg is the
-// same as a picture):
+// Its states and their transitions (see life.go; docs/conn-states.svg shows the same):
 //
 //	opening ──accepted──▶ open ──drain, jobs run──▶ draining
 //	   │                   │                            │
@@ -46,8 +44,8 @@ import (
 //	                                                 closed ◀──refused───────────────┘
 //	                                                 its socket may linger for a second
 //
-// Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
-// or we (CloseWrite).
+// In addition, either side may have shut down its output while the connection is open: the peer
+// (OnEOF), or the server (CloseWrite).
 type Conn struct {
 	loop      *Loop
 	id        uint64
@@ -98,7 +96,7 @@ type extras struct {
 	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
-	mover         *mover        // MoveTo
+	hop           *hop          // MoveTo
 
 	state inside.ConnState[*Loop] // package handler's
 }
@@ -111,31 +109,31 @@ func (c *Conn) more() *extras {
 	return c.extras
 }
 
-// Loop returns the loop that c lives on, or that it has left for: see MoveTo. Any goroutine may
-// call it.
+// Loop returns the loop that c lives on, or the one that it is moving to: see MoveTo. Any goroutine
+// may call it.
 func (c *Conn) Loop() *Loop { return c.home() }
 
-// Ref returns the address under which other goroutines reach c. Any goroutine may call it.
+// Ref returns the address by which other goroutines reach c. Any goroutine may call it.
 func (c *Conn) Ref() Ref { return Ref{c} }
 
-// ID returns a number that no other connection of the Server has or had, from 1. Any goroutine may
-// call it.
+// ID returns a number, from 1, that is unique among all connections of the Server, past ones
+// included. Any goroutine may call it.
 func (c *Conn) ID() uint64 { return c.id }
 
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
-// unix socket has an address without a name. The caller must not change it: other connections may
-// share it.
+// unix socket has an address without a name. The caller must not change the result, which
+// connections may share.
 func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
-// it. It is shared as RemoteAddr is.
+// it. Like RemoteAddr's, the result may be shared.
 func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
-// ProxyTLVs yields the types and values of the notes in the header of the PROXY protocol by which a
-// balancer handed c over (see Server.ProxyProtocol), in their order. Their types are in section 2.2
-// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a
-// unique id, 0x20 what the balancer knows of the client's TLS. It may be called in Accept, and
-// until OnClose returns. The values must not be changed.
+// ProxyTLVs yields the types and values of the TLVs in the PROXY protocol header that a load
+// balancer sent (see Server.ProxyProtocol), in their order. Section 2.2 of the protocol lists the
+// types: 0x01 ALPN, 0x02 the authority (the name that the client requested), 0x05 a unique id, 0x20
+// the client's TLS. It may be called in Accept, and until OnClose returns. The values must not be
+// changed.
 func (c *Conn) ProxyTLVs() iter.Seq2[byte, []byte] {
 	c.loop.owner.Check("Conn.ProxyTLVs")
 	return func(yield func(byte, []byte) bool) {
@@ -154,14 +152,14 @@ func (c *Conn) notes() []inside.TLV {
 	return c.extras.notes
 }
 
-// TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
-// client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It
-// may be called in Accept, and until OnClose returns.
+// TLS returns the result of the TLS handshake: version, server name, ALPN protocol, client
+// certificates. It returns false if c is plain, or while the handshake of StartTLS runs. It may be
+// called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t := c.tlsLayer()
-	if f := c.frozen(); f != nil && f.tls != nil {
-		return tlsconn.StateIn(f.tls)
+	if m := c.moved(); m != nil && m.TLS != nil {
+		return tlsconn.StateIn(m.TLS)
 	}
 	if t == nil && c.extras != nil {
 		t = c.extras.tls
@@ -172,10 +170,10 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	return t.State()
 }
 
-// SetHandler makes h the handler of c, as when a connection goes on with another protocol: the next
-// message is h's, and so is OnClose. The handler that c had is not told. In Accept, whose result
-// counts, it panics, as it does with nil, and on a connection of a Pipe. After Close it does
-// nothing.
+// SetHandler makes h the handler of c, for example when a connection switches protocols: h gets the
+// next message, and OnClose. The previous handler is not notified. SetHandler panics in Accept,
+// whose result becomes the handler, with a nil h, and on a connection of a Pipe. After Close it
+// does nothing.
 func (c *Conn) SetHandler(h Handler) {
 	c.loop.owner.Check("Conn.SetHandler")
 	switch {
@@ -190,7 +188,8 @@ func (c *Conn) SetHandler(h Handler) {
 	}
 }
 
-// Log returns Server.Logger with the connection's ID and remote address in each line.
+// Log returns a logger that adds the connection's ID and remote address to each line of
+// Server.Logger.
 func (c *Conn) Log() *zerolog.Logger {
 	c.loop.owner.Check("Conn.Log")
 	x := c.more()
@@ -201,18 +200,17 @@ func (c *Conn) Log() *zerolog.Logger {
 	return x.log
 }
 
-// Codec returns the codec that was given, or the connection's own if that is codec.Stateful. After
-// OnClose, and what AfterClose was given, it is codec.Raw.
+// Codec returns the codec that was set, or the connection's own codec if that one is
+// codec.Stateful. After OnClose and the functions of AfterClose it returns codec.Raw.
 func (c *Conn) Codec() codec.Codec {
 	c.loop.owner.Check("Conn.Codec")
 	return c.in.decoder.Given()
 }
 
-// SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
-// hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
-// anew, after the current callback. A nil codec means codec.Raw, and a nil pointer in it panics. A
-// UDP session has no use for one, and on a connection of a Pipe, which passes bytes on as they are,
-// it panics.
+// SetCodec changes the codec in both directions: in OnMessage, from the bytes after the current
+// message, even if they arrived with it. Bytes of an incomplete frame are decoded again, after the
+// current callback. A nil codec means codec.Raw; a nil pointer in it panics. SetCodec also panics
+// on a connection of a Pipe, which forwards raw bytes. A UDP session does not use a codec.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	if c.extras != nil && c.extras.pipe != nil {
@@ -226,7 +224,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	if c.arriving() == nil { // or else it goes on with the state that it had
+	if c.movedFrom() == nil { // or else it goes on with the state that it had
 		c.openCodec()
 	}
 	c.forgetFrame()
@@ -235,10 +233,10 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 }
 
-// AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is
-// attached to a connection but is not its handler. Functions run in the order they were added, also
-// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already,
-// as it is in OnClose, f runs at once.
+// AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code
+// that is attached to a connection but is not its handler. Functions run in the order in which they
+// were added. Those added in an Accept that then refuses c run as well, although OnClose does not.
+// If c is already closed, as it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	needFunc("Conn.AfterClose", f != nil)
@@ -352,12 +350,11 @@ func (c *Conn) peer() codec.Peer {
 	return p
 }
 
-// SyscallConn returns the system's socket of c, for options that have no method here. The Control
-// of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
-// must not block, close the socket, read it or write to it. Read and Write fail with
-// errors.ErrUnsupported: the loop does that. A SO_LINGER with a time is taken off again. The
-// sessions of a UDP address share a socket. An error, errors.ErrUnsupported: there is no socket, as
-// in tests in memory.
+// SyscallConn returns c's socket, for options that have no method here. Use its Control method only
+// on c's loop, and before c is closed (net.ErrClosed); f must not block, close the socket, read
+// from it or write to it. Read and Write fail with errors.ErrUnsupported, because the loop does
+// that. A nonzero SO_LINGER is reset. The sessions of a UDP address share a socket. The error is
+// errors.ErrUnsupported if there is no socket, as in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
 	if err := c.withFD(func(int) error { return nil }); err != nil {

@@ -77,9 +77,8 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	}
 }
 
-// answered is called on the loop after c was told something while the mailbox is above its limit. A
-// c that sends input all the time may be asking for that by way of other loops, so it is not read
-// either.
+// answered is called on the loop after a Tell for c while the mailbox is above its limit. A c that
+// keeps sending input may cause these Tells through other loops, so it is not read either.
 func (x *crowd) answered(c *Conn) {
 	if c.in.pauses&heldByMailbox != 0 || !c.isOpen() || c.idle.lastRead < x.began && !c.hasInput() {
 		return
@@ -155,7 +154,7 @@ func (l *Loop) relieve() {
 		if l.isHere(r.c) {
 			r.c.resume(heldByMailbox)
 		} else {
-			_ = r.Tell(func(c *Conn) { c.resume(heldByMailbox) })
+			_ = r.Tell(func(c *Conn) { c.resume(heldByMailbox) }) // an error: it has closed
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,72 +32,74 @@ import (
 // defaultDialTimeout is the default of Dialer.Timeout.
 const defaultDialTimeout = 10 * time.Second
 
-// A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
-// those that the Server accepts: the same Handler, the same rules, the same limits on output. They
-// count against Server.Limits.MaxConns, so a proxy needs two for each client; but not against
-// MaxConnsPerIP, and Timeouts.FirstByte is not for them.
+// A Dialer makes connections from the loops of a Server to other servers. Its connections are Conns
+// like those that the Server accepts, with the same Handler, rules and output limits. They count
+// against Server.Limits.MaxConns, so a proxy needs two for each client, but not against
+// MaxConnsPerIP, and Timeouts.FirstByte does not apply to them.
 //
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. With udp a datagram is a message whatever it
-	// is. A codec that begins with a handshake (codec.Opener), such as websocket.Client, does that
-	// before the connection comes to life.
+	// Codec frames the messages. nil means codec.Raw. With udp each datagram is a message, whatever
+	// the codec. A codec that begins with a handshake (codec.Opener), such as websocket.Client,
+	// completes it before open is called.
 	Codec codec.Codec
 
-	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
-	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
-	// possible. nil means plain. Its hooks run as those of Server.TLS do, but for those of an open
-	// connection, which run on the loop and must not wait: ClientSessionCache.Put, Time.
+	// TLS makes the connection speak TLS. The peer must have a certificate for the host in the
+	// address, or for TLS.ServerName if that is set. It must not be changed after Dial.
+	// TLS.Renegotiation is not supported. nil means plain. Its hooks run as those of Server.TLS do,
+	// except those of an open connection, ClientSessionCache.Put and Time, which run on the loop
+	// and must not block.
 	TLS *tls.Config
 
-	// Timeout is how long it may take until the connection stands: names resolved, TLS settled, and
-	// the handshake of the codec done. 0 means defaultDialTimeout, 10 s.
+	// Timeout limits name resolution, connecting, the TLS handshake and the codec's handshake
+	// together. 0 means defaultDialTimeout, 10 s.
 	Timeout time.Duration
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer
-	// sent. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, when the peer has sent nothing for this long.
+	// 0 means never.
 	IdleTimeout time.Duration
 
-	// LocalAddr is the address to connect from. nil means what the system chooses. With port 0 the
-	// system takes one that is free for the address that is dialled. On Linux, connections of TCP
-	// to different addresses may share a port then.
+	// LocalAddr is the address to connect from. nil means that the system chooses one. With port 0
+	// the system takes a port that is free for the dialed address. On Linux, TCP connections to
+	// different addresses may then share a port.
 	LocalAddr net.Addr
 
-	// Proxy has a proxy make the connection: "http://host:port" by CONNECT, "socks5://host:port" by
-	// SOCKS5; with a user and a password, if the URL has them. The proxy resolves the name that is
-	// dialled, and Timeout is for all of it. RemoteAddr is the proxy's. LocalAddr and Control are
-	// for the socket to the proxy. It may not be changed after Dial. nil means none;
-	// http.ProxyFromEnvironment finds the one that the environment says.
+	// Proxy is a proxy to connect through: "http://host:port" with CONNECT, "socks5://host:port"
+	// with SOCKS5; with a user and a password if the URL has them. The proxy resolves the dialed
+	// name, and Timeout covers everything. RemoteAddr is the proxy's address. LocalAddr and Control
+	// apply to the socket to the proxy. It must not be changed after Dial. nil means none;
+	// http.ProxyFromEnvironment returns the one in the environment.
 	Proxy *url.URL
 
-	// Control is called with each socket before it is bound and connects, as that of net.Dialer is,
-	// on a goroutine beside the loops. An error, or a panic, ends the attempt. As for TCP.Control,
-	// a SO_LINGER with a time is taken off again, and so is IP_RECVERR.
+	// Control is called with each socket before it is bound and connects, like that of net.Dialer,
+	// on a goroutine that is not a loop's. An error, or a panic, ends the attempt. As for
+	// TCP.Control, a nonzero SO_LINGER is reset, and so is IP_RECVERR.
 	Control func(network, address string, c syscall.RawConn) error
 
-	// MoveAs has a connection whose Handler is a Saver move with a handover (package handover): to a
-	// Dial with the same MoveAs in the next process, on the loop of that. Its open finds the state in
-	// Conn.Saved. It must be under way when the connection comes: called in OnStart, or in Accept of a
-	// connection that moves with this one or before. During a handover a Dial with MoveAs waits; if
-	// no connection has moved to it by the end, it dials. "": a connection stays with its process.
+	// MoveAs lets a connection whose Handler is a Saver move in a handover (package handover): to a
+	// Dial with the same MoveAs in the next process, on that Dial's loop, where open finds the
+	// state in Conn.Saved. That Dial must have been called before the connection arrives: in
+	// OnStart, or in Accept of a connection that moves with this one or before it. During a
+	// handover a Dial with MoveAs waits; if no connection has moved to it by the end, it dials. ""
+	// means that the connection stays with its process.
 	MoveAs string
 }
 
-// Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port")
-// and brings the connection to life on l. There open is called once, never inline: with the
-// connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
-// reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
+// Dial connects to addr ("tcp://host:port", also tcp4 and tcp6, "unix://path", "udp://host:port")
+// and puts the connection on l. There it calls open once, never inline: with the connection, as
+// Server.Accept would be called, and open returns its Handler; or with nil and the error. Any
+// goroutine may call Dial, including a callback of l; it does not block.
 //
-// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. Errors of the
-// network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
-// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) say nothing of who was
-// dialled. Other errors say what is wrong with addr or the Dialer. To return nil from open refuses
-// the connection: it is closed, and OnClose is not called.
+// Names are resolved on a goroutine, and IPv4 and IPv6 addresses are tried in parallel. Errors of
+// the network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
+// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) do not concern the
+// peer. Other errors say what is wrong with addr or the Dialer. If open returns nil, the connection
+// is closed, and OnClose is not called.
 //
-// cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
-// unless that has begun. After the loops have ended open is not called either. A nil l or open
-// panics.
+// cancel ends the attempt; any goroutine may call it, at any time. After that, open is not called
+// unless it has already begun. After the loops have ended open is not called either. A nil l or
+// open panics.
 func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler) (cancel func()) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.Dial with a nil Loop or func")
@@ -105,14 +109,14 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 	return a.cancel
 }
 
-// DialContext is Dial with a context in place of cancel: if ctx is done before the connection
-// stands, open is called with its cause (see [context.Cause]).
+// DialContext is Dial with a context instead of cancel: if ctx is done before the connection is
+// established, open is called with its cause (see context.Cause).
 func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func(c *Conn, err error) Handler) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.DialContext with a nil Loop or func")
 	}
 	a := &dialing{loop: l, dialer: d, addr: addr, open: open, ctx: ctx}
-	_ = l.Post(a.begin)
+	_ = l.Post(a.begin) // an error: l has ended
 }
 
 // A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
@@ -127,7 +131,7 @@ type dialing struct {
 	deadline time.Duration
 	timer    wheel.Timer
 	stop     func(cause error) // ends what is under way
-	way      arrival           // counts against MaxConns
+	way      arrival           // of the connection, which counts against MaxConns meanwhile
 	over     bool
 	canceled atomic.Bool
 
@@ -144,7 +148,7 @@ func (a *dialing) begin() {
 	l.dials[a] = struct{}{}
 	if a.ctx != nil {
 		a.forget = context.AfterFunc(a.ctx, func() {
-			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) })
+			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) }) // an error: l has ended, and with it a
 		})
 	}
 	if err := a.check(); err != nil {
@@ -160,7 +164,7 @@ func (a *dialing) start() {
 	if a.over {
 		return
 	}
-	if err := a.enter(); err != nil {
+	if err := a.takePlace(); err != nil {
 		a.fail(err)
 		return
 	}
@@ -176,8 +180,8 @@ func (a *dialing) start() {
 	})
 }
 
-// enter takes the connection's place in the server.
-func (a *dialing) enter() error {
+// takePlace takes the connection's place in the server.
+func (a *dialing) takePlace() error {
 	if a.loop.draining {
 		return ErrServerClosed
 	}
@@ -229,7 +233,7 @@ func (a *dialing) check() (err error) {
 	return nil
 }
 
-// isUDP reports whether a session is dialled.
+// isUDP reports whether a session is dialed.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
 // wrap says what was tried, as package net does.
@@ -261,7 +265,7 @@ func (a *dialing) checkProxy() (err error) {
 	return nil
 }
 
-// reach makes the connection that is dialled, through the proxy if there is one. It runs beside the
+// reach makes the connection that is dialed, through the proxy if there is one. It runs beside the
 // loop.
 func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	p, eng := a.dialer.Proxy, a.loop.server.engine
@@ -288,7 +292,7 @@ func (a *dialing) connect(ctx context.Context) {
 		if l.clock() >= a.deadline {
 			err = a.timeout()
 		}
-		_ = l.Post(func() { a.fail(err) })
+		_ = l.Post(func() { a.fail(err) }) // an error: l has ended, and with it a
 	}
 	nc, err := a.reach(ctx, net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()})
 	if err != nil {
@@ -395,7 +399,7 @@ func (a *dialing) abort(err error) {
 // cancel may be called on any goroutine.
 func (a *dialing) cancel() {
 	if !a.canceled.Swap(true) {
-		_ = a.loop.Post(func() { a.abort(net.ErrClosed) })
+		_ = a.loop.Post(func() { a.abort(net.ErrClosed) }) // an error: the loop has ended, and with it a
 	}
 }
 
@@ -406,10 +410,10 @@ func (l *Loop) endDials(err error) {
 	}
 }
 
-// accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
+// accept is asked for the handler of what was dialed, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
-	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.arriving() == nil && o.Opening() != nil {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && c.movedFrom() == nil && o.Opening() != nil {
 		c.in.prefixLimit, c.codecMode = 0, dialHandshake
 		a.stop = c.beginClose
 		return &dialOpening{a, o}
@@ -420,7 +424,7 @@ func (a *dialing) accept(c *Conn) Handler {
 	return a.open(c, nil)
 }
 
-// A dialOpening is the handler of a connection that was dialled, until the handshake of its codec
+// A dialOpening is the handler of a connection that was dialed, until the handshake of its codec
 // is done.
 type dialOpening struct {
 	*dialing
@@ -469,4 +473,60 @@ func (o *dialOpening) OnMessage(*Conn, []byte) error {
 // OnClose tells the dialer that there will be no connection.
 func (o *dialOpening) OnClose(c *Conn, err error) {
 	o.fail(o.wrap(cmp.Or(err, ErrClosed), c.addrs.remote()))
+}
+
+// parkedDials are the attempts to dial with MoveAs, by that, that wait for the end of a handover.
+type parkedDials struct {
+	mu sync.Mutex
+	by map[string][]*dialing // nil: there is none
+}
+
+// set has attempts wait, or returns those that have waited.
+func (p *parkedDials) set(on bool) (parked []*dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on && p.by == nil {
+		p.by = make(map[string][]*dialing)
+	} else if !on {
+		for _, all := range p.by {
+			parked = append(parked, all...)
+		}
+		p.by = nil
+	}
+	return parked
+}
+
+// add has a wait, if it is to.
+func (p *parkedDials) add(a *dialing) (waits bool) {
+	name := a.dialer.MoveAs
+	if name == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if waits = p.by != nil; waits {
+		p.by[name] = append(p.by[name], a)
+	}
+	return waits
+}
+
+func (p *parkedDials) remove(a *dialing) {
+	if name := a.dialer.MoveAs; name != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i := slices.Index(p.by[name], a); i >= 0 {
+			p.by[name] = slices.Delete(p.by[name], i, i+1)
+		}
+	}
+}
+
+// take returns the attempt with a name that was the last to begin, or nil: an earlier one may be of
+// a connection that has closed, as those of a rehearsal do.
+func (p *parkedDials) take(name string) (a *dialing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := p.by[name]; len(all) > 0 {
+		a, p.by[name] = all[len(all)-1], all[:len(all)-1]
+	}
+	return a
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// greeted is what came of dialling with a greeter.
+// greeted is what came of dialing with a greeter.
 type greeted struct {
 	srv     *looptest.Server
 	backend *looptest.Backend
@@ -68,8 +68,8 @@ func (g *greeted) numConns() (n int) {
 	return n
 }
 
-// Who dials has the connection when the handshake of the codec is done, however its bytes come, and
-// before what comes after it.
+// A Dialer gets the connection when the handshake of the codec is done, however its bytes arrive,
+// and before any later input.
 func TestDialWaitsForHandshake(t *testing.T) {
 	for name, pieces := range map[string][]string{
 		"at once":      {"welcome\nfirst\nsecond\n"},
@@ -147,7 +147,7 @@ func TestDialHandshakeFails(t *testing.T) {
 	}
 }
 
-// A panic of the codec is told as well.
+// A panic of the codec is reported as well.
 func TestDialHandshakePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := dialGreeter(t, loop.Dialer{Codec: &greeter{greet: func() error { panic("in Open") }}}, nil)
@@ -265,7 +265,7 @@ func TestDialHandshakeThenPipe(t *testing.T) {
 	})
 }
 
-// Whether the connection is encrypted is told to the codec.
+// The codec learns whether the connection is encrypted.
 func TestCodecGreetsOverTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := dialGreeter(t, loop.Dialer{Codec: &greeter{secret: true}}, nil)
@@ -307,7 +307,7 @@ func TestDialOpened(t *testing.T) {
 	}
 }
 
-// It does not hear of it if nobody has dialled, nor if the user did not want the connection, or
+// It does not hear of it if nobody has dialed, nor if the user did not want the connection, or
 // wants it with another codec.
 func TestDialNotOpened(t *testing.T) {
 	handed := func() error { return errors.New("handed over") }

@@ -121,7 +121,7 @@ func TestDialTLSOfAPlainServer(t *testing.T) {
 	}
 }
 
-// puttingCache has put called where a session would be kept.
+// A puttingCache calls put instead of storing a session.
 type puttingCache struct{ put func() }
 
 func (puttingCache) Get(string) (*tls.ClientSessionState, bool) { return nil, false }

@@ -96,8 +96,8 @@ func (s *Server) stopAccepting() {
 	})
 }
 
-// Draining reports whether the server is ending: from the end of Start's context on, Drain.Delay
-// included. A health check should fail then. Any goroutine may call it.
+// Draining reports whether the server is shutting down: from when Start's context is done,
+// Drain.Delay included. A health check should then fail. Any goroutine may call it.
 func (s *Server) Draining() bool { return s.has(phaseEnding) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
@@ -114,7 +114,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	for _, l := range s.loops {
 		drained = append(drained, l.drained)
 	}
-	s.noMoves.Store(true) // before a loop looks which connections it has
+	s.noHops.Store(true) // before a loop looks which connections it has
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
@@ -160,10 +160,10 @@ func (s *Server) waitForNewcomers() error {
 		s.dials.Load(), s.listening.Load())
 }
 
-// tellLoops has f run on each loop that has not ended.
+// tellLoops calls f on each loop that has not ended.
 func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
-		_ = l.Post(func() { f(l) })
+		_ = l.Post(func() { f(l) }) // an error: l has ended
 	}
 }
 
@@ -210,12 +210,11 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
-// Shutdown ends the server, as the end of Start's context does, and waits until no function of the
-// user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
-// not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
-// error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
-// number of goroutines may call it, after Start. On a loop it is an error, and does nothing, as
-// Wait is.
+// Shutdown ends the server, as when Start's context is done, and waits until no function of the
+// program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore their
+// context, which Wait abandons after 5 s. It returns what Wait returns, or ctx's error if that is
+// done first. The server then continues to end, and Shutdown may be called again. Any number of
+// goroutines may call it, after Start. On a loop it does nothing and returns an error, like Wait.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -233,10 +232,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.err
 }
 
-// Close ends the server at once: no Drain.Delay, no Drain.Window, and connections are cut that do
-// not take their output there and then. Their OnClose gets ErrServerClosed. Close does not wait:
-// Wait returns when the loops have ended, which run their mailboxes and OnStop all the same. Any
-// goroutine may call it, that of a loop too, also during a drain; only before Start it is an error.
+// Close ends the server at once, without Drain.Delay and Drain.Window, and cuts connections that do
+// not take their output immediately. Their OnClose gets ErrServerClosed. Close does not block: Wait
+// returns when the loops have ended, which still run their mailboxes and OnStop. Any goroutine may
+// call it, including a loop's, also during a drain; before Start it returns an error.
 func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
@@ -279,12 +278,12 @@ func (l *Loop) refuseAll(reason error) {
 	l.endDials(reason)
 }
 
-// SetBusy says that c has unfinished business, or no more: a request that is being answered, an
-// upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
-// busy any more, or closes, or Server.Drain.Timeout is over, when it counts as cut.
-// Server.Hooks.OnDrain is called for it in its turn, as for all: the time to tell the peer that
-// this is the last request. It closes after the current callback, so that may go on to send, or be
-// busy again.
+// SetBusy marks c as busy or no longer busy, for example while it answers a request or receives an
+// upload. The drain leaves a busy connection open and serves it, until it is no longer busy,
+// closes, or Server.Drain.Timeout is over, when it counts as cut. Server.Hooks.OnDrain is called
+// for it as for all connections: the time to tell the peer that this is the last request. After
+// SetBusy(false), c closes after the current callback, which may still send, or mark c as busy
+// again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {
@@ -310,8 +309,8 @@ func (c *Conn) callOnDrain() {
 // closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer
 // is due. A busy connection is still read, and so is one that waits for its peer's answer.
 func (c *Conn) closeWhenDone() {
-	if c.moves() {
-		c.extras.mover.lead.stay(nil) // it drains on this loop
+	if c.hops() {
+		c.extras.hop.lead.stay(nil) // it drains on this loop
 	}
 	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() { // nothing, if it is closing
 		c.beginClose(ErrServerClosed)

@@ -61,7 +61,7 @@ func TestMoveOutOfALoopThatEnds(t *testing.T) {
 			r.connect()
 		}
 		var at inside.Cursor
-		if r.server.freezeSome(&at, 0, 0); at.Next != 2 {
+		if r.server.freeze(&at, 0, 0); at.Next != 2 {
 			t.Fatalf("the place to go on from is %d, want 2", at.Next)
 		}
 	}

@@ -22,13 +22,14 @@ const (
 	// an error.
 	EngineGnet
 
-	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, and UDP goes in
-	// batches. It is for Linux, but not on 386 and s390x; elsewhere Start returns an error.
+	// EngineEpoll uses Linux epoll directly, without gnet. A waiting loop occupies no processor
+	// (P), and UDP datagrams are read and sent in batches. It runs on Linux, but not on 386 and
+	// s390x; elsewhere Start returns an error.
 	EngineEpoll
 
-	// EngineNet is Go's own net: everything works, at the price of one or two goroutines for each
-	// connection. It is for systems without another engine, for finding out whether a fault is the
-	// engine's, and for comparisons.
+	// EngineNet is Go's package net, with one or two goroutines for each connection. It is for
+	// systems without another engine, for finding out whether an engine is at fault, and for
+	// comparisons.
 	EngineNet
 )
 

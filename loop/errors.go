@@ -18,60 +18,59 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrOutputLost: output that was sent before the close was lost, as the peer did not take it
-	// for Server.Timeouts.Close, or in the time of the drain, or has gone. OnClose gets it beside
-	// the reason.
+	// ErrOutputLost: the peer did not take all output that was sent before the close: not within
+	// Server.Timeouts.Close, or not before the drain ended, or it has disconnected. OnClose gets it
+	// joined with the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
 	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrDetached: Conn.Detach has given the connection away, or Conn.NetConn has given it to a
-	// goroutine. It is what OnClose gets.
+	// ErrDetached is the reason that OnClose gets after Conn.Detach or Conn.NetConn.
 	ErrDetached = errors.New("loop: connection detached")
 
-	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
+	// ErrUnflushed: Conn.Detach cannot proceed, because the socket has not taken all pending
+	// output.
 	ErrUnflushed = engine.ErrUnflushed
 
-	// ErrSlowFrame: the peer began a frame, or a message of several, and did not finish it within
-	// Server.Timeouts.Frame.
+	// ErrSlowFrame: the peer began a frame, or a message of several frames, and did not finish it
+	// within Server.Timeouts.Frame.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
-	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.Limits.MaxOutbound
-	// bytes of it wait.
+	// ErrSlowConsumer: the peer reads too slowly, and Server.Limits.MaxOutbound bytes of output are
+	// pending.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrMaxBuffered: the buffers of all connections took Server.Limits.MaxBuffered bytes, and
-	// those of this one were among the largest.
+	// ErrMaxBuffered: the buffers of all connections reached Server.Limits.MaxBuffered, and this
+	// connection's were among the largest.
 	ErrMaxBuffered = errors.New("loop: buffers took Server.Limits.MaxBuffered, and this connection had a large one")
 
-	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer,
+	// ErrDatagramTooLong: a UDP datagram is longer than the protocol or the path to the peer
 	// allows.
 	ErrDatagramTooLong = errors.New("loop: datagram too long")
 
-	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
+	// ErrAmplification: Conn.LimitReplies allows no more output until the peer sends something.
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
-	// ErrMailboxFull: Server.Limits.MaxMailbox functions wait for the loop already, so TryTell,
-	// TryPost, or a broadcast, has not queued one more.
+	// ErrMailboxFull: Server.Limits.MaxMailbox functions are already queued for the loop, so
+	// TryTell, TryPost or a broadcast has not queued another one.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as
-	// many of it as there is room left for others.
+	// ErrOffloadFull: 16,384 jobs of the server are already waiting, or 1,024 of this connection,
+	// or this connection has used its share of the remaining places.
 	ErrOffloadFull = jobs.ErrFull
 
-	// ErrServerClosed: the server is draining, or has ended.
+	// ErrServerClosed: the server is draining or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
-	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done
-	// within Server.Timeouts.Handshake. It appears in the log, as there is no handler yet, but for
-	// a handshake that Conn.StartTLS has begun.
+	// ErrHandshakeTimeout: the TLS handshake or the PROXY protocol header was not complete within
+	// Server.Timeouts.Handshake. It appears in the log, because there is no handler yet; after
+	// Conn.StartTLS, OnClose gets it.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns: Server.Limits.MaxConns connections are open already, or
-	// Server.Limits.MaxConnsPerIP from that address. It appears in the log; the peer sees a reset,
-	// or Server.Limits.Refusal.
+	// ErrTooManyConns: Server.Limits.MaxConns connections are open, or Server.Limits.MaxConnsPerIP
+	// from that address. It appears in the log; the peer gets a reset, or Server.Limits.Refusal.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 
@@ -89,24 +88,24 @@ type lossError struct{ reason, lost error }
 func (e *lossError) Error() string   { return fmt.Sprintf("%v; %v", e.reason, e.lost) }
 func (e *lossError) Unwrap() []error { return []error{e.reason, e.lost} }
 
-// A PanicError is the reason of a connection that was closed because its code panicked.
+// A PanicError is the reason for the close of a connection whose code panicked.
 type PanicError struct {
-	Value any    // what was given to panic
+	Value any    // the argument of panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
 }
 
 // Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("loop: panic: %v", e.Value) }
 
-// Unwrap returns the value given to panic if that was an error.
+// Unwrap returns the argument of panic if that was an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// A DrainError says that the drain was not complete when its time was over.
+// A DrainError reports that the drain was not complete after Drain.Timeout.
 type DrainError struct {
-	Cut int // connections that were cut, with output not sent or a callback not finished
+	Cut int // connections that were cut, with unsent output or unfinished callbacks
 }
 
 // Error implements error.

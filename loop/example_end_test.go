@@ -12,7 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Each peer is told why its connection ends, whatever the reason.
+// Each peer gets the reason for which its connection closes.
 func ExampleServer_onClosing() {
 	client, stop := serve(&loop.Server{
 		Codec: codec.Lines{},

@@ -108,7 +108,7 @@ func ExampleConn_OnFlushed() {
 				_ = c.Send(make([]byte, n))
 			}
 			if left == 0 {
-				c.Close() // after what waits
+				c.Close() // after the pending output
 			}
 		}
 		c.OnFlushed(fill)

@@ -42,8 +42,8 @@ func (s *mailSession) OnMessage(c *loop.Conn, line []byte) error {
 
 func (*mailSession) OnClose(*loop.Conn, error) {}
 
-// A server of SMTP whose clients turn to TLS before they deliver. Input after STARTTLS in plain
-// text, whoever has put it there, is never a command.
+// An SMTP server that requires TLS before delivery. Plain-text input after STARTTLS, even if an
+// attacker has injected it, is never a command.
 func ExampleConn_StartTLS() {
 	cert := looptest.Certificate("mail.test")
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}}
@@ -82,7 +82,7 @@ func ExampleConn_StartTLS() {
 }
 
 // Both sides of PostgreSQL's beginning: the client asks for TLS by eight bytes, and gets one for an
-// answer. Its output after StartTLS waits until the server is known to be who was dialled.
+// answer. Its output after StartTLS waits until the server is known to be who was dialed.
 func ExampleConn_StartTLS_client() {
 	const sslRequest = "\x00\x00\x00\x08\x04\xd2\x16\x2f"
 	cert := looptest.Certificate("127.0.0.1")

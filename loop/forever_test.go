@@ -13,8 +13,7 @@ import (
 
 const forever = time.Duration(math.MaxInt64)
 
-// Whoever wants to wait for ever may say so: a unix socket is dialled on a goroutine, by package
-// net.
+// A dial may wait forever: package net dials a unix socket, on a goroutine.
 func TestDialForever(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		sock := testkit.SocketPath(t)

@@ -183,7 +183,7 @@ func TestFrameTimeoutOfAFlood(t *testing.T) {
 	})
 }
 
-// What waits for its share may be the end.
+// Input that waits for its share of a flood may contain the end of the frame.
 func TestFrameTimeoutBeforeTheEndInTheFlood(t *testing.T) {
 	bubble(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
@@ -238,7 +238,7 @@ func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
 	})
 }
 
-// And while many jobs are under way, whoever has asked for them.
+// The frame time also stops while many jobs are pending, whichever code has started them.
 func TestFrameTimeoutOfWhoWaitsForJobs(t *testing.T) {
 	bubble(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -6,18 +6,18 @@ import (
 )
 
 // A Handler is the behaviour and the state of one connection. Its methods are called on the
-// connection's loop, one at a time, so its fields need no lock. Nothing may block in them: a loop
-// has other connections.
+// connection's loop, one at a time, so its fields need no lock. They must not block: the loop
+// serves other connections.
 //
-// A panic in a Handler is logged with its stack and counted, and harms no other connection.
+// A panic in a Handler is logged with its stack and counted, and does not affect other connections.
 type Handler interface {
 	// OnMessage is called for each frame that the codec finds. msg is valid until OnMessage
-	// returns: copy what must be kept. A non-nil error closes c with it, and so does a panic, with
-	// a *PanicError.
+	// returns: copy what you keep. A non-nil error closes c with that error, and a panic closes it
+	// with a *PanicError.
 	OnMessage(c *Conn, msg []byte) error
 
-	// OnClose is called once, as the last thing for c, unless Accept refused it. It never
-	// interrupts another callback: a Close within one takes effect after that has returned. err is
+	// OnClose is called once, as the last callback of c, unless Accept refused it. It never
+	// interrupts another callback: a Close within one takes effect after it has returned. err is
 	// the first cause:
 	//
 	//	nil              Conn.Close
@@ -27,23 +27,23 @@ type Handler interface {
 	//	ErrSlowConsumer  the peer did not take its output
 	//	ErrServerClosed  the server drains
 	//	*PanicError      a callback of c panicked
-	//	other            the codec's or the system's error, or what OnMessage returned or CloseWithError was given
+	//	other            an error of the codec, the system or OnMessage, or the argument of CloseWithError
 	OnClose(c *Conn, err error)
 }
 
 // Accept is the type of Server.Accept and Listener.Accept: it is called on the loop of each new
-// connection and returns its Handler, or nil to refuse it. Where one Handler serves all
-// connections, handler.Shared makes it an Accept.
+// connection and returns its Handler, or nil to refuse it. handler.Shared makes an Accept from one
+// Handler that serves all connections.
 type Accept = func(c *Conn) Handler
 
-// A ConnState is a step in the life of a connection, for Hooks.ConnState.
+// A ConnState is a stage in the life of a connection, for Hooks.ConnState.
 type ConnState uint8
 
-// The states of a connection, in their order. A connection that is refused has none.
+// The states of a connection, in their order. A refused connection has none.
 const (
 	StateOpen    ConnState = iota // Accept, or a Dialer's open function, has returned its handler
-	StateClosing                  // it is being closed, and its output flushed
-	StateClosed                   // OnClose is over; the socket of one that was detached is another's
+	StateClosing                  // it is closing, and its output is being flushed
+	StateClosed                   // OnClose has returned; the socket of a detached connection lives on elsewhere
 )
 
 // String returns the state's name: "open", "closing" or "closed".
@@ -58,7 +58,7 @@ func (c *Conn) tellState(s ConnState) {
 	}
 }
 
-// HandlerFunc is a Handler without state: f for each message, and nothing on close.
+// HandlerFunc is a Handler without state that is a function: it is called for each message.
 type HandlerFunc func(c *Conn, msg []byte) error
 
 // isTypedNil reports whether v is an interface that holds a nil function or a nil pointer: not nil
@@ -84,12 +84,12 @@ func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 // OnClose does nothing.
 func (HandlerFunc) OnClose(*Conn, error) {}
 
-// HandlerAs returns c's handler as a T, however many middlewares are around it: from the outermost
-// inwards the first handler that is a T, which may be a type or an interface. false: there is none,
-// or c has no handler, as in Accept and after OnClose. It must be called on c's loop.
+// HandlerAs returns c's handler as a T, even inside middlewares: the first handler, from the
+// outermost inwards, that is a T. T may be a type or an interface. It returns false if there is
+// none, or if c has no handler, as in Accept and after OnClose. It must be called on c's loop.
 //
-// A handler that wraps another one lets itself be looked through by a method Unwrap() any that
-// returns what it wraps, as those of package handler do.
+// A handler that wraps another one makes that one visible with a method Unwrap() any, as those of
+// package handler do.
 //
 //	if s, ok := loop.HandlerAs[*session](c); ok {
 func HandlerAs[T any](c *Conn) (h T, ok bool) {

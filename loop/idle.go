@@ -68,8 +68,8 @@ func (c *Conn) hooks() []*idleHook {
 	return c.idle.extras.hooks
 }
 
-// SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
-// from the last one. 0 means never. A negative d panics.
+// SetIdleTimeout replaces Server.IdleTimeout for c, which is then evicted after d without a byte
+// received, counted from the last one. 0 means never. A negative d panics.
 func (c *Conn) SetIdleTimeout(d time.Duration) {
 	c.loop.owner.Check("Conn.SetIdleTimeout")
 	if d < 0 {
@@ -221,7 +221,7 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case outputWaits && (c.in.pauses&notReadByUs != 0 || c.moves() && c.sendsFile()) && s.lastRead != notYet:
+	case outputWaits && (c.in.pauses&notReadByUs != 0 || c.hops() && c.sendsFile()) && s.lastRead != notYet:
 		// It was heard when it last took output.
 		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
@@ -289,15 +289,15 @@ func (c *Conn) stopIdle() {
 	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
 }
 
-// Idle is a kind of silence.
+// Idle is a kind of inactivity.
 type Idle uint8
 
-// The kinds of silence that OnIdle watches for.
+// The kinds of inactivity that OnIdle detects.
 const (
 	IdleRead     Idle = iota // nothing received
-	IdleWrite                // nothing sent: no byte was taken by the system
+	IdleWrite                // nothing sent: the system took no byte
 	IdleBoth                 // neither
-	WriteStalled             // output is pending, and not one byte of it moved
+	WriteStalled             // output is pending, and no byte of it has moved
 )
 
 // idleLate is when a firing counts as late: by the wheel alone it can only be less.
@@ -314,16 +314,17 @@ type idleHook struct {
 	next  time.Duration // the next firing
 }
 
-// OnIdle has f run on the loop when c was silent for d, counted from the last activity of that kind
-// (or the opening of c), and again each d as long as it stays silent, with n = 1, 2, 3 and so on.
-// Activity starts at 1 again.
+// OnIdle calls f on the loop when c was silent for d, counted from the last activity of that kind
+// (or the opening of c), and again every d as long as the silence lasts, with n = 1, 2, 3 and so
+// on. After activity, n starts at 1 again.
 //
-// It is never early, even if the loop was late itself: bytes that wait in the socket count as
-// received. If a firing is late, the next one comes d after it, so there is never a burst. If a
-// deadline of a hook equals that of the idle timeout, the hook runs first.
+// f is never called early, even if the loop is late: bytes waiting in the socket count as received.
+// If a call is late, the next one comes d after it, so there is never a burst. If a hook and the
+// idle timeout are due at the same time, the hook runs first.
 //
-// It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A
-// d of 0 or less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
+// The hook lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes
+// c. A d of 0 or less, or a nil f, panics in OnIdle. After Close, OnIdle does nothing and returns
+// the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	needIdleTime("Conn.OnIdle", d)
@@ -532,7 +533,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	f := &w.frame
 	late, waits := now-f.due, c.in.pauses != 0 || c.hasUnread()
 	switch {
-	case !c.hasUnfinished() && !c.hasPartialRecord(): // the codec was told, outside of its input, not to wait
+	case !c.hasUnfinished() && !c.hasPartialRecord(): // a call from outside of its input has told the codec not to wait
 		c.forgetFrame()
 	case !waits || f.grace && f.progressed:
 		c.beginClose(ErrSlowFrame)

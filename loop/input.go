@@ -41,7 +41,7 @@ const (
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
-	moving                           // MoveTo, until all is there that was told to it before
+	hopping                          // MoveTo, until all earlier Tells have arrived
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
 	inRunQueue                       // it has its turn soon: it is in loop.runQueue
@@ -56,7 +56,7 @@ func (c *Conn) received(p []byte) {
 	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
-	if c.isOpen() {
+	if listed, touched := c.out.todo&settleDue != 0, l.touched.len(); c.isOpen() {
 		c.out.todo |= settleDue // it is settled here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
@@ -69,7 +69,12 @@ func (c *Conn) received(p []byte) {
 		if l.level == levelOver {
 			c.keepsTooMuch()
 		}
-		c.settle()
+		switch {
+		case !listed && l.touched.len() == touched || !l.spreads():
+			c.settle()
+		case !listed:
+			l.touched.add(c)
+		}
 	} else if c.at() == stateFlushing {
 		c.countDiscarded(len(p))
 	}
@@ -356,14 +361,14 @@ type halfClose struct {
 	delivered bool // onEOF has been called: c stays open
 }
 
-// OnEOF calls f on the loop when the peer has ended its output (a half-close: shutdown, nc -N) and
-// all its input was delivered. From then on c stays open: the peer still gets what is sent, and c
-// closes only by Close, by its idle timeout, or because sending fails. Without this hook, a peer
-// that ends its output counts as closed, as most have closed altogether: pending output and the
-// answers of offloaded jobs are still sent, but timers and Tells that would answer do not run.
+// OnEOF calls f on the loop when the peer has shut down its output (a half-close: shutdown, nc -N)
+// and all its input was delivered. c then stays open: the peer still gets what is sent, and c
+// closes only by Close, by its idle timeout, or because a send fails. Without this hook, a peer
+// that shuts down its output counts as closed, because most such peers have closed altogether:
+// pending output and the answers of offloaded jobs are still sent, but timers and Tells do not run.
 //
-// To close after replies that are under way, call CloseAfter of handler.Replies. To close after
-// offloaded jobs, add one more, since they run in order:
+// To close after pending replies, call CloseAfter of handler.Replies. To close after offloaded
+// jobs, add one more, since they run in order:
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //
@@ -408,17 +413,17 @@ func (c *Conn) goOnAfterOutput() {
 	}
 }
 
-// PauseRead stops reading: no OnMessage from now on, not even of messages that are here already.
-// The kernel goes on taking what its buffers hold, then the peer is stopped by TCP's own window.
-// Nothing is lost. For a handler that passes messages on to something that is slower than the peer.
+// PauseRead stops reading: no OnMessage from now on, not even for messages that have already
+// arrived. The kernel fills its buffers, then TCP flow control stops the peer. Nothing is lost. It
+// is for a handler that forwards messages to something slower than the peer.
 //
-// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
-// it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
-// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
-// bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing, or the peer has ended its output (which only Linux shows behind bytes in
-// the socket): then it evicts c within twice its time. Without one, TCP's keepalive finds a peer
-// that has closed both ways.
+// Until ResumeRead, the loop does not notice that the peer has closed, unless a send fails. On
+// Linux it notices that a TCP peer resets the connection, and closes c at once: messages not yet
+// delivered are then lost, as are bytes that the reset overtakes. The idle timeout keeps running,
+// but bytes that wait, in the loop or in the socket, count as received, with two exceptions: output
+// is pending and the peer takes none of it, or the peer has shut down its output (only Linux shows
+// that behind unread bytes). In these cases the idle timeout evicts c within twice its duration.
+// Without an idle timeout, TCP keep-alive finds a peer that has closed in both directions.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
@@ -435,7 +440,7 @@ func (c *Conn) pause(why pauses) {
 // setPauses changes the reasons, and measures for how long there is one.
 func (c *Conn) setPauses(p pauses) {
 	before := c.isPaused()
-	if p&moving != 0 && p != c.in.pauses {
+	if p&hopping != 0 && p != c.in.pauses {
 		c.touch() // it may have nothing left to wait for
 	}
 	c.in.pauses = p
@@ -451,8 +456,8 @@ func (c *Conn) setPauses(p pauses) {
 // isPaused reports whether there is a reason besides the loop's own business.
 func (c *Conn) isPaused() bool { return c.in.pauses&^inRunQueue != 0 }
 
-// ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
-// delivered after the current callback, in their order.
+// ResumeRead ends PauseRead, but not a pause by a Pipe or handler.Replies. Messages are delivered
+// after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	c.resume(pausedByUser)

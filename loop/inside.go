@@ -38,23 +38,6 @@ func init() {
 		CheckWrite:    (*Conn).admitOutput,
 		Warn:          (*Conn).warn,
 	})
-	inside.Give(&inside.Handover[*Server]{
-		Bound: (*Server).bound,
-		Inherit: func(s *Server, from []inside.Bound) {
-			s.inherited = from
-			s.acceptGate.set(false)
-			s.setInCharge(false)
-		},
-		Accept:      (*Server).setAccepting,
-		InCharge:    (*Server).setInCharge,
-		Moves:       (*Server).setMoving,
-		PauseInput:  (*Server).pauseInput,
-		Freeze:      (*Server).freezeSome,
-		FreezePorts: (*Server).freezePorts,
-		Copies:      (*Server).copies,
-		Count:       (*Server).countStaying,
-		In:          (*Server).moveIn,
-	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{
 		PostPieces: (*Loop).postPieces,
 		ConnsFrom:  func(l *Loop, place, n int) (func(func(*Conn) bool), int) { return l.connsFrom(place, n) },
@@ -121,8 +104,8 @@ func (c *Conn) handlerState(make func() inside.ConnState[*Loop]) inside.ConnStat
 
 // isHere is inside.ForHandler.IsHere.
 func (l *Loop) isHere(c *Conn) bool {
-	return c.home() == l && (c.in.pauses&moving == 0 || c.extras.mover == nil || !c.extras.mover.gated)
+	return c.home() == l && (c.in.pauses&hopping == 0 || c.extras.hop == nil || !c.extras.hop.fenced)
 }
 
 // reach is inside.ForHandler.Reach.
-func (l *Loop) reach(c *Conn, f func(c *Conn)) { l.runMoving(task{told: f, c: c}) }
+func (l *Loop) reach(c *Conn, f func(c *Conn)) { l.runHopping(task{told: f, c: c}) }

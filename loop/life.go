@@ -230,29 +230,30 @@ func (e *ending) finalCause() error {
 	return e.err
 }
 
-// Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
-// OnIdle hook or Tell runs for it. A codec.Farewell has the last word. Closing again does nothing.
+// Close closes c: from now on no OnMessage (not even for frames already decoded), timer, OnIdle
+// hook or Tell runs for it. A codec.Farewell may still send its last frame. Another Close does
+// nothing.
 //
 // OnClose runs after the current callback, once the output is flushed: when the system of a TCP
-// peer has acknowledged all of it, about a round trip later, or at once if it has already. Until
-// then c counts as open, in Stats.Conns and in all limits. Where the system does not tell what was
-// acknowledged (other systems than Linux), and for unix sockets, output is flushed when the system
-// has taken it. If the peer takes nothing for Server.Timeouts.Close, or has gone, the rest is lost,
-// and the error of OnClose is ErrOutputLost beside the reason. An eviction by the idle timeout
-// waits only for output that is younger than a quarter of the silence.
+// peer has acknowledged all of it, about one round trip later, or at once if it already has. Until
+// then c counts as open, in Stats.Conns and in all limits. Where the system does not report
+// acknowledgements (systems other than Linux, and unix sockets), output counts as flushed when the
+// system has taken it. If the peer takes nothing for Server.Timeouts.Close, or has disconnected,
+// the rest is lost, and OnClose gets ErrOutputLost joined with the reason. An eviction by the idle
+// timeout waits only for output that is younger than a quarter of the silence.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)
 }
 
-// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is
-// not lost.
+// CloseWithError is Close with a reason for OnClose. It flushes output, too: a message sent before
+// is not lost.
 func (c *Conn) CloseWithError(err error) {
 	c.loop.owner.Check("Conn.CloseWithError")
 	c.beginClose(err)
 }
 
-// CloseIn is CloseWithError after d, unless c has closed by then. It must be called on c's loop.
+// CloseIn calls CloseWithError after d, unless c has closed by then. It must be called on c's loop.
 func (c *Conn) CloseIn(d time.Duration, err error) {
 	c.loop.owner.Check("Conn.CloseIn")
 	c.AfterFunc(d, func() { c.CloseWithError(err) })
@@ -535,8 +536,8 @@ func (c *Conn) finish(hard bool) {
 	// A Ref may keep c for long. One that lingers still counts as what it was.
 	c.giveUpInput()
 	c.in.decoder.Init(codec.Raw{}, nil)
-	c.endMove()
-	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, mover: x.mover}
+	c.endHop()
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed, successor: x.successor, frozen: x.frozen, hop: x.hop}
 }
 
 // releaseSocket closes c's socket. It lingers first if output was sent that the peer could lose.
@@ -554,7 +555,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case sock == nil: // it has gone, or another Conn has it
 	case hard:
 		sock.Reset()
-	case inStartTLS, // the layer sees to its alert
+	case inStartTLS, // the layer sends its alert
 		c.in.over,                    // no input comes that could do harm
 		c.handler == nil && !written, // refused without a word
 		end.reason == closedByIdle,   // a peer that is silent

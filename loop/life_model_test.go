@@ -37,8 +37,8 @@ type lifePlace struct {
 	lives []*life // the last few, closed ones too
 }
 
-// keepLives is how many a loop remembers: whoever has closed long ago is bothered no less than
-// others.
+// keepLives is how many connections a loop remembers: methods are called on long-closed ones as
+// often as on others.
 const keepLives = 8
 
 // A life is one connection.
@@ -50,7 +50,7 @@ type life struct {
 
 	known      bool  // what will have ended it
 	cause      error // what OnClose must be told then
-	reason     error // what it was told
+	reason     error // what OnClose got
 	closed     bool  // OnClose has been called
 	last       bool  // OnClosing has been called, and may send
 	paused     bool

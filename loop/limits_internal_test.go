@@ -41,7 +41,7 @@ type brokenWrap struct{ Handler }
 
 func (brokenWrap) Unwrap() any { panic("on purpose") }
 
-// What is told of a handler that cannot be looked through is its own type.
+// If a handler's Unwrap panics, Info reports the handler's own type.
 func TestInfoOfABrokenHandler(t *testing.T) {
 	r := newRig(t, &Server{}, brokenWrap{HandlerFunc(echoAll)})
 	c, _, _ := r.connect()

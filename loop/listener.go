@@ -61,11 +61,12 @@ type listener struct {
 	waits                 bool           // the ports receive nothing until another process no longer does
 	local                 net.Addr       // where the packets listen
 	control               engine.Control // is called for each of them before it is bound
-	dialed                bool           // what is made here is not accepted, but dialled
+	dialed                bool           // what is made here is not accepted, but dialed
 	name                  string         // of Listener.Addr, or Dialer.MoveAs
 	tls                   *tls.Config    // nil: plain
 	proxies               []netip.Prefix // who sends PROXY headers
 	tcp                   TCPOptions
+	setsEach              bool           // connections do not inherit all of these
 	foreign               bool           // net is from outside, or nil: connections come by Adopt, or a handover
 	maxConns              int            // 0: no limit of its own
 	numOpen               atomic.Int64   // connections, or sessions
@@ -83,7 +84,7 @@ func (s *Server) listen(ctx context.Context) error {
 		}
 		var err error
 		isThere := ln.foreign
-		if ln.net, err = s.inherit(ln); err == nil && ln.net == nil && !isThere {
+		if ln.net, err = s.inheritListener(ln); err == nil && ln.net == nil && !isThere {
 			isThere, err = ln.inheritPackets()
 		}
 		if err != nil {
@@ -138,21 +139,21 @@ func (ln *listener) addr() net.Addr {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.limiter.Wait(time.Now()); d > 0 && !ln.server.sleep(d) {
+		if d := ln.server.limiter.Reserve(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
-		if !ln.server.acceptGate.enter(ln.server.notAccepting) {
+		if !ln.server.acceptGate.begin(ln.server.notAccepting) {
 			return
 		}
 		nc, err := ln.net.Accept()
 		if err == nil {
 			ln.admit(nc)
 		}
-		ln.server.acceptGate.leave()
+		ln.server.acceptGate.end()
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded): // setAccepting
+		case errors.Is(err, os.ErrDeadlineExceeded): // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -169,20 +170,20 @@ func (ln *listener) serve() {
 	}
 }
 
-// An acceptGate says whether listeners accept.
+// An acceptGate is shut while another process is in charge of the addresses.
 type acceptGate struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed when they go on; nil: they accept
-	inside int           // listeners that do so now
+	mu        sync.Mutex
+	closed    chan struct{} // closed when they go on; nil: they accept
+	accepting int           // listeners between begin and end
 }
 
-// enter waits until a listener may accept; false: end is closed. It is followed by leave.
-func (g *acceptGate) enter(end <-chan struct{}) bool {
+// begin waits until a listener may accept; false: quit is closed. end must follow.
+func (g *acceptGate) begin(quit <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
 		wait := g.closed
 		if wait == nil {
-			g.inside++
+			g.accepting++
 		}
 		g.mu.Unlock()
 		if wait == nil {
@@ -190,15 +191,15 @@ func (g *acceptGate) enter(end <-chan struct{}) bool {
 		}
 		select {
 		case <-wait:
-		case <-end:
+		case <-quit:
 			return false
 		}
 	}
 }
 
-func (g *acceptGate) leave() {
+func (g *acceptGate) end() {
 	g.mu.Lock()
-	g.inside--
+	g.accepting--
 	g.mu.Unlock()
 }
 
@@ -216,11 +217,11 @@ func (g *acceptGate) set(open bool) {
 func (g *acceptGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inside
+	return g.accepting
 }
 
-// setAccepting is inside.Handover.Accept.
-func (s *Server) setAccepting(on bool) {
+// acceptNewcomers implements inside.Handover.
+func (s *Server) acceptNewcomers(on bool) {
 	var deadline time.Time
 	if !on {
 		s.acceptGate.set(false)
@@ -269,4 +270,151 @@ func (ln *listener) admit(nc net.Conn) {
 		return
 	}
 	ln.hand(nc, a.loop, a.land, a.lost)
+}
+
+// A slot is what a connection, or a session of UDP, occupies of the limits. It is acquired bit by
+// bit on the way to a loop, and released at once: if the way fails, or when the socket is closed. A
+// Conn keeps only what it holds, as it has the rest: see Conn.takeSlot. Any goroutine may use one,
+// but only one at a time.
+type slot struct {
+	ln     *listener
+	loop   *Loop
+	remote net.Addr // whose address counts
+	holds  holds
+}
+
+// holds is what a slot has acquired and not released.
+type holds uint8
+
+const (
+	holdsConn    holds = 1 << iota // one of the server's connections or sessions, and one of its listener's
+	holdsAddress                   // one of the connections from its address
+	holdsLoad                      // a share of its loop's load
+	holdsTransit                   // a place among those in transit to the loop
+	holdsLinger                    // one of the server's lingerers
+)
+
+var errManyFromAddress = fmt.Errorf("%w from one address", ErrTooManyConns)
+
+// acquire counts one more of the server, of its listener, and if it is known of the remote address,
+// unless there are too many. With an error nothing is held.
+func (s *slot) acquire(addressKnown bool) error {
+	total, most := s.ln.total()
+	s.holds |= holdsConn
+	all, own := total.Add(1), s.ln.numOpen.Add(1)
+	switch {
+	case all > int64(most):
+		s.release()
+		return ErrTooManyConns
+	case s.ln.maxConns > 0 && own > int64(s.ln.maxConns):
+		s.release()
+		return fmt.Errorf("%w at one address", ErrTooManyConns)
+	case addressKnown:
+		return s.acquireAddress()
+	}
+	return nil
+}
+
+// acquireMoved counts one that moves here from another process: no limit closes it.
+func (s *slot) acquireMoved(l *Loop) {
+	total, _ := s.ln.total()
+	total.Add(1)
+	s.ln.numOpen.Add(1)
+	s.holds |= holdsConn
+	if !s.ln.dialed {
+		s.ln.server.limiter.Count(s.remote)
+		s.holds |= holdsAddress
+	}
+	s.acquireLoad(l)
+}
+
+// acquireAddress counts one more from the remote address. With an error nothing is held.
+func (s *slot) acquireAddress() error {
+	if !s.ln.server.limiter.Acquire(s.remote) {
+		s.release()
+		return errManyFromAddress
+	}
+	s.holds |= holdsAddress
+	return nil
+}
+
+// acquireLoad counts one more on a loop.
+func (s *slot) acquireLoad(l *Loop) {
+	s.loop = l
+	l.load.Add(1)
+	s.holds |= holdsLoad
+}
+
+// acquireTransit is acquireLoad for a connection that comes from another goroutine. It reports
+// false if too many are in transit to the loop.
+func (s *slot) acquireTransit(l *Loop) bool {
+	if l.inTransit.Add(1) > l.server.maxInTransit { // another listener was faster
+		l.inTransit.Add(-1)
+		return false
+	}
+	s.holds |= holdsTransit
+	s.acquireLoad(l)
+	return true
+}
+
+// acquireLinger takes a place for a socket that never was a connection, or is none any more: a
+// flood of them costs descriptors. It reports false if there is none.
+func (s *slot) acquireLinger() bool {
+	select {
+	case s.loop.server.lingerers <- struct{}{}:
+		s.holds |= holdsLinger
+		return true
+	default:
+		return false
+	}
+}
+
+// leaveTransit releases what a connection in transit occupies.
+func (s *slot) leaveTransit() {
+	if s.holds&holdsTransit != 0 {
+		s.holds &^= holdsTransit
+		s.loop.inTransit.Add(-1)
+	}
+}
+
+// release releases all that the slot holds. It may be called again.
+func (s *slot) release() {
+	s.leaveTransit()
+	if s.holds&holdsConn != 0 {
+		total, _ := s.ln.total()
+		total.Add(-1)
+		s.ln.numOpen.Add(-1)
+	}
+	if s.holds&holdsAddress != 0 {
+		s.ln.server.limiter.Release(s.remote)
+	}
+	if s.holds&holdsLoad != 0 {
+		s.loop.load.Add(-1)
+	}
+	if s.holds&holdsLinger != 0 {
+		<-s.loop.server.lingerers
+	}
+	s.holds = 0
+}
+
+// total returns what counts all of the server that are like those of ln, and how many there may be.
+func (ln *listener) total() (open *atomic.Int64, most int) {
+	s := ln.server
+	if ln.isUDP() {
+		return &s.sessions, s.Limits.MaxSessions
+	}
+	return &s.numOpen, s.Limits.MaxConns
+}
+
+// takeSlot takes c's slot from it.
+func (c *Conn) takeSlot() slot {
+	s := slot{ln: c.addrs.shared.ln, loop: c.loop, remote: c.addrs.remote(), holds: c.holds}
+	c.holds = 0
+	return s
+}
+
+// releaseSlot releases c's slot.
+func (c *Conn) releaseSlot() {
+	s := c.takeSlot()
+	s.release()
 }

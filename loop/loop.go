@@ -19,12 +19,12 @@ const wheelTick = time.Millisecond
 
 const (
 	never   = engine.Never      // a deadline that does not come
-	unknown = time.Duration(-1) // what the engine may have been told last
+	unknown = time.Duration(-1) // the deadline that the engine has is unknown
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
-// Except for Post, Index and Now its methods must be called on the loop itself, which is where
-// every callback runs.
+// Its methods must be called on the loop itself, where all callbacks run, except Post, Index and
+// Now.
 type Loop struct {
 	server *Server
 	engine engine.Loop // which calls host: see turn.go
@@ -42,7 +42,7 @@ type Loop struct {
 	turnSlice     time.Duration        // the constant; tests set it
 	slice         slice                // of the turn
 	kind          int                  // of work, which comes next
-	tickAt        time.Duration        // what the engine was told last, or unknown
+	tickAt        time.Duration        // the deadline that the engine has, or unknown
 	changesAtTick uint64               // Wheel.Changes then
 	turnComing    atomic.Bool          // a requested turn is, or runs; if not, a post must wake the loop
 	timers        connTimers           // which timers of the wheel are a connection's
@@ -59,6 +59,7 @@ type Loop struct {
 	conns       []*Conn
 	lastAddrs   *sharedAddrs          // of the last connection of TCP
 	touched     line[*Conn]           // to be settled when this turn ends
+	mergeUntil  time.Duration         // until when these may wait; 0: they do not
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet
 	tls         *tlsconn.Shared       // nil without a listener for TLS
@@ -132,12 +133,12 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the wall clock's time, read anew: it follows the clock when that is set. In a test
-// with virtual time it is the virtual time. Any goroutine may call it.
+// Now reads the wall clock, so it follows changes of that clock. In a test with virtual time it is
+// the virtual time. Any goroutine may call it.
 //
-// Timers go by the monotonic clock, so setting the wall clock neither delays nor hurries them. That
-// clock stands still on Linux while the machine is suspended: a timer of an hour is due an hour of
-// running later, and idle timeouts do not count the sleep. Now is right at once after it.
+// Timers use the monotonic clock, so setting the wall clock neither delays nor hastens them. On
+// Linux the monotonic clock stops while the machine is suspended: a timer of an hour fires after an
+// hour of running, and idle timeouts do not count the suspension. Now is correct right after it.
 func (l *Loop) Now() time.Time { return l.wall() }
 
 // wallTime returns what the wall clock, as it is set now, showed at a time of the loop's clock.
@@ -146,9 +147,9 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
-// Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
-// dialled is not among them before the Dialer's open function has it, and one that NetConn has
-// given to a goroutine is not any more.
+// Conns yields the open connections of this loop. The loop body may close connections. A connection
+// being dialed is included once the Dialer's open function has it, and one that NetConn has given
+// to a goroutine no longer.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
@@ -205,9 +206,9 @@ func (l *Loop) remove(c *Conn) {
 	l.count[numConns].Store(uint64(last))
 }
 
-// A Local is loop-local state: one T for each loop, made when a loop first asks. It serves what
-// connections of one loop share (a cache, a counter, a client, members of a room) and needs no
-// lock, as only its loop touches it.
+// A Local is loop-local state: one T for each loop, made on first use. Connections of one loop
+// share it (a cache, a counter, a client, members of a room) without a lock, because only its loop
+// uses it.
 //
 // A Local is usually a package variable, or a field beside the Server. It may serve several
 // servers.

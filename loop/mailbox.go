@@ -19,22 +19,22 @@ type task struct {
 	c    *Conn
 }
 
-// Post calls f on the loop, after earlier Tells and Posts to it, and never inline. Any
-// goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
-// posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
-// that f will run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended.
-// A panic in f is logged and counted. A nil f panics here.
+// Post calls f on the loop, after earlier Tells and Posts to it, and never inline. Any goroutine
+// may call it, including the loop's own: long work can be split into pieces, each of which posts
+// the next; it runs in the next turn, after timers and sockets had theirs. nil means that f will
+// run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended. A panic in f
+// is logged and counted. A nil f panics in Post.
 //
-// No mailbox is too full for Post, so it never fails in a crowd: see Server.Limits.MaxMailbox for
-// what slows the senders.
+// Post never fails because the mailbox is full: see Server.Limits.MaxMailbox for how senders are
+// slowed down.
 func (l *Loop) Post(f func()) error {
 	needFunc("Loop.Post", f != nil)
 	_, err := l.post(task{f: f})
 	return err
 }
 
-// TryPost is Post that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait already,
-// for callers that would rather drop f.
+// TryPost is Post, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are already
+// queued, for callers that would rather drop f.
 func (l *Loop) TryPost(f func()) error {
 	needFunc("Loop.TryPost", f != nil)
 	return l.tryPost(task{f: f})
@@ -81,9 +81,12 @@ func (l *Loop) tryPost(t task) error {
 	return err
 }
 
-// hasRun waits until a function that was posted closes done, which it reports, or the loop has
-// ended without running it. When both have happened the function has run.
-func (l *Loop) hasRun(done <-chan struct{}) bool {
+// call has l run f, and waits for that. It reports false if the loop has ended without it.
+func (l *Loop) call(f func()) bool {
+	done := make(chan struct{})
+	if l.Post(func() { defer close(done); f() }) != nil {
+		return false
+	}
 	select {
 	case <-done:
 		return true
@@ -106,22 +109,21 @@ func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 	return number, err
 }
 
-// A Ref is an address of a connection: what other goroutines hold instead of a Conn. Refs are
+// A Ref is the address of a connection: other goroutines hold it instead of a Conn. Refs are
 // comparable; two are equal if they mean the same connection. The zero Ref means none. A Ref keeps
-// a closed Conn's few hundred bytes alive, but neither its handler nor its buffers.
+// a few hundred bytes of a closed Conn in memory, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell calls f on the connection's loop, with the connection, after earlier Tells and Posts to
-// that loop before, and never inline. Any goroutine may call it, a callback of the same connection
-// too.
+// Tell calls f on the connection's loop, with the connection, after earlier Tells and Posts to that
+// loop, and never inline. Any goroutine may call it, including a callback of the same connection.
 //
 // nil means queued: f runs unless the connection closes first. ErrClosed: it is closed, or r is the
-// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics
-// here.
+// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics in
+// Tell.
 //
-// No mailbox is too full for Tell. A connection whose callbacks fill one is not read until half of
-// it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster than the loop use
-// TellWait.
+// Tell never fails because the mailbox is full. A connection whose callbacks fill a mailbox is not
+// read until half of it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster
+// than the loop use TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -130,7 +132,7 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	return r.c.post(task{told: f, c: r.c}, false)
 }
 
-// Send tells the connection to send a copy of msg, as one message. Its errors are Tell's. An error of
+// Send sends a copy of msg to the peer, as one message. Its errors are Tell's. An error of
 // Conn.Send closes the connection with it. Any goroutine may call it.
 func (r Ref) Send(msg []byte) error {
 	msg = bytes.Clone(msg)
@@ -141,17 +143,17 @@ func (r Ref) Send(msg []byte) error {
 	})
 }
 
-// Close tells the connection to close, as Conn.Close does. Any goroutine may call it, also when the
+// Close closes the connection, as Conn.Close does. Any goroutine may call it, also when the
 // connection has closed.
 func (r Ref) Close() { r.CloseWithError(nil) }
 
-// CloseWithError is Close with a reason for OnClose, as Conn.CloseWithError has.
+// CloseWithError is Close with a reason for OnClose, like Conn.CloseWithError.
 func (r Ref) CloseWithError(err error) {
 	_ = r.Tell(func(c *Conn) { c.CloseWithError(err) }) // an error: it is closed, or its loop has ended
 }
 
-// TryTell is Tell that returns ErrMailboxFull if Server.Limits.MaxMailbox functions wait for the
-// loop already, for callers that would rather drop f.
+// TryTell is Tell, but returns ErrMailboxFull if Server.Limits.MaxMailbox functions are already
+// queued for the loop, for callers that would rather drop f.
 func (r Ref) TryTell(f func(c *Conn)) error {
 	needFunc("Ref.TryTell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -160,9 +162,10 @@ func (r Ref) TryTell(f func(c *Conn)) error {
 	return r.c.post(task{told: f, c: r.c}, true)
 }
 
-// TellWait is Tell for a goroutine that is no loop's, such as one that reads a file or a queue: it
-// waits while Server.Limits.MaxMailbox functions wait for the loop. The error of ctx means that f
-// was not queued. On a loop it panics in place of waiting, as the loop might wait for itself.
+// TellWait is Tell for a goroutine that is not a loop's, such as one that reads a file or a queue:
+// it blocks while Server.Limits.MaxMailbox functions are queued for the loop. It returns ctx's
+// error if f was not queued before ctx was done. On a loop it panics instead of blocking, because
+// the loop might wait for itself.
 func (r Ref) TellWait(ctx context.Context, f func(c *Conn)) error {
 	for {
 		err := r.TryTell(f)

@@ -79,9 +79,9 @@ func TestDrainWithAFullMailbox(t *testing.T) {
 	})
 }
 
-// A loop that was given up, as a callback does not return: who offloads there then is told so. When
-// it goes on after all, its connection closes, which tells what was offloaded before by its
-// context; that has no then, and leaves nothing behind.
+// On a loop that was abandoned, because a callback does not return, Offload returns an error. If
+// the callback returns after all, its connection closes, and the contexts of earlier jobs end;
+// their thens do not run, and nothing is left behind.
 func TestOffloadOnALoopGivenUp(t *testing.T) {
 	var ended, then atomic.Bool
 	var late error
@@ -117,8 +117,8 @@ func TestOffloadOnALoopGivenUp(t *testing.T) {
 	})
 }
 
-// What waits in the mailbox, here for 50 s, does not put off the end beyond Drain.Timeout: then the
-// connection is closed, with a goodbye, and what it was told and has not come to it is dropped.
+// A long mailbox, here of 50 s, does not delay the end beyond Drain.Timeout: then the connection is
+// closed, with a last message, and Tells that have not run are dropped.
 func TestDrainBehindABacklog(t *testing.T) {
 	const each, tells = time.Millisecond, 50_000
 	srv := &loop.Server{NumLoops: 1, Hooks: loop.Hooks{OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("bye")) }}}

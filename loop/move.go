@@ -19,53 +19,65 @@ import (
 )
 
 // This file moves addresses and living connections from one Server to another, for package
-// handover. A connection that may move is frozen, at the end of a callback: its socket leaves the
-// loop, and nothing of its own runs. It keeps its Conn, its handler, and its place in the limits,
-// so that it can go on if the other process does not take it. In the other process Accept makes a
-// connection that is frozen, too, until that process has the right to serve it.
+// handover, which has the old process on the left and the new one on the right:
+//
+//	freeze ─▶ moveOut ─▶ saved, Conn.freeze, moveBuffers   moveIn ─▶ arriveFrozen ─▶ begin
+//	Thaw ─▶ thaw ─▶ Join ─▶ unfreeze                       Thaw ─▶ thaw ─▶ enrollFrozen ─▶ unfreeze
+//	Drop ─▶ drop                                           Drop ─▶ drop
+//
+// A connection that may move is frozen, at the end of a callback: its socket leaves the loop, and
+// nothing of its own runs. It keeps its Conn, its handler, and its place in the limits, so that it
+// can go on if the other process does not take it. In the other process Accept makes a connection
+// that is frozen, too, until that process has the right to serve it.
+
+func init() {
+	inside.Give(&inside.Handover[*Server]{
+		Bound: (*Server).bound,
+		Inherit: func(s *Server, from []inside.Bound) {
+			s.inherited = from
+			s.acceptGate.set(false)
+			s.setInCharge(false)
+		},
+		AcceptNewcomers: (*Server).acceptNewcomers,
+		SetInCharge:     (*Server).setInCharge,
+		AllowHops:       (*Server).allowHops,
+		PauseInput:      (*Server).pauseInput,
+		Freeze:          (*Server).freeze,
+		FreezePorts:     (*Server).freezePorts,
+		Copies:          (*Server).copies,
+		CountStaying:    (*Server).countStaying,
+		MoveIn:          (*Server).moveIn,
+	})
+}
 
 // A Saver is a Handler whose connections can move to another process. See package handover.
 type Saver interface {
-	// Save returns what Accept of the other process needs to make a handler that goes on: there
-	// Conn.Saved returns it. It is called on c's loop, between two callbacks, and may still send.
-	// It must not change anything: c may stay, and go on. If c moves, OnClose follows with
-	// handover.ErrMoved. An error means that c does not move now: it is asked again later, as long
-	// as others move. A panic closes c.
+	// Save returns the state from which Accept of the other process restores a handler: Conn.Saved
+	// returns it there. It is called on c's loop, between two callbacks, and may still send. It
+	// must not change the handler: c may stay. If c moves, OnClose follows with handover.ErrMoved.
+	// An error means that c cannot move now: Save is called again later, as long as other
+	// connections move. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 
-// Saved returns the state of a connection that has moved here, as Save of its last handler returned
-// it, and whether it has moved at all. It is for Accept, on c's loop: later it returns nil, false.
-// The bytes belong to the caller.
-func (c *Conn) Saved() (state []byte, moved bool) {
-	c.loop.owner.Check("Conn.Saved")
-	if m := c.arriving(); m != nil {
-		return m.Handler, true
-	}
-	return nil, false
-}
-
-// A frozen connection's socket takes nothing, and says so: what is sent waits.
+// A frozen is what a connection has while it is another process's, or may be. It is its socket
+// then, which takes nothing, and says so: what is sent waits.
+//
+//	in the old process   it has sock and raw   until thaw, if it stays, or drop, if it has moved
+//	in the new process   it has moved          until thaw, if it is ours, or drop, if it is not
+//	thaws is set                               until the engine has the socket: unfreeze; or drop
 type frozen struct {
-	c *Conn
-
-	// In the old process.
 	sock   engine.Socket // what c goes on with, if it comes back: raw, or a layer of TLS; nil: of UDP
 	raw    engine.Movable
 	ahead  []byte // raw has read it and keeps it
 	stage  stage  // of c before
 	paused bool   // as input.socketPaused before
 
-	// In the new process.
-	net   net.Conn      // nil: a copy for a rehearsal, or of UDP
-	spare *os.File      // a copy of net while an engine takes that, or nil
-	moved *inside.Moved // where c comes from, in Accept
-	tls   []byte        // of a layer of TLS, which goes on with it; nil: there is none
+	moved *inside.Moved // where c comes from. Without Net it is of UDP, or a copy for a rehearsal
+	spare *os.File      // a copy of moved.Net while an engine takes that, or nil
 
 	later  []postponed // what would have run, in its order
-	piped  uint64      // bytes that went into its Pipe before
-	served func()      // called when it goes on; nil: nobody asks
-	thaws  bool        // it is on its way back to the engine
+	thaws  bool
 	resets bool
 	ends   bool // CloseWrite
 }
@@ -104,7 +116,7 @@ func (c *Conn) runPostponed(held []postponed) {
 	}
 }
 
-// postponeTask is postpone for what c was told. A caller with such a function would allocate t.
+// postponeTask is postpone for a Tell. A caller with such a function would allocate t.
 func (c *Conn) postponeTask(t task) {
 	c.postpone(func() {
 		if c.isOpen() {
@@ -121,39 +133,12 @@ func (s *Server) waitWhile(f func(l *Loop) bool) {
 	}
 }
 
-// setMoving is inside.Handover.Moves.
-func (s *Server) setMoving(on bool) {
-	if waited := s.movesWait.Swap(!on); !on {
-		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
-	} else if waited {
-		s.tellLoops(func(l *Loop) {
-			for _, c := range l.conns {
-				if c.moves() {
-					c.touch()
-				}
-			}
-		})
-	}
-}
-
-// onLoops runs f on each loop, one after the other, and waits for it. Loops that have ended are
-// left out.
-func (s *Server) onLoops(f func(l *Loop)) {
-	for _, l := range s.loops {
-		done := make(chan struct{})
-		if l.Post(func() { defer close(done); f(l) }) == nil {
-			l.hasRun(done)
-		}
-	}
-}
-
 // walk has a loop run f with its connections, from the Cursor on, until f returns false or the
 // slice is over: a Save that is slow must not hold up others. It begins with the last one, in whose
 // place nobody comes who was not met.
 func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
-	l, done := s.loops[at.Loop], make(chan struct{})
-	err := l.Post(func() {
-		defer close(done)
+	l := s.loops[at.Loop]
+	called := l.call(func() {
 		end := l.clock() + turnSlice
 		if at.Next == 0 {
 			at.Next = len(l.conns)
@@ -168,13 +153,13 @@ func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 			}
 		}
 	})
-	if err != nil || !l.hasRun(done) || at.Next == 0 {
+	if !called || at.Next == 0 {
 		at.Loop, at.Next = at.Loop+1, 0
 	}
 }
 
-// freezeSome is inside.Handover.Freeze.
-func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
+// freeze implements inside.Handover.
+func (s *Server) freeze(at *inside.Cursor, max, size int) (batch []*inside.Moved) {
 	s.walk(at, func(c *Conn) bool {
 		some, why := c.moveOut(at)
 		for _, m := range some {
@@ -189,21 +174,19 @@ func (s *Server) freezeSome(at *inside.Cursor, max, size int) (batch []*inside.M
 	return batch
 }
 
-// freezePorts is inside.Handover.FreezePorts.
+// freezePorts implements inside.Handover.
 func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
-	l, done := s.loops[at.Loop], make(chan struct{})
-	if at.Loop++; l.Post(func() {
-		defer close(done)
+	l := s.loops[at.Loop]
+	at.Loop++
+	l.call(func() {
 		for _, p := range l.ports {
 			all = append(all, p.moveOut(at.Addrs)...)
 		}
-	}) == nil {
-		l.hasRun(done)
-	}
+	})
 	return all
 }
 
-// copies is inside.Handover.Copies.
+// copies implements inside.Handover.
 func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	taken := make(map[inside.Kind]int)
 	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
@@ -223,7 +206,7 @@ func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 	return all
 }
 
-// countStaying is inside.Handover.Count.
+// countStaying implements inside.Handover.
 func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
 	for at.Loop < len(s.loops) {
@@ -240,21 +223,23 @@ func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 	return at.Stays
 }
 
-// pauseInput is inside.Handover.PauseInput.
+// pauseInput implements inside.Handover.
 func (s *Server) pauseInput(which inside.Paused) {
-	s.onLoops(func(l *Loop) {
-		for _, c := range slices.Clone(l.conns) {
-			switch {
-			case which == inside.PauseNone:
-				if c.extras != nil {
-					c.extras.stays = inside.Moves
+	for _, l := range s.loops {
+		l.call(func() {
+			for _, c := range slices.Clone(l.conns) {
+				switch {
+				case which == inside.PauseNone:
+					if c.extras != nil {
+						c.extras.stays = inside.Moves
+					}
+					c.resume(heldToMove)
+				case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
+					c.pause(heldToMove)
 				}
-				c.resume(heldToMove)
-			case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
-				c.pause(heldToMove)
 			}
-		}
-	})
+		})
+	}
 }
 
 // stays returns why c has not moved when the other process, or its Save or its socket, was asked.
@@ -277,8 +262,8 @@ func (c *Conn) whyStays(addrs []string) inside.Reason {
 		return inside.OfDial
 	case c.codecMode == dialHandshake:
 		return inside.Handshake
-	case c.in.pauses&moving != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
-		!(c.moves() && !x.mover.gated && c.loop.server.movesWait.Load()):
+	case c.in.pauses&hopping != 0 && // by MoveTo: unless c has not left its loop, and cannot at present
+		!(c.hops() && !x.hop.fenced && c.loop.server.hopsWait.Load()):
 		return inside.NotReady
 	case c.stays() == inside.Refused:
 		return inside.Refused
@@ -321,7 +306,7 @@ func (c *Conn) mayMove(addrs []string) (party []*Conn, why inside.Reason) {
 }
 
 // moveOut freezes c, and with it the other end of its Pipe. If it returns none, they are as before,
-// or soon will be, but that output may have been written, and at.Outputs may have paused them.
+// or soon will be, but that output may have been written, and at.PauseBlocked may have paused them.
 func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reason) {
 	party, why := c.mayMove(at.Addrs)
 	if len(party) == 0 || why != inside.Moves || c.isUDP() { // which moves with its socket
@@ -358,7 +343,7 @@ func (c *Conn) moveOut(at *inside.Cursor) (all []*inside.Moved, why inside.Reaso
 		if !errors.Is(err, ErrUnflushed) {
 			return nil, inside.NoSocket
 		}
-		for j := 0; j < len(party) && at.Outputs; j++ {
+		for j := 0; j < len(party) && at.PauseBlocked; j++ {
 			party[j].pause(heldToMove)
 		}
 		return nil, inside.OutputWaits
@@ -472,7 +457,7 @@ func (c *Conn) freeze() (err error) {
 	if !c.isOpen() {
 		return ErrClosed
 	}
-	f := &frozen{c: c, sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
+	f := &frozen{sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
 	if f.raw, _ = c.rawSocket().(engine.Movable); f.raw == nil { // Save has found it broken
 		return net.ErrClosed
 	}
@@ -534,20 +519,21 @@ func (c *Conn) enrollFrozen() {
 	if f == nil { // dropped meanwhile
 		return
 	}
-	if nc, ok := f.net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
+	m := f.moved
+	if nc, ok := m.Net.(interface{ File() (*os.File, error) }); ok && f.spare == nil {
 		f.spare, err = nc.File()
-	} else if f.net == nil && f.spare != nil {
-		f.net, err = net.FileConn(f.spare)
+	} else if m.Net == nil && f.spare != nil {
+		m.Net, err = net.FileConn(f.spare)
 	}
 	if isStarved(err) {
 		c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 		return
 	}
-	if f.net == nil {
+	if m.Net == nil {
 		c.drop(cmp.Or(err, errors.ErrUnsupported), false)
 		return
 	}
-	c.loop.enroll(f.net, func(sock engine.Socket) engine.Sink {
+	c.loop.enroll(m.Net, func(sock engine.Socket) engine.Sink {
 		c.loop.enter()
 		if c.frozen() == nil { // dropped meanwhile, as the other end of its Pipe was
 			sock.Close()
@@ -557,8 +543,8 @@ func (c *Conn) enrollFrozen() {
 		c.loop.leave()
 		return c.link()
 	}, func(err error) {
-		_ = c.loop.Post(func() {
-			if f.net = nil; isStarved(err) { // which is closed
+		_ = c.loop.Post(func() { // an error: the loop has ended, and c with it
+			if m.Net = nil; isStarved(err) { // it is closed
 				c.loop.AfterFunc(starvedWait, c.enrollFrozen)
 				return
 			}
@@ -584,14 +570,6 @@ func (c *Conn) frozen() *frozen {
 	return c.extras.frozen
 }
 
-// arriving returns where c comes from, in Accept, if it moves here.
-func (c *Conn) arriving() *inside.Moved {
-	if f := c.frozen(); f != nil {
-		return f.moved
-	}
-	return nil
-}
-
 // unfreeze goes on with a socket: what has happened to c meanwhile happens to it, too, and what
 // was held runs.
 func (c *Conn) unfreeze(sock engine.Socket) {
@@ -613,8 +591,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	if t, ok := f.sock.(*tlsconn.Conn); ok {
 		c.sock, c.stage = t, f.stage
 		t.Arrive(c.loop.tlsShared(), sock, c.link())
-	} else if f.tls != nil {
-		c.resumeTLS(f.tls)
+	} else if f.moved != nil && f.moved.TLS != nil {
+		c.resumeTLS(f.moved.TLS)
 	}
 	if f.ends && c.out.box == nil {
 		c.sock.CloseWrite()
@@ -626,8 +604,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 		c.extras.file.writeOut()
 	}
 	c.touch()
-	if f.served != nil {
-		f.served()
+	if f.moved != nil && f.moved.Served != nil {
+		f.moved.Served()
 	}
 	c.runPostponed(f.later)
 	if c.isOpen() {
@@ -638,20 +616,6 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 }
 
-// resumeTLS puts the layer of TLS, with a state of before, on c's socket.
-func (c *Conn) resumeTLS(state []byte) {
-	c.stage = tlsInput
-	t, err := tlsconn.Resume(c.loop.tlsShared(), state, c.sock, c.link())
-	if clear(state); err != nil {
-		c.abort(err)
-		return
-	}
-	c.sock = t
-}
-
-// dropSoon has c, which is frozen, end with err.
-func (c *Conn) dropSoon(err error) { _ = c.loop.Post(func() { c.drop(err, true) }) }
-
 // drop ends c, which is frozen, without a word to the peer: its socket belongs to another process,
 // or has gone.
 func (c *Conn) drop(err error, moved bool) {
@@ -659,12 +623,12 @@ func (c *Conn) drop(err error, moved bool) {
 	if f == nil {
 		return
 	}
-	if f.net != nil {
-		_ = f.net.Close()
+	if m := f.moved; m != nil {
+		m.CloseNet()
+		clear(m.TLS)
 	}
 	f.abandon()
 	_ = f.spare.Close()
-	clear(f.tls)
 	c.extras.frozen = nil
 	if to := c.other(); to != nil {
 		defer to.drop(err, moved)

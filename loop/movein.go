@@ -16,11 +16,12 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // This file takes over addresses and connections from another process: see move.go.
 
-// bound is inside.Handover.Bound.
+// bound implements inside.Handover.
 func (s *Server) bound() (all []inside.Bound) {
 	for _, ln := range s.listeners {
 		_, isSocket := ln.net.(syscall.Conn)
@@ -34,7 +35,7 @@ func (s *Server) bound() (all []inside.Bound) {
 	return all
 }
 
-// setInCharge is inside.Handover.InCharge.
+// setInCharge implements inside.Handover.
 func (s *Server) setInCharge(on bool) {
 	for _, ln := range s.listeners {
 		if l, ok := ln.net.(interface{ Own(on bool) }); ok { // of a unix socket, with its file
@@ -42,69 +43,13 @@ func (s *Server) setInCharge(on bool) {
 		}
 		for _, p := range ln.ports {
 			if on {
-				_ = p.loop.Post(p.goOn)
+				_ = p.loop.Post(p.goOn) // an error: the loop has ended, and p with it
 			}
 		}
 	}
 	for _, a := range s.parked.set(!on) {
-		_ = a.loop.Post(a.start)
+		_ = a.loop.Post(a.start) // an error: the loop has ended, and a with it
 	}
-}
-
-// parkedDials are the attempts to dial with MoveAs, by that, that wait for the end of a handover.
-type parkedDials struct {
-	mu sync.Mutex
-	by map[string][]*dialing // nil: there is none
-}
-
-// set has attempts wait, or returns those that have waited.
-func (p *parkedDials) set(on bool) (parked []*dialing) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if on && p.by == nil {
-		p.by = make(map[string][]*dialing)
-	} else if !on {
-		for _, all := range p.by {
-			parked = append(parked, all...)
-		}
-		p.by = nil
-	}
-	return parked
-}
-
-// add has a wait, if it is to.
-func (p *parkedDials) add(a *dialing) (waits bool) {
-	name := a.dialer.MoveAs
-	if name == "" {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if waits = p.by != nil; waits {
-		p.by[name] = append(p.by[name], a)
-	}
-	return waits
-}
-
-func (p *parkedDials) remove(a *dialing) {
-	if name := a.dialer.MoveAs; name != "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if i := slices.Index(p.by[name], a); i >= 0 {
-			p.by[name] = slices.Delete(p.by[name], i, i+1)
-		}
-	}
-}
-
-// take returns the attempt with a name that was the last to begin, or nil: an earlier one may be of
-// a connection that has closed, as those of a rehearsal do.
-func (p *parkedDials) take(name string) (a *dialing) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if all := p.by[name]; len(all) > 0 {
-		a, p.by[name] = all[len(all)-1], all[:len(all)-1]
-	}
-	return a
 }
 
 const (
@@ -126,10 +71,11 @@ func (ln *listener) key() string {
 }
 
 // inherit returns a listener for ln's address that nobody has taken yet, or nil.
-func (s *Server) inherit(ln *listener) (net.Listener, error) {
+func (s *Server) inheritListener(ln *listener) (net.Listener, error) {
 	for i, b := range s.inherited {
 		if b.Listener != nil && b.Addr == ln.key() {
 			s.inherited[i].Listener = nil
+			ln.setsEach = true                                           // as package net gives them its own keepalive
 			ln.network = cmp.Or(ln.network, b.Listener.Addr().Network()) // a name has none
 			inherited := sockets.OwnFile(b.Listener)
 			if own, ok := inherited.(interface{ Own(on bool) }); ok {
@@ -149,7 +95,7 @@ var (
 	errRefused   = errors.New("loop: Accept has refused the connection")
 )
 
-// moveIn is inside.Handover.In.
+// moveIn implements inside.Handover.
 func (s *Server) moveIn(batch []*inside.Moved) {
 	var done sync.WaitGroup
 	arrive := func(m *inside.Moved, a *arrival, l *Loop) {
@@ -186,11 +132,13 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 			arrive(m, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
 		default:
 			p := s.listeners[i].ports[m.Port-1]
-			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil
+			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil // an error: the loop has ended
 		}
 	}
 	if done.Wait(); len(dialed) > 0 {
-		s.onLoops(func(*Loop) {}) // what Accept has dialled waits now
+		for _, l := range s.loops {
+			l.call(func() {}) // what Accept has dialed waits now
+		}
 	}
 	for _, m := range dialed {
 		m.Err = errNoDial
@@ -222,14 +170,11 @@ func (a *arrival) arriveFrozen() {
 	if a.session != nil {
 		c.stage = datagrams
 	}
-	c.beginFrozen(&frozen{c: c, net: m.Net, tls: m.TLS, moved: m, piped: m.Piped})
+	c.beginFrozen(&frozen{moved: m})
 	c.extras.uncounted = true // until it is this Server's
 	m.Thaw = func(bool) {
-		_ = a.loop.Post(func() {
+		_ = a.loop.Post(func() { // an error: the loop has ended, and c with it
 			c.extras.uncounted = false
-			if c.extras.frozen != nil {
-				c.extras.frozen.served = m.Served
-			}
 			a.loop.count.add(numMovedIn, 1)
 			if s := c.session(); s != nil {
 				s.port.sessions[s.sessionKey] = s
@@ -253,7 +198,7 @@ func (a *arrival) arriveFrozen() {
 		m.Err = nil
 		c.callHook(func() { c.in.decoder.Keep(m.Input) })
 	}
-	m.Drop = c.dropSoon
+	m.Drop = func(err error) { _ = a.loop.Post(func() { c.drop(err, true) }) } // an error: the loop has ended, and c with it
 }
 
 // restore gives a new Conn what m says of it, except for what its codec has to decode.
@@ -280,10 +225,10 @@ func (c *Conn) restore(m *inside.Moved) {
 
 // restoreCodec gives c's codec, which Accept may have chosen, the state that it had.
 func (c *Conn) restoreCodec() (err error) {
-	state := c.arriving().Codec
+	state := c.moved().Codec
 	s, ok := c.in.decoder.Codec().(codec.Saver)
 	switch {
-	case c.arriving().Pipe > 0: // which has none
+	case c.moved().Pipe > 0: // which has none
 	case ok:
 		err = s.Restore(state)
 		c.in.decoder.Restored()
@@ -291,6 +236,44 @@ func (c *Conn) restoreCodec() (err error) {
 		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
 	}
 	return err
+}
+
+// Saved returns the state that the Save method of the last handler returned, if c has moved here
+// from another process, and whether it has. Call it in Accept, on c's loop: later it returns nil,
+// false. The bytes belong to the caller.
+func (c *Conn) Saved() (state []byte, moved bool) {
+	c.loop.owner.Check("Conn.Saved")
+	if m := c.movedFrom(); m != nil {
+		return m.Handler, true
+	}
+	return nil, false
+}
+
+// moved returns c as the other process has sent it, until c goes on here; otherwise nil.
+func (c *Conn) moved() *inside.Moved {
+	if f := c.frozen(); f != nil {
+		return f.moved
+	}
+	return nil
+}
+
+// movedFrom is moved for Accept: later it returns nil.
+func (c *Conn) movedFrom() *inside.Moved {
+	if c.at() != stateOpening {
+		return nil
+	}
+	return c.moved()
+}
+
+// resumeTLS puts the layer of TLS, with a state of before, on c's socket.
+func (c *Conn) resumeTLS(state []byte) {
+	c.stage = tlsInput
+	t, err := tlsconn.Resume(c.loop.tlsShared(), state, c.sock, c.link())
+	if clear(state); err != nil {
+		c.abort(err)
+		return
+	}
+	c.sock = t
 }
 
 // inheritPackets takes the sockets of a UDP address that another process has, in their order.
@@ -323,7 +306,7 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 	if !ok || p.away || p.closed || !slices.Contains(addrs, p.ln.key()) {
 		return nil
 	}
-	p.holds = true
+	p.wholeBatches = true
 	for len(p.rest)+len(p.newPeers.queue) > 0 {
 		p.deliver(p.rest, sliceOf(p.loop.now, never))
 		if len(p.newPeers.queue) > 0 {
@@ -337,14 +320,14 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 			continue
 		}
 		if m, _ := c.saved(); m != nil {
-			c.beginFrozen(&frozen{c: c})
+			c.beginFrozen(&frozen{})
 			c.loop.wheel.Stop(c.idle.timer)
 			c.moveBuffers(m)
 			all = append(all, m)
 		}
 	}
 	p.flush()
-	p.holds, p.away = false, true
+	p.wholeBatches, p.away = false, true
 	return append(all, &inside.Moved{Kind: inside.Kind{Addr: p.ln.key()}, Local: p.local, Port: p.place, Frozen: time.Now(),
 		Thaw: func(bool) { _ = p.loop.Post(p.goOn) }, Drop: func(error) {}})
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// This file moves a connection from one loop of its server to another.
+// This file moves a connection from one loop of its server to another. In names that is a hop; a
+// move is one to another process: see move.go.
 //
-//	MoveTo ──▶ departure ──▶ arrive ──▶ then ──▶ openGate
+//	MoveTo ──▶ departure ──▶ arrive ──▶ then ──▶ passFence
 //	  │           │            │                    │
-//	  │ old loop, │ the end of │ new loop           │ when all is here that was told at the old loop
+//	  │ old loop, │ the end of │ new loop           │ when all earlier Tells have arrived
 //	  │ c paused  │ its turns  │                    ▼ input goes on
 //
 // A Tell loads Conn.loop, and again under the lock of that loop's mailbox. The departure stores the
@@ -30,24 +31,25 @@ import (
 // leaveAgain is when a socket that could not leave, as descriptors had run out, is tried again.
 const leaveAgain = 50 * time.Millisecond
 
-// A mover is how far a connection has got with a move. It stays for the timers that have moved.
-type mover struct {
+// A hop is how far a connection has got on its way to another loop. It stays for the timers that
+// have gone along.
+type hop struct {
 	to          *Loop // where MoveTo wants it; nil: it is there
 	then        func(c *Conn)
-	lead        *Conn         // whose departure takes c along: c itself, or the other end of its Pipe
-	queued      bool          // that has its turn soon
-	gated       bool          // tasks of its last loop are to come first
-	kept        []task        // which therefore wait
-	timers      []movedTimer  // on the way
-	retry       bool          // extras.retry was pending
-	bufferBytes int           // bytes of the buffers, on the way
-	away        time.Duration // for how long the last loop was away
+	lead        *Conn          // whose departure takes c along: c itself, or the other end of its Pipe
+	queued      bool           // the departure is in the run queue
+	fenced      bool           // the fence of its last loop is to come
+	kept        []task         // which wait for that
+	timers      []carriedTimer // on the way
+	retry       bool           // extras.retry was pending
+	bufferBytes int            // bytes of the buffers, on the way
+	away        time.Duration  // for how long the last loop was away
 
 	// handles are today's timers by those that the user has.
 	handles map[wheel.Timer]wheel.Timer
 }
 
-type movedTimer struct {
+type carriedTimer struct {
 	handle       wheel.Timer // the user's
 	when, period time.Duration
 	f            func()
@@ -63,9 +65,9 @@ func (c *Conn) setHome(l *Loop) {
 	atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&c.loop)), unsafe.Pointer(l))
 }
 
-// moves reports whether MoveTo wants c elsewhere.
-func (c *Conn) moves() bool {
-	return c.extras != nil && c.extras.mover != nil && c.extras.mover.to != nil
+// hops reports whether MoveTo wants c elsewhere.
+func (c *Conn) hops() bool {
+	return c.extras != nil && c.extras.hop != nil && c.extras.hop.to != nil
 }
 
 // other returns the other end of c's Pipe, or nil.
@@ -76,26 +78,26 @@ func (c *Conn) other() *Conn {
 	return nil
 }
 
-// MoveTo moves c to another loop of its server, with all that it has: input that was not decoded,
+// MoveTo moves c to another loop of its server with everything it has: input that was not decoded,
 // output that was not written, the state of its codec and of TLS, timers and hooks with their
-// deadlines, jobs, whose results arrive there, and what it counts in. then, unless it is nil, runs
-// first on l. The Conn and its Handler stay the same, so what the handler has from its loop, as by
-// Local, must be taken anew in then. Timers and Refs stay valid, and Tells keep their
-// order, whether they come before, during or after the move. The two connections of a Pipe move
-// together, in one step.
+// deadlines, jobs, whose results arrive there, and its place in the limits. then, if not nil, runs
+// first on l. The Conn and its Handler stay the same, so then must fetch again whatever the handler
+// holds from its loop, for example values of a Local. Timers and Refs stay valid, and Tells keep
+// their order, whether they come before, during or after the move. The two connections of a Pipe
+// move together, in one step.
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
-// TLS handshake, SendFile and a codec's job that are under way. From the call until it has arrived,
-// and all earlier Tells have run, no message is delivered; bytes that wait for that count as
-// received, unless c moves after a file of which the peer takes nothing. Until it leaves, its
-// timers, hooks and Tells go on. If l is c's own loop, then runs there after the current callback.
-// OnClose and functions given to AfterClose run on the loop where c closes.
+// TLS handshake, a SendFile or a codec's job in progress. From the call until c has arrived and all
+// earlier Tells have run, no message is delivered; bytes that wait for that count as received, unless
+// c moves after a file of which the peer takes nothing. Until c leaves, its timers, hooks and Tells
+// keep running. If l is already c's loop, then runs there after the current callback. OnClose and
+// functions given to AfterClose run on the loop where c closes.
 //
-// nil means that c moves, unless it closes before, by a panic say, the server drains, or package
-// handover takes it to another process: then it stays, and then does not run. A loop that drains
-// closes a connection that arrives, after then. A panic in then closes c. An error means that
-// nothing has happened: ErrClosed; ErrServerClosed, as the server drains; c is about to move
-// already; it is a session of UDP, whose loop the system has chosen; or it belongs to a
+// nil means that c will move, unless it closes first (for example after a panic), the server
+// drains, or package handover takes it to another process: then it stays, and then does not run. A
+// draining loop closes a connection that arrives, after then. A panic in then closes c. An error
+// means that nothing has happened: ErrClosed; ErrServerClosed, because the server drains; c is
+// already about to move; it is a UDP session, whose loop the system has chosen; or it belongs to a
 // handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server, panics.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
@@ -106,46 +108,61 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	switch {
 	case c.isClosing() || to != nil && to.isClosing():
 		return ErrClosed
-	case l.server.noMoves.Load() || c.loop.draining:
+	case l.server.noHops.Load() || c.loop.draining:
 		return ErrServerClosed
 	case c.isUDP():
 		return errors.New("loop: Conn.MoveTo: a UDP session stays on the loop that the system has chosen for its peer")
 	case c.extras != nil && c.extras.pinned || to != nil && to.extras.pinned:
 		return errors.New("loop: Conn.MoveTo: the connection belongs to a handler.Link or a redisgroup.Hub, which keeps it on its loop")
-	case c.moves() || to != nil && to.moves():
+	case c.hops() || to != nil && to.hops():
 		return errors.New("loop: Conn.MoveTo: the connection is about to move already")
 	}
-	c.willMove(l, then, c)
+	c.willHop(l, then, c)
 	if to != nil {
-		to.willMove(l, nil, c)
+		to.willHop(l, nil, c)
 	}
 	return nil
 }
 
-// willMove notes that c moves, with lead.
-func (c *Conn) willMove(to *Loop, then func(c *Conn), lead *Conn) {
-	x := c.more()
-	if x.mover == nil {
-		x.mover = new(mover)
+// allowHops implements inside.Handover.
+func (s *Server) allowHops(on bool) {
+	if waited := s.hopsWait.Swap(!on); !on {
+		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
+	} else if waited {
+		s.tellLoops(func(l *Loop) {
+			for _, c := range l.conns {
+				if c.hops() {
+					c.touch()
+				}
+			}
+		})
 	}
-	x.mover.to, x.mover.then, x.mover.lead = to, then, lead
-	c.pause(moving)
-	c.touch() // pause does not if the then of a move asks for the next one
 }
 
-// leaveSoon is part of the end of c's turn while it is about to move.
+// willHop notes that c hops, with lead.
+func (c *Conn) willHop(to *Loop, then func(c *Conn), lead *Conn) {
+	x := c.more()
+	if x.hop == nil {
+		x.hop = new(hop)
+	}
+	x.hop.to, x.hop.then, x.hop.lead = to, then, lead
+	c.pause(hopping)
+	c.touch() // pause does not if the then of a hop asks for the next one
+}
+
+// leaveSoon is part of the end of c's turn while it is about to hop.
 func (c *Conn) leaveSoon() {
-	if !c.moves() {
+	if !c.hops() {
 		return
 	}
-	lead := c.extras.mover.lead
-	if m := lead.extras.mover; m != nil && !m.queued {
+	lead := c.extras.hop.lead
+	if m := lead.extras.hop; m != nil && !m.queued {
 		m.queued = true
 		c.loop.runSoon((*departure)(lead))
 	}
 }
 
-// party returns the connections that move with c, which leads them.
+// party returns the connections that hop, or move, with c, which leads them.
 func (c *Conn) party() []*Conn {
 	if to := c.other(); to != nil {
 		return []*Conn{c, to}
@@ -153,11 +170,11 @@ func (c *Conn) party() []*Conn {
 	return []*Conn{c}
 }
 
-// stay ends the move that c leads where c is, with then, unless it is nil.
+// stay ends the hop that c leads where c is, with then, unless it is nil.
 func (c *Conn) stay(then func(c *Conn)) {
 	party := c.party()
 	for _, c := range party {
-		if m := c.extras.mover; m != nil {
+		if m := c.extras.hop; m != nil {
 			m.to, m.then, m.lead = nil, nil, nil
 		}
 	}
@@ -167,14 +184,14 @@ func (c *Conn) stay(then func(c *Conn)) {
 	}
 }
 
-// goOnHere goes on with what a move has held up, unless it holds it up still.
+// goOnHere goes on with what a hop has held up, unless it holds it up still.
 func (c *Conn) goOnHere() {
-	switch m := c.extras.mover; {
-	case m == nil || m.to != nil || m.gated:
+	switch m := c.extras.hop; {
+	case m == nil || m.to != nil || m.fenced:
 	case c.isClosing():
-		c.in.pauses &^= moving
+		c.in.pauses &^= hopping
 	default:
-		c.resume(moving)
+		c.resume(hopping)
 		c.runThens()
 	}
 }
@@ -186,7 +203,7 @@ type departure Conn
 // Run implements runnable.
 func (d *departure) Run() {
 	c := (*Conn)(d)
-	l, m := c.loop, c.extras.mover
+	l, m := c.loop, c.extras.hop
 	if m == nil { // it has closed
 		return
 	}
@@ -200,27 +217,27 @@ func (d *departure) Run() {
 			c.stay(nil)
 			return
 		}
-		if !here && !x.mayLeave() {
+		if !here && !x.mayHop() {
 			return
 		}
 	}
 	if here {
 		c.stay(m.then)
-	} else if !l.server.movesWait.Load() {
+	} else if !l.server.hopsWait.Load() {
 		c.leave(party)
 	}
 }
 
-// runThen is the last step of a move.
+// runThen is the last step of a hop.
 func (c *Conn) runThen(then func(c *Conn)) {
 	if then != nil && c.isOpen() {
 		c.callHook(func() { then(c) })
 	}
 }
 
-// mayLeave reports whether c has nothing to do before it leaves. If it has, its turn ends once more
+// mayHop reports whether c has nothing to do before it leaves. If it has, its turn ends once more
 // after that, and the departure comes again.
-func (c *Conn) mayLeave() bool {
+func (c *Conn) mayHop() bool {
 	x := c.extras
 	switch {
 	case c.in.pauses&inRunQueue != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
@@ -229,22 +246,22 @@ func (c *Conn) mayLeave() bool {
 	case c.out.todo&settleDue != 0:
 		return false
 	}
-	return !x.mover.gated && c.in.pauses&(startingTLS|heldByCodec|frozenToMove) == 0 && !c.sendsFile()
+	return !x.hop.fenced && c.in.pauses&(startingTLS|heldByCodec|frozenToMove) == 0 && !c.sendsFile()
 }
 
-// leave takes c, and those that move with it, off the loop. They belong to the other one then.
+// leave takes c, and those that hop with it, off the loop. They belong to the other one then.
 func (c *Conn) leave(party []*Conn) {
-	l, to := c.loop, c.extras.mover.to
+	l, to := c.loop, c.extras.hop.to
 	to.incoming.Add(int64(len(party)))
 	comesBack := func() {
 		to.incoming.Add(-int64(len(party)))
 		to.wake() // it may have waited for them
 	}
-	if l.server.movesWait.Load() {
+	if l.server.hopsWait.Load() {
 		comesBack()
 		return
 	}
-	if l.server.noMoves.Load() { // the other loop may not have seen incoming
+	if l.server.noHops.Load() { // the other loop may not have seen incoming
 		comesBack()
 		c.stay(nil)
 		return
@@ -261,7 +278,7 @@ func (c *Conn) leave(party []*Conn) {
 			return
 		}
 	}
-	then := c.extras.mover.then
+	then := c.extras.hop.then
 	var states []inside.ConnState[*Loop]
 	for _, c := range party {
 		c.leaveLoop(to)
@@ -277,7 +294,7 @@ func (c *Conn) leave(party []*Conn) {
 			}
 		}, task{f: func() { // the fence
 			left(states, l)
-			_, _ = to.post(task{f: func() { to.unfinished = to.openGates(party) }})
+			_, _ = to.post(task{f: func() { to.unfinished = to.passFence(party) }})
 		}})
 	}
 	if len(states) > 0 {
@@ -294,7 +311,7 @@ func (c *Conn) leave(party []*Conn) {
 			to.arrive(party, then)
 		}
 		if !fenced {
-			to.unfinished = to.openGates(party)
+			to.unfinished = to.passFence(party)
 		}
 	}}); err == nil {
 		return
@@ -306,7 +323,7 @@ func (c *Conn) leave(party []*Conn) {
 	comesBack()
 	l.incoming.Add(int64(len(party)))
 	l.arrive(party, nil)
-	l.openGates(party)
+	l.passFence(party)
 	for _, c := range party {
 		c.beginClose(ErrServerClosed)
 	}
@@ -331,13 +348,13 @@ func (c *Conn) moveLoad(from, to *Loop) {
 // leaveLoop takes off the loop what it has of c.
 func (c *Conn) leaveLoop(to *Loop) {
 	l, x := c.loop, c.extras
-	m := x.mover
+	m := x.hop
 	users := make(map[wheel.Timer]wheel.Timer, len(m.handles)) // by today's handles
 	for user, today := range m.handles {
 		users[today] = user
 	}
 	for i := int(c.timers); i != 0; i = int(c.timers) {
-		t := movedTimer{handle: l.wheel.Handle(i)}
+		t := carriedTimer{handle: l.wheel.Handle(i)}
 		if user, ok := users[t.handle]; ok {
 			t.handle, users[t.handle] = user, t.handle
 		}
@@ -351,7 +368,7 @@ func (c *Conn) leaveLoop(to *Loop) {
 	m.bufferBytes = c.plainBufferBytes()
 	l.store.Pool.Carry(-m.bufferBytes)
 	m.away = l.meter.AwaySince(l.tickAt, l.now, l.clock())
-	m.handles, m.gated = nil, true
+	m.handles, m.fenced = nil, true
 	l.remove(c)
 	c.moveLoad(l, to)
 	if l.running.conn == c {
@@ -362,13 +379,13 @@ func (c *Conn) leaveLoop(to *Loop) {
 // arrive is the first thing that happens to connections at their new loop.
 func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 	l.incoming.Add(-int64(len(party)))
-	l.count.add(numMoved, len(party))
+	l.count.add(numHops, len(party))
 	for _, c := range party {
 		c.joinLoop()
 	}
 	for _, c := range party {
 		c.joinSocket()
-		if m := c.extras.mover; m.retry && c.isOpen() {
+		if m := c.extras.hop; m.retry && c.isOpen() {
 			c.tryAgain(c.writable, true)
 		}
 	}
@@ -387,7 +404,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 
 // joinLoop is the reverse of leaveLoop.
 func (c *Conn) joinLoop() {
-	l, m := c.loop, c.extras.mover
+	l, m := c.loop, c.extras.hop
 	l.add(c)
 	c.in.decoder.UsePool(&l.store.Pool)
 	l.store.Pool.Carry(m.bufferBytes)
@@ -439,11 +456,11 @@ func (c *Conn) joinSocket() {
 	}
 }
 
-// openGates runs Tells to connections at their new loop while the old one still had
-// something for them. It reports whether there is more.
-func (l *Loop) openGates(party []*Conn) (more bool) {
+// passFence runs Tells that connections got at their new loop while the old one still had some for
+// them. It reports whether there are more.
+func (l *Loop) passFence(party []*Conn) (more bool) {
 	for _, c := range party {
-		m := c.extras.mover
+		m := c.extras.hop
 		for len(m.kept) > 0 {
 			t := m.kept[0]
 			m.kept = m.kept[1:]
@@ -453,11 +470,11 @@ func (l *Loop) openGates(party []*Conn) (more bool) {
 				return true
 			}
 		}
-		m.kept, m.gated = nil, false
+		m.kept, m.fenced = nil, false
 		switch {
 		case c.isClosed():
-			c.endMove()
-		case c.moves(): // again
+			c.endHop()
+		case c.hops(): // again
 			c.touch()
 		default:
 			c.goOnHere()
@@ -467,10 +484,10 @@ func (l *Loop) openGates(party []*Conn) (more bool) {
 }
 
 // endMove is part of the end of a connection.
-func (c *Conn) endMove() {
-	if m := c.extras.mover; m != nil && !m.gated {
-		c.extras.mover = nil
-		c.in.pauses &^= moving
+func (c *Conn) endHop() {
+	if m := c.extras.hop; m != nil && !m.fenced {
+		c.extras.hop = nil
+		c.in.pauses &^= hopping
 	}
 }
 
@@ -491,11 +508,11 @@ func (l *Loop) runTold(t task) {
 	}
 }
 
-// runMoving runs a task of a connection that moves, or sends it on, or keeps it.
-func (l *Loop) runMoving(t task) {
+// runHopping runs a task of a connection that hops, or sends it on, or keeps it.
+func (l *Loop) runHopping(t task) {
 	if to := t.c.home(); to != l {
 		_, _ = to.post(task{f: func() { to.runTold(t) }}) // an error: that loop has ended
-	} else if m := t.c.extras.mover; m != nil && m.gated {
+	} else if m := t.c.extras.hop; m != nil && m.fenced {
 		m.kept = append(m.kept, t)
 		l.mail.Keep(1)
 	} else {

@@ -21,25 +21,25 @@ import (
 // netMark is how many bytes wait at most, about, in each direction between a loop and a goroutine.
 const netMark = 64 << 10
 
-// NetConn turns c into a net.Conn for a goroutine: for net/http, ssh, yamux, or any other code that
-// wants one. TLS stays below it. Bytes that have arrived and were not delivered are read first: in
-// OnMessage they begin after the message in hand. Output that was sent before is written first. It
-// may be called in Accept, whose handler is then only told OnClose, or nil, and in a Dialer's open
-// function.
+// NetConn turns c into a net.Conn for use on goroutines: for net/http, ssh, yamux, or any other
+// code that wants one. TLS continues below it. Reads begin with input that has arrived but was not
+// delivered: in OnMessage, after the current message. Output that was sent before goes out first.
+// NetConn may be called in Accept, which then returns nil or a handler that only gets OnClose, and
+// in a Dialer's open function.
 //
-// From then on c is closed: its timers, hooks, jobs and idle timeouts are stopped, Send and Write
-// return ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection
-// still counts in Stats.Conns and in all limits until it ends.
+// From then on c is closed: its timers, hooks, jobs and idle timeouts stop, Send and Write return
+// ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection still
+// counts in Stats.Conns and in all limits until it ends.
 //
 // Deadlines, CloseWrite, addresses and errors of the net.Conn follow package net. Read takes from a
-// buffer of about 64 KiB, and the loop does not read a peer that fills it. Write copies into one,
-// and blocks while it is full. Both may block, so they are never to be called on a loop. Close
-// flushes in the background as Conn.Close does, and may be called on a loop. A connection costs the
-// goroutine that reads it, with its stack, for as long as it is used. Detach leaves the loop
+// buffer of about 64 KiB, and the loop stops reading from a peer that fills it. Write copies into
+// such a buffer, and blocks while it is full. Both may block, so they must not be called on a loop.
+// Close flushes in the background as Conn.Close does, and may be called on a loop. While in use, a
+// connection costs the goroutine that reads it. Detach removes the connection from the loop
 // altogether.
 //
-// The drain closes the connection as any other. A goroutine that must finish something first says
-// so by the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
+// The drain closes the connection like any other. A goroutine that must finish something first
+// calls the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
 //
 // An error means that nothing has happened: ErrClosed, or c is a UDP session, in a Pipe, or about
 // to speak TLS.
@@ -343,7 +343,7 @@ func (n *netConn) take(p []byte) int {
 	}
 	if n.paused && len(n.in)-n.at <= n.mark/2 {
 		n.paused = false
-		_ = n.c.Ref().Tell(func(c *Conn) { c.resume(heldByPipe) })
+		_ = n.c.Ref().Tell(func(c *Conn) { c.resume(heldByPipe) }) // an error: c has closed
 	}
 	return k
 }
@@ -405,7 +405,7 @@ func (n *netConn) close(back bool, then func(c *Conn)) error {
 	n.w.set(time.Time{})
 	n.r.cond.Broadcast()
 	n.w.cond.Broadcast()
-	_ = n.c.Ref().Tell(func(c *Conn) {
+	_ = n.c.Ref().Tell(func(c *Conn) { // an error: c has closed
 		n.mu.Lock()
 		n.send(c)
 		n.mu.Unlock()
@@ -445,7 +445,7 @@ func (n *netConn) SetBusy(busy bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.busy = busy; !busy && n.c.at() == stateDraining {
-		_ = n.c.Ref().Tell((*Conn).touch)
+		_ = n.c.Ref().Tell((*Conn).touch) // an error: c has closed
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Unless NumLoops says something else a server leaves one P to goroutines, and GOMAXPROCS stays as
-// it is, whoever has set it.
+// Unless NumLoops is set, a server leaves one P to goroutines. It does not change GOMAXPROCS,
+// however that was set.
 func TestAPIsLeftToGoroutines(t *testing.T) {
 	const variable = "LOOPWHEEL_TEST_NUMLOOPS"
 	if os.Getenv(variable) != "" {

@@ -18,28 +18,29 @@ const jobsTimeout = 5 * time.Second
 
 var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit")
 
-// Offload has job run on a goroutine of its own, and then what comes of it on c's loop: for what
-// blocks, like a database, a file, a password hash. It must be called on c's loop, or in Accept. To
-// return more than a value, let T be a struct.
+// Offload runs job on another goroutine, then calls then with its result on c's loop. Use it for
+// whatever blocks, such as a database, a file or a password hash. It must be called on c's loop, or
+// in Accept. To return several values, let T be a struct.
 //
 // Jobs of one connection run one after another, in the order of the calls, and so do their thens.
-// Work that may run side by side belongs in one job, with goroutines of its own. The connections of
-// a Server share Server.Limits.MaxOffload goroutines, and take turns.
+// Work that may run in parallel belongs in one job that starts goroutines. The connections of a
+// Server take turns on Server.Limits.MaxOffload goroutines.
 //
-// ctx is done when c closes: a job should return then, as nobody waits for it. Then does not run
-// after that, and jobs that have not begun never will. A peer that has ended its output still
-// waits: c closes when the last then has returned, unless Conn.OnEOF says otherwise. One that has
-// gone altogether looks the same until something is sent to it. When the server drains, a
-// connection with jobs stays open until the last then has returned, which may offload more; it is
-// not read meanwhile. At Server.Drain.Timeout it is cut.
+// ctx is done when c closes: the job should then return, because nothing uses its result. After the
+// close, then does not run, and queued jobs do not start. A peer that has only half-closed still
+// gets answers: c closes when the last then has returned, unless Conn.OnEOF is set. A peer that has
+// disconnected looks the same until a send fails. When the server drains, a connection with jobs
+// stays open until the last then has returned, which may offload more; meanwhile the connection is
+// not read. At Server.Drain.Timeout it is cut.
 //
-// A job that may never end needs a time limit of its own. While 16 of c are under way, messages
-// after them wait; and since what a peer sent before it closed is delivered, c stays for as long
-// as that takes, idle timeout or not.
+// A job that may never return needs its own time limit. While 16 jobs of c are pending, later
+// messages wait. Since input that a peer sent before it closed is delivered, c stays open for as
+// long as that takes, regardless of the idle timeout.
 //
-// nil means queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server wait, or
-// 1,024 of c, or as many of c as there is room left for others. ErrServerClosed: the server has
-// ended. A panic in job or then closes c with a *PanicError. A nil func panics here.
+// nil means that job is queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server
+// are waiting, or 1,024 of c, or c has used its share of the remaining places. ErrServerClosed: the
+// server has ended. A panic in job or then closes c with a *PanicError. A nil func panics in
+// Offload.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
 	needFunc("Offload", job != nil && then != nil)
@@ -128,7 +129,7 @@ func (c *Conn) runThens() {
 		return
 	}
 	s := sliceOf(l.now, l.now+turnSlice)
-	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&(heldBack|moving) == 0 {
+	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&(heldBack|hopping) == 0 {
 		if s.ended {
 			j.goesOn = true
 			l.runSoon((*waitingThens)(c))

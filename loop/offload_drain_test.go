@@ -54,8 +54,8 @@ func TestDrainWaitsForJobs(t *testing.T) {
 	})
 }
 
-// At the drain timeout works are told, and given some time; those that do not return are left
-// after, and logged.
+// At the drain timeout the contexts of jobs end, and jobs get some time; those that do not return
+// are abandoned, and logged.
 func TestDrainTimeoutCutsJobs(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -130,7 +130,7 @@ func TestOffloadLimits(t *testing.T) {
 	})
 }
 
-// Once a connection closes, its works are told, no then runs, and no work begins.
+// When a connection closes, the contexts of its jobs end, no then runs, and no job begins.
 func TestOffloadAndClose(t *testing.T) {
 	for name, end := range map[string]func(*loop.Conn){
 		"Close":          (*loop.Conn).Close,

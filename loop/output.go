@@ -36,12 +36,14 @@ const (
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
-// one write when that returns. msg is copied.
+// one write when it returns. After a callback that sends to four connections or more, the write
+// waits for up to 1 ms, and includes what other callbacks send to the same connection meanwhile.
+// msg is copied.
 //
-// It is taken whole if less than Server.Limits.MaxOutbound bytes were pending before it, after
-// trying the socket. If not, the connection closes at once with ErrSlowConsumer, which Send
-// returns, too. After Close it returns ErrClosed. An error of the codec sends nothing, and closes
-// nothing.
+// Send accepts the whole message if, after it has tried the socket, less than
+// Server.Limits.MaxOutbound bytes are pending. Otherwise the connection closes at once with
+// ErrSlowConsumer, which Send returns, too. After Close it returns ErrClosed. After an error of the
+// codec nothing was sent, and the connection stays open.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -81,8 +83,8 @@ func (c *Conn) frame(msg []byte) error {
 	return err
 }
 
-// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and
-// an error.
+// Write appends bytes to the output unframed, by the rules of Send. It returns len(p), or 0 and an
+// error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
 	if c.isUDP() {
@@ -98,7 +100,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Pending returns the number of bytes that were sent but are not yet with the system.
+// Pending returns how many bytes were sent that the system has not taken yet.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
@@ -177,8 +179,8 @@ func (c *Conn) admitOutput() error {
 	return ErrSlowConsumer
 }
 
-// beginAppend returns the slice to append a frame of about n bytes to. It is to be given to
-// endAppend; if user code panics before that, the end of the turn sees to it.
+// beginAppend returns the slice to append a frame of about n bytes to. The caller passes the result
+// to endAppend; if user code panics before that, the end of the turn cleans up.
 func (c *Conn) beginAppend(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
@@ -285,8 +287,9 @@ func (c *Conn) tryAgain(f func(), progress bool) {
 	}
 }
 
-// CloseWrite ends the output, and only that: after what was sent the peer reads the end. From now
-// on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
+// CloseWrite shuts down the output only: after the pending output the peer reads EOF. From now on
+// Send and Write return ErrClosed. The loop still reads from c, and closes it when the peer shuts
+// down its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.finRequested {
@@ -335,8 +338,8 @@ type roomWaiter struct {
 	f   func()
 }
 
-// OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
-// producing. It runs at once, within the Send or Write that passes the mark, and again only after
+// OnHighWater calls f on the loop when more than n bytes of output are pending: the time to stop
+// producing. f runs at once, within the Send or Write that passes the mark, and again only after
 // the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
 // n panics.
 //
@@ -353,11 +356,11 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.limit, w.onHigh = n, f
 }
 
-// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
-// had to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the
-// time to produce more. f runs once in a turn of the loop at most, after the loop has polled its
-// sockets, so a producer does not keep others waiting. There is one such hook; nil removes it. A
-// panic in f closes c.
+// OnFlushed calls f on the loop when the system has taken all output, if some of it had to wait, if
+// OnHighWater's mark was passed, or if Pending has returned more than 0 before: the time to produce
+// more. f runs at most once per turn of the loop, after the loop has polled its sockets, so a
+// producer does not delay other connections. There is one such hook; nil removes it. A panic in f
+// closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	if !c.isClosed() {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -15,7 +16,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What is sent within one turn leaves in one write, whoever sent it.
+// Everything sent within one turn leaves in one write, whichever callback sent it.
 func TestOneWritePerTurn(t *testing.T) {
 	srv := &loop.Server{Codec: codec.Lines{}, Limits: loop.Limits{HoldBackAt: 1<<20 - 1}, Accept: func(c *loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {
@@ -47,6 +48,91 @@ func TestOneWritePerTurn(t *testing.T) {
 		})
 		if p.Writes() != writes+1 {
 			t.Errorf("%d writes for one callback", p.Writes()-writes)
+		}
+	})
+}
+
+// What the members of a room say at once reaches each of them in one write. What one says alone
+// does so, too, and comes no later.
+func TestOneWriteForARoom(t *testing.T) {
+	for _, members := range []int{2, 10} {
+		t.Run(fmt.Sprint(members), func(t *testing.T) {
+			var room []*loop.Conn
+			srv := &loop.Server{Codec: codec.Lines{}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+				room = append(room, c)
+				return script{Message: func(c *loop.Conn, msg []byte) error {
+					for _, member := range room {
+						_ = member.Send(msg)
+					}
+					return nil
+				}}
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				var peers []*looptest.Peer
+				for range members {
+					peers = append(peers, srv.Open())
+				}
+				peers[0].Send("alone\n")
+				release := make(chan struct{})
+				_ = srv.Loops()[0].Post(func() { <-release })
+				for i, p := range peers {
+					p.Send(fmt.Sprintln(i)) // waits in the socket
+				}
+				close(release)
+				synctest.Wait()
+				for i, p := range peers {
+					got := p.Received()
+					if alone, _ := strings.CutPrefix(got, "alone\n"); len(alone) == len(got) || strings.Count(alone, "\n") != members {
+						t.Errorf("member %d received %q", i, got)
+					}
+					if members > 4 && p.Writes() != 2 {
+						t.Errorf("member %d received %q in %d writes, want 2", i, got, p.Writes())
+					}
+				}
+			})
+		})
+	}
+}
+
+// While members of a room speak without end, what one has said waits for 1 ms, and for the callbacks
+// in which that is over.
+func TestRoomWaitsBriefly(t *testing.T) {
+	const each = 300 * time.Microsecond // takes a callback
+	var room []*loop.Conn
+	srv := &loop.Server{Codec: codec.Lines{}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		room = append(room, c)
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			for _, member := range room {
+				_ = member.Send(msg)
+			}
+			time.Sleep(each)
+			return nil
+		}}
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		var peers []*looptest.Peer
+		for range 20 {
+			peers = append(peers, srv.Open())
+		}
+		began, received := time.Now(), make(chan time.Duration, 100)
+		peers[0].Answer(func([]byte) []byte { received <- time.Since(began); return nil })
+		release := make(chan struct{})
+		_ = srv.Loops()[0].Post(func() { <-release })
+		for i, p := range peers {
+			p.Send(fmt.Sprintln(i))
+		}
+		close(release)
+		srv.Sleep(time.Second)
+		last := time.Duration(0)
+		for n := len(received); n > 0; n-- {
+			at := <-received
+			if most := time.Millisecond + 2*each; at-last > most {
+				t.Errorf("received at %v and then at %v, want no more than %v later", last, at, most)
+			}
+			last = at
+		}
+		if want := 20 * each; last != want {
+			t.Errorf("received last at %v, want %v", last, want)
 		}
 	})
 }

@@ -117,8 +117,8 @@ func TestUDPDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Whoever has a session is served before others get one, wherever in the batch his datagram is; and
-// those of a new peer stay in order.
+// Peers with a session are served before new ones, wherever in the batch their datagrams are, and
+// the datagrams of a new peer stay in order.
 func TestUDPServesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
@@ -227,7 +227,7 @@ func TestUDPSocketsAreClosedOnce(t *testing.T) {
 	}
 }
 
-// Port 0 cannot be dialled: the kernel would take it, and refuse all that is sent.
+// Port 0 cannot be dialed: the kernel would take it, and refuse all that is sent.
 func TestUDPDialPortZero(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	nc, err := net.Dial("udp", "127.0.0.1:0")
@@ -261,7 +261,7 @@ func TestInheritedSocketFails(t *testing.T) {
 	p.receive(0, 1)
 	for _, s := range p.sessions {
 		s.c.AfterClose(func(err error) { closed = append(closed, err) })
-		s.c.beginFrozen(&frozen{c: s.c})
+		s.c.beginFrozen(&frozen{})
 		s.c.thaw()
 	}
 	p.to, r.Loop.engine = nil, &deafLoop{}

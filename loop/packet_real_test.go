@@ -247,7 +247,7 @@ func TestUDPMisuse(t *testing.T) {
 	}
 }
 
-// A session that was dialled ends when the peer's system says that nobody is there.
+// A session that was dialed ends when the peer's system says that nobody is there.
 func TestUDPDialedRefused(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		gone, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -11,8 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Whoever asks one of many addresses of a machine is answered from that one: a connected socket
-// hears nothing else. LocalAddr says which one it is.
+// A server on a wildcard address answers from the address that the peer used: a connected socket
+// receives nothing else. LocalAddr returns that address.
 func TestUDPWildcardAnswersFromWhatWasAsked(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8, as Linux has it")

@@ -9,43 +9,43 @@ import (
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
 
-// A PipeConfig says how two connections are piped. The zero value is usable.
+// A PipeConfig holds the settings of a Pipe. The zero value is usable.
 type PipeConfig struct {
-	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for so long.
-	// It takes the place of both connections' own. 0 means never.
+	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for this
+	// long. It replaces the idle timeouts of both connections. 0 means never.
 	IdleTimeout time.Duration
 
-	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes
-	// that came from each, those in processes before this one included (see package handover), err is the first reason why one ended, nil if both sides ended in order.
-	// nil: nobody asks.
+	// Done, if not nil, is called on the loop when both connections have closed: aToB and bToA are
+	// the bytes received from each, including those in earlier processes (see package handover),
+	// and err is the first reason why one ended, nil if both sides ended in order.
 	Done func(aToB, bToA uint64, err error)
 }
 
-// Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already
-// but not decoded yet. From then on neither's handler gets an OnMessage; OnClose runs as usual.
-// Both must live on one loop, on which it must be called.
+// Pipe forwards what a receives to b, and what b receives to a, as bytes, starting with input that
+// has arrived but was not decoded. From then on neither handler gets an OnMessage; OnClose runs as
+// usual. Both connections must live on one loop, and Pipe must be called on it.
 //
-// When one side does not take what it is given the other is not read any more: no more than what
-// one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
-// that came before, and the other direction goes on. When one closes or breaks, or is closing
-// already, the other is closed with the same reason, after what is left for it.
+// If one side does not take its output, Pipe stops reading the other one: it buffers at most 64 KiB
+// plus one read. If one side half-closes, Pipe passes that on after all earlier bytes, and the
+// other direction continues. If one side closes or fails, or is already closing, the other one
+// closes with the same reason, after its pending output.
 //
-// A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
-// that one's peer reads what came, and then a reset, as an end might look as if that were all. The
-// reset is sent when the peer's system has acknowledged everything, or Timeouts.Close is over; on
-// TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
-// program read what came before a reset; others may drop what it has not read by then, as without a
-// proxy. An end of TLS without close_notify is no reset: too many end like that.
+// If a connection fails before the end of its input, for example by a reset, Pipe resets the other
+// one, too: its peer reads the bytes so far and then a reset, because a clean end could be mistaken
+// for the end of the data. The reset is sent when the peer's system has acknowledged everything, or
+// after Timeouts.Close. This needs TCP and a system that reports what is acknowledged (not macOS,
+// the BSDs or Windows). Linux lets a program read what arrived before a reset; other systems may
+// drop what it has not read by then, as they do without a proxy. TLS that ends without close_notify
+// does not count as a reset: it is too common.
 //
-// A caller that dials b when a is there already calls a.PauseRead before that, and a.ResumeRead
-// after Pipe.
+// If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //
-// Pipe forgets the functions that OnEOF, OnHighWater and OnFlushed were given before. Functions
-// they are given from then on are called beside the pipe's own work: that of OnEOF before the end
-// is passed on.
+// Pipe removes the functions that were passed to OnEOF, OnHighWater and OnFlushed before. Functions
+// passed later run in addition to the pipe's own work: that of OnEOF before the half-close is
+// passed on.
 //
-// Each may be in one pipe. Two loops, one connection twice, a UDP session, a second pipe, or a
-// connection that is about to move panic.
+// A connection may be in one pipe only. Connections on two loops, the same connection twice, a UDP
+// session, a second pipe, or a connection that is about to move panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {
@@ -53,7 +53,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 		panic("loop: Pipe needs two connections of one loop: dial one of them on the Loop of the other")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
-	case a.moves() || b.moves():
+	case a.hops() || b.hops():
 		panic("loop: Pipe with a connection that is about to move: call it before Conn.MoveTo, or in the function that was given to it")
 	case a.more().pipe != nil || b.more().pipe != nil:
 		panic("loop: Pipe with a connection that is in one already")
@@ -108,8 +108,8 @@ type pipeSide struct {
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
 func (s *pipeSide) begin() {
 	c := s.from
-	if c.extras.pipe = s; c.extras.frozen != nil {
-		s.bytes = c.extras.frozen.piped
+	if c.extras.pipe = s; c.moved() != nil {
+		s.bytes = c.moved().Piped
 	}
 	if c.handler != nil { // otherwise takeOver is called when Accept has returned
 		s.takeOver()

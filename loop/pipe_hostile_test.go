@@ -8,7 +8,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// Whatever error ends one side of a pipe, the other one ends, too, and Done is told.
+// Whatever error ends one side of a pipe, the other side ends, too, and Done runs.
 func TestPipeEndsWithAHostileError(t *testing.T) {
 	for name, err := range hostileErrors() {
 		var conns []*loop.Conn

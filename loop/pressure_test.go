@@ -144,8 +144,8 @@ func TestEndRightAfterResume(t *testing.T) {
 	})
 }
 
-// Whoever goes on taking output, however slowly, gets all of it in the drain. Who takes nothing has
-// the close timeout.
+// In the drain, a peer that keeps reading, however slowly, gets all its output. A peer that reads
+// nothing has the close timeout.
 func TestDrainWaitsForThoseThatRead(t *testing.T) {
 	srv := &loop.Server{NumLoops: 1, Timeouts: loop.Timeouts{Close: 5 * time.Second}, Accept: accepting(nil, echo)}
 	synctest.Test(t, func(t *testing.T) {

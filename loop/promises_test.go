@@ -89,8 +89,8 @@ func TestTimerInAMessage(t *testing.T) {
 	})
 }
 
-// OnHighWater is for more than so many bytes, whoever makes the frames, and OnFlushed comes when
-// they have gone, also if the first write took all.
+// OnHighWater fires only above its mark, whichever codec makes the frames, and OnFlushed follows
+// when the output is gone, also if the first write took all of it.
 func TestHighWaterIsForMore(t *testing.T) {
 	for name, cd := range map[string]codec.Codec{"plain": codec.Length{}, "by the codec": codec.Length{Size: 2}} {
 		high, flushed := 0, 0
@@ -262,7 +262,7 @@ func TestEndIsLogged(t *testing.T) {
 	})
 }
 
-// The handler of a connection that is piped is told of its end, as ever.
+// The handler of a piped connection gets OnClose as usual.
 func TestPipeEndsAreTold(t *testing.T) {
 	j := newJournal()
 	var conns []*loop.Conn

@@ -29,7 +29,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	s.engine, s.base = rigEngine{}, time.Now()
 	s.makeWatchdog() // which does not run
-	s.limiter = limits.NewGate(0, 64, 0)
+	s.limiter = limits.NewLimiter(0, 64, 0)
 	s.limitMemory(1000)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}

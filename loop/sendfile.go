@@ -21,9 +21,9 @@ import (
 // minWritev is what Writev copies at most: a system call costs more.
 const minWritev = 16 << 10
 
-// Writev is Write of all buffers of bufs, one after the other: it takes all of them or none. From
-// 16 KiB on, and without TLS, what the socket takes at once is not copied. bufs and its buffers
-// stay as they are, and are the caller's again when Writev returns.
+// Writev writes all buffers of bufs in order, by the rules of Write: all of them or none. From 16
+// KiB on, and without TLS, what the socket takes at once is not copied. Writev does not change bufs
+// and its buffers, and the caller may reuse them when it returns.
 func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	c.loop.owner.Check("Conn.Writev")
 	total := 0
@@ -88,21 +88,21 @@ const (
 	filePart, copyPart = 256 << 10, 64 << 10
 )
 
-// SendFile sends n bytes of a file, from offset on: after what was sent before, and before what is
-// sent from now on, which waits. The loop never waits for the disk: a goroutine of Offload's reads.
-// On Linux, on plain sockets, the system sends the bytes from its cache; elsewhere, and with TLS,
-// they are read in parts of 64 KiB. They count neither for Pending nor against MaxOutbound; what is
-// sent after them does.
+// SendFile sends n bytes of a file, from offset on, in order with other output: what is sent later
+// waits. The loop never waits for the disk: a goroutine of Offload reads. On Linux, on plain
+// sockets, the system sends the bytes from its cache; elsewhere, and with TLS, they are read in
+// pieces of 64 KiB. They count neither in Pending nor against MaxOutbound; what is sent after them
+// does.
 //
-// done, unless it is nil, is called once on the loop, with nil when the system has taken all,
-// io.ErrUnexpectedEOF if the file has less than n bytes, or why it could not be read. What was read
-// before is sent then, and c goes on. It gets ErrClosed, before OnClose, if c closes meanwhile: the
-// peer of a connection that is closed amid a file reads a reset, as an end could pass for the
-// file's. The drain, and the end of a peer's output, wait for done. f must stay open until then;
-// SendFile does not move its offset.
+// done, if not nil, is called once on the loop: with nil when the system has taken everything, with
+// io.ErrUnexpectedEOF if the file has less than n bytes, or with the error that reading it
+// returned. In both cases of failure the bytes read before are sent, and c stays open. If c closes
+// first, done gets ErrClosed, before OnClose, and the peer reads a reset, because a clean end could
+// be mistaken for the end of the file. The drain, and a half-closed connection, wait for done. f
+// must stay open until then; SendFile does not move its offset.
 //
-// An error means that nothing happens: ErrClosed; ErrSlowConsumer, as of Send; ErrOffloadFull,
-// ErrServerClosed; a file is being sent, c is a UDP session, or offset or n is negative.
+// An error means that nothing was sent: ErrClosed; ErrSlowConsumer, as of Send; ErrOffloadFull,
+// ErrServerClosed; a file is already being sent, c is a UDP session, or offset or n is negative.
 func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error {
 	c.loop.owner.Check("Conn.SendFile")
 	switch {
@@ -172,7 +172,7 @@ func (s *fileOutput) read() error {
 		} else {
 			n, err = s.f.ReadAt(buf, at)
 		}
-		_ = l.Post(func() { s.loaded(buf, size, n, err) })
+		_ = l.Post(func() { s.loaded(buf, size, n, err) }) // an error: l has ended, and s with it
 	})
 	if err != nil {
 		s.drop()

@@ -28,75 +28,77 @@ import (
 // and Wait; the fields must not be changed after that, and the Server must not be copied. A Server
 // runs once.
 //
-// The zero of each field is useful; its comment says what it means. A negative value is an error of
-// Start.
+// The zero value of each field is useful; its comment says what it means. A negative value is an
+// error of Start.
 type Server struct {
-	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
-	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
-	// dead process left behind is replaced. "name://tunnel" is not listened at: it names what comes
-	// from Listener.AcceptFrom or Adopt. With a handover (package handover) that moves to what has
-	// the same name in the next process; what has none stays with its process.
+	// Addr is where to listen: "tcp://host:port" (also tcp4 and tcp6; port 0 takes a free one, see
+	// LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A unix socket left
+	// behind by a dead process is replaced. "name://tunnel" is not listened on: it names
+	// connections from Listener.AcceptFrom or Adopt. In a handover (package handover) these move to
+	// the listener of the same name in the next process; connections without a name stay with their
+	// process.
 	//
 	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
-	// first datagram. A datagram is a message, without a Codec, and Send sends one. IdleTimeout
-	// (2 minutes if that is 0) ends the session. While reading is paused its datagrams are lost, as
-	// are those that the system does not take (see Stats.Lost). A name that has addresses of IPv4
-	// and IPv6 is served at one of each.
+	// first datagram. Each datagram is a message, without a Codec, and Send sends one. IdleTimeout
+	// (2 minutes if it is 0) ends the session. While reading is paused its datagrams are lost, as
+	// are those that the system does not accept (see Stats.Lost). A host name with IPv4 and IPv6
+	// addresses is served on one of each.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
-	// once: greet, set timers and hooks, change the codec. nil refuses the connection, and so does
-	// a panic; OnClose is not called then.
+	// once: send a greeting, set timers and hooks, change the codec. nil refuses the connection,
+	// and so does a panic; OnClose is then not called.
 	Accept Accept
 
-	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes. A Codec that
-	// only UDP addresses could use is an error.
+	// Codec frames the messages. nil means codec.Raw: each piece of input as it arrives. A Codec on
+	// a Server with only UDP addresses is an error.
 	Codec codec.Codec
 
-	// Listeners are more addresses, served by the same loops. With them Addr may be empty; then
-	// Accept, Codec, IdleTimeout, TCP and UDP are the defaults of the Listeners, and nothing else.
+	// Listeners are additional addresses, served by the same loops. With them Addr may be empty;
+	// then Accept, Codec, IdleTimeout, TCP and UDP are only the defaults of the Listeners.
 	Listeners []Listener
 
-	// TLS makes Addr speak TLS. nil means plain. It may not be changed after Start,
-	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time. They run
-	// beside the loops, as many as GOMAXPROCS at a time. One that asks somebody else keeps its
-	// place for a fifth of a second at most, as long as no more than Limits.MaxHandshakes of them
-	// last. A panic in a hook fails the handshake.
+	// TLS makes Addr speak TLS. nil means plain. It must not be changed after Start, but its hooks
+	// (GetCertificate, GetConfigForClient) may return something different each time. They run on
+	// other goroutines, GOMAXPROCS at a time. A hook that waits gives up its place after a fifth of
+	// a second, as long as at most Limits.MaxHandshakes of them run. A panic in a hook fails the
+	// handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
 
-	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
-	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
-	// LocalAddr are what it says, and MaxConnsPerIP counts the client. Such a header is expected of
-	// them, and of unix sockets, and closes the connections of all others. nil: nobody sends one.
+	// ProxyProtocol lists the networks whose connections to Addr begin with a PROXY protocol header
+	// (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and LocalAddr
+	// then return the addresses in the header, and MaxConnsPerIP counts the client's. The header is
+	// required from these networks and from unix sockets; from any other peer it closes the
+	// connection. nil means that no peer sends one.
 	ProxyProtocol []netip.Prefix
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
-	// Output that it takes does not count, unless Timeouts.IdleCountsOutput is set. Where an
-	// eviction cuts something off, the peer of a TCP connection reads a reset after what was sent,
-	// and not an end: because output waits, jobs run, SetBusy says so, or the last output is
-	// younger than a quarter of its silence. Output of an idle hook at the same time does not
-	// count. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, when the peer has sent nothing for this long.
+	// Output that the peer takes does not count, unless Timeouts.IdleCountsOutput is set. If an
+	// eviction may truncate something, the peer of a TCP connection reads a reset instead of EOF
+	// after the output: because output is pending, jobs run, SetBusy is set, or the last output is
+	// younger than a quarter of the silence. Output that an idle hook sends at the same time does
+	// not count. 0 means never.
 	IdleTimeout time.Duration
 
-	// OnStart is called as the first thing on each loop, before the server takes any connection. A
-	// panic makes Start fail.
+	// OnStart is called as the first function on each loop, before the server accepts connections.
+	// A panic makes Start fail.
 	OnStart func(l *Loop)
 
-	// OnStop is called as the last thing on each loop whose OnStart has returned.
+	// OnStop is called as the last function on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops. 0 means GOMAXPROCS less one, and at least one: that leaves a
-	// P to other goroutines, such as those of Offload and of clients of databases. A program whose
-	// goroutines can wait for up to 10 ms at a time takes all by runtime.GOMAXPROCS(0).
+	// NumLoops is the number of loops. 0 means GOMAXPROCS minus one, and at least one, which leaves
+	// a P to other goroutines, such as those of Offload and of database clients. If these may wait
+	// for up to 10 ms at a time, runtime.GOMAXPROCS(0) uses all processors.
 	NumLoops int
 
-	// Engine is what moves the bytes. The zero Engine is the system's default.
+	// Engine moves the bytes. The zero Engine is the system's default.
 	Engine Engine
 
-	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger writes errors to os.Stderr, and nothing else. zerolog.Nop() is silent.
+	// Logger gets the server's log lines: panics and failures as errors, refusals as warnings. The
+	// zero Logger writes only errors, to os.Stderr. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	Limits   Limits
@@ -111,7 +113,7 @@ type Server struct {
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
 	parked      parkedDials
-	acceptGate  acceptGate
+	acceptGate  acceptGate // shut by a handover
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
@@ -119,14 +121,14 @@ type Server struct {
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below
-	noMoves     atomic.Bool  // no connection leaves its loop any more: see MoveTo
-	movesWait   atomic.Bool  // nor does one at present, in a handover
+	noHops      atomic.Bool  // no connection leaves its loop any more: the server drains
+	hopsWait    atomic.Bool  // nor does one at present, in a handover
 
 	accepted, refused, probes atomic.Uint64
 	lastID                    atomic.Uint64
 	numOpen                   atomic.Int64 // connections, those on their way to a loop included
 	sessions                  atomic.Int64 // of UDP
-	limiter                   *limits.Gate
+	limiter                   *limits.Limiter
 	warnings                  limits.LogRates // by message: those that peers can cause
 	panics                    limits.LogRates // by what was panicked
 	lingerers                 chan struct{}   // a value for each socket that lingers and never was a connection
@@ -154,9 +156,9 @@ const (
 	phaseEnding                    // Drain.Delay, or the drain, has begun
 )
 
-func (s *Server) has(stage int32) bool { return s.phase.Load() >= stage }
+func (s *Server) has(phase int32) bool { return s.phase.Load() >= phase }
 
-// Run is Start and Wait.
+// Run calls Start, then Wait.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Start(ctx); err != nil {
 		return err
@@ -164,9 +166,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Wait()
 }
 
-// Start checks the fields, opens the listeners and brings up the loops; all of that is done when it
-// returns nil. The server then runs until ctx is done. An error names the field that is wrong, and
-// leaves nothing behind. Start may be called once.
+// Start checks the fields, opens the listeners and starts the loops; all of that is done when it
+// returns nil. The server then runs until ctx is done. An error names the invalid field; then
+// nothing is left open. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
@@ -213,11 +215,12 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
-// connections were. Another error says why the engine ended without being asked, or which loops
-// were left behind, as a callback did not return or what was posted there takes too long. Any
-// number of goroutines may call it, after Start.
+// connections were cut. Another error says why the engine ended unexpectedly, or which loops were
+// abandoned because a callback did not return or their mailbox takes too long. Any number of
+// goroutines may call it, after Start.
 //
-// A peer that does not close its end after we have closed ours is waited for, for a second at most.
+// When the server has closed its end of a connection, it waits for the peer to close the other one,
+// for at most a second.
 func (s *Server) Wait() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")
@@ -229,7 +232,8 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the first of Addrs, with the real port; nil before Start, and if there is none.
+// LocalAddr returns the first of Addrs, with the actual port. It returns nil before Start, and if
+// there is none.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.has(phaseServing) || len(s.listeners) == 0 {
 		return nil
@@ -238,7 +242,7 @@ func (s *Server) LocalAddr() net.Addr {
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
-// order, nil for one that is a name without AcceptFrom; nil before Start.
+// order, nil for one that is a name without AcceptFrom. Before Start it returns nil.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil
@@ -250,9 +254,9 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Conns yields the open connections of all loops, as Refs, loop by loop: those that a loop had when
-// it was asked, in one callback. It waits for each, so on a loop it panics: there is Loop.Conns.
-// Any other goroutine may call it. A loop that has ended has none.
+// Conns yields the open connections of all loops, as Refs, loop by loop; a callback on each loop
+// lists those that it has at that moment. It waits for each loop, so on a loop it panics: use
+// Loop.Conns there. Any other goroutine may call it. A loop that has ended has none.
 func (s *Server) Conns() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		if s.onLoop() {
@@ -260,14 +264,11 @@ func (s *Server) Conns() iter.Seq[Ref] {
 		}
 		for _, l := range s.Loops() {
 			var refs []Ref
-			done := make(chan struct{})
-			err := l.Post(func() {
-				defer close(done)
+			if !l.call(func() {
 				for c := range l.Conns() {
 					refs = append(refs, c.Ref())
 				}
-			})
-			if err != nil || !l.hasRun(done) {
+			}) {
 				continue
 			}
 			for _, r := range refs {

@@ -29,7 +29,7 @@ func (s *Server) limitConns() {
 	}
 	s.maxInTransit = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))
-	s.limiter = limits.NewGate(s.Limits.MaxConnsPerIP, ipv6Prefix, s.Limits.AcceptRate)
+	s.limiter = limits.NewLimiter(s.Limits.MaxConnsPerIP, ipv6Prefix, s.Limits.AcceptRate)
 }
 
 // bringUp opens the listeners and starts the loops. With an error no loop is left.

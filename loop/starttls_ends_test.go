@@ -165,7 +165,7 @@ func TestStartTLSIsDrained(t *testing.T) {
 	}
 }
 
-// What waits for the handshake is output that waits: it is bounded, and WriteStalled tells.
+// Output that waits for the handshake is pending output: it is bounded, and WriteStalled fires.
 func TestStartTLSWithMuchOutput(t *testing.T) {
 	stalled := 0
 	post := &postman{}

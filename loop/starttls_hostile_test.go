@@ -83,13 +83,13 @@ func TestFaultInjectedAnswer(t *testing.T) {
 	}
 }
 
-// mailTo runs a client in virtual time, which has dialled p, says STARTTLS, and starts TLS with the
+// mailTo runs a client in virtual time, which has dialed p, says STARTTLS, and starts TLS with the
 // first answer.
 func mailTo(t *testing.T, post *postman, f func(t *testing.T, srv *looptest.Server, p *looptest.Peer)) {
 	t.Helper()
 	if post.cfg == nil {
 		post.cfg = clientTLS()
-		post.cfg.ServerName = "" // the host that was dialled
+		post.cfg.ServerName = "" // the host that was dialed
 	}
 	dialer := loop.Dialer{Codec: codec.Lines{}}
 	srv := &loop.Server{NumLoops: 1, OnStart: func(l *loop.Loop) {
@@ -119,7 +119,7 @@ func mailTo(t *testing.T, post *postman, f func(t *testing.T, srv *looptest.Serv
 	})
 }
 
-// What is dialled with TLS from the beginning can be tested in virtual time, too.
+// What is dialed with TLS from the beginning can be tested in virtual time, too.
 func TestDialTLSInVirtualTime(t *testing.T) {
 	var got []string
 	cfg := clientTLS()
@@ -166,7 +166,7 @@ func TestStartTLSByTheClient(t *testing.T) {
 	post.expect(t, "220 ready", "250 welcome")
 }
 
-// A server that was dialled is who was dialled, or ServerName.
+// A server that was dialed is who was dialed, or ServerName.
 func TestStartTLSWithTheWrongServer(t *testing.T) {
 	for name, cfg := range map[string]*tls.Config{"nobody": {}, "another": {ServerName: "other", RootCAs: clientTLS().RootCAs}} {
 		post := &postman{cfg: cfg}

@@ -182,7 +182,7 @@ func TestStartTLSBehindAFlood(t *testing.T) {
 	})
 }
 
-// Both sides are ours: dialled by name, with several at a time, and with the parts exchanged.
+// Both sides are ours: dialed by name, with several at a time, and with the parts exchanged.
 func TestStartTLSOnBothSides(t *testing.T) {
 	allEngines(t, bothSides)
 }

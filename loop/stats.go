@@ -7,20 +7,20 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
-// Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns
-// that have ended, but they are not read at one instant.
+// Stats are the statistics of a Server. Counters start at 0 and only grow; each is exact for the
+// turns that have ended, but they are not read at one instant.
 type Stats struct {
 	// LoopStats are those of all loops together; of Lag, Turn, SocketWait and their Maxs the
 	// largest.
 	LoopStats
 
 	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of these: above a limit, without a whole handshake, or Accept returned nil
-	Probes   uint64 // of these: gone before the first byte of a TLS handshake or a PROXY header
-	Closed   uint64 // connections that have ended, OnClose included
-	Cut      uint64 // of these: with output lost (see ErrOutputLost), or jobs not done when the drain's time was over
+	Refused  uint64 // of these: above a limit, with an incomplete handshake, or refused by Accept
+	Probes   uint64 // of these: disconnected before the first byte of a TLS handshake or a PROXY header
+	Closed   uint64 // connections whose OnClose has returned
+	Cut      uint64 // of these: with output lost (see ErrOutputLost), or with jobs unfinished when the drain timed out
 
-	// ClosedBy are those that have ended, by what ended them. It has all reasons, also those with 0:
+	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//
 	//	handler         Conn.Close, Conn.Detach
 	//	peer            io.EOF
@@ -29,70 +29,71 @@ type Stats struct {
 	//	slow_frame      ErrSlowFrame
 	//	drain           ErrServerClosed
 	//	panic           *PanicError
-	//	input           what the codec, or OnMessage, found wrong with what the peer sent
+	//	input           the codec or OnMessage rejected input
 	//	network         an error of the system
-	//	overload        ErrOffloadFull or ErrMailboxFull: this side has too much to do
+	//	overload        ErrOffloadFull or ErrMailboxFull: this side is overloaded
 	//	memory          ErrMaxBuffered
-	//	moved           it is with another process: see package handover
-	//	other           any other error that CloseWithError was given
+	//	moved           it is in another process: see package handover
+	//	other           any other argument of CloseWithError
 	ClosedBy map[string]uint64
 
 	MovedIn uint64 // connections that came from another process, which are not Accepted
 
-	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
+	// TLS handshakes, including those of dialed connections. A pending one may be waiting for its
+	// peer.
 	Handshakes, HandshakesFailed uint64
 	HandshakesPending            int
 
-	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
+	Sessions uint64 // UDP peers that sent a first datagram, including refused ones
 
-	// Lost datagrams are those that the system did not take, that came when their session was
-	// paused or had been closed in the same turn, or of new peers that came faster than sessions
-	// can be opened.
+	// Lost datagrams: the system did not accept them, their session was paused or had been closed
+	// in the same turn, or new peers sent them faster than sessions can be opened.
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks
 
-	Offloaded        int // jobs that run now
-	OffloadedWaiting int // jobs that wait for that
+	Offloaded        int // jobs that are running
+	OffloadedWaiting int // jobs that are waiting
 
 	Loops []LoopStats // of each loop
 }
 
-// LoopStats are the numbers of one Loop.
+// LoopStats are the statistics of one Loop.
 type LoopStats struct {
-	Conns    int    // connections open now, those that are closing included
+	Conns    int    // connections that are open now, including those that are closing
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 	Timers   int    // pending in the wheel
-	Fired    uint64 // callbacks that the wheel ran, the framework's own included
-	Mailbox  int    // functions that wait, those of the batch that runs included
-	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
+	Fired    uint64 // callbacks that the wheel ran, including the framework's own
+	Mailbox  int    // functions queued, including those of the batch that is running
+	HeldBack uint64 // times that a connection's input was held back because more than HoldBackAt bytes of output were pending
 	Moved    uint64 // connections that have come to the loop by Conn.MoveTo
-	Buffered int    // bytes that the buffers take that count against Server.Limits.MaxBuffered
+	Buffered int    // bytes of buffers that count against Server.Limits.MaxBuffered
 
-	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
-	// they were due, posts and tells after they were put into an empty mailbox. A loop that keeps
-	// up has a Lag below a millisecond. The largest of the last 10 to 20 seconds, and since the
-	// start.
+	// Lag is how late callbacks started: timers and OnIdle hooks, measured from the millisecond in
+	// which they were due, posts and tells, measured from when they were added to an empty mailbox.
+	// A loop that keeps up has a Lag below a millisecond. Lag is the largest of the last 10 to 20
+	// seconds, MaxLag the largest since the start.
 	Lag, MaxLag time.Duration
 
-	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the
-	// input of one connection, or a batch of timers and posts. That is how long one callback took,
-	// if it is long. The longest of the last 10 to 20 seconds, and since the start; the turn that
-	// runs now counts with what it has taken so far. Of turns for input that are shorter than a
-	// quarter of Server.Debug.BlockedAfter, one in 16 is measured, at random; all others are. Time
-	// in which the process was stopped counts, here and in Lag.
+	// Turn is how long the loop was busy without polling its sockets: with the input of one
+	// connection, or a batch of timers and posts. If one callback takes long, this is its time.
+	// Turn is the longest of the last 10 to 20 seconds, MaxTurn the longest since the start; the
+	// turn that is running counts with its time so far. Of turns for input that are shorter than a
+	// quarter of Server.Debug.BlockedAfter, a random one in 16 is measured; all others are. Time
+	// during which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
-	// SocketWait is how long a socket that is ready waits before the loop serves it: for the turns
-	// that come first, however short each of them is. While the loop has turns, the watchdog sends
-	// it a probe every 25 ms, or every quarter of Server.Debug.BlockedAfter if that is shorter, and
-	// the probe waits as a socket would. The longest of the last 10 to 20 seconds, and since the
-	// start; a probe that waits now counts with what it has waited so far.
+	// SocketWait is how long a ready socket waits before the loop serves it: for the turns ahead of
+	// it, however short each of them is. While the loop has turns, the watchdog sends it a probe
+	// every 25 ms, or every quarter of Server.Debug.BlockedAfter if that is shorter, and the probe
+	// waits as a socket would. SocketWait is the longest of the last 10 to 20 seconds,
+	// MaxSocketWait the longest since the start; a probe that is waiting counts with its time so
+	// far.
 	SocketWait, MaxSocketWait time.Duration
 
-	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
+	Busy    time.Duration // all turns together, estimated from those measured; its growth per second is the load
 	Blocked uint64        // turns that took longer than Server.Debug.BlockedAfter
 }
 
@@ -110,7 +111,7 @@ const (
 	numSessions
 	numLost
 	numHeldBack
-	numMoved
+	numHops
 	numMovedIn
 	numFired
 	numHandshakes
@@ -153,7 +154,7 @@ func (l *Loop) publishHandshakes() {
 	l.count[numHandshakesPending].Store(l.tls.Counts.Pending)
 }
 
-// Stats returns the server's numbers. Any goroutine may call it, at any time.
+// Stats returns the server's statistics. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load(), ClosedBy: make(map[string]uint64, numCloseReasons)}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
@@ -164,7 +165,7 @@ func (s *Server) Stats() Stats {
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
-			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Waiting(), HeldBack: n[numHeldBack], Moved: n[numMoved],
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Waiting(), HeldBack: n[numHeldBack], Moved: n[numHops],
 			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
 		st.add(&ls)

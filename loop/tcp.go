@@ -13,37 +13,37 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
-// means what Go, or the system, does by itself. An option that the system does not know
-// (UserTimeout elsewhere than on Linux) fails at Start.
+// TCPOptions are options of TCP sockets, of the listener and of the connections. The zero value of
+// each means the default of Go or the system. An option that the system does not support
+// (UserTimeout on systems other than Linux) makes Start fail.
 type TCPOptions struct {
-	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
-	// broken. Zeros: after 15 s, every 15 s, 9 times. A negative Idle turns it off, and Enable has no
-	// meaning here.
+	// KeepAlive configures keep-alive probes of silent connections. Zeros: after 15 s, every 15 s,
+	// 9 times. A negative Idle turns them off; Enable has no effect.
 	KeepAlive net.KeepAliveConfig
 
-	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT), or when the peer is alive and reads nothing for so long while output waits:
-	// its window is closed then. To find only peers that have vanished, use KeepAlive; to end those
-	// that do not read after a time of your own, an OnIdle hook with WriteStalled. 0 means the
-	// system's time, on Linux about 15 minutes.
+	// UserTimeout (TCP_USER_TIMEOUT) breaks a connection when sent data has not been acknowledged
+	// for this long, or when output is pending and a live peer has kept its window closed for this
+	// long, because it reads nothing. To find only peers that have vanished, use KeepAlive; to
+	// close those that do not read, an OnIdle hook with WriteStalled. 0 means the system's default,
+	// on Linux about 15 minutes.
 	UserTimeout time.Duration
 
-	// Backlog is how many connections may wait to be accepted. The system cuts it to its
-	// largest (on Linux net.core.somaxconn). 0 means that largest.
+	// Backlog is how many connections may wait to be accepted. The system limits it (on Linux to
+	// net.core.somaxconn). 0 means that limit.
 	Backlog int
 
-	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
-	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
-	// that is sent little at a time, and does not read, is found sooner: only what the system does
-	// not take waits here. 0 means the system's, fitted to the connection, which is usually better;
-	// but a 4,096th of the memory that a cgroup or GOMEMLIMIT allows, if that is less than 1 GiB.
+	// SendBuffer and ReceiveBuffer are the sizes of the kernel's buffers of each connection, in
+	// bytes (SO_SNDBUF, SO_RCVBUF); Linux doubles them for its own overhead. With a small
+	// SendBuffer, a peer that gets little output at a time and does not read is found sooner,
+	// because pending output is only what the system does not take. 0 means that the system adapts
+	// them to the connection, which is usually better; but a 4,096th of the memory that a cgroup or
+	// GOMEMLIMIT allows, if that is less than 1 GiB.
 	SendBuffer, ReceiveBuffer int
 
-	// Control is called with the listening socket before it is bound, as that of net.ListenConfig
-	// is: for options that are not here, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and SO_REUSEPORT. It comes
-	// after these, and holds for unix sockets, too. nil: nothing is to be set. A SO_LINGER with a
-	// time is taken off again: it would make each close block the loop.
+	// Control is called with the listening socket before it is bound, like that of
+	// net.ListenConfig: for other options, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and
+	// SO_REUSEPORT. It runs after these options are set, and also for unix sockets. nil means none.
+	// A nonzero SO_LINGER is reset: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -72,7 +72,7 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 }
 
 func (o TCPOptions) ofSocket() sockets.Options {
-	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout}
+	return sockets.Options{SendBuffer: o.SendBuffer, ReceiveBuffer: o.ReceiveBuffer, UserTimeout: o.UserTimeout, KeepAlive: o.KeepAlive}
 }
 
 // setInherited gives a listener that another process has opened these options in place of its own.
@@ -98,17 +98,20 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 	return nil
 }
 
-// setMoved is setConn for a connection that another process has accepted. What is not set stays: it
-// may be the program's own.
+// setMoved sets the options of a connection that another process has accepted. What is not set
+// stays: it may be the program's own.
 func (o TCPOptions) setMoved(c *net.TCPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = o.ofSocket().Set("tcp", raw) // the system took the same for the listener
 	}
-	o.setConn(c)
+	if !sockets.InheritsKeepAlive {
+		o.setKeepAlive(c)
+	}
 }
 
-// setConn sets the options of a connection that package net sets for each.
-func (o TCPOptions) setConn(c *net.TCPConn) {
+// setKeepAlive sets KeepAlive for a connection that does not inherit it from the listener, or for
+// which package net has set it in its own way.
+func (o TCPOptions) setKeepAlive(c *net.TCPConn) {
 	alive := o.KeepAlive
 	if alive.Enable = alive.Idle >= 0; alive.Enable {
 		_ = c.SetKeepAliveConfig(alive)

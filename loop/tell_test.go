@@ -330,7 +330,7 @@ func TestPostPieces(t *testing.T) {
 	})
 }
 
-// Each who waits for room is told once, when no more than that is pending.
+// Each goroutine that waits for room is woken once, when at most that many tasks are pending.
 func TestWhenPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var conn *loop.Conn

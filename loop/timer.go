@@ -9,13 +9,13 @@ import (
 
 // This file is timers: of connections and of loops.
 
-// A Timer is what AfterFunc, Every and OnIdle return. It is a small comparable value; the zero
-// Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
-// has fired or whose connection has closed, whenever that was.
+// A Timer is the handle that AfterFunc, Every and OnIdle return. It is a small comparable value;
+// the zero Timer was never pending. Its methods must be called on the loop. On a timer that has
+// fired, or whose connection has closed, they do nothing, however long ago that was.
 type Timer struct {
 	l    *Loop       // whose it is, or
 	c    *Conn       // whose it is
-	t    wheel.Timer // in the loop's wheel, or in that of c's loop when it was made: see mover.handles
+	t    wheel.Timer // in the loop's wheel, or in that of c's loop when it was made: see hop.handles
 	hook *idleHook   // of OnIdle, which has no timer of its own
 }
 
@@ -24,17 +24,17 @@ func (t Timer) find() (*Loop, wheel.Timer) {
 	if t.c == nil {
 		return t.l, t.t
 	}
-	if x := t.c.extras; x != nil && x.mover != nil {
-		if today, ok := x.mover.handles[t.t]; ok {
+	if x := t.c.extras; x != nil && x.hop != nil {
+		if today, ok := x.hop.handles[t.t]; ok {
 			return t.c.loop, today
 		}
 	}
 	return t.c.loop, t.t
 }
 
-// Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
-// stopped before, or died with its connection. Every and OnIdle timers can be stopped by their own
-// callback.
+// Stop stops the timer and reports whether that prevented a future call: false if it has fired, was
+// stopped before, or its connection has closed. Timers of Every and OnIdle can be stopped by their
+// own callback.
 func (t Timer) Stop() bool {
 	l, h := t.find()
 	if l == nil {
@@ -51,11 +51,11 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// Reset moves a pending timer: it fires d from now, and one of Every each period after that; one of
-// OnIdle changes its d, counted from the last activity (from now, if it has fired since that and
-// the new d is over already), and starts again at n = 1. It reports false, and does nothing, once
-// the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics
-// for OnIdle.
+// Reset moves a pending timer: it fires after d, and one of Every each period after that; for one
+// of OnIdle, Reset changes d, counted from the last activity (from now, if the timer has fired
+// since and the new d has already passed), and n starts at 1 again. It returns false, and does
+// nothing, once the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means as
+// soon as possible, but panics for OnIdle.
 func (t Timer) Reset(d time.Duration) bool {
 	l, h := t.find()
 	if l == nil {
@@ -77,8 +77,8 @@ func (t Timer) Reset(d time.Duration) bool {
 	return l.wheel.Reset(h, l.fromNow(d))
 }
 
-// Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
-// or OnIdle, and once it was stopped or died with its connection.
+// Pending reports whether the timer will fire: false once it has fired, unless it is one of Every
+// or OnIdle, and once it was stopped or its connection has closed.
 func (t Timer) Pending() bool {
 	l, h := t.find()
 	if l == nil {
@@ -147,10 +147,11 @@ func (c *Conn) stopTimers() {
 	}
 }
 
-// AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
-// at most a tick (1 ms), plus the system's wake-up latency and the time for which the loop is busy.
-// A d of 0 or less means at once, but not inline; to go on with work in pieces see Loop.AfterFunc. A
-// panic in f closes c. A nil f panics here. After Close it does nothing and returns the zero Timer.
+// AfterFunc calls f on the loop once, after d, unless c closes first: never earlier, and later by
+// at most a tick (1 ms), plus the system's wake-up latency and as long as the loop is busy. If d is
+// 0 or less, f runs as soon as possible, but not inline; to split long work into pieces see
+// Loop.AfterFunc. A panic in f closes c. A nil f panics in AfterFunc. After Close, AfterFunc does
+// nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	needFunc("Conn.AfterFunc", f != nil)
@@ -162,9 +163,9 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	return Timer{c: c, t: t}
 }
 
-// Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not
-// drift, and periods that a busy loop has missed are skipped. A panic in f closes c. A d of 0 or
-// less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
+// Every calls f on the loop after d and then every d, until c closes. The rate is fixed: it does
+// not drift, and periods missed by a busy loop are skipped. A panic in f closes c. A d of 0 or
+// less, or a nil f, panics in Every. After Close, Every does nothing and returns the zero Timer.
 func (c *Conn) Every(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.Every")
 	checkEvery("Conn.Every", d, f)
@@ -176,22 +177,21 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	return Timer{c: c, t: t}
 }
 
-// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a
-// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline: within
-// a timer's callback that is the wheel's next tick, so to go on with work in pieces by AfterFunc
-// does at most a thousand of them a second. Post does as many as there is time for. A panic in f is
-// logged and counted. A nil f panics here.
+// AfterFunc calls f on the loop once, after d: never earlier, and later by less than a millisecond
+// plus as long as the loop is busy. If d is 0 or less, f runs as soon as possible, but not inline:
+// from a timer's callback, in the wheel's next tick. So long work split into pieces by AfterFunc
+// runs at most a thousand pieces a second; with Post it runs as many as there is time for. A panic
+// in f is logged and counted. A nil f panics in AfterFunc.
 //
-// Timers of a loop that ends do not run any more.
+// When a loop has ended its timers do not fire any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.AfterFunc")
 	needFunc("Loop.AfterFunc", f != nil)
 	return Timer{l: l, t: l.wheel.At(l.fromNow(d), f)}
 }
 
-// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and
-// periods that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f,
-// panics here.
+// Every calls f on the loop after d and then every d. The rate is fixed: it does not drift, and
+// periods missed by a busy loop are skipped. A d of 0 or less, or a nil f, panics in Every.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)

@@ -48,7 +48,7 @@ func (l *Loop) tlsShared() *tlsconn.Shared {
 func (l *Loop) hookPanicked(v any) error {
 	err := newPanicError(v)
 	l.logPanic(err, nil)
-	_ = l.Post(func() {
+	_ = l.Post(func() { // an error: l has ended, and its counters are final
 		l.count.add(numPanics, 1)
 	})
 	return err
@@ -64,37 +64,36 @@ func named(cfg *tls.Config, address string) *tls.Config {
 	return cfg
 }
 
-// StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
-// IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. The side that dialled
-// is the client of TLS. The place to call it is OnMessage, for the message that settles it, after
-// what still has to be said in plain text:
+// StartTLS turns the plain connection c into a TLS connection. Protocols call this STARTTLS (SMTP,
+// IMAP, LDAP, XMPP), AUTH TLS (FTP) or SSLRequest (PostgreSQL, MySQL). The side that dialed is the
+// TLS client. Call it in OnMessage, for the message that requests or confirms TLS, after the last
+// plain-text output:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
 //
-// Output of before goes out as it is, first and in order. Output from now on is encrypted, and
-// waits for the handshake. Input after the message in hand is the beginning of the handshake and
-// never a message: the next OnMessage is for what came by TLS. So the codec must find the end of
-// that message, which codec.Raw does not. A caller that does something else between that message
-// and StartTLS, by Offload say, calls PauseRead in OnMessage.
+// Earlier output goes out in plain text, first and in order. Later output is encrypted, and waits
+// for the handshake. Input after the current message is the start of the handshake and never a
+// message: the next OnMessage is for input that arrived over TLS. So the codec must find the end of
+// the current message, which codec.Raw does not. If StartTLS is called later, for example after an
+// Offload job, call PauseRead in OnMessage.
 //
-// done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
-// tells what was settled, and what it sends goes after what waited. If the handshake fails, or is
-// not done within Server.Timeouts.Handshake from now on, it does not run, and c closes with the
-// reason.
+// done, if not nil, runs on the loop when the handshake has succeeded, before any message. Conn.TLS
+// then returns the result, and what done sends follows the output that waited. If the handshake
+// fails, or takes longer than Server.Timeouts.Handshake from now on, done does not run, and c
+// closes with the reason.
 //
-// Meanwhile timers, hooks, Tells and jobs go on. Output that has to wait counts as output
-// that the socket does not take; the bytes of the handshake count as received. PauseRead and
-// SetCodec are for messages, and do not touch the handshake. Close and CloseWrite flush what was
-// sent, so they wait for the handshake if something was sent since StartTLS, Close for no longer
-// than Server.Timeouts.Close.
+// During the handshake timers, hooks, Tells and jobs keep running. Output that waits counts as
+// output that the socket does not take; bytes of the handshake count as received. PauseRead and
+// SetCodec affect messages, not the handshake. Close and CloseWrite flush, so they wait for the
+// handshake if something was sent after StartTLS, Close for at most Server.Timeouts.Close.
 //
-// cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside
-// the loop, and a server that was dialled must be who the host in the address says, or
-// cfg.ServerName.
+// The rules for cfg are those of Server.TLS and Dialer.TLS, and it must not be changed any more:
+// its hooks run on other goroutines, and a dialed server must have a certificate for the host in
+// the address or for cfg.ServerName.
 //
-// An error means that nothing has happened: ErrClosed after Close, or CloseWrite; c speaks TLS, or
-// is about to; or cfg does not do, and the error says why. A nil cfg, a UDP session and a
+// An error means that nothing has happened: ErrClosed after Close or CloseWrite; c already speaks
+// TLS, or is about to; or cfg is invalid, and the error says why. A nil cfg, a UDP session and a
 // connection in a Pipe panic.
 func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	c.loop.owner.Check("Conn.StartTLS")

@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What the handshake has settled is known until OnClose has returned, whoever ends the connection,
-// and how.
+// Conn.TLS returns the result of the handshake until OnClose has returned, whichever side closes
+// the connection, and how.
 func TestTLSStateInOnClose(t *testing.T) {
 	for name, end := range map[string]func(p *looptest.Peer){
 		"close": (*looptest.Peer).Close, "half": (*looptest.Peer).CloseWrite, "reset": (*looptest.Peer).Reset,

@@ -28,6 +28,11 @@ const (
 	// when timers are due, before it asks for a turn itself.
 	ioAdvance = time.Millisecond
 
+	// A message that is sent to mergeFrom other connections and more is written with what comes
+	// within mergeFor.
+	mergeFrom = 4
+	mergeFor  = 1000 * time.Microsecond
+
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
 
@@ -109,7 +114,7 @@ func (l *Loop) leave() {
 		l.nesting--
 		return
 	}
-	if l.touched.len() != 0 {
+	if l.touched.len() != 0 && !l.spreads() {
 		l.settleTouched(l.now + inputSlice)
 	}
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
@@ -237,8 +242,8 @@ func (l *Loop) runTasks() {
 			if t.f(); l.unfinished {
 				l.mail.PutBack(t)
 			}
-		case t.c.home() != l || t.c.in.pauses&moving != 0:
-			l.runMoving(t)
+		case t.c.home() != l || t.c.in.pauses&hopping != 0:
+			l.runHopping(t)
 		case t.told == nil || t.c.in.pauses&frozenToMove != 0 || l.crowd.on.Load():
 			l.runTold(t)
 		case t.c.isOpen(): // as runTold, without its call
@@ -323,6 +328,20 @@ func (l *Loop) runReady(n int) {
 	}
 }
 
+// spreads reports whether a turn of input and output leaves the connections that it has touched to
+// a turn after the poll's other sockets, as they are many: what those send to the same connections
+// is written with it. So ten members of a room who speak at once cost ten writes, not a hundred.
+func (l *Loop) spreads() bool {
+	if l.touched.len() < mergeFrom {
+		return false
+	}
+	if l.mergeUntil == 0 {
+		l.mergeUntil = l.now + mergeFor
+		l.requestTurn()
+	}
+	return l.now < l.mergeUntil
+}
+
 // settleTouched settles connections that were touched, until end, but one at least. That may touch
 // others: an OnClose may send and close in turn. Those that are left are settled in a later turn.
 func (l *Loop) settleTouched(end time.Duration) {
@@ -333,6 +352,7 @@ func (l *Loop) settleTouched(end time.Duration) {
 			return
 		}
 	}
+	l.mergeUntil = 0
 }
 
 // settle does what is left to be done for c at the end of a turn: it writes what was sent, unless
@@ -352,7 +372,7 @@ func (c *Conn) settle() {
 	if c.out.todo&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite() // or notes that output has had to wait
 	}
-	if c.in.pauses&(heldBack|startingTLS|moving) != 0 {
+	if c.in.pauses&(heldBack|startingTLS|hopping) != 0 {
 		c.goOnAfterOutput()
 		c.leaveSoon() // MoveTo
 	}

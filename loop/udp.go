@@ -46,10 +46,10 @@ type packetPort struct {
 	newPeers newPeers // of new peers
 
 	// Of a handover.
-	socket net.Conn // not served yet; to is nil: another process may have it
-	place  uint64   // among the listener's, from 1
-	holds  bool     // the end of a slice does not matter
-	away   bool     // another process may have it, or has it
+	socket       net.Conn // not served yet; to is nil: another process may have it
+	place        uint64   // among the listener's, from 1
+	wholeBatches bool     // it delivers all that it has received, however long that takes
+	away         bool     // another process may have it, or has it
 }
 
 // A udpSession is what the Conn of a UDP peer has in place of a socket. A peer that asks two
@@ -84,7 +84,7 @@ func (p *packetPort) Received(batch []engine.Datagram) (done bool) {
 	l.enter()
 	p.looked = l.now
 	end := l.now + inputSlice
-	if p.holds {
+	if p.wholeBatches {
 		end = never
 	}
 	p.deliver(batch, sliceOf(l.now, end))
@@ -291,12 +291,12 @@ func (c *Conn) notSent(err error) error {
 	return err
 }
 
-// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more
-// than factor times what was received, from the next datagram on: whoever writes another's address
-// into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
-// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by
-// a number that it was sent: see Server.Limits.MaxSessions for what that does for a crowd. It does
-// nothing for other connections. A negative factor panics.
+// LimitReplies makes Send and Write of a UDP session fail with ErrAmplification rather than send
+// more than factor times the bytes received, from the next datagram on. A sender that spoofs a
+// source address then cannot flood the owner of that address. Call it in Accept, with 3, as in
+// QUIC. Call LimitReplies(0) when the peer has proved that it receives datagrams, for example by
+// echoing a random number: see Server.Limits.MaxSessions for the effect on floods. It does nothing
+// for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {
@@ -358,10 +358,8 @@ func (s *Server) servePackets() error {
 
 // servePackets has the loop receive, and waits until it does.
 func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
-	done := make(chan struct{})
 	var err error
-	posted := l.Post(func() {
-		defer close(done)
+	called := l.call(func() {
 		p := newPacketPort(l, ln, nc.LocalAddr())
 		ln.ports = append(ln.ports, p)
 		p.socket, p.place = nc, uint64(len(ln.ports))
@@ -372,11 +370,8 @@ func (l *Loop) servePackets(ln *listener, nc net.Conn) error {
 			l.ports = append(l.ports, p)
 		}
 	})
-	if posted != nil {
-		return errors.Join(posted, nc.Close())
-	}
-	if !l.hasRun(done) {
-		return engine.ErrEnded
+	if !called {
+		return errors.Join(engine.ErrEnded, nc.Close())
 	}
 	return err
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// To open a session costs ten times as much as to serve one, and whoever floods a UDP address from
-// addresses that are not his own must not keep those waiting who have one. So datagrams of new
-// peers wait in a queue until the others of their batch are served, and a token bucket, which holds
-// time of the loop, says for how long sessions are opened then, their first answers included.
+// Opening a session costs ten times as much as serving one, and a flood from spoofed addresses must
+// not delay existing sessions. So datagrams of new peers are queued until the others of their batch
+// are served, and a token bucket, which holds time of the loop, limits for how long sessions are then
+// opened, including their first answers.
 //
 // The bucket is full until one of crowdPart of Server.Limits.MaxSessions is open. From then on the
-// address is crowded and the bucket earns one of crowdPart of the time that passes: to be busy with
-// a flood for all the time there is takes a core from everybody else on the machine. A server whose
+// address is crowded and the bucket earns one of crowdPart of the time that passes: a loop
+// that spends all its time on a flood takes a core from the rest of the machine. A server whose
 // sessions are short, such as for DNS, stays below that.
 //
-// A new peer's tokens are given back when it has proved its address, as the handler says by
-// Conn.LimitReplies. So a crowd of real ones, such as devices that come back when a network does,
-// is let in faster and faster, and whoever writes other addresses into his datagrams gains nothing.
+// A new peer's tokens are returned when it has proved its address and the handler calls
+// Conn.LimitReplies. So a crowd of real peers, such as devices that come back when a network does,
+// is let in faster and faster, and a peer that spoofs addresses gains nothing.
 const (
 	crowdPart  = 16
 	bucketSize = 4 * time.Millisecond

@@ -96,7 +96,7 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 			return nil
 		})
 	}
-	said := make(map[int]int) // when each was told, in ms
+	said := make(map[int]int) // when each got an answer, in ms
 	begun := p.clock()
 	for ms := 0; len(p.sessions) < crowd; ms++ {
 		var waiting []int
@@ -123,8 +123,8 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 	return p.clock() - begun
 }
 
-// Whoever has proved his address once gains nothing by doing it again, and who came when there was
-// no crowd gains nothing at all.
+// A peer that has proved its address once gains nothing by doing it again, and one that came when
+// the address was not crowded gains nothing at all.
 func TestUDPProofCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowPort(t, &Server{Limits: Limits{MaxSessions: crowdPart}})

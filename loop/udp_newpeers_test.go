@@ -54,8 +54,8 @@ func numbers(first, end int) (all []int) {
 	return all
 }
 
-// New peers have a share of the loop. Those who do not fit wait for a turn after a look at the
-// sockets, in their order, and whoever has a session passes them.
+// New peers have a share of the loop's time. Those above it wait, in order, for a turn after the
+// next poll of the sockets, and peers with a session overtake them.
 func TestUDPNewcomersHaveAShare(t *testing.T) { synctest.Test(t, testUDPNewcomersHaveAShare) }
 
 func testUDPNewcomersHaveAShare(t *testing.T) {
@@ -158,7 +158,7 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 	}
 }
 
-// What waits of new peers is bounded, by number and by bytes; peers with a session lose nothing.
+// The queue of new peers is bounded, by number and by bytes; peers with a session lose nothing.
 func TestUDPNewcomersAreBounded(t *testing.T) { synctest.Test(t, testUDPNewcomersAreBounded) }
 
 func testUDPNewcomersAreBounded(t *testing.T) {

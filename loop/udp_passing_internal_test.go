@@ -21,7 +21,7 @@ func (p *failingPackets) HasInput() bool                                { return
 func (p *failingPackets) Close()                                        {}
 
 // What the system does not take for the moment is a datagram that is lost, and the session that was
-// dialled goes on; a refusal by the peer ends it.
+// dialed goes on; a refusal by the peer ends it.
 func TestUDPSendErrorsThatPass(t *testing.T) {
 	for errno, ends := range map[syscall.Errno]bool{
 		syscall.EPERM: false, syscall.ENOBUFS: false, syscall.ENETUNREACH: false, syscall.EHOSTUNREACH: false,

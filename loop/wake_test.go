@@ -125,7 +125,7 @@ func TestPostFromTheLoopComesBehindTheSockets(t *testing.T) {
 	})
 }
 
-// The engine is told of the wheel's next deadline whenever that changes, and of nothing else.
+// The loop reports the wheel's next deadline to the engine whenever it changes, and nothing else.
 func TestTheNextDeadlineIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{}, nil)

@@ -92,7 +92,7 @@ func TestLatenessP99(t *testing.T) {
 	}
 }
 
-// logged returns what the standard log package is told while f runs.
+// logged returns what the standard log package prints while f runs.
 func logged(f func()) string {
 	var b bytes.Buffer
 	was := log.Writer()

@@ -96,7 +96,7 @@ func ExampleScheduler_AfterFunc_backOff() {
 	// attempt 4: connected
 }
 
-// A schedule of one's own says when the next call is, as those of cron libraries do.
+// A custom schedule returns the time of the next call, like those of cron libraries.
 func ExampleScheduler_At_schedule() {
 	s := timing.NewScheduler(timing.SchedulerConfig{})
 	defer s.Stop()

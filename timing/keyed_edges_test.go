@@ -79,7 +79,7 @@ func TestKeyedWheelDeadlineThatPassed(t *testing.T) {
 	}
 }
 
-// What is never due expires when the owner is told the end of time.
+// Entries that are never due expire when the wheel advances to the end of time.
 func TestKeyedWheelAtTheEndOfTime(t *testing.T) {
 	for _, tick := range []time.Duration{1, 3, time.Millisecond, math.MaxInt64} {
 		for _, others := range []int{0, 1} {

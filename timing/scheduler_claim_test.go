@@ -19,7 +19,7 @@ func wantSums(t *testing.T, s *Scheduler) {
 	}
 }
 
-// Whoever is stopped while he is due and waits for a worker never runs.
+// A timer that is due, waits for a worker and is stopped never runs.
 func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 	stops := map[string]func(s *Scheduler, task Job) bool{
 		"Job.Stop":       func(s *Scheduler, task Job) bool { return task.Stop() },
@@ -67,7 +67,7 @@ func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 	}
 }
 
-// What waits for a worker counts: it is what fills up when those are slow.
+// Timers that wait for a worker count: they are what accumulates if the workers are slow.
 func TestMaxPendingOfWhatWaits(t *testing.T) {
 	inBubble(t, SchedulerConfig{MaxPending: 2}, func(t *testing.T, s *Scheduler) {
 		f := func() {}

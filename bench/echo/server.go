@@ -25,7 +25,7 @@ type peer struct {
 	slow  bool     // at first, as it compiles while it runs
 }
 
-// A setup is what a server is told.
+// A setup configures a server.
 type setup struct {
 	Loops   int
 	Timeout time.Duration // of idle connections, where the peer has one

@@ -164,7 +164,7 @@ type reading struct {
 	late       time.Duration // the 99th percentile
 }
 
-// read sums up what the servers say, after what they are told to do. Only the last one evicts.
+// read sums up what the servers report after a command. Only the last one evicts.
 func (ps pairs) read(what string) (sum reading, err error) {
 	for _, p := range ps {
 		answer, err := p.server.Ask(what)

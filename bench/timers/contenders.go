@@ -20,8 +20,8 @@ type contender interface {
 	close()
 }
 
-// stepper is a contender whose time is what it is told. The others have a clock and goroutines of
-// their own.
+// A stepper is a contender that gets the time from its caller. The others have their own clock and
+// goroutines.
 type stepper interface {
 	contender
 	advance(now time.Duration)

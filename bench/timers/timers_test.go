@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The rivals must be right, or it is easy to be faster: all contenders that are told the time run
-// the same random operations, and what is due, at each step, must be the same.
+// A wrong implementation is easily fast, so the contenders must agree: all steppers run the same
+// random operations, and the same timers must be due at each step.
 func TestSteppersAgree(t *testing.T) {
 	const n, steps = 500, 3000
 	var want [][]int

@@ -4,11 +4,12 @@
 //		codectest.Run(t, func() codec.Codec { return mycodec.New() }, []byte("hello"), []byte(""))
 //	}
 //
-// Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
-// framing.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
-// to the limit and none above it, and nothing may be kept, changed or returned that the contract
-// forbids. A codec.Saver moves after each piece, and is given states that are damaged. Frames with
-// the codec's own marks in them, such as a delimiter, must stay one frame or be refused.
+// Frames are fed whole, byte by byte, in random pieces, and several at once, directly and through a
+// framing.Decoder, mixed, and cut off. The decoded frames must equal the encoded ones, at every
+// length up to the limit and at none above it. The codec must not retain, change or return anything
+// that the contract forbids. A codec.Saver is moved after each piece, and is given damaged states.
+// A frame that contains the codec's own marks, such as a delimiter, must stay one frame or be
+// refused.
 package codectest
 
 import (
@@ -20,47 +21,48 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// Run checks the codec that newCodec returns, with the samples as frames. It is Suite.Run with the
-// defaults.
+// Run checks the codec that newCodec returns, with the samples as frames. It is Suite.Run with
+// default settings.
 func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 	t.Helper()
 	_, unframed := newCodec().(codec.Raw)
 	Suite{New: newCodec, Samples: samples, Unframed: unframed}.Run(t)
 }
 
-// A Suite says how a codec is to be checked. Only New must be set.
+// A Suite configures the checks of a codec. Only New is required.
 type Suite struct {
-	// New returns the codec as a server would be given it. It is called for each check.
+	// New returns the codec as a server would get it. It is called for each check.
 	New func() codec.Codec
 
-	// Peer returns the codec of the other end, whose AppendFrame makes the bytes that New's codec
-	// decodes. nil means New. It is for protocols whose two ends speak differently.
+	// Peer returns the codec of the other end, whose AppendFrame encodes the bytes that New's codec
+	// decodes. nil means New. Set it for protocols whose two ends differ.
 	Peer func() codec.Codec
 
-	// Samples are frames that the codec must be able to send. Those made by Fill are used if there
-	// are none.
+	// Samples are frames that the codec must be able to encode. If there are none, frames of Fill
+	// are used.
 	Samples [][]byte
 
-	// Fill returns a frame of n bytes, whatever its contents, or nil if there can be none of that
-	// length. nil means the byte 'x', n times.
+	// Fill returns a frame of n bytes with any contents, or nil if no frame can have that length.
+	// nil means the byte 'x', n times.
 	Fill func(n int) []byte
 
-	// Max is the length of the longest frame that the codec takes. 0 means to find out by trial,
-	// which fails for a codec that takes 16 MiB.
+	// Max is the length of the longest frame that the codec accepts. 0 means to determine it by
+	// trial, which fails for a codec that accepts 16 MiB.
 	Max int
 
-	// TooLong and Malformed are bytes on the wire that the codec must refuse with codec.ErrTooLong
-	// and codec.ErrMalformed.
+	// TooLong and Malformed are encoded bytes that the codec must refuse with codec.ErrTooLong and
+	// codec.ErrMalformed, respectively.
 	TooLong, Malformed [][]byte
 
-	// Parts returns frame in three parts or more, each as the peer sends it: what comes of all of
-	// them is frame, and nothing before the last one. The second may come again and again, and
-	// makes the message longer. nil, or no parts, means that there is no such thing. It is for a
-	// codec.Assembler, and asked for the samples and for what Fill makes.
+	// Parts returns frame in at least three parts, each encoded as the peer sends it. The codec
+	// must return frame after the last part, and nothing before it. The second part can be
+	// repeated, and makes the message longer. Parts may be nil or return no parts if the protocol
+	// has none. It is for a codec.Assembler, and is called for the samples and for the results of
+	// Fill.
 	Parts func(frame []byte) [][]byte
 
-	// Unframed says that the codec, like codec.Raw, does not keep the boundaries between frames,
-	// only the bytes.
+	// Unframed states that the codec, like codec.Raw, preserves only the bytes, not the boundaries
+	// between frames.
 	Unframed bool
 }
 

@@ -148,7 +148,7 @@ func (patient) Decode(data []byte) (advance int, frame []byte, err error) {
 	return 0, nil, nil
 }
 
-// Where the first part is refused already, the suite is wrong, and is told.
+// If the codec refuses the first part, the suite is misconfigured, and it says so.
 func TestPartsFloodSeesErrors(t *testing.T) {
 	s := joinedSuite(new(joined))
 	s.Parts = func([]byte) [][]byte { return [][]byte{bytes.Repeat([]byte("x"), 2*lines.Max)} }

@@ -17,7 +17,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// A Client is the configuration of WebSocket for dialled connections: the Codec of a loop.Dialer.
+// A Client is the configuration of WebSocket for dialed connections: the Codec of a loop.Dialer.
 // It is a codec.Stateful. Only URL must be set.
 //
 //	ws := &websocket.Client{URL: "wss://example.com/chat"}
@@ -40,8 +40,8 @@ type Client struct {
 	// User-Agent in place of net/http's. It must not have the fields of the handshake itself.
 	Header http.Header
 
-	// Prepare, if not nil, is called for each connection before its request is sent, to add a fresh
-	// token, say. It may change the Header, the URL and the Host of r, which belongs to this
+	// Prepare, if not nil, is called for each connection before its request is sent, for example to
+	// add a fresh token. It may change the Header, the URL and the Host of r, which belongs to this
 	// connection. An error closes the connection, and nothing is sent.
 	Prepare func(r *http.Request) error
 
@@ -93,7 +93,7 @@ func (c *Client) Addr() string {
 }
 
 // TLS returns a new config for the Dialer's TLS; nil unless the URL is wss. The caller may change
-// it before use, to trust other roots, say.
+// it before use, for example to trust other roots.
 func (c *Client) TLS() *tls.Config {
 	u, err := c.parse()
 	if err != nil || u.Scheme != "wss" {

@@ -100,7 +100,7 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-// Whoever dials to a URL that makes no sense is told so, and not what is wrong with an address.
+// Dialing an invalid URL fails with an error about the URL, not about an address.
 func TestClientBadURL(t *testing.T) {
 	cfg := &websocket.Client{URL: "https://x"}
 	_, err := dialOwn(t, dialOnly(t).Loops()[0], cfg, cfg.TLS())

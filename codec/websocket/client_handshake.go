@@ -132,7 +132,7 @@ func (c *clientCodec) DecodeFrom(data []byte, seen int) (advance int, frame []by
 			return 1, nil, nil
 		}
 	case open:
-		c.request = nil // nobody has dialled
+		c.request = nil // nobody has dialed
 	}
 	return c.connCodec.DecodeFrom(data, seen)
 }

@@ -42,8 +42,8 @@ func acceptOf(request string) string {
 // secure is the peer of a connection that is encrypted.
 var secure = codec.Peer{TLS: new(tls.ConnectionState)}
 
-// A dialled is a client's connection without a loop.
-type dialled struct {
+// A dialed is a client's connection without a loop.
+type dialed struct {
 	framing.Decoder
 	request string
 	replies bytes.Buffer
@@ -51,9 +51,9 @@ type dialled struct {
 }
 
 // ask begins a connection of cfg.
-func ask(t testing.TB, cfg *websocket.Client) *dialled {
+func ask(t testing.TB, cfg *websocket.Client) *dialed {
 	t.Helper()
-	d := new(dialled)
+	d := new(dialed)
 	d.Init(cfg, nil)
 	wire, _, err := d.Codec().(codec.Opener).Open(nil, secure)
 	if err != nil {
@@ -64,7 +64,7 @@ func ask(t testing.TB, cfg *websocket.Client) *dialled {
 }
 
 // feed decodes data, up to an error.
-func (d *dialled) feed(data string) (err error) {
+func (d *dialed) feed(data string) (err error) {
 	rest := []byte(data)
 	for more := true; more; {
 		var msg []byte
@@ -81,8 +81,8 @@ func (d *dialled) feed(data string) (err error) {
 }
 
 // openClient returns a client's connection whose handshake is done, and answered with changes, as
-// if it had been dialled.
-func openClient(t testing.TB, cfg *websocket.Client, changes ...string) *dialled {
+// if it had been dialed.
+func openClient(t testing.TB, cfg *websocket.Client, changes ...string) *dialed {
 	t.Helper()
 	d := ask(t, cfg)
 	if err := d.feed(answer(d.request, changes...)); err != nil {

@@ -122,7 +122,7 @@ func TestClientAnswer(t *testing.T) {
 	}
 }
 
-func (tc *answerCase) check(t *testing.T, d *dialled, err error) {
+func (tc *answerCase) check(t *testing.T, d *dialed, err error) {
 	if tc.wrong == "" {
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func TestClientAnswerWithoutEnd(t *testing.T) {
 			}
 		})
 	}
-	d := new(dialled)
+	d := new(dialed)
 	d.Init(&websocket.Client{URL: "ws://x"}, nil)
 	if err := d.feed("HTTP/1.1 101 x\r\n"); err == nil || !strings.Contains(err.Error(), "greeting") {
 		t.Errorf("an answer to nothing: %v", err)

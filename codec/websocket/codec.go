@@ -23,7 +23,7 @@ const (
 	DefaultCompressMin = 256
 )
 
-// A Codec is the configuration of WebSocket for a listener; a Client is that for dialled
+// A Codec is the configuration of WebSocket for a listener; a Client is that for dialed
 // connections. It is a codec.Stateful. The zero Codec accepts connections on any path from pages of
 // the same origin, allows ten seconds for the handshake, 64 KiB for a message and 1,000 pings and
 // pongs a second, and answers plain HTTP requests with "426 Upgrade Required".
@@ -55,7 +55,7 @@ type Codec struct {
 	Upgrade func(r *http.Request, answer http.Header) error
 
 	// UpgradeBlocks runs Upgrade on a goroutine, as a job of loop.Offload, so that it may block, to
-	// query a database, say. The connection is not read until Upgrade has returned, and
+	// query a database. The connection is not read until Upgrade has returned, and
 	// HandshakeTimeout applies, with a 408. The context of r is done when the connection closes;
 	// Upgrade should return then. The answer is 503 if too many jobs are queued
 	// (loop.ErrOffloadFull). Without a loop Upgrade is called at once.

@@ -61,7 +61,7 @@ type Conn struct {
 	OnOpen func(r *http.Request) error
 
 	// OnPong is called for each pong, with the data of the Ping that it answers; a peer may also
-	// send pongs unasked. data is valid until OnPong returns.
+	// send unsolicited pongs. data is valid until OnPong returns.
 	OnPong func(data []byte)
 
 	request  *http.Request // until OnOpen has returned

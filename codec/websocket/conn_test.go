@@ -256,7 +256,8 @@ func TestCloseErrorOfPeer(t *testing.T) {
 	}
 }
 
-// Status chooses what the peer is told about our own errors; what must not be sent is not.
+// Status chooses the close code that the peer gets for our errors. Codes that must not be sent are
+// not.
 func TestStatus(t *testing.T) {
 	errGo, errBad := errors.New("go"), errors.New("bad")
 	cfg := &websocket.Codec{Status: func(err error) (websocket.StatusCode, string) {

@@ -17,7 +17,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// Whoever wants no limit may say so by the largest number that there is.
+// The largest integer works as "no limit".
 func TestLargestLimits(t *testing.T) {
 	const offer = "Sec-WebSocket-Extensions: permessage-deflate"
 	long := strings.Repeat("loopwheel ", 100)

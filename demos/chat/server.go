@@ -68,7 +68,7 @@ func (ch *chat) newServer() (*loop.Server, error) {
 			Accept: handler.Chain(ch.acceptLines, logs, limit),
 		}},
 		Hooks: loop.Hooks{OnDrain: func(c *loop.Conn) {
-			if websocket.Of(c) == nil { // a browser is told by the close frame
+			if websocket.Of(c) == nil { // a browser gets the reason in the close frame
 				note(c, "the server restarts: goodbye")
 			}
 		}},

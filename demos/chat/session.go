@@ -169,7 +169,7 @@ func (s *session) alive() {
 // this off.
 func (s *session) kick() {
 	reason := fmt.Sprintf("you said nothing for %v", s.chat.opt.idle)
-	if websocket.Of(s.c) == nil { // a browser is told by the close frame
+	if websocket.Of(s.c) == nil { // a browser gets the reason in the close frame
 		note(s.c, "%s: goodbye", reason)
 	}
 	s.c.CloseWithError(&websocket.CloseError{Code: closedIdle, Reason: reason})

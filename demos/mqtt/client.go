@@ -34,7 +34,7 @@ type client struct {
 	waits      loop.Timer // for CONNECT
 }
 
-// errEnd is why the broker closes a connection whose client has said goodbye, or has been told why.
+// errEnd closes a connection after the client's DISCONNECT, or after the broker has sent its own.
 var errEnd = fmt.Errorf("mqtt: disconnected (%w)", codec.ErrEnd)
 
 func (b *broker) accept(c *loop.Conn) loop.Handler {

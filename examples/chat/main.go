@@ -27,7 +27,7 @@ func main() {
 	addr := flag.String("addr", "tcp://127.0.0.1:8080", "serve the page and its WebSocket on this `address`: tcp://host:port or unix://path")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "chat: there are arguments besides the flags: %q\n", flag.Args())
+		fmt.Fprintf(os.Stderr, "chat: unexpected arguments: %q\n", flag.Args())
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -25,7 +25,7 @@ func main() {
 	idle := flag.Duration("idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "echo: there are arguments besides the flags: %q\n", flag.Args())
+		fmt.Fprintf(os.Stderr, "echo: unexpected arguments: %q\n", flag.Args())
 		os.Exit(2)
 	}
 	if *idle < 0 {

@@ -26,15 +26,15 @@ import (
 
 var (
 	addr    = flag.String("addr", "tcp://127.0.0.1:7000", "listen for devices on this `address`: tcp://host:port or unix://path")
-	apiAddr = flag.String("http", "127.0.0.1:7080", "serve the HTTP API on this `address`: whoever reaches it commands the devices")
+	apiAddr = flag.String("http", "127.0.0.1:7080", "serve the HTTP API on this `address`: anyone who can reach it can command the devices")
 	metrics = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
 	tlsCert = flag.String("tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
-	tlsKey  = flag.String("tls-key", "", "and its key in this `file` (PEM)")
-	open    = flag.Bool("open", false, "start without GATEWAY_KEY in the environment: then anybody can be any device")
-	names   = flag.String("names", "", "`names`, such as gateway.example,api.example, under which requests may ask for the HTTP API, besides IP addresses and localhost")
-	drain   = flag.Duration("drain", time.Second, "at the end serve devices for this `duration`, and send them away within as much again")
-	meet    = flag.String("handover", "", "take over from the process that has this unix `socket`, and hand over by it; SIGHUP starts the next process")
-	pidFile = flag.String("pid", "", "write the number of the process in charge to this `file`")
+	tlsKey  = flag.String("tls-key", "", "read the key of the certificate from this `file` (PEM)")
+	open    = flag.Bool("open", false, "start without GATEWAY_KEY in the environment: any client can then log in as any device")
+	names   = flag.String("names", "", "host `names`, such as gateway.example,api.example, that the HTTP API accepts besides IP addresses and localhost")
+	drain   = flag.Duration("drain", time.Second, "at shutdown, serve devices for this `duration`, then close their connections within the same time")
+	meet    = flag.String("handover", "", "take over from the process with this unix `socket`, and hand over through it; SIGHUP starts the next process")
+	pidFile = flag.String("pid", "", "write the PID of the active process to this `file`")
 )
 
 func main() {
@@ -55,7 +55,7 @@ func main() {
 func checkFlags() error {
 	switch {
 	case flag.NArg() > 0:
-		return fmt.Errorf("there are arguments besides the flags: %q", flag.Args())
+		return fmt.Errorf("unexpected arguments: %q", flag.Args())
 	case *drain < 0:
 		return fmt.Errorf("-drain %v is negative", *drain)
 	case *apiAddr == "":

@@ -61,14 +61,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(io.Discard) // the caller says what is wrong
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
 	fs.Func("to", "pass connections on to these `backends`: host:port[,host:port...]", o.setTo)
-	fs.BoolVar(&o.least, "least", false, "choose the backend with the fewest connections, and not the next one")
+	fs.BoolVar(&o.least, "least", false, "choose the backend with the fewest connections instead of the next one")
 	fs.BoolVar(&o.header, "send-proxy", false, "tell backends the client's address: PROXY protocol, version 2")
 	fs.Func("accept-proxy", "connections from these `networks` begin with a PROXY header: 10.0.0.0/8,::1/128", o.setTrusted)
-	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "end a connection that is silent both ways for this `duration`; 0 means never")
+	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "close a connection that is silent in both directions for this `duration`; 0 means never")
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
-	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
+	fs.DurationVar(&o.check, "check", 2*time.Second, "check at this interval (`duration`) whether backends accept; 0 means never")
 	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy shuts down")
-	fs.StringVar(&o.meet, "handover", "", "take over from the process that has this unix `socket`, with its connections; SIGHUP starts the next process")
+	fs.StringVar(&o.meet, "handover", "", "take over from the process with this unix `socket`, including its connections; SIGHUP starts the next process")
 	err = fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -163,8 +163,8 @@ func (n *lateNet) keep(what string) chan struct{} {
 	return n.kept
 }
 
-// pick returns what waits for as long as a command is lost, nil if it is not, and what is known of
-// that.
+// pick returns a function that waits while a command is lost, nil if it is not, and the error to
+// expect.
 func (n *lateNet) pick(command []byte) (wait func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,7 +229,7 @@ func TestNamesOnALateNetwork(t *testing.T) {
 	m := miniredis.RunT(t)
 	h, late := openLate(t, m)
 	const names, steps = 40, 6
-	has := make([]bool, names) // as the one who claims has been told
+	has := make([]bool, names) // according to the results of Claim
 	var wg sync.WaitGroup
 	for i := range names {
 		rng := rand.New(rand.NewPCG(testkit.Seed(t, 2), uint64(i)))

@@ -37,8 +37,9 @@ func restless(n *node, times int) {
 	c.Close()
 }
 
-// While Redis is stopped no more than MaxQueue waits for it, whatever is said, by whomever, and
-// however often clients come and go; who says something is told. LOOPWHEEL_SOAK is for how long.
+// While Redis is stopped, at most MaxQueue bytes are queued for it, however much is published, by
+// any caller, and however often clients come and go. Publishers get an error. LOOPWHEEL_SOAK sets
+// the duration.
 func TestMemoryWhileRedisIsStopped(t *testing.T) {
 	r := redistest.Start(t)
 	cfg := settled()

@@ -212,16 +212,17 @@ func (k *renewer) wait(ctx context.Context, q *claimRequest) error {
 	}
 }
 
-// Claim makes a name unique over all processes. It is owner's, a text of the caller's choice, until
-// it is released, or the process has been dead for Config.Lease. The same owner may claim it again,
-// also from another process, which then has it. ErrTaken: it is another's. It asks Redis: never
-// call it on a loop; see ClaimFor.
+// Claim makes a name unique across all processes. owner is a string that the caller chooses. It
+// holds the name until Release, or until this process has been dead for Config.Lease. The same
+// owner may claim the name again, also from another process, which then holds it. ErrTaken means
+// that another owner holds the name. Claim queries Redis: never call it on a loop; see ClaimFor.
 //
-// With another error owner has it no more than before: what Redis has granted all the same is given
-// back. After a loss of all that Redis had, Claim waits for up to Config.Lease.
+// After any other error, owner's hold on the name is as it was before the call: if Redis did grant
+// the claim, the Hub releases it. After Redis has lost its data, Claim waits for up to
+// Config.Lease.
 //
-// A process that was cut off for longer than the lease may lose a name to another; that goes to
-// Config.OnError, as a *LostError with ErrTaken. See Token for what must not be done twice.
+// A process that is cut off for longer than the lease may lose a name to another. Config.OnError
+// then gets a *LostError with ErrTaken. See Token for work that must not be done twice.
 func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	if err := checkName("name", name); err != nil {
 		return err
@@ -237,9 +238,10 @@ func (k *renewer) claim(ctx context.Context, name, owner string, by *claimant) e
 	return k.wait(ctx, q)
 }
 
-// Release gives back a name that owner has claimed in this process, however often. ErrTaken: it has
-// not, or it has been claimed by another process since. It asks Redis, as Claim does. With another
-// error the Hub does that once Redis answers, unless the name is claimed again before.
+// Release releases a name that owner has claimed in this process, however many times. ErrTaken
+// means that owner has not claimed it, or that another process has claimed it since. Release
+// queries Redis, as Claim does. After any other error the Hub releases the name once Redis answers,
+// unless the name is claimed again before that.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	k := h.renewer
 	k.mu.Lock()
@@ -253,13 +255,13 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	return k.wait(ctx, q)
 }
 
-// Token returns the fencing token of the grant by which owner has a name in this process: larger
-// than that of each grant before. A job that is given tokens refuses one that is smaller than
-// another it has seen. false: owner has no such grant, the process may have had no lease meanwhile,
-// or the Hub is closed.
+// Token returns the fencing token of owner's claim on a name in this process. It is larger than the
+// token of every earlier grant of the name. A resource that is passed tokens must refuse any that
+// is smaller than one it has seen. Token returns false if owner has no such claim, if the lease of
+// this process may have expired, or if the Hub is closed.
 //
-// When Redis' clock is set forward by more than a lease, another may be granted the name at once:
-// then both have a token until this process renews its lease, a third of Config.Lease later.
+// If Redis' clock is set forward by more than a lease, another owner may be granted the name at
+// once. Both then have a token until this process renews its lease, within a third of Config.Lease.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := h.renewer
 	k.mu.Lock()
@@ -271,11 +273,12 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	return ho.token, true
 }
 
-// ClaimFor claims a name for a connection, as Claim does. It is owner's until the last of its
-// connections here has closed, or has called ReleaseFor. then is called on c's loop with Claim's
-// error, and that of the last call once more with ErrTaken should the process lose the name later; not
-// at all once c has closed. ClaimFor must be called on c's loop, and returns an error of loop.Offload or a
-// *SizeError, without calling then. A nil then panics.
+// ClaimFor claims a name for a connection, as Claim does. owner holds the name until the last of its
+// connections in this process has closed or has called ReleaseFor. ClaimFor calls then on c's loop
+// with Claim's error. If the process loses the name later, the then of c's latest call for that name
+// and owner is called once more, with ErrTaken. It is never called after c has closed. ClaimFor must
+// be called on c's loop. If it returns an error of loop.Offload or a *SizeError, it does not call
+// then. It panics if then is nil.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
 		panic("redisgroup: ClaimFor with a nil func")
@@ -303,8 +306,8 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	return err
 }
 
-// ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
-// has it, too. It does not wait for Redis. It must be called on c's loop.
+// ReleaseFor releases a name that ClaimFor has claimed for c, unless another connection of owner in
+// this process holds it, too. It does not wait for Redis. It must be called on c's loop.
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
 		delete(m.claims, claimKey{name, owner})
@@ -333,7 +336,7 @@ func (k *renewer) tellLost(name string, ho *nameLease) {
 	}
 }
 
-// Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
+// Owner returns the owner of a name, or false if the name is free. It queries Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := onredis.Answer(ctx, func() (string, error) {
 		client, err := h.master(h.keys.buckets)

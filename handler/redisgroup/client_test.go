@@ -54,7 +54,8 @@ func (h *tracer) note(cmds ...redis.Cmder) {
 	}
 }
 
-// A user who may not subscribe is told so, and so is who joins; all is well once it is allowed.
+// If the Redis user may not subscribe, OnError and joining members get the error. Everything works
+// once it is allowed.
 func TestSubscribeDenied(t *testing.T) {
 	r := redistest.Start(t)
 	r.CLI("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")

@@ -14,77 +14,82 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// MaxName is how many bytes a name may have: of a room, of a user, or one that is claimed.
+// MaxName is the maximum length, in bytes, of the name of a room, of a user, or of a claim.
 const MaxName = 256
 
-// Config is what a Hub is opened with. The zero Config is ready to use.
+// Config configures a Hub. The zero Config is ready to use.
 type Config struct {
-	// Prefix begins all keys and channels in Redis, and must not contain braces. "" means
+	// Prefix is the prefix of all keys and channels in Redis. It must not contain braces. "" means
 	// "loopwheel".
 	Prefix string
 
-	// OneOrder has members of plain rooms in this process get a message when it comes back from
-	// Redis, in one order with those of other processes. If false, they get it at once.
+	// OneOrder delivers messages of plain rooms to members in this process when Redis returns them,
+	// in one order with the messages of other processes. If false, these members get a message at
+	// once.
 	OneOrder bool
 
-	// Lazy has Open succeed although Redis is away: the Hub goes on trying.
+	// Lazy lets Open succeed while Redis is unreachable. The Hub keeps trying to connect.
 	Lazy bool
 
-	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred
-	// more. 0 means 1,000.
+	// History is the minimum number of entries that an ordered room keeps in Redis. The room may
+	// keep a few hundred more. 0 means 1,000.
 	History int
 
-	// HistoryTime is how long an ordered room without members and messages is kept in Redis: a
-	// second at least. 0 means a day.
+	// HistoryTime is how long Redis keeps an ordered room that has neither members nor messages.
+	// The minimum is one second. 0 means one day.
 	HistoryTime time.Duration
 
-	// Linger is how long a process stays subscribed to a room after its last member there has left.
-	// 0 means 2 s.
+	// Linger is how long a process stays subscribed to a room after the last member in this process
+	// has left. 0 means 2 s.
 	Linger time.Duration
 
-	// Lease is how long presence outlives a process that dies. It is renewed three times as often,
-	// with one command for all rooms. All processes have the same. 0 means 10 s; at least 100 ms.
+	// Lease is how long presence outlives a process that dies. The Hub renews it three times per
+	// lease, with one command for all rooms. All processes must use the same value. 0 means 10 s;
+	// the minimum is 100 ms.
 	Lease time.Duration
 
-	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
-	// away, and for how long JoinFrom waits. 0 means 30 s.
+	// PublishTimeout is how long the Hub retries a message to an ordered room while Redis is
+	// unreachable, and how long JoinFrom waits. 0 means 30 s.
 	PublishTimeout time.Duration
 
-	// MaxQueue is how many bytes of messages may wait for Redis, those on their way included; then
-	// Broadcast returns ErrQueueFull, and Stats.Refused counts it. In a cluster the messages of a
-	// hash tag may have their share of it beyond that. While so much waits, users who come and go
-	// again are not recorded at all. 0 means 16 MiB.
+	// MaxQueue is the maximum number of bytes of messages that are queued for Redis or in flight to
+	// it. Above it, Broadcast returns ErrQueueFull, and Stats.Refused counts the message. In a
+	// cluster, the messages of a hash tag may exceed the maximum by their share of it. While the
+	// queue is full, users who join and leave again are not recorded. 0 means 16 MiB.
 	MaxQueue int
 
-	// MaxMessage is how long a message may be, in bytes. 0 means 64 KiB.
+	// MaxMessage is the maximum length of a message, in bytes. 0 means 64 KiB.
 	MaxMessage int
 
-	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
-	// is older is a Gap. It must be well below loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
+	// MaxReplay is the maximum number of bytes of history that a member gets when it joins an
+	// ordered room. Older entries are reported as a Gap. It must be well below
+	// loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
 	MaxReplay int
 
-	// Backlog is how many messages of a plain room wait for a slow member, as in
-	// handler.GroupConfig. 0 means no backlog: Server.Limits.MaxOutbound closes slow members, as
-	// always in ordered rooms, whose members catch up when they come back.
+	// Backlog is how many messages of a plain room are queued for a slow member, as in
+	// handler.GroupConfig. 0 means no backlog: Server.Limits.MaxOutbound then closes slow members,
+	// as it always does in ordered rooms, whose members catch up when they reconnect.
 	Backlog int
 
-	// Form returns what members get of an entry of an ordered room, or nil for nothing. It is
-	// called once per entry and process, again if the entry is read again, and for each who joins
-	// and gets it as the past (Entry.Replayed). It runs on goroutines of the Hub, several at once,
-	// and on loops. It may call the Hub, and must not block. Its result must not be changed later.
-	// A panic goes to OnError. nil means Entry.Data of messages, and nothing of the others.
+	// Form returns the bytes that members get for an entry of an ordered room, or nil for none. The
+	// Hub calls it once per entry and process, once more if it reads the entry again, and once for
+	// each joining member that gets the entry as history (Entry.Replayed). It runs on several
+	// goroutines of the Hub at once, and on loops. It may call the Hub, and must not block. Its
+	// result must not be changed later. OnError gets a panic of Form. nil means Entry.Data for
+	// messages and nothing for other entries.
 	Form func(e Entry) []byte
 
-	// OnGap is called for each member of an ordered room that has missed something, on its loop and
-	// in order with the messages. nil closes the connection with the *Gap.
+	// OnGap is called for each member of an ordered room that has missed entries, on the member's
+	// loop and in order with the messages. nil closes the connection with the *Gap.
 	OnGap func(c *loop.Conn, g *Gap)
 
 	// OnError gets errors that have no caller to return to, such as a *LostError or a
-	// *SubscribeError: at most a few times per second, on goroutines of the Hub and on loops. It
-	// may call methods of the Hub that do not wait, and must not block. nil logs it.
+	// *SubscribeError, at most a few times per second. It runs on goroutines of the Hub and on
+	// loops. It may call methods of the Hub that do not wait, and must not block. nil logs the
+	// error.
 	OnError func(err error)
 
-	// Logger gets what OnError does not. The zero Logger writes errors to os.Stderr;
+	// Logger gets the errors that OnError does not get. The zero Logger writes errors to os.Stderr;
 	// zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }
@@ -123,26 +128,28 @@ func (c Config) withDefaults() (Config, error) {
 
 // Errors of a Hub. Test for them with errors.Is.
 var (
-	// ErrClosed: the Hub is closed.
+	// ErrClosed means that the Hub is closed.
 	ErrClosed = errors.New("redisgroup: hub closed")
-	// ErrQueueFull: Config.MaxQueue bytes wait for Redis already, as it is slow or away.
+	// ErrQueueFull means that Config.MaxQueue bytes are queued already: Redis is slow or
+	// unreachable.
 	ErrQueueFull = errors.New("redisgroup: too much waits for Redis")
-	// ErrTimeout: Redis was away for Config.PublishTimeout. It did not take the message.
+	// ErrTimeout means that Redis was unreachable for Config.PublishTimeout. It did not accept the
+	// message.
 	ErrTimeout = errors.New("redisgroup: Redis was away for too long")
-	// ErrUncertain: the connection was lost while Redis had the message, and it cannot be known
-	// whether it was taken. It is not sent again.
+	// ErrUncertain means that the connection was lost while Redis was processing the message, which
+	// may or may not have been published. The Hub does not send it again.
 	ErrUncertain = errors.New("redisgroup: it is not known whether the message was published")
-	// ErrClock, for Config.OnError: Redis' clock was set by more than half a lease.
+	// ErrClock is passed to Config.OnError. Redis' clock was set by more than half a lease.
 	ErrClock = errors.New("redisgroup: redis' clock was set")
-	// ErrMute, for Config.OnError: the Redis user may not publish.
+	// ErrMute is passed to Config.OnError. The Redis user is not permitted to publish.
 	ErrMute = errors.New("redisgroup: the user may not publish")
-	// ErrTaken: the name is another's.
+	// ErrTaken means that another owner holds the name.
 	ErrTaken = errors.New("redisgroup: name taken")
-	// ErrKicked is what a connection is closed with by Hub.Kick, within a *KickError.
+	// ErrKicked is the reason for which Hub.Kick closes connections, wrapped in a *KickError.
 	ErrKicked = errors.New("redisgroup: kicked")
 )
 
-// A SizeError says that a name or a message is too long, or a name is empty.
+// A SizeError reports a name or a message that is too long, or an empty name.
 type SizeError struct {
 	What     string // "room name", "user name", "name" (of a claim) or "message"
 	Len, Max int
@@ -156,10 +163,10 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
 }
 
-// A LostError says that a message, news of a user, or a query about a room did not reach Redis,
-// or may not have, and why. With ErrTaken it says that a name was lost to another owner.
+// A LostError reports that a message, a change of presence, or a query about a room did not reach
+// Redis, or may not have, and why. With ErrTaken it reports that another owner has taken a name.
 type LostError struct {
-	Room string // or the name of a user, or the one that was claimed
+	Room string // or the name of a user, or the claimed name
 	Err  error
 }
 
@@ -169,7 +176,8 @@ func (e *LostError) Error() string { return fmt.Sprintf("redisgroup: lost for %q
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// A KickError is what Hub.Kick closes connections with. It is ErrKicked to errors.Is.
+// A KickError is the error with which Hub.Kick closes connections. errors.Is matches it with
+// ErrKicked.
 type KickError struct{ Reason string }
 
 // Error implements error.

@@ -46,8 +46,8 @@ func (g *gate) set(shut bool) {
 	}
 }
 
-// What was said and forgotten while a process could not hear is told as a gap, also in a room in
-// which nothing had ever been said; whether something is said afterwards or not.
+// Members get a gap for entries that were published and trimmed while a process was disconnected,
+// also in a room that was empty before, with or without later messages.
 func TestHoleInAnEmptyRoom(t *testing.T) {
 	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		for _, after := range []string{"nothing", "something"} {

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
-// A new epoch begins when numbers may have been lost: Redis was restarted or another took its
-// place, or the room was deleted. The zero Position is before everything.
+// A Position is the place of an entry in an ordered room: an epoch, and the entry's number in it,
+// starting at 1. A new epoch begins when numbers may have been lost: Redis was restarted, another
+// server replaced it, or the room was deleted. The zero Position precedes all entries.
 type Position struct{ Epoch, Number uint64 }
 
-// String returns the position as ParsePosition reads it, which is also its id in Redis.
+// String returns the position in the form that ParsePosition reads, which is also its ID in Redis.
 func (p Position) String() string {
 	return strconv.FormatUint(p.Epoch, 10) + "-" + strconv.FormatUint(p.Number, 10)
 }
@@ -28,7 +28,7 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Number, q.Number))
 }
 
-// ParsePosition reads what Position.String returned.
+// ParsePosition parses the result of Position.String.
 func ParsePosition(s string) (p Position, err error) {
 	epoch, number, ok := strings.Cut(s, "-")
 	if ok {
@@ -47,28 +47,28 @@ func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Number == q.Number+1
 }
 
-// A Kind says what an Entry is.
+// A Kind is the kind of an Entry.
 type Kind byte
 
 // Kinds of entries.
 const (
-	Message Kind = 'm' // somebody broadcast Data
-	Joined  Kind = 'j' // User has come: with the first connection, on any machine
-	Left    Kind = 'l' // User is gone: with the last one
+	Message Kind = 'm' // a broadcast of Data
+	Joined  Kind = 'j' // User's first connection has joined, in any process
+	Left    Kind = 'l' // User's last connection has left
 
 	// begun is the kind of the entry with the number 0 that is put into an empty stream, see
 	// append.lua, and of what others have put into a stream. Nobody else sees it.
 	begun Kind = 'b'
 )
 
-// An Entry is what happened in an ordered room.
+// An Entry is an event in an ordered room.
 type Entry struct {
 	Room     string
 	Position Position
 	Kind     Kind
-	User     string // of Joined and Left
-	Data     []byte // of Message
-	Replayed bool   // it is the past, for one who joins
+	User     string // for Joined and Left
+	Data     []byte // for Message
+	Replayed bool   // the entry is history, sent to a joining member
 
 	msg []byte // what members get of it: Config.Form's answer
 
@@ -76,14 +76,14 @@ type Entry struct {
 	seq  uint64
 }
 
-// A Gap says that entries of an ordered room are missing.
+// A Gap reports that entries of an ordered room are missing.
 type Gap struct {
 	Room     string
-	From, To Position // what is missing is after From and before To, as far as that is known
+	From, To Position // the missing entries are after From and before To, as far as known
 	Why      string
 }
 
-// Error implements error: a connection can be closed with a Gap.
+// Error implements error, so that a connection can be closed with a Gap.
 func (g *Gap) Error() string {
 	return fmt.Sprintf("redisgroup: room %q: entries between %v and %v are missing: %s", g.Room, g.From, g.To, g.Why)
 }

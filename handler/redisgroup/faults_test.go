@@ -71,8 +71,8 @@ func (s *scene) end(t *testing.T, gaps bool) {
 	t.Logf("%d said, %d taken", s.speaker.said, len(s.speaker.taken))
 }
 
-// A Redis that is stopped takes what waits in sockets when it goes on, also what was given up long
-// before.
+// A stopped Redis, once it continues, reads what is in its sockets, including commands that the Hub
+// gave up long before.
 func TestRedisStopped(t *testing.T) {
 	s := newScene(t)
 	for range 3 {
@@ -140,7 +140,7 @@ func TestTrimmed(t *testing.T) {
 		w.heard(t, "s:10")
 		key := redisgroup.StreamOf(one.hub, "room")
 		ctx := context.Background()
-		for i := range 10 { // which nobody is told of
+		for i := range 10 { // for which no caller gets an error
 			last := client.XRevRangeN(ctx, key, "+", "-", 1).Val()[0]
 			p, _ := redisgroup.ParsePosition(last.ID)
 			p.Number++
@@ -156,7 +156,8 @@ func TestTrimmed(t *testing.T) {
 	})
 }
 
-// A subscriber whose output buffer Redis cuts again and again still gets everything, or is told.
+// A subscriber that Redis disconnects again and again because of its output buffer still gets
+// everything, or a gap.
 func TestOutputBufferCut(t *testing.T) {
 	s := newScene(t)
 	s.redis.CLI("config", "set", "client-output-buffer-limit", "pubsub 20kb 0 0")
@@ -175,7 +176,7 @@ func TestOutputBufferCut(t *testing.T) {
 	}
 }
 
-// A Redis that is full, or read-only, refuses: the speaker is told, and nothing breaks.
+// If Redis is full or read-only, publishers get its error, and nothing breaks.
 func TestRefused(t *testing.T) {
 	s := &scene{redis: redistest.Start(t)}
 	s.begin(t, s.redis.Client(), s.redis.Client()) // which wait for its answer, however slow the machine

@@ -10,16 +10,16 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A Group is a plain room: connections of all processes that get the same messages. Nothing of it
-// is kept in Redis; a process that has lost its connection misses what is said meanwhile.
+// A Group is a plain room: connections in all processes that receive the same messages. Redis does
+// not store them. A process that loses its connection to Redis misses the messages of that time.
 //
 // Members in this process get a message at once, unless Config.OneOrder is set. Messages of one
-// goroutine arrive in their order everywhere. Those of several may arrive here in another order than
-// elsewhere.
+// goroutine arrive in the same order everywhere. Messages of several goroutines may arrive in
+// different orders in different processes.
 type Group struct{ handle }
 
-// A Room is what Group, Ordered and handler.Group have in common, so that a program may begin on one
-// machine.
+// A Room has the methods that Group, Ordered and handler.Group have in common, so that a program
+// can start on one machine.
 type Room interface {
 	Join(c *loop.Conn) bool
 	Leave(c *loop.Conn) bool
@@ -32,16 +32,16 @@ type Room interface {
 
 var _ = []Room{(*Group)(nil), (*Ordered)(nil), (*handler.Group)(nil)}
 
-// Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too,
-// and it does not wait; msg is copied.
+// Broadcast sends msg to all members, in all processes. Any goroutine may call it, including a
+// loop's. It does not wait. It copies msg.
 //
-// nil means that it is on its way. ErrQueueFull: it did not go to other processes, as too much
-// waits for Redis; members here have got it, unless Config.OneOrder is set. A *SizeError or
-// ErrClosed: nobody gets it. An *handler.UnreachedError is of a loop of this process. What is lost
-// later goes to Config.OnError.
+// nil means that the message was queued. ErrQueueFull means that the message did not go to other
+// processes because the queue to Redis is full; members in this process got it, unless
+// Config.OneOrder is set. After a *SizeError or ErrClosed, no member gets the message. An
+// *handler.UnreachedError concerns a loop of this process. Config.OnError gets later losses.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one of this process, usually the one who said it.
+// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.hub.sayPlain(g.at, plainMessage, except, msg)
 }

@@ -290,7 +290,8 @@ func (s subBreaker) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// One who joins is told when the room cannot be subscribed to, though all else works.
+// A joining member gets an error if the Hub cannot subscribe to the room, even if everything else
+// works.
 func TestJoinWithoutSubscription(t *testing.T) {
 	_, client := miniClient(t, func(o *redis.Options) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

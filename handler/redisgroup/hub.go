@@ -24,8 +24,8 @@ import (
 // nodeLen is the length of a node's id.
 const nodeLen = 12
 
-// A Hub connects this process with all others that have one with the same Config.Prefix on the same
-// Redis. Any goroutine may call its methods. Only those that take a context wait for Redis.
+// A Hub connects this process to all others that have a Hub with the same Config.Prefix on the same
+// Redis. Any goroutine may call its methods. Only methods that take a context wait for Redis.
 type Hub struct {
 	cfg     Config
 	keys    keys
@@ -65,14 +65,14 @@ type Hub struct {
 	wg        sync.WaitGroup
 }
 
-// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster. The Hub uses the
-// client as it is; of a cluster it uses the clients of the masters, which get their hooks by
-// OnNewNode. The client must not be closed before the Hub. It needs Redis 6.2 or Valkey; a cluster
-// needs Redis 7.
+// Open returns a Hub on a Redis server, the master of a Sentinel, or a Redis Cluster. The Hub uses
+// the client without changes. In a cluster it uses the clients of the masters, which get their
+// hooks through OnNewNode. Do not close the client before the Hub. The Hub needs Redis 6.2 or
+// Valkey; in a cluster it needs Redis 7.
 //
-// Open fails if Redis cannot be reached, or the client is not of the kind that it needs, unless
-// Config.Lazy is set. It warns Config.Logger of a Redis that would throw rooms away when its memory
-// is full, and reports ErrMute.
+// Open fails if it cannot reach Redis or the client is of the wrong kind for the server, unless
+// Config.Lazy is set. It logs a warning to Config.Logger if Redis would evict rooms when its memory
+// is full, and it reports ErrMute.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -107,11 +107,11 @@ func (h *Hub) pause(d time.Duration) {
 	}
 }
 
-// Close ends the Hub: it publishes what is queued, and gives up presence and names, as long
-// as ctx allows: those of connections that have moved by a handover after a second, as the next
-// process has them then. The rest is lost with ErrClosed or ErrUncertain; who is joining gets
-// ErrClosed.
-// Connections are left alone, and stay members. Closing again does nothing.
+// Close shuts down the Hub. Until ctx is done, it publishes the queued messages and releases
+// presence and names. It waits a second before it releases those of connections that a handover has
+// moved, because the next process has them by then. All other messages are lost with ErrClosed or
+// ErrUncertain; connections that are joining get ErrClosed. Close does not close connections; they
+// remain members. Further calls do nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	for h.lingering.Load() > 0 && !h.closed.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -166,8 +166,8 @@ func (h *Hub) queued() (n int) {
 // after calls f after d, unless the Hub has ended by then.
 func (h *Hub) after(d time.Duration, f func()) { h.timers.AfterFunc(d, f) }
 
-// Group returns the plain room of that name: a handle, which costs nothing in Redis. A name of no
-// bytes or more than MaxName is a *SizeError.
+// Group returns the plain room with this name. A Group is only a handle: it costs nothing in Redis.
+// If the name is empty or longer than MaxName, the error is a *SizeError.
 func (h *Hub) Group(name string) (*Group, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
@@ -175,8 +175,8 @@ func (h *Hub) Group(name string) (*Group, error) {
 	return &Group{handle{h, h.keys.place(plainRoom, name)}}, nil
 }
 
-// Ordered returns the ordered room of that name, which has nothing to do with the plain one of that
-// name. It is a handle, with errors as Group's.
+// Ordered returns the ordered room with this name. It is unrelated to the plain room of the same
+// name. An Ordered is a handle, and the errors are those of Group.
 func (h *Hub) Ordered(name string) (*Ordered, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
@@ -257,20 +257,20 @@ func (h *Hub) receive(channel, payload string) {
 	}
 }
 
-// Stats are a Hub's numbers.
+// Stats holds the counters of a Hub.
 type Stats struct {
-	Rooms     int    // with members here, or that had some a moment ago; users count as rooms
-	Queued    int    // messages that wait for Redis
-	Published uint64 // messages that Redis took
-	Lost      uint64 // messages that it did not take, or may not have
-	Refused   uint64 // messages that were not queued, with ErrQueueFull
-	Received  uint64 // from Redis
+	Rooms     int    // with members in this process, or with some until recently; includes users
+	Queued    int    // messages that are queued for Redis
+	Published uint64 // messages that Redis accepted
+	Lost      uint64 // messages that Redis did not accept, or may not have
+	Refused   uint64 // messages that were not queued, because of ErrQueueFull
+	Received  uint64 // messages from Redis
 	CaughtUp  uint64 // entries that were read because they had been missed
-	Gaps      uint64 // that were reported to members
-	Connects  uint64 // connections for subscriptions that were made
+	Gaps      uint64 // gaps that were reported to members
+	Connects  uint64 // connections that were made for subscriptions
 }
 
-// Stats returns the Hub's numbers.
+// Stats returns the Hub's counters.
 func (h *Hub) Stats() Stats {
 	queued := h.queued()
 	h.mu.RLock()

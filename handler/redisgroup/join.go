@@ -13,17 +13,17 @@ import (
 
 // From selects how much history a joining member receives.
 type From struct {
-	Since   Position // all that follows it; or, if it is zero:
-	History int      // that many messages, fewer if there are fewer
+	Since   Position // all entries after it; if it is zero:
+	History int      // the last History messages, or fewer if the room has fewer
 }
 
-// An Arrival tells that a connection has joined, or why it has not.
+// An Arrival reports that a connection has joined, or why it has not.
 type Arrival struct {
-	Position Position // of the last entry before what it will get from now on, past included
-	Replay   int      // entries of the past that it gets now
-	Gap      *Gap     // not nil: not all of them are there any more
+	Position Position // of the entry before the first, history included, that it gets
+	Replay   int      // the number of history entries that it gets now
+	Gap      *Gap     // not nil if some of them no longer exist
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil: it has not joined, as Redis is away or denies it, or the Hub was closed
+	Err      error    // not nil if it has not joined: Redis unreachable or refusing, or Hub closed
 }
 
 // maxJoinTries is how often the past is read for one who joins a room that is too fast.

@@ -183,7 +183,7 @@ func (at secured) test(t *testing.T, protocol int) {
 	}
 }
 
-// Who is here is told again when Redis has refused it, as its memory was full.
+// The Hub sends presence again if Redis refused it because its memory was full.
 func TestRefusedPresenceIsToldAgain(t *testing.T) {
 	r := redistest.Start(t)
 	one, two := startNode(t, r.Client(), settled()), startNode(t, r.Client(), settled())

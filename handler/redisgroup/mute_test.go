@@ -19,8 +19,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// A mute is between a Hub and Redis, which stops when it is told to, as a process does by SIGSTOP:
-// nothing is answered from then on, and at last nothing can be written, either.
+// A mute sits between a Hub and Redis and can stop responding, like a process after SIGSTOP: it
+// answers nothing from then on, and writes to it block in the end.
 type mute struct {
 	silent, full atomic.Bool
 	hello        chan struct{}  // there is a connection

@@ -30,7 +30,7 @@ func rounds() int {
 	return 10
 }
 
-// claimBoth has two nodes claim a name at once, and returns who was told yes.
+// claimBoth makes two nodes claim a name at once, and returns which of them succeeded.
 func claimBoth(t *testing.T, name string, nodes ...*node) (who []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

@@ -7,20 +7,23 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Ordered is a room in which each member sees all messages of all processes once and in one
-// order, numbered as in a Redis stream, which is also the room's history. A process that lost its
-// connection to Redis catches up; where it cannot, Config.OnGap reports it to members.
+// An Ordered is a room in which each member receives all messages of all processes once, in one
+// order. The messages are numbered as in a Redis stream, which is also the room's history. A
+// process that loses its connection to Redis catches up; if it cannot, Config.OnGap reports a gap
+// to members.
 //
-// The users of its members (see Hub.Bind) are the room's presence: who is here, in all processes.
+// The presence of the room is the set of its members' users (see Hub.Bind), in all processes.
 type Ordered struct{ handle }
 
-// JoinFrom makes c a member with something of the past, which is read from Redis. Then, in one turn
-// of c's loop, c is a member, then is called, and c is sent the past by Config.Form, and what
-// follows: each entry once, none left out, unless Arrival.Gap says so. Has is false until then: a
-// handler that must find it true calls PauseRead before, and ResumeRead in then.
+// JoinFrom makes c a member and sends it history, which is read from Redis. Then, in one turn of
+// c's loop, c becomes a member, JoinFrom calls then, and c is sent the history, formatted by
+// Config.Form, and all later entries. It gets each entry once and misses none, unless Arrival.Gap
+// reports it. Has returns false until then. A handler that needs it to be true calls PauseRead
+// before JoinFrom, and ResumeRead in then.
 //
-// It must be called on c's loop, and reports false, without calling then, if c is a member already,
-// is joining, or is closed, or the Hub is. Leave ends the joining, too. A nil then panics.
+// JoinFrom must be called on c's loop. It returns false, and does not call then, if c is already a
+// member, is joining, or is closed, or if the Hub is closed. Leave also cancels a pending JoinFrom.
+// JoinFrom panics if then is nil.
 func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Arrival)) bool {
 	if then == nil {
 		panic("redisgroup: JoinFrom with a nil func")
@@ -35,10 +38,11 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	return true
 }
 
-// Position returns the place of the last entry that c has got, after sending c what is on its way.
-// It is for Save of a loop.Saver: in the next process Accept calls JoinFrom with it as From.Since,
-// and c misses nothing. A user who is bound to c there within a second has not left the room. false:
-// c is no member, or it is not known yet where the room stands. It must be called on c's loop.
+// Position returns the position of the last entry that c has got; it first sends c the entries that
+// are on their way. Use it in the Save method of a loop.Saver: in the next process, Accept passes
+// it to JoinFrom as From.Since, and c misses nothing. A user that is bound to c there within a
+// second has not left the room. Position returns false if c is not a member, or if the room's
+// position is not known yet. It must be called on c's loop.
 func (o *Ordered) Position(c *loop.Conn) (p Position, ok bool) {
 	m, r := (*o.hub.members.Get(c.Loop()))[c], o.hub.find(o.at.channel)
 	if m == nil || r == nil {
@@ -63,21 +67,22 @@ func (r *room) position() Position {
 	return r.order.last
 }
 
-// Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
+// Broadcast publishes msg, which it copies. Any goroutine may call it, including a loop's. It does
 // not wait. Messages of one goroutine keep their order.
 //
-// nil means that it is on its way. ErrQueueFull, ErrClosed or a *SizeError: it was not published.
-// What is lost later goes to Config.OnError.
+// nil means that the message was queued. After ErrQueueFull, ErrClosed or a *SizeError, the message
+// was not published. Config.OnError gets later losses.
 func (o *Ordered) Broadcast(msg []byte) error { return o.publish(loop.Ref{}, msg, nil) }
 
-// BroadcastExcept is Broadcast to all members but one of this process, usually the one who said it.
+// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender.
 func (o *Ordered) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return o.publish(except, msg, nil)
 }
 
-// BroadcastThen is Broadcast with an answer: done gets the message's position, or why it has none:
-// ErrTimeout, ErrUncertain, ErrClosed, or what Redis said. It is called once, on a goroutine of the
-// Hub, and must not block; not at all if BroadcastThen returns an error.
+// BroadcastThen is like Broadcast but reports the result. It calls done once, with the message's
+// position or with the reason for which it has none: ErrTimeout, ErrUncertain, ErrClosed, or the
+// error of Redis. done runs on a goroutine of the Hub and must not block. It is not called if
+// BroadcastThen returns an error.
 func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) error {
 	return o.publish(loop.Ref{}, msg, done)
 }
@@ -91,8 +96,8 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	return o.hub.publishExcept(out, except)
 }
 
-// Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on
-// a loop; see loop.Offload.
+// Who returns the users in the room, in all processes, not sorted. It queries Redis: never call it
+// on a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	return onredis.Answer(ctx, func() ([]string, error) {
 		client, err := o.hub.master(o.at.bucket)
@@ -103,7 +108,7 @@ func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	})
 }
 
-// Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
+// Count returns the number of users in the room, in all processes. It queries Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
 	n, err := onredis.Answer(ctx, func() (int64, error) {
 		client, err := o.hub.master(o.at.bucket)

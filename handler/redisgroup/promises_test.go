@@ -231,7 +231,7 @@ func (c *dumbConn) Read(b []byte) (int, error) {
 	}
 }
 
-// One who joins gets no more of the past than MaxReplay, the newest of it, and is told of the rest.
+// A joining member gets the newest MaxReplay bytes of history, and a gap for the rest.
 func TestMaxReplay(t *testing.T) {
 	t.Parallel()
 	cfg := settled()

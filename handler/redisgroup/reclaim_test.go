@@ -15,7 +15,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// A slowConn keeps the first command of all that has what in it, while it is told to.
+// While enabled, a slowConn holds back the first command, of all its connections, that contains
+// what.
 type slowConn struct {
 	net.Conn
 	what []byte

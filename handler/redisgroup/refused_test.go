@@ -14,7 +14,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// onLoop has f called for a connection, on its loop.
+// onLoop calls f for a connection, on its loop.
 func onLoop(t *testing.T, f func(c *loop.Conn)) {
 	t.Helper()
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {

@@ -101,7 +101,7 @@ func (m *modelMember) take(f []string) {
 	}
 }
 
-// hear wants the next number, unless a new epoch begins or a gap was told.
+// hear expects the next number, unless a new epoch begins or a gap was reported.
 func (m *modelMember) hear(p redisgroup.Position, text string) {
 	if m.fresh {
 		m.fresh, m.last = false, redisgroup.Position{Epoch: p.Epoch, Number: p.Number - 1}
@@ -123,7 +123,7 @@ func (m *modelMember) hear(p redisgroup.Position, text string) {
 	m.replay = max(0, m.replay-1)
 }
 
-// through reports whether it has heard what is at p, or came later, or was told that it missed it.
+// through reports whether the member got the entry at p, joined later, or got a gap instead.
 func (m *modelMember) through(p redisgroup.Position, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

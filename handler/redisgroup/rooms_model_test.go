@@ -24,8 +24,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// A modelRoom is what an ordered room should be: a list of numbers, and what has them. Members say
-// what they hear, and are told where they may have missed something.
+// A modelRoom is the specification of an ordered room: a list of numbers and their contents.
+// Members report what they get, and they get gaps for what they may have missed.
 type modelRoom struct {
 	t    *testing.T
 	rand *rand.Rand
@@ -270,8 +270,8 @@ func (r *modelRoom) compare(m *modelMember, all bool) {
 	}
 }
 
-// A room does what the model does, whatever happens: members hear each number once and in order,
-// and are told of each hole.
+// A room behaves like the model, whatever happens: members get each number once and in order, and a
+// gap for each hole.
 func TestOrderedModel(t *testing.T) {
 	first, n := testkit.Seed(t, 1), uint64(3)
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {

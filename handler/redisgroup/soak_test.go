@@ -198,7 +198,7 @@ func (v *traveller) take(f []string) {
 	case "arrived":
 		if f[3] == "gap=true" {
 			v.gaps++
-			v.last = redisgroup.Position{} // it has been told
+			v.last = redisgroup.Position{} // it got the gap
 		}
 		if v.last.IsZero() && f[2] == "0" {
 			v.last, _ = redisgroup.ParsePosition(f[1])

@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
-// While Redis is stopped, loops go on: a round trip to the node takes no longer, plain rooms
-// deliver here, and what waits is bounded. Afterwards ordered rooms have no gap.
+// While Redis is stopped, loops keep running: a round trip to the node takes no longer, plain rooms
+// deliver in this process, and queues are bounded. Afterwards ordered rooms have no gap.
 func TestLoopsWhileRedisIsStopped(t *testing.T) {
 	r := redistest.Start(t)
 	cfg := settled()

@@ -261,13 +261,14 @@ func (l *subscriber) answered(channel string) bool {
 	return true
 }
 
-// A SubscribeError says that the Redis user may not subscribe to a room, or to a user's own
-// messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
-// Redis does not say which of several rooms it refuses: all that were not subscribed to yet are
-// told, of a cluster those of one bucket, and tried again.
+// A SubscribeError reports that the Redis user is not permitted to subscribe to a room, or to the
+// messages of a user. Config.OnError gets it, as do connections that are joining with JoinFrom, in
+// Arrival.Err. Redis does not report which of several rooms it refuses. So the error is reported
+// for all rooms without a subscription, in a cluster for those of one bucket, and the Hub retries
+// them.
 type SubscribeError struct {
 	Room string // or the user's name
-	Err  error  // what Redis said
+	Err  error  // the error of Redis
 }
 
 // Error implements error.

@@ -2,11 +2,11 @@ package redisgroup
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// Bind says that c is a user's: it gets what is sent to the user, and the user is present in the
-// ordered rooms that c is a member of. Binding c to another user moves it, in its rooms, too; ""
-// ends it. It must be called on c's loop, and ends by itself when c closes.
+// Bind binds c to a user: c gets the messages sent to the user, and the user is present in the
+// ordered rooms of which c is a member. Binding c to another user replaces the user, also in c's
+// rooms. "" removes the binding. So does closing c. Bind must be called on c's loop.
 //
-// The errors are ErrClosed, of the Hub, loop.ErrClosed, and a *SizeError.
+// The errors are ErrClosed, if the Hub is closed, loop.ErrClosed, and a *SizeError.
 func (h *Hub) Bind(c *loop.Conn, user string) error {
 	if user != "" {
 		if err := checkName("user name", user); err != nil {
@@ -41,7 +41,7 @@ func (h *Hub) messagesOf(user string) *handle {
 	return &handle{h, h.keys.place(userRoom, user)}
 }
 
-// User returns the user that c is bound to, or "". It must be called on c's loop.
+// User returns the user to which c is bound, or "". It must be called on c's loop.
 func (h *Hub) User(c *loop.Conn) string {
 	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
 		return m.user
@@ -49,12 +49,12 @@ func (h *Hub) User(c *loop.Conn) string {
 	return ""
 }
 
-// Send sends msg to all connections of a user, on all machines, as Group.Broadcast does: a user who
-// is not connected does not get it.
+// Send sends msg to all connections of a user, in all processes, as Group.Broadcast does. A user
+// who is not connected does not get it.
 func (h *Hub) Send(user string, msg []byte) error { return h.sayTo(user, plainMessage, msg) }
 
-// Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call
-// it, and it does not wait. The errors are Send's.
+// Kick closes all connections of a user, in all processes, with a *KickError. Any goroutine may
+// call it. It does not wait. The errors are those of Send.
 func (h *Hub) Kick(user, reason string) error { return h.sayTo(user, plainKick, []byte(reason)) }
 
 func (h *Hub) sayTo(user string, kind byte, data []byte) error {

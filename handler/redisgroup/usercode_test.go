@@ -100,7 +100,7 @@ func TestCloseTellsWhatIsLost(t *testing.T) {
 	}
 }
 
-// Who is joining when the Hub is closed is told.
+// A joining member gets an error when the Hub is closed.
 func TestCloseTellsWhoIsJoining(t *testing.T) {
 	m := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})

@@ -164,7 +164,7 @@ func (w *witness) take(f []string) {
 		w.fault("heard %q", f)
 		return
 	}
-	// Within an epoch numbers have no holes, unless one was told; a new epoch begins at 1.
+	// Within an epoch numbers have no holes, except reported ones; a new epoch begins at 1.
 	next := redisgroup.Position{Epoch: w.last.Epoch, Number: w.last.Number + 1}
 	if p != next && p.Number != 1 && !w.gapNow {
 		w.fault("%v after %v, and no gap was told", p, w.last)
@@ -209,7 +209,8 @@ func (w *witness) heard(t testing.TB, what string) {
 	testkit.Eventually(t, "it has heard "+what, ok)
 }
 
-// verdict wants no fault, and, unless gaps were told, all that was taken.
+// verdict fails the test on a fault, or, unless gaps were reported, if a published message is
+// missing.
 func (w *witness) verdict(t testing.TB, speakers ...*speaker) (gaps int) {
 	t.Helper()
 	w.mu.Lock()

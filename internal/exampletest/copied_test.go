@@ -24,7 +24,8 @@ func TestCopied(t *testing.T) {
 			if err := os.CopyFS(dir, os.DirFS(filepath.Join(repository, "examples", name))); err != nil {
 				t.Fatal(err)
 			}
-			// The versions are those of this repository, as whoever is offline has no others.
+			// The versions are those of this repository, because a machine that is offline has no
+			// others.
 			write(t, filepath.Join(dir, "go.mod"), mod)
 			sum, err := os.ReadFile(filepath.Join(repository, "go.sum"))
 			if err != nil {

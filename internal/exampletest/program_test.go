@@ -23,7 +23,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// A program runs until it is told to end, or the test ends.
+// A program runs until the test stops it or ends.
 type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd

@@ -150,29 +150,29 @@ type Handover[Server any] struct {
 	// Inherit has Start take these listeners where a Server has their addresses, in place of new
 	// ones. In from it sets those to nil that are the Server's from then on. It must be called
 	// before Start, which then waits up to two seconds for an address that a process that is being
-	// killed still has, and does not accept before Accept says so.
+	// killed still has, and does not accept before AcceptNewcomers says so.
 	Inherit func(s Server, from []Bound)
 
-	// Accept has the listeners accept, or not, so that newcomers wait in the system's queues. Then
-	// it returns when what was accepted has arrived on its loop.
-	Accept func(s Server, on bool)
+	// AcceptNewcomers has the listeners accept, or not, so that newcomers wait in the system's
+	// queues. Then it returns when what was accepted has arrived on its loop.
+	AcceptNewcomers func(s Server, on bool)
 
-	// InCharge says whether the Server is the one in charge. Only then it removes the files of unix
-	// sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections that
-	// move. After Inherit it is not.
-	InCharge func(s Server, on bool)
+	// SetInCharge says whether the Server is the one in charge. Only then it removes the files of
+	// unix sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections
+	// that move. After Inherit it is not.
+	SetInCharge func(s Server, on bool)
 
-	// Moves says whether connections may change their loops. With false it returns when those that
-	// were about to have arrived, so that a Cursor meets all.
-	Moves func(s Server, on bool)
+	// AllowHops says whether connections may change their loops by MoveTo. With false it returns
+	// when those that were about to have arrived, so that a Cursor meets all.
+	AllowHops func(s Server, on bool)
 
 	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that,
 	// and forgets which connections were refused.
 	PauseInput func(s Server, which Paused)
 
-	// Freeze takes connections off the loop at the Cursor, for In of another Server, at most max
-	// with about size bytes of states and buffers; fewer, or none, if the loop's time for that is
-	// over. It sets the Cursor to where to go on.
+	// Freeze takes connections off the loop at the Cursor, for MoveIn of another Server, at most
+	// max with about size bytes of states and buffers; fewer, or none, if the loop's time for that
+	// is over. It sets the Cursor to where to go on.
 	Freeze func(s Server, c *Cursor, max, size int) []*Moved
 
 	// FreezePorts takes the sockets of UDP off the loop at the Cursor, each with its sessions and
@@ -183,15 +183,15 @@ type Handover[Server any] struct {
 	// perKind of each kind, as Moved without Socket.
 	Copies func(s Server, addrs []string, perKind int) []*Moved
 
-	// Count returns how many connections there are, by the reason for which they stay. It calls no
-	// Save: where that has failed it is the last Freeze that has found out.
-	Count func(s Server, addrs []string) map[Reason]int
+	// CountStaying returns how many connections there are, by the reason for which they stay. It
+	// calls no Save: where that has failed it is the last Freeze that has found out.
+	CountStaying func(s Server, addrs []string) map[Reason]int
 
-	// In gives moved connections to the Server, and waits until Accept has returned for each. They
-	// are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
+	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each.
+	// They are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
 	// Drop. Limits are not applied. Accept, or the dialer, finds the state of the handler in
 	// Conn.Saved. Those with an Err are left out.
-	In func(s Server, batch []*Moved)
+	MoveIn func(s Server, batch []*Moved)
 }
 
 // Paused says whose input is paused.
@@ -209,11 +209,11 @@ type Cursor struct {
 	Loop int
 	Next int // it looks at those before this place; 0: at all of the loop
 
-	Addrs   []string       // of the other Server: a connection of another one cannot move
-	Kinds   map[Kind]bool  // only the first of each kind is taken, and it is noted here; nil: all are
-	Outputs bool           // the input of those whose output waits is paused, so that no more comes
-	Stays   map[Reason]int // counts those that cannot move, unless it is nil
-	Starved func()         // is called on the loop when no descriptor is free for a copy of a socket: it frees some
+	Addrs        []string       // of the other Server: a connection of another one cannot move
+	Kinds        map[Kind]bool  // only the first of each kind is taken, and it is noted here; nil: all are
+	PauseBlocked bool           // pauses the input of those whose output waits, so that no more comes
+	Stays        map[Reason]int // counts those that cannot move, unless it is nil
+	Starved      func()         // is called on the loop when no descriptor is free for a copy of a socket: it frees some
 }
 
 // A Reason is why a connection does not move.
@@ -298,10 +298,14 @@ type Moved struct {
 	Handler []byte // by loop.Saver
 	Frozen  time.Time
 
-	Err    error       // of In: why it is not taken
-	Thaw   func(bool)  // it goes on in this Server; true: and stays there. Any goroutine may call it
-	Drop   func(error) // it does not, and OnClose gets the error, if it had an Accept. Any goroutine may call it
-	Served func()      // called by In's Server on the loop when it goes on; nil: nobody asks
+	// Thaw says that it is this Server's, and has it run: again in the old process, where it stays
+	// if that is so, or for the first time in the new one. Drop says that it is not, and OnClose
+	// gets the error, if it had an Accept. Any goroutine may call one of them, once.
+	Thaw func(stays bool)
+	Drop func(err error)
+
+	Err    error  // of MoveIn: why it is not taken
+	Served func() // called by MoveIn's Server on the loop when it runs; nil: nobody asks
 }
 
 // Size returns about how many bytes it takes on its way.

@@ -249,3 +249,22 @@ func TestFencesAndDoubledWords(t *testing.T) {
 		}
 	}
 }
+
+// unclear are phrases that hide who does what.
+var unclear = regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b|\bwho dials\b|\bwhat waits\b|\bas ever\b|\bof one's own\b|\bhas f (called|run)\b|\bwhoever\b|\bsees to it\b`)
+
+// Comments and documents name the actor, tests and demos included.
+func TestPlainEnglish(t *testing.T) {
+	comment := regexp.MustCompile(`(?m)//.*$`)
+	for _, name := range append(documents(t), glob(t, "*.go", "*/*.go", "*/*/*.go", "*/*/*/*.go", "*/*/*/*/*.go")...) {
+		found := []string{prose(t, name)}
+		if strings.HasSuffix(name, ".go") {
+			found = comment.FindAllString(read(t, name), -1)
+		}
+		for _, text := range found {
+			if got := unclear.FindString(text); got != "" {
+				t.Errorf("%s: got %q, want an active verb and its subject", name, got)
+			}
+		}
+	}
+}

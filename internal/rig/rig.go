@@ -167,7 +167,9 @@ func TurnsEnd(t testing.TB, srv *loop.Server) {
 	var wg sync.WaitGroup
 	for _, l := range srv.Loops() {
 		wg.Add(1)
-		_ = l.Post(wg.Done)
+		if l.Post(wg.Done) != nil { // it has ended
+			wg.Done()
+		}
 	}
 	wg.Wait()
 	waiting := func(l loop.LoopStats) bool { return l.Mailbox > 0 }

@@ -195,7 +195,7 @@ func (c *Keyed[K, V]) TakeAll() (all []Entry[K, V]) {
 func (c *Keyed[K, V]) Stats() Stats { return c.wheel.Stats() }
 
 // Keys are timers of a wheel that are found by a key, each with a value. They have no callbacks:
-// whoever takes a due one out of the wheel calls TakeOut. The wheel may have other timers.
+// code that takes a due one out of the wheel calls TakeOut. The wheel may have other timers.
 type Keys[K comparable, V any] struct {
 	wheel   *Wheel // never changes
 	nodes   map[K]uint32

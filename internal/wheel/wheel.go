@@ -46,7 +46,7 @@ const (
 type Wheel struct {
 	id   uint32
 	tick uint64        // Config.Tick, in ns
-	now  time.Duration // the latest time that Advance was told
+	now  time.Duration // the latest time passed to Advance
 	told time.Duration // the last one: before now, if the clock stepped back
 	pos  uint64        // the tick where the hand is: not after now's, and all that was due before has run
 

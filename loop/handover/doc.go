@@ -1,8 +1,7 @@
-// Package handover lets a new process take over from an old one: its addresses, its connections,
-// and its state. Their peers notice nothing of a deployment. Each connection moves between two
-// callbacks, with what was read and not decoded, what was sent and not written, idle times,
-// SetIdleTimeout, PauseRead, the notes of the PROXY protocol, the state of TLS 1.3, the codec's
-// state and the handler's.
+// Package handover lets a new process take over the addresses, the connections, and the state of an
+// old one. Peers do not notice a deployment. Each connection moves between two callbacks. It keeps
+// undecoded input, unsent output, idle times, SetIdleTimeout, PauseRead, the TLVs of the PROXY
+// protocol, the state of TLS 1.3, and the state of its codec and its handler.
 //
 // A program opens a Handover, starts everything else that it needs, and runs:
 //
@@ -15,8 +14,8 @@
 //	h.RestartOn(syscall.SIGHUP)
 //	return h.Run(ctx) // until the next process has taken over and the rest has drained, or ctx ends
 //
-// To restart, start the program once more. A handler that can move is a loop.Saver. In the new
-// process Accept is asked for a new one, and finds the state in Conn.Saved:
+// To restart, start the program once more. A handler that can move implements loop.Saver. In the
+// new process Accept is called to make a new handler, and gets the state from Conn.Saved:
 //
 //	func (s *session) Save(*loop.Conn) ([]byte, error) { return json.Marshal(s.state) }
 //
@@ -28,54 +27,64 @@
 //		return s
 //	}
 //
-// The handler sets timers and hooks again, and enters groups and registries. What it sends or
-// starts in Accept is held until the connection belongs to this process. If it does not come to
-// that, OnClose gets ErrNotTaken; Accept is also asked for copies of some connections, in a
-// rehearsal, for which that is so each time. In the old process OnClose gets ErrMoved.
+// The new handler must set timers and hooks again, and join its groups and registries again. What
+// it sends or starts in Accept is held until this process owns the connection. If that does not
+// happen, OnClose gets ErrNotTaken. Accept is also called for copies of some connections, in a
+// rehearsal; their OnClose always gets ErrNotTaken. In the old process OnClose gets ErrMoved.
 //
 // # What stays
 //
-// Connections with TLS 1.2, or in a handshake, those that were dialed without Dialer.MoveAs or by
-// UDP, connections of Listener.AcceptFrom and Server.Adopt without a name, handlers without Save,
-// codecs with a state and no codec.Saver; connections whose Save fails, that are in a handshake or
-// before a PROXY header, busy (Conn.SetBusy), or that have jobs, calls or replies under way, for as
-// long as that is so, at most Config.Patience; what Accept refuses; those with more than 16 MiB of
-// state and buffers, and the other ends of their Pipes; and connections of addresses that the new
-// process lacks. They stay with the old process, as if nothing had happened, and drain there when
-// all else has moved. Report.Stayed counts them by reason. A session of UDP that stays, while its
-// socket moves, may still send.
+// These connections stay with the old process as if nothing had happened, and drain there when
+// everything else has moved:
 //
-// No limit closes a connection that moves: MaxConns and MaxConnsPerIP count it, and refuse
-// newcomers.
+//   - connections with TLS 1.2, or before StartTLS is done
+//   - connections that were dialed without Dialer.MoveAs, or over UDP
+//   - connections of Listener.AcceptFrom, and of Server.Adopt without a name
+//   - connections whose handler has no Save, or whose codec has state but is no codec.Saver
+//   - connections whose Save fails
+//   - connections that have not received their PROXY header, are in a handshake, are busy
+//     (Conn.SetBusy), or have jobs, calls or replies in progress, each for as long as that lasts,
+//     at most Config.Patience
+//   - connections that Accept refuses
+//   - connections with more than 16 MiB of state and buffers, and the other ends of their Pipes
+//   - connections of addresses that the new process lacks
+//
+// Report.Stayed counts them by reason. A UDP session that stays while its socket moves can still
+// send.
+//
+// A limit never closes a connection that moves. MaxConns and MaxConnsPerIP count it, and refuse new
+// connections.
 //
 // # Dialed connections, Pipes, UDP
 //
-// A connection that was dialed moves to a Dial with the same Dialer.MoveAs in the new process: open
-// gets it, with Conn.Saved. The ends of a Pipe move together, to one loop. Accept of the new
-// process gets the first, and Accept of the other, or open of a Dial that the first Accept has
-// called, calls Pipe again: otherwise both stay. Counts of bytes go on.
+// A dialed connection moves to a Dial with the same Dialer.MoveAs in the new process; its open
+// function gets the connection, with Conn.Saved. The two ends of a Pipe move together, to one loop.
+// Accept of the new process gets the first end. Then either Accept of the other end, or open of a
+// Dial that the first Accept has called, must call Pipe again; otherwise both ends stay. Byte
+// counts continue.
 //
-// A socket of UDP moves last, with its sessions, and keeps its peers: there are as many sockets as
-// the first process had loops, whatever UDPOptions say.
+// A UDP socket moves last, with its sessions, and keeps its peers. The number of sockets remains
+// the number of loops of the first process, whatever UDPOptions say.
 //
 // # Who owns a connection
 //
-// At every instant one process does. Both share a pipe. Before the old one sends a batch, whose
-// connections it has frozen, it puts one byte into that pipe: who has read the byte owns the batch.
-// The new process reads it when Accept has returned for each connection. The old one reads it if
-// that takes longer than Config.Timeout, or the new one has died. Batch 0 is the right to accept
-// newcomers: until the new process has it, the old one is untouched. So the death of either process
-// costs what it owned, as without a handover, and never what is on its way. One that was stopped
-// for a while goes on where it was.
+// At every instant, exactly one process owns a connection. The two processes share a pipe. Before
+// the old process sends a batch, whose connections it has frozen, it writes one byte into the pipe.
+// The process that reads the byte owns the batch. The new process reads it when Accept has returned
+// for each connection. The old process reads it if that takes longer than Config.Timeout, or if the
+// new process has died. Batch 0 is the right to accept connections: until the new process has it,
+// the old process is unchanged. So if either process dies, the connections that it owns are lost,
+// as without a handover, but none in transit. A process that was stopped for a while continues
+// where it was.
 //
-// The new process takes nothing before it says that everything it needs has started, and has
-// accepted copies of three connections of each kind, of those that are plain and accepted: of an
-// address, a type of handlers and a type of codecs. If it accepts none of a kind, or ends, or is
-// too slow, the old one goes on.
+// The new process takes nothing before it reports that everything it needs has started, and that it
+// has accepted copies of three connections of each kind. Only plain, accepted connections are
+// copied. A kind is an address, a handler type, and a codec type. If the new process accepts none
+// of a kind, ends, or is too slow, the old process goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.
 //
-// Both must be of one user. Processes of version 1 of this package, before Open, are refused:
-// restart those without a handover.
+// Both processes must run as the same user. Processes with version 1 of this package, which had no
+// Open, are refused: restart those without a handover.
 package handover

@@ -57,8 +57,16 @@ func (s *Successor) Got(m message) {
 	}
 }
 
+// Retired waits until the process in charge has ended the line. It must not send anything before.
+func (s *Successor) Retired() {
+	s.t.Helper()
+	if m := testkit.Receive(s.t, "the end of the line", s.line.in); m.kind != noMessage {
+		s.t.Errorf("the process in charge sends message %d, want the end of the line", m.kind)
+	}
+}
+
 // Stop stops to accept newcomers, as a process that is stopped.
-func (s *Successor) Stop() { s.h.setAccepting(false) }
+func (s *Successor) Stop() { s.h.acceptNewcomers(false) }
 
 // Stayed returns how many connections did not move, by reason.
 func (s *Successor) Stayed() map[string]int { return s.report.Stayed }

@@ -1,11 +1,14 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -17,10 +20,120 @@ import (
 // keepFiles is how many descriptors are in reserve, so that a full server can be replaced.
 const keepFiles = 8
 
+// Defaults of the fields of a Config.
+const (
+	DefaultMaxState     = 256 << 20
+	DefaultPatience     = time.Second
+	DefaultTimeout      = 5 * time.Second
+	DefaultStartTimeout = time.Minute
+)
+
+// Config configures Open. The zero Config is ready to use.
+type Config struct {
+	// Path is the path of the unix socket on which the processes meet. Only their user may have
+	// write access to its directory. The first process creates the socket and hands it over like a
+	// listener. "" means that this process takes over from no other process and hands over to none.
+	// On systems other than unix, any other Path is an error.
+	Path string
+
+	// Service is the name of the program. A process with another name is refused. "" means the base
+	// name of the executable file.
+	Service string
+
+	// State is the state that belongs to no connection, such as registries or messages for absent
+	// peers. With a State, all connections move at one instant together with it, or none does. nil
+	// means that there is no such state; connections then move in small batches.
+	State State
+
+	// MaxState is the maximum size of what State.Save writes, in bytes. 0 means DefaultMaxState,
+	// 256 MiB.
+	MaxState int64
+
+	// Patience is how long the old process waits for work in progress: HTTP requests, jobs of
+	// Offload, replies. Connections whose work is not done by then stay with it. 0 means
+	// DefaultPatience, one second.
+	Patience time.Duration
+
+	// Timeout is how long connections may be in transit before the old process takes them back. 0
+	// means DefaultTimeout, 5 s.
+	Timeout time.Duration
+
+	// StartTimeout is how long a new process may take to reach Ready, counted from its start or
+	// from Open. 0 means DefaultStartTimeout, one minute.
+	StartTimeout time.Duration
+
+	// PIDFile is the file that holds the process ID of the process in charge. "" means none.
+	PIDFile string
+
+	// Report is called with the result of Ready when Ready has ended. It may be nil.
+	Report func(Report)
+}
+
+// A State moves from one process to the next in one piece. Its methods are called one at a time, on
+// goroutines that are not a loop's.
+type State interface {
+	// Freeze is called first, in the old process. By then no input is read, except for UDP and
+	// where SetBusy or a call needs it, and jobs have ended or Patience is over. Nothing may change
+	// the state until Thaw. An error ends the handover, and Thaw follows.
+	Freeze() error
+
+	// Save writes the state. It is called in the old process.
+	Save(w io.Writer) error
+
+	// Thaw is called in the old process when the handover has failed. The state may change again.
+	// After a successful handover nothing is called.
+	Thaw()
+
+	// Restore reads what Save has written. It is called in the new process, before Accept is called
+	// for the first connection. An error ends the handover, and the old process goes on.
+	Restore(r io.Reader) error
+}
+
+// Errors with which OnClose is called for connections that another process owns. Their peers notice
+// nothing.
+var (
+	// ErrMoved means that the connection has moved to the next process.
+	ErrMoved = errors.New("handover: the connection has moved to the next process")
+
+	// ErrNotTaken means that the connection, or a copy of it, was passed to Accept to move here,
+	// but the previous process keeps it.
+	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
+)
+
+func (c *Config) fill() (err error) {
+	if c.MaxState < 0 || c.Patience < 0 || c.Timeout < 0 || c.StartTimeout < 0 {
+		return errors.New("handover: a negative MaxState, Patience, Timeout or StartTimeout; 0 means the default")
+	}
+	for _, path := range []*string{&c.Path, &c.PIDFile} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil { // the program may change its directory
+			return fmt.Errorf("handover: %w", err)
+		}
+	}
+	c.MaxState = cmp.Or(c.MaxState, DefaultMaxState)
+	c.Patience, c.Timeout = cmp.Or(c.Patience, DefaultPatience), cmp.Or(c.Timeout, DefaultTimeout)
+	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
+	c.Service = cmp.Or(c.Service, filepath.Base(os.Args[0]))
+	return nil
+}
+
+// A Report describes what Ready has done. The zero Report is that of a process without a
+// predecessor.
+type Report struct {
+	Predecessor int            // the process ID of the previous process in charge
+	Died        bool           // it died during the handover, with what it still owned
+	Moved       int            // connections that have moved; the old process counts the same
+	Stayed      map[string]int // connections that have not moved, by reason
+	Lost        int            // connections that Accept refused after the old process had died
+	Longest     time.Duration  // longest pause of a connection: last turn there to first turn here
+}
+
 // in is what package loop has for this package.
 var in = inside.Take[inside.Handover[*loop.Server]]()
 
-// A Handover is a process's part in being replaced: at first it may be the new one, and later the
+// A Handover is this process's side of a handover. It may first be the new process, and later the
 // old one.
 type Handover struct {
 	cfg Config
@@ -46,12 +159,13 @@ type Handover struct {
 	once    sync.Once
 }
 
-// Open finds the process in charge, by cfg.Path, and takes copies of its sockets, or else makes the
-// socket by which the next process finds this one. If another handover is under way it waits, until
-// ctx is done. srv must not have been started: Ready does that. After Open and before Ready the
-// program starts everything that it needs and that can fail; until then the old process serves.
+// Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
+// none, Open creates the socket through which the next process finds this one. If another handover
+// is in progress, Open waits until ctx is done. srv must not have been started: Ready starts it.
+// Between Open and Ready the program starts everything that it needs and that can fail. The old
+// process serves until Ready.
 //
-// With an error nothing has happened. Otherwise call Close at the end.
+// If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -77,11 +191,11 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 	return h, nil
 }
 
-// Ready starts the Server and takes over, or just serves if there is no process to take over from.
-// It returns when everything has moved that can. If ctx ends before, or something fails, the old
-// process goes on: with all that it had, if this process has not accepted anything yet, or else
-// with what has not moved. Then the error is not nil, and the program ends by Close or Run. If it
-// is called again it returns the same.
+// Ready starts the Server and takes over from the old process. If there is none, the Server just
+// serves. Ready returns when everything has moved that can. If ctx ends before that, or something
+// fails, the old process goes on: with all of its connections if this process has not accepted any
+// yet, otherwise with those that have not moved. Ready then returns an error, and the program must
+// end through Close or Run. Further calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -104,7 +218,7 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	if from == nil {
 		h.announce()
 		h.own(true)
-		h.setAccepting(true)
+		h.acceptNewcomers(true)
 	} else {
 		r, err = from.take(ctx)
 	}
@@ -130,13 +244,13 @@ func (h *Handover) announce() {
 		}
 	}
 	if err := notify(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: the service manager was not told")
+		h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager")
 	}
 }
 
 // own makes the files of unix sockets, and what Dialer.MoveAs names, this process's.
 func (h *Handover) own(on bool) {
-	in.InCharge(h.srv, on)
+	in.SetInCharge(h.srv, on)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.gates {
@@ -147,10 +261,10 @@ func (h *Handover) own(on bool) {
 	}
 }
 
-// Run calls Ready, unless that was called, and serves until the next process has taken over, or ctx
-// is done. Then it drains what is left, as Server.Shutdown does, and closes everything. nil:
-// nothing was cut. If ctx ends while the next process takes over, that goes on, and this one drains
-// only what it is left with.
+// Run calls Ready, unless it was called already, and serves until the next process has taken over
+// or ctx is done. Then it drains the remaining connections, as Server.Shutdown does, and closes
+// everything. It returns nil if no connection was cut. If ctx ends while the next process is taking
+// over, the handover goes on, and this process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -209,8 +323,8 @@ func (h *Handover) end() error {
 	return err
 }
 
-// Close ends the Server at once, unless Run has ended it already, and everything else. If Ready was
-// not called, the old process goes on.
+// Close closes the Server at once, unless Run has ended it already, and everything else. If Ready
+// was not called, the old process goes on.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()

@@ -79,9 +79,10 @@ func (g *gate) set(open bool) {
 	}
 }
 
-// Listen returns a listener that moves to the next process under this name: the one of the process
-// before, if that had it at the same address, or else a new one. It accepts only while this process
-// is in charge. It must be called before Ready. Run and Close close it.
+// Listen returns a listener that moves to the next process under this name. If the previous process
+// had a listener with this name at the same address, Listen returns that one; otherwise it opens a
+// new one. The listener accepts only while this process is in charge. Listen must be called before
+// Ready. Run and Close close the listener.
 func (h *Handover) Listen(name, network, addr string) (net.Listener, error) {
 	key := name + " " + network + " " + addr
 	h.mu.Lock()
@@ -110,10 +111,10 @@ type web struct {
 	busy map[net.Conn]struct{} // with a request in hand
 }
 
-// ServeHTTP serves at a TCP address while this process is in charge, with TLS if s has a TLSConfig.
-// The next process goes on with the listener if it serves the same name at the same address.
-// Requests in hand are waited for, as long as Config.Patience; idle connections are closed. It must
-// be called before Ready. s is h's from then on, and s.Addr has the real port.
+// ServeHTTP serves on a TCP address while this process is in charge, with TLS if s has a TLSConfig.
+// The next process takes over the listener if it serves the same name at the same address. Requests
+// in progress may take up to Config.Patience; idle connections are closed. ServeHTTP must be called
+// before Ready. From then on h owns s, and s.Addr has the actual port.
 func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
 	ln, err := h.Listen(name, "tcp", addr)
 	if err != nil {
@@ -157,8 +158,8 @@ func (w *web) rest() bool {
 	return len(w.busy) == 0
 }
 
-// setAccepting makes all listeners accept, or none.
-func (h *Handover) setAccepting(on bool) {
+// acceptNewcomers makes all listeners accept, or none.
+func (h *Handover) acceptNewcomers(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.webs {
@@ -172,7 +173,7 @@ func (h *Handover) setAccepting(on bool) {
 			_ = sockets.SetBacklog(h.door.Listener, 128)
 		}
 	}
-	in.Accept(h.srv, on)
+	in.AcceptNewcomers(h.srv, on)
 }
 
 // closeDoors closes what accepts besides the Server.

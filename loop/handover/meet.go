@@ -140,7 +140,6 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 			return fmt.Errorf("handover: the process in charge, %d, refuses: %s", pid, m.body)
 		case m.kind == welcome && m.file != nil:
 			t.pipe = baton{r: m.file}
-			t.hear(t, welcome)
 			h.from = t
 			go l.listen()
 			return nil

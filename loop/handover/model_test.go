@@ -226,7 +226,9 @@ func (w giverIn) newcomers(on bool) { w.proc().Accepts = on }
 func (w giverIn) keep() {
 	p := w.proc()
 	w.s.serve(w.i, p.Batch)
-	p.Rest = modelMsg{Kind: batch, N: p.Old.n, Set: p.Batch, Epochs: w.s.epochs()} // stale by now
+	if p.Old.phase == sending {
+		p.Rest = modelMsg{Kind: batch, N: p.Old.n, Set: p.Batch, Epochs: w.s.epochs()} // stale by now
+	}
 	p.Batch = 0
 }
 
@@ -266,19 +268,25 @@ func (s *model) old(i int, m modelMsg) {
 		s.serve(i, m.Set) // which are refused
 		p.Batch, p.Stays = p.Batch&^m.Set, p.Stays|m.Set
 	}
-	if !p.Old.hear(w, m.Kind, m.N) {
-		s.fail("the old process %d cannot take %v in phase %d", i, m, p.Old.phase)
-	}
-	switch {
-	case m.Kind == ready:
+	if p.Old.phase == asked && m.Kind == ready {
+		p.Old.preparationDone(w)
 		these := connSet(0)
 		if s.rules.Together {
 			these = s.owned(i)
 		}
 		s.put(i, these)
-	case p.Old.phase == retired && s.owned(i)&^p.Stays != 0:
-		p.Old.phase = between // they came while the other was silent
-	case p.Old.phase == retired:
+		return
+	}
+	if s.rules.Hole == "again" {
+		p.Old.again = false
+	}
+	if !p.Old.hear(w, m.Kind, m.N) {
+		s.fail("the old process %d cannot take %v in phase %d", i, m, p.Old.phase)
+	}
+	if p.Old.phase == retired {
+		if left := s.owned(i) &^ p.Stays; left != 0 {
+			s.fail("the old process %d retires with {%03b}, which could move", i, left)
+		}
 		s.end(i, gone)
 	}
 }
@@ -442,13 +450,14 @@ func (s *model) oldSteps(i int, add stepper) {
 		}, "%d writes batch %d {%03b}", i, p.Old.n, p.Batch)
 		late()
 		return
-	case stuck:
-		add(false, func(t *model) {
-			t.toNew(j, p.Rest)
-			t.Procs[i].Old.written()
-			t.Procs[i].Rest = modelMsg{}
-		}, "%d writes the rest of batch %d", i, p.Old.n)
-		return
+	case silent:
+		if p.Rest.Kind != noMessage {
+			add(false, func(t *model) {
+				t.toNew(j, p.Rest)
+				t.Procs[i].Rest = modelMsg{}
+			}, "%d writes the rest of batch %d", i, p.Old.n)
+			return
+		}
 	case asked, offered, ending:
 		if late(); p.Old.phase == ending && s.rules.Hole == "nobye" {
 			add(false, func(t *model) { t.end(i, gone) }, "%d ends", i)
@@ -466,8 +475,8 @@ func (s *model) oldSteps(i int, add stepper) {
 	}
 	switch m := l.ToOld[0]; {
 	case m.Kind == ready:
-		add(false, func(t *model) { t.old(i, modelMsg{Kind: rehearsed}) }, "%d refuses %d after a rehearsal", i, j)
-		add(false, func(t *model) { t.Lines[j].Full = true; t.old(i, modelMsg{Kind: rehearsed}) }, "%d cannot say that it refuses %d", i, j)
+		add(false, func(t *model) { t.Procs[i].Old.preparationFailed(giverIn{t, i}) }, "%d refuses %d after a rehearsal", i, j)
+		add(false, func(t *model) { t.Lines[j].Full = true; t.Procs[i].Old.preparationFailed(giverIn{t, i}) }, "%d cannot say that it refuses %d", i, j)
 		fallthrough
 	case m.Kind != noMessage:
 		add(false, func(t *model) { t.old(i, readMsg(&t.Lines[j].ToOld)) }, "%d reads %v from %d", i, m, j)
@@ -494,11 +503,11 @@ func (s *model) newSteps(j int, add stepper) {
 	switch p.New.phase {
 	case idle, done:
 		return
-	case greets, starting:
+	case greets:
 		if p.Term {
 			add(false, func(t *model) { t.end(j, termed) }, "%d ends", j)
 		}
-		if p.New.phase == starting { // it reads nothing
+		if p.Socket { // it reads nothing
 			add(true, func(t *model) { t.end(j, unfit) }, "%d cannot start", j)
 			add(false, step(func(_ *model, n *taker, do takerIn) { n.started(do) }), "%d has started", j)
 			return
@@ -540,10 +549,12 @@ func (s *model) newSteps(j int, add stepper) {
 		}
 	case m.Kind != noMessage:
 		add(false, step(func(t *model, n *taker, do takerIn) {
-			if readMsg(&t.Lines[j].ToNew); !n.hear(do, m.Kind) {
+			readMsg(&t.Lines[j].ToNew)
+			if p.New.phase == greets && m.Kind == welcome {
+				t.Procs[j].Socket = true
+			} else if !n.hear(do, m.Kind) {
 				t.fail("the new process %d cannot take %v in phase %d", j, m, n.phase)
 			}
-			t.Procs[j].Socket = t.Procs[j].Socket || m.Kind == welcome
 		}), "%d reads %v", j, m)
 	}
 }
@@ -716,7 +727,7 @@ func TestModelFindsHoles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the model has no time for its holes")
 	}
-	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path"} {
+	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again"} {
 		t.Run(hole, func(t *testing.T) {
 			if _, broken := explore(budget{1, 1, 2, 1}, rules{Hole: hole}); broken == "" {
 				t.Error("nothing is broken, want a broken promise")

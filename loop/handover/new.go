@@ -26,15 +26,15 @@ type taking struct {
 	named  map[string]net.Listener // others
 	report Report
 
-	arriving []*inside.Moved // of the batch that comes
-	batch    []*inside.Moved // in hand
-	refused  []int
-	why      string // the old process refuses
-	told     bool   // by over
-	doubt    int    // connections refused in the last batch, as far as the old process is not known to know
-	state    bytes.Buffer
-	failure  string // of Restore
-	longest  atomic.Int64
+	arriving    []*inside.Moved // of the batch that comes
+	batch       []*inside.Moved // in hand
+	refused     []int
+	why         string // the old process refuses
+	told        bool   // by over
+	refusedLast int    // connections refused in the last batch; 0 once a later message shows that the old process knows
+	state       bytes.Buffer
+	failure     string // of Restore
+	longest     atomic.Int64
 }
 
 // take takes over. The Server has started, and accepts nothing yet.
@@ -85,7 +85,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	}
 	t.dropArriving()
 	if !t.told {
-		t.report.Died, t.report.Lost = true, t.doubt
+		t.report.Died, t.report.Lost = true, t.refusedLast
 		t.h.announce()
 	}
 	t.h.own(true)
@@ -99,7 +99,7 @@ func (t *taking) result() Report {
 
 // got is what this process does with a message.
 func (t *taking) got(m message) {
-	if t.doubt = 0; m.kind != connection {
+	if t.refusedLast = 0; m.kind != connection {
 		m.close()
 	}
 	switch m.kind {
@@ -160,7 +160,7 @@ func (t *taking) moved(m message) *inside.Moved {
 
 // acceptAll has the Server accept what is in hand, and notes what it refuses.
 func (t *taking) acceptAll() {
-	in.In(t.h.srv, t.batch)
+	in.MoveIn(t.h.srv, t.batch)
 	t.refused = nil
 	for i, m := range t.batch {
 		if m.Err != nil {
@@ -209,7 +209,7 @@ func (t *taking) dropArriving() {
 	t.arriving, t.batch = nil, nil
 }
 
-// The rest is what a taker decides.
+// These carry out what a taker decides.
 
 func (t *taking) takeBaton(n int) bool { return t.pipe.take(n) }
 
@@ -223,7 +223,7 @@ func (t *taking) send(k kind, n int) {
 	}
 }
 
-func (t *taking) newcomers(on bool) { t.h.setAccepting(on) }
+func (t *taking) newcomers(on bool) { t.h.acceptNewcomers(on) }
 
 func (t *taking) serve() {
 	for i, m := range t.batch {
@@ -240,7 +240,7 @@ func (t *taking) serve() {
 			t.report.Moved++
 		}
 	}
-	t.batch, t.doubt = nil, len(t.refused)
+	t.batch, t.refusedLast = nil, len(t.refused)
 }
 
 func (t *taking) drop() {

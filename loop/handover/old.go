@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,6 +19,11 @@ const (
 	stateChunk = 256 << 10
 
 	complainIn = time.Minute // about a process that says nothing
+
+	batchConns = 32 // on their way at a time: their pause is the time of a batch
+	batchBytes = 256 << 10
+
+	lookAgain = 20 * time.Millisecond // at connections that cannot move at the moment
 )
 
 // A giving is the old process's side of one handover: it does what its giver decides.
@@ -31,12 +37,11 @@ type giving struct {
 	why    string // it refuses
 	frozen bool   // State.Freeze was called
 
-	sweep     sweep
-	batch     []*inside.Moved
-	unsent    []message // the rest of a late batch
-	since     time.Time // the batch was frozen
-	moved     int
-	accepting bool // newcomers, since the last sweep
+	sweep  sweep
+	batch  []*inside.Moved
+	unsent []message // the rest of a late batch
+	since  time.Time // the batch was frozen
+	moved  int
 }
 
 // beginGiving hands over to a process that has said hello; false: another handover is under way.
@@ -57,7 +62,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 func (g *giving) run() {
 	defer close(g.done)
 	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
-	log.Info().Msg("handover: a process is to take over")
+	log.Info().Msg("handover: another process is taking over")
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()
@@ -68,17 +73,17 @@ func (g *giving) run() {
 	for g.phase != idle && g.phase != retired {
 		switch g.phase {
 		case asked:
-			g.prepare()
+			g.listen(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
 		case sending:
 			g.writeBatch()
-		case stuck:
-			g.writeLate()
 		case offered:
-			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)))
+			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
 		case between:
 			g.next()
 		case silent, ending:
-			if g.waitLong() {
+			if len(g.line.rest) > 0 {
+				g.writeLate()
+			} else if g.waitLong() {
 				g.retire()
 				return
 			}
@@ -138,7 +143,7 @@ func (g *giving) await(d time.Duration) (m message, ended, ok bool) {
 }
 
 // listen hears one message, or that there is none in time.
-func (g *giving) listen(d time.Duration) {
+func (g *giving) listen(d time.Duration, late string) {
 	switch m, ended, ok := g.await(d); {
 	case ok:
 		g.got(m)
@@ -146,7 +151,7 @@ func (g *giving) listen(d time.Duration) {
 		g.note("it has ended")
 		g.lineEnded(g)
 	default:
-		g.note("it has not answered in time")
+		g.note(late)
 		g.late(g)
 	}
 }
@@ -172,12 +177,11 @@ func (g *giving) got(m message) {
 			}
 		}
 	}
-	if !g.hear(g, m.kind, m.n) {
+	if g.phase == asked && m.kind == ready {
+		g.prepare()
+	} else if !g.hear(g, m.kind, m.n) {
 		g.note(fmt.Sprintf("it has sent message %d, which does not belong here", m.kind))
 		g.lineEnded(g)
-	}
-	if g.phase == retired && g.accepting { // newcomers have come meanwhile
-		g.phase, g.accepting = between, false
 	}
 }
 
@@ -209,41 +213,23 @@ func (g *giving) waitLong() (ends bool) {
 	return false
 }
 
-// prepare waits until the new process is ready, and brings this one to rest.
+// prepare brings this process to rest, as the new one is ready, and rehearses.
 func (g *giving) prepare() {
-	m, ended, ok := g.await(g.h.cfg.StartTimeout)
-	switch {
-	case ended:
-		g.note("it has ended before it was ready")
-		g.lineEnded(g)
-		return
-	case !ok:
-		g.note("it was not ready within StartTimeout")
-		g.late(g)
-		return
-	case m.kind != ready:
-		g.got(m)
-		return
-	}
 	g.h.own(false)
-	g.h.setAccepting(false)
+	g.h.acceptNewcomers(false)
 	g.sweep.begin()
 	g.quiesce()
-	if err := g.rehearse(); err != nil {
+	err := g.rehearse()
+	if err == nil && g.h.cfg.State != nil {
+		g.batch, err = g.sweep.everything()
+	}
+	if err != nil {
 		g.why = err.Error()
-		g.hear(g, rehearsed, 0)
+		g.preparationFailed(g)
 		return
 	}
-	if g.h.cfg.State != nil {
-		var stuck int
-		if g.batch, stuck = g.sweep.everything(); stuck > 0 { // to go on is better than to cut them
-			g.why = fmt.Sprintf("%d connections cannot move, as the old process has no descriptor left", stuck)
-			g.hear(g, rehearsed, 0)
-			return
-		}
-	}
 	g.since = time.Now() // everything may have taken Patience
-	g.hear(g, ready, 0)
+	g.preparationDone(g)
 }
 
 // quiesce waits for HTTP requests in hand, and with a State for jobs and for connections that come
@@ -256,7 +242,7 @@ func (g *giving) quiesce() {
 		}
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
 			in.PauseInput(g.h.srv, inside.PauseAll)
-			stays := in.Count(g.h.srv, g.sweep.addrs)
+			stays := in.CountStaying(g.h.srv, g.sweep.addrs)
 			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack] == 0
 		}
 		if rest {
@@ -271,17 +257,13 @@ func (g *giving) rehearse() error {
 	if err := g.sendState(deadline); err != nil {
 		return err
 	}
-	copies := in.Copies(g.h.srv, g.sweep.addrs, samples)
-	var bodies [][]byte
-	copies = slices.DeleteFunc(copies, func(m *inside.Moved) bool { // one that is too large stays: see records
+	var copies []*inside.Moved
+	for _, m := range in.Copies(g.h.srv, g.sweep.addrs, samples) {
 		body := recordOf(m)
-		if len(body) > maxMessage {
-			return true
+		if len(body) > maxMessage { // it stays: see records
+			continue
 		}
-		bodies = append(bodies, body)
-		return false
-	})
-	for _, body := range bodies {
+		copies = append(copies, m)
 		if err := g.line.write(message{kind: connection, body: body}, nil, deadline); err != nil {
 			return err
 		}
@@ -427,8 +409,7 @@ func (g *giving) writeLate() {
 			g.unsent = g.unsent[1:]
 		}
 		if !errors.Is(err, errLate) {
-			g.unsent = nil
-			g.written() // or the other one has ended, which the line says, too
+			g.unsent, g.line.rest = nil, nil // or the other one has ended, which the line says, too
 			return
 		}
 		select {
@@ -455,19 +436,16 @@ func (g *giving) next() {
 		g.nothingLeft(g)
 		g.sweep.release() // what is left drains
 	default:
-		select {
-		case m, ok := <-g.line.in:
-			if ok {
-				g.got(m)
-			} else {
-				g.lineEnded(g)
-			}
-		case <-time.After(again):
+		switch m, ended, ok := g.await(again); {
+		case ok:
+			g.got(m)
+		case ended:
+			g.lineEnded(g)
 		}
 	}
 }
 
-// The rest is what a giver decides.
+// These carry out what a giver decides.
 
 func (g *giving) takeBaton(n int) bool { return g.pipe.r != nil && g.pipe.take(n) }
 
@@ -484,7 +462,7 @@ func (g *giving) send(k kind, n int) {
 		m.body = []byte(g.why)
 	case over:
 		stays := make(map[string]int)
-		for why, n := range in.Count(g.h.srv, g.sweep.addrs) {
+		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs) {
 			stays[why.String()] = n
 		}
 		m.body, _ = json.Marshal(stays)
@@ -495,14 +473,12 @@ func (g *giving) send(k kind, n int) {
 }
 
 func (g *giving) newcomers(on bool) {
-	g.accepting = g.accepting || on
-	if g.h.setAccepting(on); on { // it may take long until the next batch
+	if g.h.acceptNewcomers(on); on { // it may take long until the next batch
 		g.sweep.release()
 	}
 }
 
 func (g *giving) keep() {
-	g.sweep.cameBack()
 	for _, m := range g.batch {
 		if m != nil {
 			clear(m.TLS) // of secrets
@@ -537,3 +513,127 @@ func (g *giving) forget() {
 
 // hang ends the handover at once.
 func (g *giving) hang() { g.line.hang() }
+
+// A sweep takes all connections off their loops that can move, in batches. One whole look at all
+// follows the other, until none is left that may become free, or Patience is over.
+type sweep struct {
+	h     *Handover
+	addrs []string // of the other Server
+	stage stage
+	place inside.Cursor
+	began time.Time // it waits up to Config.Timeout from then on for connections that come back to their loops
+	since time.Time // since then only those are left that cannot move at the moment
+}
+
+// A stage is how far a sweep has got.
+type stage uint8
+
+const (
+	resting   stage = iota // no connection is held up
+	oneOfEach              // it takes one of each kind, so that a mistake meets few
+	all
+	pausing // all, and the input of those is paused that have jobs
+	ports   // sockets of UDP, each of which moves once, with the sessions that can move then
+)
+
+// begin has connections stay on their loops, where the looks meet them.
+func (s *sweep) begin() {
+	in.AllowHops(s.h.srv, false)
+	s.stage, s.began, s.since = oneOfEach, time.Now(), time.Time{} // some may have come by a handover that has just ended
+	s.rewind()
+}
+
+// release lets all connections go on. The next look begins a new sweep.
+func (s *sweep) release() {
+	s.stage = resting
+	in.PauseInput(s.h.srv, inside.PauseNone)
+	in.AllowHops(s.h.srv, true)
+}
+
+func (s *sweep) rewind() {
+	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, PauseBlocked: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
+}
+
+// next returns the next batch. If it is empty, the next look is due after again, or this was the
+// last one.
+func (s *sweep) next() (batch []*inside.Moved, again time.Duration, done bool) {
+	if s.stage == resting {
+		s.begin()
+	}
+	if s.stage == oneOfEach {
+		s.place.Kinds = make(map[inside.Kind]bool)
+		batch = s.takeAll(batchConns, batchBytes)
+		s.stage = all
+		s.rewind()
+	}
+	for len(batch) == 0 && s.place.Loop < len(s.h.srv.Loops()) {
+		batch = s.take(batchConns, batchBytes)
+	}
+	if len(batch) > 0 {
+		return batch, 0, false
+	}
+	if s.stage == ports {
+		return nil, 0, true
+	}
+	stays := s.place.Stays
+	if stays[inside.ComingBack] > 0 && time.Since(s.began) < s.h.cfg.Timeout {
+		s.rewind()
+		return nil, lookAgain / 4, false
+	}
+	waits := 0
+	for why, n := range stays {
+		if why.MayPass() {
+			waits += n
+		}
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	switch gone := time.Since(s.since); {
+	case waits == 0 || gone >= s.h.cfg.Patience:
+		s.stage = ports
+		s.rewind()
+		return s.next()
+	case gone >= s.h.cfg.Patience/2 && s.stage == all:
+		s.stage = pausing
+		in.PauseInput(s.h.srv, inside.PauseJobs)
+	}
+	s.rewind()
+	return nil, lookAgain, false
+}
+
+// take takes connections, or sockets of UDP, off one loop.
+func (s *sweep) take(max, size int) []*inside.Moved {
+	defer s.h.fillReserve()
+	if s.stage == ports {
+		return in.FreezePorts(s.h.srv, &s.place)
+	}
+	return in.Freeze(s.h.srv, &s.place, max, size)
+}
+
+// takeAll takes up to max off all loops.
+func (s *sweep) takeAll(max, size int) (batch []*inside.Moved) {
+	for s.place.Loop < len(s.h.srv.Loops()) && len(batch) < max {
+		batch = append(batch, s.take(max-len(batch), size)...)
+	}
+	return batch
+}
+
+// everything takes at one instant all that can move. Output that waits, and what has no descriptor,
+// has Patience. An error: some still have none, and to go on here is better than to cut them.
+func (s *sweep) everything() (batch []*inside.Moved, err error) {
+	s.stage = pausing
+	for end := time.Now().Add(s.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
+		s.rewind()
+		batch = append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
+		stuck := s.place.Stays[inside.NoSocket]
+		if late := time.Now().After(end); late && stuck > 0 {
+			return batch, fmt.Errorf("%d connections cannot move, as the old process has no descriptor left", stuck)
+		} else if late || s.place.Stays[inside.OutputWaits]+stuck == 0 {
+			break
+		}
+	}
+	s.stage = ports
+	s.rewind()
+	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...), nil
+}

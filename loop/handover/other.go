@@ -34,7 +34,11 @@ func (*Handover) meet(context.Context) error {
 
 func (*Handover) answer() {}
 
-// RestartOn does nothing on this system.
+// RestartOn starts the program's file again, with the arguments and the environment of this
+// process, at each of the signals, such as SIGHUP. The file may contain another version by then.
+// The new process takes over by itself. If it does not call Open within Config.StartTimeout it is
+// killed; another signal, from 5 s after its start on, kills it and starts another one. RestartOn
+// returns at once; call it once.
 func (*Handover) RestartOn(...os.Signal) {}
 
 func notify() error { return nil }

@@ -5,24 +5,28 @@ package handover
 // is no I/O and no clock in it, so that model_test.go can explore all orders of steps and faults
 // with the very code that runs.
 //
-//	new: taking, a taker                      old: giving, a giver
+//	old: giving, a giver   (its phase)   the line          new: taking, a taker    (its phase)
 //
-//	Open: meet, greet       hello ──▶         hearHello, beginGiving, run
-//	greets                  ◀── item, welcome asked: baton 0 is down
-//	Ready: started          ready ──▶         prepare: no newcomers; the State; copies
-//	prepared                ◀── rehearse
-//	rehearse                rehearsed ──▶     a bad one: refuse, goOn
-//	acceptAll               ◀── batch n       sweep.next, writeBatch: sending; offered
-//	gotBatch                answered ──▶      got: those refused go on here
-//	deciding: baton?        took ──▶          gone; between, for the next batch
-//	charge                  ◀── over          nothingLeft: ending
-//	                        bye ──▶           retired: it drains what stays
-//	done: the line ends
+//	hearHello, beginGiving     (asked)  ◀── hello          meet, greet                (greets)
+//	welcome: baton 0 is down            item, welcome ──▶  gotItem
+//	prepare: no newcomers               ◀── ready          take, started            (prepared)
+//	rehearse: the State, copies         rehearse ──▶       rehearse
+//	                                    ◀── rehearsed
+//	preparationDone, offer   (sending)
+//	writeBatch               (offered)  batch n ──▶        acceptAll, gotBatch      (deciding)
+//	got: those refused go on            ◀── answered n
+//	                                    baton n            decide: serve             (telling)
+//	gone                     (between)  ◀── took n         tell                       (charge)
+//	next, for batch n+1; nothingLeft
+//	                          (ending)  over ──▶           announce
+//	retire                   (retired)  ◀── bye
+//	                                    the line ends      lineEnded                    (done)
 //
-// Too late, the old one takes the baton back, and the batch with it: silent, until the new one says
-// that it has missed it. If the new one has the baton, that says which connections it has refused.
-// If the new one dies before ready, or as one that leaves, the old one goes on. If the old one
-// dies, the new one has what it has the batons of.
+// If the old one has waited too long, it takes the baton back, and the batch with it (silent),
+// until the new one says that it has missed the baton. If the new one has it, its answer says which
+// connections it has refused. If the new one ends before it has a baton, or says leave, the old one
+// goes on with all that it has not given. If the old one dies, the new one has what it has the
+// batons of.
 //
 // Beside their socket, the line, both processes have the read end of a pipe. Before the old one
 // writes batch n it puts one byte, the baton, into that pipe. Who reads the byte owns the batch:
@@ -60,15 +64,13 @@ const (
 	idle    phase = iota // old: no handover
 	asked                // the new one starts what it needs
 	sending              // the baton is down, or about to be, and the batch is not written yet
-	stuck                // the same, too late: the batch is ours again, and half of it is in the line
 	offered              // the batch is written
 	between              // no batch is on its way
-	silent               // the baton has decided, and the new one has said nothing since
+	silent               // the baton has decided, and the new one has said nothing since: half of the batch may be unwritten
 	ending               // everything has moved that can
 	retired              // the new one has said bye
 
-	greets   // new: hello is written
-	starting // the sockets have come
+	greets   // new: hello is written; the sockets come, and the program starts what it needs
 	prepared // ready is written
 	deciding // answered is written: now for the baton
 	telling  // the baton was there: took follows
@@ -94,6 +96,7 @@ type giver struct {
 	phase phase
 	n     int  // the number of the batch
 	heard bool // answered n has come
+	again bool // newcomers were accepted since over was written: they want to move, too
 }
 
 // goOn ends the attempt: this process is in charge of all that it has. No last message is needed,
@@ -122,6 +125,19 @@ func (g *giver) decideBatch(do giverDoes) (ours bool) {
 // begin is for a successor that was welcomed.
 func (g *giver) begin() { *g = giver{phase: asked} }
 
+// preparationFailed: the new process does not take over, or not all that it must.
+func (g *giver) preparationFailed(do giverDoes) {
+	do.takeBaton(0) // first: if refuse cannot be written, the new one finds that the line has ended
+	do.send(refuse, 0)
+	g.goOn(do)
+}
+
+// preparationDone: it is ready, and the rehearsal was good.
+func (g *giver) preparationDone(do giverDoes) {
+	do.newcomers(false)
+	g.offer()
+}
+
 // offer begins with the next batch: writeBatch puts its baton down, except for that of batch 0.
 func (g *giver) offer() {
 	if g.heard = false; g.phase == between {
@@ -130,19 +146,13 @@ func (g *giver) offer() {
 	g.phase = sending
 }
 
-// written: the batch, or the rest of a late one, is in the line.
-func (g *giver) written() {
-	if g.phase == sending {
-		g.phase = offered
-	} else {
-		g.phase = silent
-	}
-}
+// written: the batch is in the line.
+func (g *giver) written() { g.phase = offered }
 
 // nothingLeft: no connection is left that can move.
 func (g *giver) nothingLeft(do giverDoes) {
 	do.send(over, 0)
-	g.phase = ending
+	g.phase, g.again = ending, false
 }
 
 // late: this process has waited long enough.
@@ -150,14 +160,7 @@ func (g *giver) late(do giverDoes) {
 	switch g.phase {
 	case asked:
 		g.goOn(do)
-	case sending: // the line is full, so the batch is ours
-		if g.decideBatch(do); g.n == 0 {
-			g.goOn(do)
-			return
-		}
-		g.phase = stuck
-		do.newcomers(true)
-	case offered:
+	case sending, offered: // in sending the line is full, so the batch is ours
 		if g.decideBatch(do) && g.n == 0 {
 			g.goOn(do)
 			return
@@ -166,6 +169,7 @@ func (g *giver) late(do giverDoes) {
 		do.newcomers(true) // until the other speaks again
 	case ending:
 		do.newcomers(true)
+		g.again = true
 	}
 }
 
@@ -177,18 +181,12 @@ func (g *giver) lineEnded(do giverDoes) {
 	g.goOn(do)
 }
 
-// hear is what this process does with a message. False: it does not belong here.
+// hear is what this process does with a message, other than ready and rehearsed, which it awaits.
+// False: the message does not belong here.
 func (g *giver) hear(do giverDoes, k kind, n int) bool {
 	switch {
 	case k == leave && g.phase != idle:
 		g.lineEnded(do)
-	case g.phase == asked && k == ready: // from prepare, once the rehearsal was good
-		do.newcomers(false)
-		g.offer()
-	case g.phase == asked && k == rehearsed: // from prepare: it was not
-		do.takeBaton(0) // first: if refuse cannot be written, the new one finds that the line has ended
-		do.send(refuse, 0)
-		g.goOn(do)
 	case g.phase == offered && k == answered && n == g.n:
 		g.heard = true
 	case g.phase == offered && k == took && n == g.n:
@@ -200,7 +198,9 @@ func (g *giver) hear(do giverDoes, k kind, n int) bool {
 		do.newcomers(false)
 	case g.phase == ending && k == bye:
 		do.newcomers(false)
-		g.phase = retired // or between again, if giving.got knows of newcomers
+		if g.phase = retired; g.again {
+			g.phase = between
+		}
 	default:
 		return false
 	}
@@ -275,12 +275,10 @@ func (t *taker) end(do takerDoes) bool {
 	return true
 }
 
-// hear is what this process does with a message that is no batch.
+// hear is what this process does with a message that is no batch, once it is prepared.
 func (t *taker) hear(do takerDoes, k kind) bool {
 	switch {
 	case t.phase == leaving:
-	case t.phase == greets && k == welcome:
-		t.phase = starting
 	case t.phase == prepared && k == refuse:
 		t.phase = failed
 	case t.phase == charge && k == over:

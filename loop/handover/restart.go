@@ -37,11 +37,11 @@ func (c *child) saidHello(pid int) {
 	}
 }
 
-// RestartOn starts the program's file once more, with the arguments and the environment of this
-// process, at each of the signals, such as SIGHUP. The file may be another version by now. The new
-// process takes over by itself. If it does not call Open within Config.StartTimeout it is killed,
-// and at another signal 5 s after its start already, for another one. RestartOn returns at once;
-// call it once.
+// RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
+// arguments and the environment of this process. The file may be a newer version by then. The new
+// process takes over by itself. It is killed if it does not call Open within Config.StartTimeout.
+// Until it calls Open, another signal at least 5 s after its start kills it and starts another.
+// RestartOn returns at once. Call it once.
 func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)
@@ -64,7 +64,7 @@ func (h *Handover) restart() {
 	defer c.mu.Unlock()
 	if c.cmd != nil {
 		if c.hello || time.Since(c.began) < startGrace {
-			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already there")
+			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already running")
 			return
 		}
 		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process did not call Open yet: killing it and starting another")

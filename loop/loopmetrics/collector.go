@@ -9,16 +9,16 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
-// A Collector makes metrics of a server's numbers. It is a prometheus.Collector.
+// A Collector exports the counters of a server as metrics. It is a prometheus.Collector.
 type Collector struct {
 	server *loop.Server
 	bounds []float64
 }
 
-// NewCollector returns the metrics of s, for any registry. s need not have been started yet. Any
-// goroutine may call the Collector's methods, also when s has ended.
+// NewCollector returns a Collector for s, for use in any registry. s need not have been started
+// yet. Any goroutine may call the Collector's methods, also after s has ended.
 //
-// To register several servers give each registry a label of its own: prometheus.WrapRegistererWith.
+// To register several servers, add a label for each: prometheus.WrapRegistererWith.
 func NewCollector(s *loop.Server) *Collector {
 	c := &Collector{server: s}
 	for i := range meter.Buckets - 1 {

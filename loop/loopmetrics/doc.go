@@ -1,6 +1,6 @@
-// Package loopmetrics shows what a loop.Server does: as metrics for Prometheus, and as a live page.
+// Package loopmetrics shows what a loop.Server does, as Prometheus metrics and as a live page.
 //
-// The quickest way is a port for those who run the server, on an address that others cannot reach:
+// The quickest way is a separate port for operators, on an address that others cannot reach:
 //
 //	page, err := loopmetrics.NewHandler(srv)
 //	...
@@ -8,16 +8,16 @@
 //	go web.ListenAndServe()
 //
 // Prometheus scrapes /metrics there, and a browser shows the page: the loops side by side, their
-// timing wheels, rates and lags, the longest turns, the largest and slowest connections.
+// timing wheels, rates and lags, the longest turns, and the largest and slowest connections.
 //
-// A program with a registry of its own adds the server to it:
+// A program with its own registry adds the server to it:
 //
 //	registry.MustRegister(loopmetrics.NewCollector(srv))
 //
 // A scrape reads counters that the loops have published; it takes no lock that a loop takes, and
-// wakes none. The page asks each loop for its connections while somebody looks, a few thousand a
-// second at most. A server that nobody looks at pays nothing for this package.
+// wakes no loop. While the page is open, it asks each loop for its connections, at most a few
+// thousand per second. While nobody looks at a server, this package costs it nothing.
 //
-// For OpenTelemetry use its bridge, go.opentelemetry.io/contrib/bridges/prometheus: its
-// NewMetricProducer takes any Gatherer, such as the registry above.
+// For OpenTelemetry use its bridge, go.opentelemetry.io/contrib/bridges/prometheus. Its
+// NewMetricProducer accepts any Gatherer, such as the registry above.
 package loopmetrics

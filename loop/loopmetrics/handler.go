@@ -18,19 +18,21 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// ErrClosedByHand is the reason of a connection that was closed with the button of the live page.
+// ErrClosedByHand is the error with which OnClose is called when a user closes a connection with
+// the button of the live page.
 var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page")
 
-// A Handler serves the live page at /, and metrics at /metrics. NewHandler makes it. Set the fields
-// before it serves.
+// A Handler serves the live page at /, and metrics at /metrics. Use NewHandler to make one, and set
+// the fields before it serves.
 //
-// Both tell a lot about the server and its peers, and the page can close connections: serve it
-// where only those get who run the server, as on the loopback interface. The page refuses requests
-// that pages of other sites make, and those under a name that is not its own: it answers to IP
-// addresses, to localhost, and to Hosts. /metrics answers to any name.
+// Both reveal much about the server and its peers, and the page can close connections. So serve it
+// where only operators can reach it, as on the loopback interface. The page refuses cross-site
+// requests and requests for unknown host names: it answers to IP addresses, to localhost, and to
+// Hosts. /metrics answers to any name.
 type Handler struct {
-	// Hosts are more names, without a port, under which the page may be asked for, such as that of
-	// a proxy in front of it. A foreign page that gives its own name our address cannot read it.
+	// Hosts are additional host names, without a port, for which the page answers, such as that of
+	// a proxy in front of it. The check keeps a foreign site whose name resolves to this server's
+	// address from reading the page.
 	Hosts []string
 
 	// ReadOnly leaves out the button that closes a connection.
@@ -43,9 +45,9 @@ type Handler struct {
 	look     looker
 }
 
-// NewHandler returns a Handler for s. /metrics has the metrics of s, of Go and of the process, and
-// those of more collectors, such as that of a timing.Scheduler. The error is the registry's: two
-// collectors have the same metrics.
+// NewHandler returns a Handler for s. /metrics contains the metrics of s, of Go, and of the
+// process, and those of the collectors in more, such as a timing.Scheduler's. It returns the error
+// of the registry if two collectors have the same metrics.
 func NewHandler(s *loop.Server, more ...prometheus.Collector) (*Handler, error) {
 	h := &Handler{server: s, registry: prometheus.NewRegistry()}
 	all := append([]prometheus.Collector{NewCollector(s), collectors.NewGoCollector(),

@@ -6,15 +6,16 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A SchedulerCollector exports the numbers of a timing.Scheduler or a timing.Keyed. It is a
-// prometheus.Collector.
+// A SchedulerCollector exports the counters of a timing.Scheduler or a timing.Keyed as metrics. It
+// is a prometheus.Collector.
 type SchedulerCollector struct {
 	scheduler interface{ Stats() timing.SchedulerStats }
 	descs     []*prometheus.Desc
 }
 
-// NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so
-// that one registry takes several. Any goroutine may call the collector's methods.
+// NewSchedulerCollector returns a SchedulerCollector for s. Each metric has the label scheduler
+// with this name, so that one registry can contain several schedulers. Any goroutine may call the
+// collector's methods.
 func NewSchedulerCollector(name string, s interface{ Stats() timing.SchedulerStats }) *SchedulerCollector {
 	c := &SchedulerCollector{scheduler: s}
 	for _, m := range schedulerMetrics {

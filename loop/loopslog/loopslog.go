@@ -1,16 +1,16 @@
-// Package loopslog has what loop.Server and the packages around it log, which is by zerolog, go to
-// a handler of log/slog.
+// Package loopslog passes the log events of loop.Server and of the packages around it, which use
+// zerolog, to a handler of log/slog.
 //
 //	srv.Logger = loopslog.Logger(slog.Default().Handler())
 //
-// The other way round, to have a program's slog go to zerolog, zerolog has NewSlogHandler itself.
+// For the opposite direction, from a program's slog to zerolog, zerolog itself has NewSlogHandler.
 //
 // # What it costs
 //
-// Zerolog hands the fields of an event to nobody: its hooks see the level and the message, and all
-// that comes out of it is a line of JSON. So a line is encoded, and taken apart again by
-// encoding/json: some seven microseconds, for lines that are rare. A level that the handler does
-// not want costs neither: the handler is asked before the event is begun.
+// Zerolog does not expose the fields of an event: its hooks get only the level and the message, and
+// its output is a line of JSON. So each line is encoded, and then decoded again by encoding/json.
+// That takes about seven microseconds, for lines that are rare. An event at a level that the
+// handler does not want costs neither: the handler is asked first.
 package loopslog
 
 import (
@@ -23,33 +23,33 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Levels of slog that stand for those of zerolog that slog has no name for.
+// Levels of slog for the zerolog levels that slog does not name.
 const (
 	LevelTrace = slog.LevelDebug - 4
 	LevelFatal = slog.LevelError + 4
 	LevelPanic = slog.LevelError + 8
 )
 
-// Logger returns a Logger whose events become records of h. Any goroutine may use it, as h is one
-// that any may call.
+// Logger returns a Logger whose events become records of h. Any goroutine may use it, provided that
+// any goroutine may call h.
 //
-// Strings, numbers and booleans stay what they are: integers are int64 or uint64, others float64. A
-// Dict is a group. An array is a json.RawMessage. A value that zerolog makes text or a number of
-// stays that: an error is its message; a duration is a number of zerolog.DurationFieldUnit,
-// milliseconds unless the program says otherwise; a time is text, but one under
-// zerolog.TimestampFieldName, as Context.Timestamp adds it, is the record's own time. Without that
-// the record has the time at which it was handed over. The context of an event is not handed on,
-// and a record has no source.
+// Strings, numbers and booleans keep their types: integers become int64 or uint64, other numbers
+// float64. A Dict becomes a group. An array becomes a json.RawMessage. Values that zerolog encodes
+// as text or as numbers remain text or numbers: an error becomes its message, a duration a number
+// in zerolog.DurationFieldUnit, which is milliseconds unless the program changes it, and a time
+// becomes text. A time under zerolog.TimestampFieldName, which Context.Timestamp adds, becomes the
+// record's time. Without one, the record has the time at which it was handed over. The context of
+// an event is not passed on, and a record has no source.
 //
-// Which levels are logged is for h to say, each time; Logger.Level can leave out more. A Logger
-// made of this one by Sample asks its own sampler in place of h first, and h then, when the line is
-// encoded already. A program built with zerolog's tag binary_log logs lines that are no JSON: they
-// become the message as they are.
+// h decides which levels are logged, each time; Logger.Level can exclude more. A Logger that is
+// derived from this one by Sample asks its own sampler first and h later, when the line has already
+// been encoded. A program built with zerolog's tag binary_log produces lines that are not JSON.
+// They become the message unchanged.
 //
-// An error of h is zerolog's to report, by zerolog.ErrorHandler or on os.Stderr. So is a panic in
-// h: that an event cannot be logged must not end the loop that has something to log.
+// Zerolog reports an error of h, through zerolog.ErrorHandler or on os.Stderr. It does the same
+// with a panic in h: a failure to log must not end the loop that logs.
 //
-// A nil h panics here.
+// Logger panics if h is nil.
 func Logger(h slog.Handler) zerolog.Logger {
 	if h == nil {
 		panic("loopslog: Logger with a nil slog.Handler")

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// A Backend is what loop.Dialers of a Server reach at an address: the other side is the test's.
+// A Backend is an address that loop.Dialers of a Server reach. The test is the other side.
 type Backend struct {
 	srv     *Server
 	addr    backendAddr
@@ -25,9 +25,9 @@ func (a backendAddr) String() string  { return a.address }
 // maxDialed is how many connections may wait in a Backend for the test.
 const maxDialed = 1 << 16
 
-// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now
-// on. Dialling an address that there is none for is refused: also what the server dials as it
-// starts, before there can be one. A second one for an address takes its place.
+// Backend makes an address, such as "tcp" and "db.example:5432", reachable for loop.Dialers.
+// Dialing any other address is refused; so is dialing during the start of the server, before a
+// Backend can exist. A second Backend for an address replaces the first.
 func (s *Server) Backend(network, address string) *Backend {
 	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
 	s.memory.mu.Lock()
@@ -36,23 +36,22 @@ func (s *Server) Backend(network, address string) *Backend {
 	return b
 }
 
-// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends
-// that.
+// Refuse makes later dials fail with err, such as syscall.ECONNREFUSED. A nil err ends that.
 func (b *Backend) Refuse(err error) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.err = err
 }
 
-// Hang has what is dialled from now on get no answer, or ends that.
+// Hang makes later dials get no answer. Hang(false) ends that.
 func (b *Backend) Hang(hang bool) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
 	b.hangs = hang
 }
 
-// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or
-// nil if there is none. Peer.Reason and Peer.Ended know nothing of it.
+// Accept returns the other end of the oldest dialed connection that has not been accepted yet, or
+// nil if there is none. The Peer's Reason and Ended report nothing.
 func (b *Backend) Accept() *Peer {
 	b.srv.waitIdle()
 	select {

@@ -1,6 +1,6 @@
 // Package looptest tests handlers without sockets and without waiting, as net/http/httptest does
-// for HTTP: memory in place of the network, and the virtual time of testing/synctest in place of
-// the clock.
+// for HTTP. It replaces the network by memory, and the clock by the virtual time of
+// testing/synctest.
 //
 //	func TestGreeting(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -17,18 +17,18 @@
 //		})
 //	}
 //
-// The server, its loops, wheels, mailboxes, limits and drain are the real ones; only what gnet and
-// the kernel do is done here: accepting, reading, writing, waking. Each loop is a goroutine of the
-// bubble, so that the owner check of builds with the race detector works, too.
+// The server, its loops, wheels, mailboxes, limits and drain are the real ones. The package
+// replaces only gnet and the kernel: accepting, reading, writing, and waking. Each loop is a
+// goroutine of the bubble, so the owner check of builds with the race detector works, too.
 //
-// Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict): a handler that keeps
-// what it was lent shows here. A call from the wrong goroutine shows with loop.Server.Debug.Strict,
-// and in builds with the race detector.
+// Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict), so that a
+// handler that keeps borrowed bytes fails its tests. Calls from the wrong goroutine are detected
+// with loop.Server.Debug.Strict, and in builds with the race detector.
 //
-// A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it,
-// and more when the turn of the loop is over. So what hangs on a real socket hangs here. See
-// Peer.Block for peers that do not read.
+// A peer reads everything that is sent to it, but not at once: a socket buffers 208 KiB, as on
+// Linux, and accepts more when the loop's turn is over. So a program that hangs on a real socket
+// hangs here, too. See Peer.Block for peers that do not read.
 //
-// All functions must be called inside a bubble, from goroutines other than the loops'. Those that
-// cause something wait until it has had its effects (synctest.Wait), unless the loop is stalled.
+// All functions must be called inside a bubble, from goroutines other than the loops'. A function
+// that causes something waits for the effects (synctest.Wait), unless the loop is stalled.
 package looptest

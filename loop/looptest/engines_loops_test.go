@@ -43,7 +43,8 @@ func testLoops(t *testing.T, c engineConfig) {
 	t.Run("stop closes sockets", func(t *testing.T) { testStopCloses(t, c) })
 }
 
-// A loop hears whoever wakes it, whether it sleeps, is busy, or is just about to sleep.
+// A wake reaches the loop from any goroutine, whether it sleeps, is busy, or is just about to
+// sleep.
 func testWake(t *testing.T, c engineConfig) {
 	r := startEngine(t, c, 2)
 	var wg sync.WaitGroup

@@ -194,7 +194,7 @@ func testPacketsKept(t *testing.T, r *engineRig) {
 	}
 }
 
-// Close sends what waits, and the sink hears nothing more.
+// Close sends the queued datagrams, and the sink gets no more calls.
 func testPacketsClose(t *testing.T, r *engineRig) {
 	addr, ports := r.servePackets("127.0.0.1:0")
 	port, peer := ports[0], r.config.dialPacket(t, r, addr)

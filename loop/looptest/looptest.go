@@ -38,10 +38,10 @@ func waitingOf(t testing.TB) chan struct{} {
 	return ch.(chan struct{})
 }
 
-// Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
-// as the stack of a handler that panicked, go into the output of the test. The server is drained
-// when the test ends, if Stop was not called before, and the test fails if that cuts connections.
-// If srv cannot start, the test ends.
+// Start starts srv in memory. srv.Addr may be empty. If srv has no Logger, its warnings and errors,
+// such as the stack of a handler that panicked, are written to the test's output. The server is
+// drained when the test ends, unless Stop was called before; the test fails if the drain cuts
+// connections. If srv cannot start, the test fails at once.
 func Start(t testing.TB, srv *loop.Server) *Server {
 	t.Helper()
 	s, err := TryStart(t, srv)
@@ -51,7 +51,7 @@ func Start(t testing.TB, srv *loop.Server) *Server {
 	return s
 }
 
-// TryStart is Start for servers that may fail to start.
+// TryStart is like Start for servers that may fail to start.
 func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	t.Helper()
 	if srv.Addr == "" && srv.Accept != nil {
@@ -96,8 +96,8 @@ func recording(accept loop.Accept) loop.Accept {
 	}
 }
 
-// Stop drains the server and returns what Wait returns, as often as it is called. Any goroutine of
-// the test may call it.
+// Stop drains the server and returns the result of Wait. It may be called several times, from any
+// goroutine of the test.
 func (s *Server) Stop() error {
 	s.asked.Store(true)
 	s.Shutdown()
@@ -115,7 +115,7 @@ func (s *Server) stopUnasked() {
 	}
 }
 
-// Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
+// Shutdown begins the drain, as the end of Start's context does, without waiting for it to finish.
 func (s *Server) Shutdown() {
 	s.cancel()
 	s.waitIdle()
@@ -134,8 +134,8 @@ func (s *Server) OpenTo(i int) *Peer {
 	return p
 }
 
-// OpenFrom is OpenTo for a peer that has an IP address: Conn.RemoteAddr is a *net.TCPAddr, as on a
-// real socket, and Server.Limits.MaxConnsPerIP counts it. Several may have the same address.
+// OpenFrom is like OpenTo for a peer with an IP address: Conn.RemoteAddr is a *net.TCPAddr, as on a
+// real socket, and Server.Limits.MaxConnsPerIP counts it. Several peers may have the same address.
 func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
 	s.t.Helper()
 	p, err := s.tryOpen(i, net.TCPAddrFromAddrPort(remote))
@@ -145,7 +145,7 @@ func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
 	return p
 }
 
-// TryOpen is Open for servers that may not listen any more.
+// TryOpen is like Open for servers that may no longer be listening.
 func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.newAddr()) }
 
 func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
@@ -159,9 +159,9 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	return p, nil
 }
 
-// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders
-// memory, both ways: the test may look at what callbacks wrote, and callbacks may write what the
-// test has looked at before.
+// Sleep lets virtual time pass and waits for the effects. Unlike time.Sleep, it also synchronizes
+// memory in both directions: after it, the test may read what callbacks wrote, and callbacks may
+// write what the test has read before.
 func (s *Server) Sleep(d time.Duration) {
 	for _, l := range s.memory.loops {
 		l.Execute(func() {}) // which orders memory
@@ -179,8 +179,7 @@ func (s *Server) waitIdle() {
 	<-s.waiting
 }
 
-// Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the
-// same.
+// Do runs f on the i-th loop and waits until it returns. Do also returns if f panics.
 func (s *Server) Do(i int, f func(l *loop.Loop)) {
 	s.t.Helper()
 	l := s.Loops()[i]
@@ -193,8 +192,8 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
-// Meanwhile bytes and connections wait, and time can pass, which counts as a slow turn of the loop
-// and in Loop.Away.
+// Meanwhile input and new connections wait. Time can pass; it counts as a slow turn of the loop and
+// in Loop.Away.
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	l := s.Loops()[i]
@@ -206,7 +205,8 @@ func (s *Server) Stall(i int) (resume func()) {
 	})
 }
 
-// FailAccept makes the next Accept of the i-th listener fail with err, as when descriptors run out.
+// FailAccept makes the next Accept of the i-th listener fail with err, as when the process is out
+// of descriptors.
 func (s *Server) FailAccept(i int, err error) {
 	ln := s.memory.listener(s.Addrs()[i])
 	if ln == nil {
@@ -216,17 +216,17 @@ func (s *Server) FailAccept(i int, err error) {
 	s.waitIdle()
 }
 
-// BreakLoop ends the i-th loop with err, as a fault of the system would.
+// BreakLoop ends the i-th loop with err, as a system error would.
 func (s *Server) BreakLoop(i int, err error) {
 	s.memory.loops[i].fail(err)
 	s.waitIdle()
 }
 
-// BlindWrites makes sockets unable to tell when they are writable again, as on systems without a
-// watcher.
+// BlindWrites makes sockets unable to report that they are writable again, as on systems without a
+// poller.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
-// Addr is the network address of a Peer that was not given one by OpenFrom. It has no IP.
+// Addr is the network address of a Peer that OpenFrom did not give one. It has no IP.
 type Addr struct{ n int }
 
 // Network returns "memory".

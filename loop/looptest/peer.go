@@ -14,18 +14,19 @@ type Peer struct {
 	tls    *tlsPeer // nil: plain
 }
 
-// Addr returns what Conn.RemoteAddr returns for this peer: an *Addr, or what OpenFrom was given.
+// Addr returns the address that Conn.RemoteAddr returns for this peer: an *Addr, or the argument of
+// OpenFrom.
 func (p *Peer) Addr() net.Addr { return p.addr }
 
-// Send feeds the pieces to the server, each as a packet of its own, and waits for what they cause.
+// Send sends the pieces to the server, each as a separate packet, and waits for the effects.
 func (p *Peer) Send(pieces ...string) {
 	for _, s := range pieces {
 		p.Write([]byte(s))
 	}
 }
 
-// Write feeds b as one packet and waits for what it causes. It implements io.Writer; after the
-// server has closed the connection it returns syscall.EPIPE.
+// Write sends b as one packet and waits for the effects. It implements io.Writer. After the server
+// has closed the connection, it returns syscall.EPIPE.
 func (p *Peer) Write(b []byte) (int, error) {
 	if p.tls != nil {
 		return p.tls.write(b)
@@ -37,7 +38,7 @@ func (p *Peer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Received returns all that the server has sent since the last call.
+// Received returns everything that the server has sent since the last call.
 func (p *Peer) Received() string {
 	if p.tls != nil {
 		return p.tls.received()
@@ -45,11 +46,11 @@ func (p *Peer) Received() string {
 	return string(p.sock.taken())
 }
 
-// Answer makes the peer answer by itself: f is given the bytes that the server sends, as they come,
-// and the peer sends back the bytes that f returns. Received returns nothing from then on. f runs
-// on a goroutine of the bubble, one call at a time, so that pings are answered during Sleep, too. f
-// must not keep its argument, nor call methods of the Peer. Call Answer once, after the handshake
-// if there is TLS.
+// Answer makes the peer answer automatically: it passes f the bytes that the server sends, as they
+// arrive, and sends back the bytes that f returns. From then on Received returns nothing. f runs on
+// a goroutine of the bubble, one call at a time, so that pings are answered during Sleep, too. f
+// must not retain its argument or call methods of the Peer. Call Answer once, and after the
+// handshake if there is TLS.
 func (p *Peer) Answer(f func(received []byte) (reply []byte)) {
 	if p.tls != nil {
 		p.tls.answerBy(f)
@@ -71,68 +72,68 @@ func (p *Peer) Answer(f func(received []byte) (reply []byte)) {
 	p.settle()
 }
 
-// Writes returns how many writes the server has made since the connection was opened.
+// Writes returns the number of writes that the server has made since the connection was opened.
 func (p *Peer) Writes() int { return p.sock.countWrites() }
 
-// Block stops reading: the socket takes room more bytes from the server, then it is full. The
-// peer's system acknowledges none of them, as if the peer's window had been closed before: see Ack.
-// So a connection that closes waits for the peer, for Server.Timeouts.Close.
+// Block makes the peer stop reading: the socket accepts room more bytes from the server, then it is
+// full. The peer's system acknowledges none of them, as if the peer's receive window had already
+// been closed; see Ack. So a connection that is closing waits for the peer, for
+// Server.Timeouts.Close.
 func (p *Peer) Block(room int) { p.sock.setRoom(room) }
 
-// Ack has the peer's system acknowledge n of the bytes that wait for the peer while it is blocked,
-// though the peer has not read them: there was room in its buffer. To a connection that closes they
-// count as arrived.
+// Ack makes the peer's system acknowledge n of the bytes that wait for the peer while it is
+// blocked: the peer has not read them, but its receive buffer had room. For a connection that is
+// closing, they count as delivered.
 func (p *Peer) Ack(n int) { p.sock.ack(n) }
 
-// Take reads n of the bytes that wait for the peer while it is blocked, those first that its system
-// has acknowledged. As in the kernel, that a few bytes were taken does not mean that the socket
-// takes more from the server yet.
+// Take makes a blocked peer read n of the bytes that wait for it, starting with those that its
+// system has acknowledged. As with the kernel, the socket may not accept more from the server after
+// only a few bytes were read.
 func (p *Peer) Take(n int) { p.sock.take(n) }
 
-// Unblock reads again, all that waits and all that comes.
+// Unblock makes the peer read again, both the waiting bytes and later ones.
 func (p *Peer) Unblock() {
 	p.sock.setRoom(unlimited)
 	p.settle()
 }
 
-// Close closes the connection: the server reads what was fed, then the end.
+// Close closes the connection: the server reads what was sent, then the end of the stream.
 func (p *Peer) Close() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, false)
 	p.settle()
 }
 
-// CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends
-// still arrives.
+// CloseWrite closes one direction, as shutdown(2) does: the server reads the end of the stream, and
+// its output still arrives.
 func (p *Peer) CloseWrite() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, true)
 	p.settle()
 }
 
-// Reset breaks the connection: what was fed and not read is lost.
+// Reset resets the connection. Data that the server has not read is lost.
 func (p *Peer) Reset() {
 	p.sock.hangUp(syscall.ECONNRESET, false)
 	p.settle()
 }
 
-// Closed reports whether the server has closed the connection, or refused it.
+// Closed reports whether the server has closed or refused the connection.
 func (p *Peer) Closed() bool {
 	closed, _ := p.sock.closedBy()
 	return closed
 }
 
-// Lingers reports whether the server has ended its output but not let go of the socket yet.
+// Lingers reports whether the server has ended its output but not released the socket yet.
 func (p *Peer) Lingers() bool { return p.Closed() && !p.sock.gone() }
 
-// WasReset reports whether the server closed the connection hard, dropping what the peer had not
-// taken.
+// WasReset reports whether the server reset the connection, discarding what the peer had not read.
 func (p *Peer) WasReset() bool {
 	_, hard := p.sock.closedBy()
 	return hard
 }
 
-// Reason returns what OnClose was given, and nil before that.
+// Reason returns the error that OnClose got, or nil before OnClose.
 func (p *Peer) Reason() error {
 	_, reason := p.sock.finish()
 	return reason

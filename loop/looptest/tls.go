@@ -11,12 +11,12 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client
-// that has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. Send and Received are
-// of plaintext then. Close and CloseWrite say close_notify, Hangup does not.
+// OpenTLS connects to Server.Addr, which must have Server.TLS, and performs a client's handshake
+// with cfg; see Peer.TLS for the result. A nil cfg trusts every certificate. From then on, Send and
+// Received handle plaintext. Close and CloseWrite send close_notify; Hangup does not.
 func (s *Server) OpenTLS(cfg *tls.Config) *Peer { return s.OpenTLSTo(0, cfg) }
 
-// OpenTLSTo is OpenTLS for the i-th of Server.Addrs.
+// OpenTLSTo is like OpenTLS for the i-th of Server.Addrs.
 func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 	s.t.Helper()
 	if cfg == nil {
@@ -27,14 +27,14 @@ func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 	return p
 }
 
-// StartTLS begins a client's handshake on a connection that is plain until now: for what comes
-// before it, such as a header of the PROXY protocol, or for a server that calls loop.Conn.StartTLS.
-// It waits until the handshake is done, or cannot go on. The server's plain text before it must
-// have been Received.
+// StartTLS begins a client's handshake on a connection that is plain so far: after data that
+// precedes TLS, such as a PROXY protocol header, or for a server that calls loop.Conn.StartTLS. It
+// waits until the handshake is complete or cannot proceed. The server's earlier plaintext must have
+// been read with Received.
 func (p *Peer) StartTLS(cfg *tls.Config) { p.speak(tls.Client((*peerConn)(p), cfg)) }
 
-// AcceptTLS is StartTLS for the server's end: of a connection that was dialled (see
-// Server.Backend), by a loop.Dialer with TLS, or that calls loop.Conn.StartTLS.
+// AcceptTLS is like StartTLS for the server's side of the handshake: on a connection that was
+// dialed (see Server.Backend) by a loop.Dialer with TLS, or on which loop.Conn.StartTLS is called.
 func (p *Peer) AcceptTLS(cfg *tls.Config) { p.speak(tls.Server((*peerConn)(p), cfg)) }
 
 func (p *Peer) speak(c *tls.Conn) {
@@ -44,9 +44,9 @@ func (p *Peer) speak(c *tls.Conn) {
 	p.settle()
 }
 
-// TLS returns what the handshake of OpenTLS, StartTLS or AcceptTLS has settled, and the error that
-// ended it or what came after it, io.EOF being the server's close_notify. The state is zero before
-// the handshake is done.
+// TLS returns the connection state after the handshake of OpenTLS, StartTLS or AcceptTLS, and the
+// error that ended the handshake or the connection. The error is io.EOF after the server's
+// close_notify. The state is zero before the handshake is complete.
 func (p *Peer) TLS() (tls.ConnectionState, error) {
 	t := p.tls
 	t.mu.Lock()
@@ -54,7 +54,7 @@ func (p *Peer) TLS() (tls.ConnectionState, error) {
 	return t.state, t.err
 }
 
-// Hangup closes the connection without a word: over TLS without close_notify, as when a program is
+// Hangup closes the connection abruptly: over TLS without close_notify, as when a program is
 // killed. Without TLS it is Close.
 func (p *Peer) Hangup() {
 	p.sock.hangUp(io.EOF, false)
@@ -169,13 +169,13 @@ func (c *peerConn) SetDeadline(time.Time) error      { return nil }
 func (c *peerConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *peerConn) SetWriteDeadline(time.Time) error { return nil }
 
-// Certificate returns a certificate for these names, signed by itself, that is valid in virtual
-// time as well as in real time. It is no secret: for tests only.
+// Certificate returns a self-signed certificate for these names that is valid in virtual time as
+// well as in real time. Its key is not secret: use it only for tests.
 func Certificate(names ...string) tls.Certificate {
 	return testkit.Certificate(names...)
 }
 
-// Raw feeds b as it is to a Peer of OpenTLS, as one packet, and waits for what it causes.
+// Raw sends b unchanged from a Peer of OpenTLS, as one packet, and waits for the effects.
 func (p *Peer) Raw(b []byte) {
 	p.sock.feed(b)
 	p.settle()

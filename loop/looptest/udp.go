@@ -12,10 +12,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Weather is what happens to UDP datagrams on their way, in both directions: each number is how
-// many of a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
+// Weather describes what happens to UDP datagrams in transit, in both directions. Each number is a
+// percentage. Seed makes the result repeatable. With the zero Weather, all datagrams arrive, in
+// order.
 type Weather struct {
-	Lost, Duplicated, Reordered int // a reordered one changes places with the next
+	Lost, Duplicated, Reordered int // a reordered datagram swaps places with the next one
 	Seed                        uint64
 }
 
@@ -36,7 +37,7 @@ func newDatagrams() datagrams {
 		rng: rand.New(rand.NewPCG(0, 0))}
 }
 
-// SetWeather changes what happens to datagrams from now on. One that is held back to be reordered
+// SetWeather changes what happens to later datagrams. A datagram that is held back for reordering
 // arrives.
 func (s *Server) SetWeather(w Weather) {
 	n := &s.memory.datagrams
@@ -86,8 +87,8 @@ type UDPPeer struct {
 	got []string
 }
 
-// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its
-// own.
+// OpenUDP returns a new peer of the i-th of Server.Addrs, which must be a UDP address. The peer has
+// an address of its own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
 	peer := s.memory.datagrams.newPeer(s.Addrs()[i])
@@ -115,10 +116,10 @@ func (n *datagrams) newPeer(addr net.Addr) *UDPPeer {
 	return nil
 }
 
-// Addr returns the peer's address, which is Conn.RemoteAddr.
+// Addr returns the peer's address, which Conn.RemoteAddr returns.
 func (p *UDPPeer) Addr() netip.AddrPort { return p.addr }
 
-// Send sends datagrams and waits for what they cause.
+// Send sends datagrams and waits for the effects.
 func (p *UDPPeer) Send(msgs ...string) {
 	for _, msg := range msgs {
 		p.srv.memory.datagrams.carry(func() { p.port.arrive(msg, p.addr) })
@@ -126,7 +127,7 @@ func (p *UDPPeer) Send(msgs ...string) {
 	p.srv.waitIdle()
 }
 
-// Received returns the datagrams that have come since the last call.
+// Received returns the datagrams that have arrived since the last call.
 func (p *UDPPeer) Received() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,15 +136,15 @@ func (p *UDPPeer) Received() []string {
 	return got
 }
 
-// A UDPBackend is what UDP sessions reach that the Server dials.
+// A UDPBackend is a destination of UDP sessions that the Server dials.
 type UDPBackend struct {
 	answer func(msg string) []string
 }
 
-// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that
-// answer returns, which may be called on any goroutine. A nil answer means that nothing
-// listens there, and the sender gets an error. A second call for an address replaces the first.
-// Datagrams to an address without a backend vanish.
+// UDPBackend makes an address, such as "192.0.2.1:53", answer each datagram with the datagrams that
+// answer returns. answer may be called on any goroutine. A nil answer means that nothing listens
+// there, so that the sender gets an error. A second call for an address replaces the first.
+// Datagrams to an address without a backend are lost.
 func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()

@@ -16,17 +16,17 @@ const (
 	pipelined     = 100     // scripts that are sent before their answers are read
 )
 
-// Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
-// due, at least once, unless it is cancelled or replaced before. After an error of the client it
-// may be there or not; adding it again is safe, as its key, if it has one, keeps it from being
-// there twice. If the client itself sends it again, as an answer was lost, the result is that of
-// the first time, unless the task is over by then: then it runs again.
+// Add adds a task. A nil error means that Redis has stored it: a worker gets it when it is due, at
+// least once, unless it is canceled or replaced before that. After an error of the client, Redis
+// may or may not have stored it. Adding it again is safe: a task with a key is not stored twice. If
+// the client itself resends the command because an answer was lost, the result is that of the first
+// attempt, unless the task is over by then: then it runs again.
 //
-// Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
+// The error is ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
 
-// AddBatch adds tasks as if one by one, in few round trips. Some may be added and others not: then
-// the error is a *BatchError.
+// AddBatch adds tasks as Add does, in few round trips. If some tasks were not added, the error is a
+// *BatchError.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	errs := q.addAll(ctx, tasks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -112,10 +112,11 @@ func (q *Queue) restore(ctx context.Context) error {
 	return errors.Join(q.addAll(ctx, tasks)...)
 }
 
-// Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had
-// failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
-// again nor repeated; its context ends with the cause ErrCancelled. NotFound: there is nothing to
-// cancel. After an error of the client it may be cancelled or not.
+// Cancel cancels a task. Cancelled means that the task will never start, or not again if an attempt
+// had failed or it was dead. Running means that a worker has the task. It may finish, but it will
+// be neither retried nor repeated; its context ends with the cause ErrCancelled. NotFound means
+// that there is nothing to cancel. After an error of the client the task may or may not be
+// canceled.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
 	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]
@@ -133,16 +134,16 @@ func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (a
 	return q.eval(ctx, q.on(q.shard(key), script, args...))
 }
 
-// Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task
-// that waits to be tried again keeps its attempts; the later occurrences of one with Every count
-// from the new time.
+// Reschedule makes a waiting task due in d from now, whether that is earlier or later than before.
+// A task that waits for a retry keeps its attempts. The later occurrences of a task with Every
+// count from the new time.
 //
-// Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
+// The error is ErrRunning, ErrNotFound (also for a dead task), ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {
 	return q.reschedule(ctx, Task{Key: key, Delay: d})
 }
 
-// RescheduleAt is Reschedule with a time.
+// RescheduleAt is like Reschedule with an absolute time.
 func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) error {
 	return q.reschedule(ctx, Task{Key: key, At: at})
 }
@@ -158,12 +159,12 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 	return err
 }
 
-// Pause keeps all workers from starting tasks of this queue until Resume. Tasks that run go on, and
-// adding, cancelling and looking still work. After an error some shards may be paused and others
-// not.
+// Pause stops all workers from starting tasks of this queue until Resume. Running tasks continue,
+// and tasks can still be added, canceled and inspected. After an error, some shards may be paused
+// and others not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 
-// Resume ends a Pause. What has become due meanwhile starts at once.
+// Resume ends a Pause. Tasks that have become due meanwhile start at once.
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {

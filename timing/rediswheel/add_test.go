@@ -16,7 +16,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// Many add at the same time, and each is told what became of its own task.
+// Many goroutines add tasks at once, and each gets the result for its own task.
 func TestAddTogether(t *testing.T) {
 	backends(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := context.Background()

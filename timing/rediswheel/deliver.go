@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Kinds is a [Handler] that gives each task to the one for its Kind. It must not be changed once
-// used. A worker without a handler for a kind, such as one of an older version, gives the task back
-// for about five refreshes, and gives up its shard, so that another worker takes it.
+// Kinds is a [Handler] that passes each task to the handler for its Kind. It must not be changed
+// once in use. A worker without a handler for a kind, such as one of an older version, returns the
+// task to the queue for about five refreshes. Then it gives up the shard, so that another worker
+// takes it.
 type Kinds map[string]Handler
 
 // Handle calls the handler for the kind of t.
@@ -21,12 +22,13 @@ func (k Kinds) Handle(ctx context.Context, t Task) error {
 	return h.Handle(ctx, t)
 }
 
-// Posted returns a [Handler] whose f is called by post, on an event loop: post is the Post method
-// of a loop.Loop, or anything else that runs a function soon, or returns an error. The task is
-// acknowledged when f has returned, which should be soon: for what takes longer, use [Told].
+// Posted returns a [Handler] that runs f through post, on an event loop. post is the Post method of
+// a loop.Loop, or any other function that runs its argument soon or returns an error. The task is
+// acknowledged when f has returned. f should return soon: for longer work use [Told].
 //
-// If post fails, the task is put off by a second, no attempt counted. If the context ends before f
-// has begun, f will not be called. A panic in f fails the attempt, and is then the loop's.
+// If post fails, the task is postponed by a second and no attempt is counted. If the context ends
+// before f has begun, f is not called. A panic in f fails the attempt, and then propagates to the
+// loop.
 func Posted(post func(f func()) error, f func(t Task) error) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		result := make(chan error, 1)
@@ -43,19 +45,20 @@ func Posted(post func(f func()) error, f func(t Task) error) Handler {
 
 var errGoexit = errors.New("the handler panicked, or called runtime.Goexit")
 
-// A Teller takes messages: a loop.Ref is one for M = func(*loop.Conn), a handler.ActorRef[M] for
-// its M.
+// A Teller accepts messages: a loop.Ref is a Teller for M = func(*loop.Conn), a handler.ActorRef[M]
+// for its M.
 type Teller[M any] interface {
-	// Tell queues m and does not wait. It may be called from any goroutine.
+	// Tell queues m and does not wait. Any goroutine may call it.
 	Tell(m M) error
 }
 
-// Told returns a [Handler] that tells a task to something that lives on an event loop. to says
-// whom; its error fails the attempt. message makes the message, whose receiver must call done, from
-// any goroutine: with nil, or with why it failed. Further calls of done are ignored.
+// Told returns a [Handler] that passes a task to an actor on an event loop. to returns the actor;
+// if it returns an error, the attempt fails. message makes the message. The receiver of the message
+// must call done, from any goroutine: with nil, or with the reason for the failure. Further calls
+// of done are ignored.
 //
-// If Tell fails, the task is put off by a second, no attempt counted. A connection that closes
-// drops pending messages: give such tasks a short Timeout.
+// If Tell fails, the task is postponed by a second and no attempt is counted. A connection that
+// closes drops pending messages: give such tasks a short Timeout.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		teller, err := to(t)

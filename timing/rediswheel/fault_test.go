@@ -106,8 +106,7 @@ func add(q *Queue, task Task) {
 	}
 }
 
-// Each of three workers is told to stop and started anew, three times: nothing is lost, and nothing
-// runs twice.
+// Each of three workers is stopped and restarted three times: no task is lost, and none runs twice.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -23,38 +23,39 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
-// Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
-// use; it must not be copied or changed once in use. [NewHTTPCallback] finds a wrong Secret.
+// HTTPCallback is a [Handler] that sends each task as an HTTP request, with Task.URL, Task.Method,
+// Task.Header and Task.Body. An empty Method means POST. The zero value is ready to use. It must
+// not be copied or changed once in use. [NewHTTPCallback] reports an invalid Secret.
 //
-// A status of 2xx is success, and 410 is final: the task is dead. All else is tried again, with
-// Config.Backoff or when Retry-After says, if that is not now, and within an hour: errors of
-// transport, other statuses, and redirects, which are not followed.
+// A status of 2xx is success. A status of 410 is final: the task is dead. Everything else is
+// retried: transport errors, other statuses, and redirects, which are not followed. The delay is
+// that of Config.Backoff, or of a Retry-After header that is in the future and within an hour.
 //
-// Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
-// each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
-// and, with a Secret, Webhook-Signature.
+// Requests carry the headers of Standard Webhooks (standardwebhooks.com). Webhook-Id is the same in
+// all attempts of one occurrence, so that a receiver can detect duplicates. The others are
+// Webhook-Timestamp and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
-	Timeout     time.Duration // of one request, the answer included; 0 means 10 seconds
-	MaxResponse int64         // bytes of an answer that are read; a longer one counts, too; 0 means 64 KiB
+	Timeout     time.Duration // for one request, including the response; 0 means 10 seconds
+	MaxResponse int64         // bytes of a response that are read; a longer one counts, too; 0 means 64 KiB
 
-	// PerHost is how many requests to one host are on their way at once, so that a slow host does
-	// not take all places. Tasks above that are put off by about a second, no attempt counted. 0
-	// means 16.
+	// PerHost is the maximum number of concurrent requests to one host, so that a slow host does
+	// not take all places. Tasks above it are postponed by about a second, and no attempt is
+	// counted. 0 means 16.
 	PerHost int
 
 	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
 
-	// SecretFor returns the Secret of the endpoint that a task is for; "" stands for Secret. A wrong
-	// one fails the attempt. It is called on many goroutines. nil means that all have Secret.
+	// SecretFor returns the Secret for the endpoint of a task. "" stands for Secret. An invalid
+	// secret fails the attempt. SecretFor is called on many goroutines. nil means that all tasks
+	// use Secret.
 	SecretFor func(t Task) string
 
-	// AllowPrivate permits requests to addresses that are not of the public Internet, which whoever
-	// may add tasks could reach then. They are checked after names were resolved.
+	// AllowPrivate permits requests to addresses outside the public Internet. Anyone who can add
+	// tasks can then reach them. Addresses are checked after name resolution.
 	AllowPrivate bool
 
-	// Transport replaces ours, which uses no proxy. AllowPrivate and the timeout of dialling are
-	// its matter then. nil means ours.
+	// Transport replaces the default transport, which uses no proxy. The replacement is then
+	// responsible for AllowPrivate and for the dial timeout. nil means the default transport.
 	Transport http.RoundTripper
 
 	once   sync.Once
@@ -63,7 +64,7 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
-// NewHTTPCallback returns h, or an error if its Secret is none.
+// NewHTTPCallback returns h, or an error if its Secret is invalid.
 func NewHTTPCallback(h *HTTPCallback) (*HTTPCallback, error) {
 	if _, err := signingKey(h.Secret); err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func NewHTTPCallback(h *HTTPCallback) (*HTTPCallback, error) {
 	return h, nil
 }
 
-// ErrPrivateAddress is why HTTPCallback does not connect to an address. It is permanent.
+// ErrPrivateAddress reports that HTTPCallback refused to connect to an address. It is permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
 // special are the networks of the IANA special-purpose address registries (RFC 6890) of November

@@ -230,7 +230,7 @@ func TestPrivateAddresses(t *testing.T) {
 }
 
 // Each network of the IANA registries is refused, at its first address and its last. The guard is
-// asked, and nothing is dialled.
+// asked, and nothing is dialed.
 func TestSpecialNetworks(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.0.0/29",

@@ -14,16 +14,16 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// Status says where a task is.
+// Status is the state of a task.
 type Status int
 
-// What Cancel and Get may say.
+// Results of Cancel and Get.
 const (
-	NotFound  Status = iota // it was never added, is over, or was cancelled
+	NotFound  Status = iota // it was never added, is over, or was canceled
 	Cancelled               // by this call: it will never start, or not again if an attempt had failed
 	Running                 // a worker has it
-	Scheduled               // it waits for its time
-	Retrying                // it waits to be tried again
+	Scheduled               // it is not due yet
+	Retrying                // it waits for a retry
 	Dead                    // it was given up
 )
 
@@ -40,12 +40,12 @@ func (s Status) String() string {
 type Info struct {
 	Task
 	Status Status
-	Error  string    // of the last attempt that failed, cut to 256 bytes
+	Error  string    // of the last failed attempt, cut to 256 bytes
 	Since  time.Time // Dead: when it was given up
-	Lease  time.Time // Running: until when it is its worker's, unless that renews it
+	Lease  time.Time // Running: when the worker's lease expires unless renewed
 }
 
-// Get looks at a task. Error: ErrNotFound, or the client's.
+// Get returns a task. The error is ErrNotFound, or the client's.
 func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 	v, err := q.evalKey(ctx, "get", key, key)
 	if err != nil {
@@ -79,9 +79,9 @@ func info(key, where string, f []string) (Info, error) {
 	return i, err
 }
 
-// List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n
-// in the order of their due times, ends of their leases, or deaths. It looks at up to n tasks of
-// each shard, and n is at most 1,000.
+// List returns tasks that are Scheduled (which includes Retrying), Running, or Dead. It returns the
+// first n by due time, by the end of the lease, or by time of death, respectively. It reads up to n
+// tasks of each shard. n is at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	place := map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}[where]
 	if place == "" {
@@ -113,11 +113,11 @@ func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	return found, nil
 }
 
-// Dead returns up to n dead tasks, those that were given up first. Their Error says why.
+// Dead returns up to n dead tasks, the oldest first. Error holds the reason.
 func (q *Queue) Dead(ctx context.Context, n int) ([]Info, error) { return q.List(ctx, Dead, n) }
 
-// Requeue makes a dead task due now, with all its attempts before it. Error: ErrNotFound if it is
-// not dead, ErrFull, or the client's.
+// Requeue makes a dead task due now, with all its attempts restored. The error is ErrNotFound if it
+// is not dead, ErrFull, or the client's.
 func (q *Queue) Requeue(ctx context.Context, key string) error {
 	v, err := q.evalKey(ctx, "move", key, "", key, 0, 1)
 	if err == nil && v != "moved" {
@@ -126,8 +126,8 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 	return err
 }
 
-// Purge deletes the tasks that have been dead for at least as long as age says. It returns how many
-// it deleted, also if it fails on the way.
+// Purge deletes the tasks that have been dead for at least age. It returns the number of deleted
+// tasks, also if it fails partway.
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
 		for deleted := int64(maxBatch); deleted == maxBatch; {
@@ -142,8 +142,8 @@ func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error)
 	return n, nil
 }
 
-// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if there is nothing,
-// or not any more, or the client's.
+// Result returns what a handler has stored with [SetResult]. The error is ErrNotFound if there is
+// no result, or no longer one, or the client's.
 func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
 	result, err := onredis.Answer(ctx, func() (string, error) { return q.read(ctx, q.resultKey(q.shard(key), key)) })
 	if errors.Is(err, redis.Nil) {

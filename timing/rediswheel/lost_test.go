@@ -15,7 +15,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// complaints are what Config.OnError was told.
+// complaints are the errors that Config.OnError got.
 type complaints struct {
 	mu   sync.Mutex
 	errs []error
@@ -39,8 +39,8 @@ func (c *complaints) count(kind error) (n int) {
 	return n
 }
 
-// A FLUSHALL is told, once for each worker, and a repeating task that is declared goes on: once for
-// each of its times, however many workers there are. One that was only added is gone.
+// Each worker reports a FLUSHALL once. A declared repeating task continues: it runs once for each
+// of its times, however many workers there are. A task that was only added is gone.
 func TestRepeatingSurvivesFlushAll(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -143,8 +143,8 @@ func TestRepeatingIsAdded(t *testing.T) {
 	})
 }
 
-// If the queue was made anew with another number of shards before it was noticed that it was lost,
-// that is told, and nothing is added where nobody else would look for it.
+// If the queue was created again with another number of shards before a worker noticed the loss,
+// the worker reports that, and adds no task to a shard that no worker owns.
 func TestLostAndMadeAnew(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		m, client := embeddedServer(t)

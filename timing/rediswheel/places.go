@@ -2,11 +2,11 @@ package rediswheel
 
 import "sync"
 
-// Places limits how many tasks run at once across queues. Runs of several queues in one process can
-// share them, by Config.Places and Config.Weight. A queue that has enough to do gets at least its
-// share, by its weight, and what others do not need. A place that others have of its share comes
-// back when their task ends. A share of less than one place is a turn. Places may be used from any
-// goroutine.
+// Places limits how many tasks run at once across queues. Runs of several queues in one process
+// share it through Config.Places and Config.Weight. A queue with enough tasks gets at least its
+// share by weight, and any places that others do not need. If another queue occupies a place of
+// that share, the place comes back when its task ends. Queues whose share is less than one place
+// take turns. Any goroutine may use Places.
 type Places struct {
 	lock   sync.Mutex
 	total  int
@@ -15,7 +15,7 @@ type Places struct {
 	shares map[*share]struct{}
 }
 
-// NewPlaces returns n places. It panics unless n is positive.
+// NewPlaces returns a Places with n places. It panics unless n is positive.
 func NewPlaces(n int) *Places {
 	if n <= 0 {
 		panic("rediswheel: NewPlaces of less than one place")

@@ -95,7 +95,7 @@ func (p *workerProcess) kill() {
 	_ = p.cmd.Wait()
 }
 
-// report is what a worker that was told to stop has done.
+// A report is what a stopped worker has done.
 type report struct {
 	done, stale, recovered uint64
 	latest                 time.Duration

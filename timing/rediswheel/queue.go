@@ -18,68 +18,68 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
-// queue should have the same Name, Shards, Rate, Lease, Refresh and Repeating.
+// Config configures a [Queue]. The zero value is ready to use. All programs that use a queue should
+// have the same Name, Shards, Rate, Lease, Refresh and Repeating.
 type Config struct {
-	// Name begins the names of all keys: queues with different names have nothing in common.
-	// Letters, digits and "._:-", at most 64. Empty means "loopwheel".
+	// Name is the prefix of all keys: queues with different names share nothing. It may contain
+	// letters, digits and "._:-", at most 64 in all. Empty means "loopwheel".
 	Name string
 
-	// Shards is how many parts the queue has, and how many workers can claim tasks at once. The
-	// first Open settles it, and fails with another number later. 0 means what is settled, or else
-	// 4, or 64 in a cluster. At most 1,024.
+	// Shards is the number of shards of the queue, and so the number of workers that can claim
+	// tasks at once. The first Open fixes it; a later Open with another number fails. 0 means the
+	// fixed number, or for the first Open 4, or 64 in a cluster. At most 1,024.
 	Shards int
 
-	MaxBody     int // bytes of Task.Body at most; 0 means 64 KiB, and 16 MiB is the most
-	Concurrency int // tasks that one Run works on at once; 0 means 64
+	MaxBody     int // maximum length of Task.Body in bytes; 0 means 64 KiB; at most 16 MiB
+	Concurrency int // maximum number of tasks that one Run works on at once; 0 means 64
 
-	Places *Places // that several queues share, in place of Concurrency; nil means none
-	Weight int     // of the queue among those that share Places; 0 means 1, and 1,000 is the most
+	Places *Places // shared by several queues, in place of Concurrency; nil means none
+	Weight int     // of the queue among those that share Places; 0 means 1; at most 1,000
 
-	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has
-	// an equal part of it. 0 means no such bound.
+	// Rate is the maximum number of tasks of the queue that start per second, on all workers
+	// together. Each shard gets an equal part of it. 0 means no limit.
 	Rate float64
 
-	// Lease is how long a task stays with a worker that does not renew it while the handler runs:
-	// that has crashed. 0 means 15 seconds; a second is the least.
+	// Lease is how long a task stays with a worker that no longer renews it, because it has
+	// crashed. 0 means 15 seconds; the minimum is one second.
 	Lease time.Duration
 
-	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
-	// keeps its task and its place among Concurrency. 0 means 10 minutes.
+	// Timeout limits an attempt: the handler's context ends then. A handler that continues
+	// regardless keeps its task and its place in Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
-	MaxAttempts   int // how often a task is tried before it is a dead letter; 0 means 16
-	MaxDeliveries int // how many workers may be lost with a task before it is one; 0 means 16
+	MaxAttempts   int // attempts before a task is a dead letter; 0 means 16
+	MaxDeliveries int // workers lost with a task before it is a dead letter; 0 means 16
 
-	// Backoff returns how long to wait after a failed attempt, 1 being the first. nil means
+	// Backoff returns how long to wait after a failed attempt; the first attempt is 1. nil means
 	// [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
-	// Refresh is how often a worker looks at its shards unasked: how late a task may be if a
-	// message was lost. A worker that is not heard of for three times as long loses its shards. 0
-	// means 2 seconds. From 100 ms to 1 minute.
+	// Refresh is how often a worker checks its shards without a notification, and so how late a
+	// task may be if a notification was lost. A worker that is silent for three times as long loses
+	// its shards. 0 means 2 seconds. From 100 ms to 1 minute.
 	Refresh time.Duration
 
 	StopTimeout time.Duration // how long Run waits for handlers when it stops; 0 means 20 seconds
 
-	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Workers look at that every
-	// ten refreshes, and delete the oldest. 0 means 10,000, and 90 days.
+	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Workers check that every
+	// ten refreshes and delete the oldest. 0 means 10,000, and 90 days.
 	MaxDead int
 	DeadAge time.Duration
 
-	// Repeating are tasks with Every or Cron that the queue always has. Run adds those that are not
-	// there when it begins, cancelled ones too, and when Redis has lost them (ErrLost). One that is
-	// there stays as it is: to change it, Add it.
+	// Repeating are tasks with Every or Cron that the queue always has. Run adds the missing ones,
+	// also canceled ones, when it begins and when Redis has lost them (ErrLost). Existing ones stay
+	// as they are: to change one, Add it.
 	Repeating []Task
 
-	// OnError gets every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, came back empty (ErrLost), has another time
-	// (ErrClock), or does not pass messages on (ErrHints), which Open reports, too. It is called on
+	// OnError gets every failed attempt with its task. With the zero Task it gets whatever stops a
+	// worker from working: Redis is unreachable, has lost its data (ErrLost), has a changed clock
+	// (ErrClock), or does not pass messages on (ErrHints, which Open reports, too). It is called on
 	// many goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero Logger
-	// writes to os.Stderr; zerolog.Nop() is silent.
+	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero
+	// Logger writes to os.Stderr; zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }
 
@@ -147,10 +147,9 @@ func (c *Config) checkRepeating() error {
 	return nil
 }
 
-// A Queue is a set of delayed tasks on Redis, made by [Open]. Its methods may be called from any
-// goroutine. Those with a context wait for Redis, as long as that allows: not for a callback of an
-// event loop. A command that was sent before the context ended may
-// still be carried out.
+// A Queue is a set of delayed tasks on Redis, made by [Open]. Any goroutine may call its methods.
+// Those with a context wait for Redis until the context is done: do not call them in a callback of
+// an event loop. A command that was sent before the context ended may still be carried out.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -172,12 +171,12 @@ func shardKeys(name, prefix, tag string) []string {
 	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
 }
 
-// Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
-// caller's, who closes it when no Run is left. It may be one to a single server, to a master that
-// Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
+// Open checks the Redis of the client and returns a queue on it. The caller owns the client and
+// closes it when no Run is left. The client may connect to a single server, to a master monitored
+// by Sentinel, or to a cluster. A redis.Ring is refused because its shards move.
 //
-// Errors: ErrConfig, also if Redis may evict our keys, if the client is not of the kind that the
-// server needs, or if the queue was opened with another number of shards.
+// The error is ErrConfig, also if Redis may evict the queue's keys, if the client is of the wrong
+// kind for the server, or if the queue was opened with another number of shards.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err

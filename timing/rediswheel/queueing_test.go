@@ -14,8 +14,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// A queue that is paused starts nothing, whoever works on it, and costs no more for that; what has
-// become due meanwhile runs at once when it is resumed.
+// A paused queue starts no task on any worker, and costs no more because of that; tasks that become
+// due meanwhile run at once after Resume.
 func TestPause(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -259,16 +259,16 @@ func (w *worker) runPerShard(runs []*run, what func(r *run) end, then func(r *ru
 	}
 }
 
-// MaxResult bounds what [SetResult] takes, in bytes.
+// MaxResult is the maximum length of a result of [SetResult], in bytes.
 const MaxResult = 64 << 10
 
 type resultKey struct{}
 
-// SetResult leaves a copy of a result of the task whose handler was given ctx, in place of one
-// before. If the attempt ends with success, [Queue.Result] returns it for as long as
-// Task.KeepResult says. It may be called from any goroutine while the handler runs.
+// SetResult stores a copy of result for the task whose handler got ctx. It replaces an earlier
+// result. If the attempt succeeds, [Queue.Result] returns it for Task.KeepResult. Any goroutine may
+// call SetResult while the handler runs.
 //
-// Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
+// The error is ErrTooLarge above MaxResult, or ErrBadTask if the task does not keep results.
 func SetResult(ctx context.Context, result []byte) error {
 	kept, ok := ctx.Value(resultKey{}).(*atomic.Pointer[[]byte])
 	if !ok {

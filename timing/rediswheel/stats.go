@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// Stats says what is in a [Queue], and what was done through it in this process.
+// Stats holds the contents of a [Queue], and the counters of this process.
 type Stats struct {
-	// In Redis; not of one instant, as each shard is asked for itself.
-	Scheduled int           // waiting for their time, Retrying and Overdue included
-	Overdue   int           // of these, how many are due
-	Retrying  int           // of these, how many had an attempt that failed, or lost a worker
+	// In Redis. Each shard is queried separately, so the numbers are not of one instant.
+	Scheduled int           // not started yet, including Retrying and Overdue
+	Overdue   int           // of Scheduled: already due
+	Retrying  int           // of Scheduled: with a failed attempt or a lost worker
 	Running   int           // with workers
 	Dead      int           // given up
-	Late      time.Duration // how long the first of the overdue has been due
-	Owners    int           // workers that look after shards
-	Orphans   int           // shards that nobody looks after
-	Paused    bool          // some shard is, by Pause
+	Late      time.Duration // how long the first of Overdue has been due
+	Owners    int           // workers that own shards
+	Orphans   int           // shards that no worker owns
+	Paused    bool          // Pause holds for at least one shard
 
-	// Of this process.
-	Added       uint64        // tasks that Add and AddBatch have added or replaced
+	// In this process.
+	Added       uint64        // tasks added or replaced by Add and AddBatch
 	Ignored     uint64        // tasks not added because of the policy Ignore
-	Cancelled   uint64        // tasks cancelled before they ran
+	Cancelled   uint64        // tasks canceled before they ran
 	Claimed     uint64        // tasks taken from Redis
 	Done        uint64        // acknowledged
-	Failed      uint64        // attempts that failed, panics included
-	Postponed   uint64        // tasks put back without counting an attempt, when stopping for one
+	Failed      uint64        // failed attempts, including panics
+	Postponed   uint64        // tasks put back without counting an attempt, for example when stopping
 	Died        uint64        // tasks given up
 	Purged      uint64        // dead tasks deleted because of MaxDead and DeadAge
-	Skipped     uint64        // occurrences passed over by the policy Skip
-	Stale       uint64        // ends of runs that Redis refused: the task had been given to another worker, or replaced
-	Recovered   uint64        // tasks whose lease had run out, put back by this process
-	Errors      uint64        // of Redis, seen by workers
+	Skipped     uint64        // occurrences skipped by the policy Skip
+	Stale       uint64        // results of runs that Redis refused: another worker had got the task, or it was replaced
+	Recovered   uint64        // tasks whose lease had expired, put back by this process
+	Errors      uint64        // errors of Redis in workers
 	Claims      uint64        // scripts run to claim tasks
 	InFlight    int           // tasks that workers of this process hold now
-	LatenessMax time.Duration // the longest that a task was started after it was due
+	LatenessMax time.Duration // the longest delay between a task's due time and its start
 }
 
-// Stats returns the queue's numbers.
+// Stats returns the contents and counters of the queue.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	s, _, err := q.Ahead(ctx, time.Second, 0)
 	return s, err
 }
 
-// Local returns the numbers of this process only, without asking Redis.
+// Local returns the counters of this process only, without querying Redis.
 func (q *Queue) Local() Stats {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -56,8 +56,8 @@ func (q *Queue) count(f func(s *Stats)) {
 	f(&q.counts)
 }
 
-// Ahead returns the numbers, and how many tasks are due in each of the next n slices of time, at
-// most 300.
+// Ahead returns the Stats, and the number of tasks that are due in each of the next n slices of
+// time. n is at most 300.
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)

@@ -36,7 +36,7 @@ func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
 	return false
 }
 
-// A worker that is told to stop while Redis stands still does not wait for it longer than it says.
+// A worker that stops while Redis does not respond waits no longer than documented.
 func TestStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

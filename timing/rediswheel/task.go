@@ -8,71 +8,72 @@ import (
 	"unicode/utf8"
 )
 
-// What is taken at most.
+// Limits of a Task.
 const (
 	MaxKey   = 512                                    // bytes of a key
-	MaxDelay = 100 * 365 * 24 * time.Hour             // a due time is no further ahead
+	MaxDelay = 100 * 365 * 24 * time.Hour             // how far ahead a due time may be
 	maxMeta  = 16 << 10                               // bytes of all fields but key and body
 	century  = 100*365*24*time.Hour + 25*24*time.Hour // with its leap days
 )
 
-// Policy says what adding does if a task with the same key is there, waiting or running. One that
-// is dead, or was cancelled in its last run, is over: it is replaced under every policy.
+// Policy determines what Add does if a task with the same key exists, waiting or running. A task
+// that is dead, or was canceled during its last run, is over: it is replaced under every policy.
 type Policy int
 
 // Policies of Task.OnConflict.
 const (
-	Replace Policy = iota // the old task never starts again, and if it runs, nothing comes of that; the zero value
+	Replace Policy = iota // the zero value: the old task never starts again; if it runs, its result is ignored
 	Ignore                // the old task stays as it is; adding reports no error
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
 var policies = [...]string{"replace", "ignore", "fail"} // as add.lua wants them
 
-// Misfire says what becomes of occurrences of a repeating task that were missed: the one after them
-// has come, as no worker was there or the one before took too long.
+// Misfire determines what happens to missed occurrences of a repeating task. An occurrence is
+// missed if the next one is due already, because no worker ran or the previous occurrence took too
+// long.
 type Misfire int
 
-// Choices of Task.Misfire.
+// Values of Task.Misfire.
 const (
-	RunOnce Misfire = iota // however many were missed, the task runs once, at once; the zero value
+	RunOnce Misfire = iota // the zero value: the task runs once, at once, however many were missed
 	Skip                   // the task waits for the next occurrence
 )
 
-// A Task is something to be done later. Its key names it: there is never more than one task with a
-// key. Its JSON form omits the key, the body and what changes.
+// A Task is work to be done later. Its key identifies it: a queue never has two tasks with the same
+// key. Its JSON form omits the key, the body and everything that changes.
 type Task struct {
-	Key   string        `json:"-"`         // any bytes, at most MaxKey; empty: Add makes a unique one
+	Key   string        `json:"-"`         // any bytes, at most MaxKey; if empty, Add makes a unique one
 	Kind  string        `json:",omitzero"` // for Kinds
-	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and less is now
-	At    time.Time     `json:"-"`         // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Delay time.Duration `json:"-"`         // from now, by Redis' clock; zero and below mean now
+	At    time.Time     `json:"-"`         // in place of Delay; a past time means now; rounded up to a millisecond
 	Body  []byte        `json:"-"`         // for the handler; at most Config.MaxBody
 
 	OnConflict  Policy        `json:"-"`
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
 	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
-	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An
-	// occurrence starts only when the one before it is over: done, or given up after MaxAttempts,
+	// A repeating task has either Every or Cron. It stays under its key until it is canceled. An
+	// occurrence starts only when the previous one is over: done, or given up after MaxAttempts,
 	// which is reported but makes no dead letter. Periods count from the first occurrence and do
 	// not drift.
-	Every   time.Duration `json:",omitzero"` // rounded up to ms; first at Delay or At, or else one Every from now
-	Cron    string        `json:",omitzero"` // "minute hour day month weekday" as crontab has it, or "@daily" and the like
-	Zone    string        `json:",omitzero"` // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
+	Every   time.Duration `json:",omitzero"` // rounded up to ms; first at Delay or At, otherwise one Every from now
+	Cron    string        `json:",omitzero"` // "minute hour day month weekday" as in crontab, or "@daily" and so on
+	Zone    string        `json:",omitzero"` // of Cron, an IANA name such as "Europe/Berlin"; empty means UTC
 	Misfire Misfire       `json:",omitzero"`
 
-	KeepResult time.Duration `json:",omitzero"` // of what SetResult leaves; not for tasks that repeat
+	KeepResult time.Duration `json:",omitzero"` // how long a result of SetResult is kept; not for repeating tasks
 
-	// For HTTPCallback, though any handler may use them.
+	// For HTTPCallback; other handlers may use them, too.
 	Method string      `json:",omitzero"`
 	URL    string      `json:",omitzero"`
 	Header http.Header `json:",omitempty"`
 
-	// Set for handlers, and by Get, and not read when adding.
-	Due      time.Time `json:"-"` // when this was to start: the attempt, not the occurrence
-	Occurred time.Time `json:"-"` // when the first attempt of this occurrence was to start
-	Attempt  int       `json:"-"` // 1 is the first
-	Delivery int       `json:"-"` // of this attempt: above 1 after a worker was lost with it
+	// Set for handlers and by Get; ignored by Add.
+	Due      time.Time `json:"-"` // when this attempt was due
+	Occurred time.Time `json:"-"` // when the first attempt of this occurrence was due
+	Attempt  int       `json:"-"` // starting at 1
+	Delivery int       `json:"-"` // of this attempt; above 1 after a worker was lost with it
 }
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }

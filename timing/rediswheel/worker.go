@@ -11,29 +11,29 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A Handler does what tasks are for. Run calls Handle on a goroutine of its own for each task.
+// A Handler performs tasks. Run calls Handle on a separate goroutine for each task.
 //
 // nil means done: the task is over, or its next occurrence is scheduled. An error means that this
-// attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
-// is an error.
+// attempt has failed, unless it is an error of [Postpone]; see also [Permanent] and [RetryAfter]. A
+// panic counts as an error.
 //
-// The context ends at the timeout of the attempt, with the cause ErrCancelled if the task is
-// cancelled, with ErrLeaseLost when another worker may have the task, or with ErrStopping after
-// StopTimeout. With such a cause, an error is no failed attempt: the task is over, or goes to
-// another worker.
+// The context ends at the timeout of the attempt. It ends with the cause ErrCancelled if the task
+// is canceled, with ErrLeaseLost when another worker may have the task, and with ErrStopping after
+// StopTimeout. With one of these causes, an error is not a failed attempt: the task is over, or
+// goes to another worker.
 type Handler interface {
-	// Handle works on one task. What t refers to is the handler's to keep.
+	// Handle works on one task. The handler may keep everything that t refers to.
 	Handle(ctx context.Context, t Task) error
 }
 
-// HandlerFunc is a function that is a [Handler].
+// HandlerFunc is a function that implements [Handler].
 type HandlerFunc func(ctx context.Context, t Task) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, t Task) error { return f(ctx, t) }
 
-// DefaultBackoff waits about a second after the first attempt that failed, and twice as long after
-// each further one, up to ten minutes; the upper half of that at random.
+// DefaultBackoff waits about a second after the first failed attempt, and twice as long after each
+// further one, up to ten minutes. The upper half of the delay is random.
 func DefaultBackoff(attempt int) time.Duration {
 	d := min(time.Second<<min(max(attempt-1, 0), 20), 10*time.Minute)
 	return d/2 + jitter(d/2+1)
@@ -78,10 +78,11 @@ type worker struct {
 	giveUp   time.Duration // when stopping: not later
 }
 
-// Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
-// begun, waits up to Config.StopTimeout for handlers, then ends their contexts and waits for five
-// seconds more. It returns nil, or a *StopError if handlers were still running. While Redis is away
-// it waits for it, and says so to Config.OnError. Many may run, in one process or in thousands.
+// Run works on tasks until ctx ends. To stop, it claims no more tasks, returns tasks that it has
+// not started, waits up to Config.StopTimeout for handlers, ends their contexts, and waits for
+// another five seconds. It returns nil, or a *StopError if handlers were still running. While Redis
+// is unreachable, Run waits for it and reports that to Config.OnError. Any number may run, in one
+// process or in thousands.
 func (q *Queue) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		panic("rediswheel: Run with a nil Handler")

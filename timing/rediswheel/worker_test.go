@@ -141,8 +141,8 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
-// A task that is replaced while it runs is not its worker's any more: its handler is told within a
-// third of the lease, and nothing comes of what it returns.
+// A task that is replaced while it runs no longer belongs to its worker: its handler's context is
+// cancelled within a third of the lease, and its result is ignored.
 func TestReplacedWhileRunning(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -177,9 +177,9 @@ func TestReplacedWhileRunning(t *testing.T) {
 	})
 }
 
-// A worker that is told to stop waits for handlers, then ends their contexts, and at last leaves
-// those that do not care. What it had is given to another, no attempt counted, but not what still
-// runs in this process.
+// A stopping worker waits for handlers, then cancels their contexts, and finally abandons those
+// that ignore that. Another worker gets its tasks, without counting an attempt, except those that
+// still run in this process.
 func TestStop(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()

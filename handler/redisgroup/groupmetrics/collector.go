@@ -1,5 +1,5 @@
-// Package groupmetrics shows hubs of redisgroup to Prometheus. It is a package of its own so that
-// programs without Prometheus do not link it.
+// Package groupmetrics exports metrics of redisgroup hubs to Prometheus. It is a separate package
+// so that programs without Prometheus do not link it.
 package groupmetrics
 
 import (
@@ -20,8 +20,8 @@ type collector struct {
 	metrics []metric
 }
 
-// New returns a collector of a hub's Stats, with the label hub. A scrape does not ask Redis. Hubs
-// of one registry have different names. Any goroutine may call it.
+// New returns a collector of a hub's Stats, with name as the label hub. A scrape does not query
+// Redis. Hubs in one registry must have different names. Any goroutine may call the collector.
 func New(name string, hub *redisgroup.Hub) prometheus.Collector {
 	c := &collector{hub: hub}
 	add := func(kind prometheus.ValueType, what, help string, value func(s *redisgroup.Stats) uint64) {

@@ -39,7 +39,7 @@ func TestDeadlineIsSetOnlyEarlier(t *testing.T) {
 	}
 }
 
-// told is a pollee that does something when it is told of an event.
+// A told is a pollee that calls a function on each event.
 type told func()
 
 func (f told) polled(uint32) { f() }

@@ -85,7 +85,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// A panic and a Goexit are told, and cost the queue's other jobs nothing.
+// A panic and a Goexit are reported, and do not affect the queue's other jobs.
 func TestPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
@@ -104,7 +104,7 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// Stop waits for what runs, as long as it is told to, and drops what waits.
+// Stop waits for running jobs as long as its context allows, and drops queued ones.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(Pool)

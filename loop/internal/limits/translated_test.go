@@ -23,15 +23,15 @@ func TestTranslatedAddresses(t *testing.T) {
 		{"2001:db8:0:1::1", "2001:db8:0:1::2", true},
 		{"2001:db8:0:1::1", "2001:db8:0:2::1", false},
 	} {
-		g := NewGate(1, 64, 0)
-		if !g.Enter(tcp(c.one)) {
+		g := NewLimiter(1, 64, 0)
+		if !g.Acquire(tcp(c.one)) {
 			t.Fatalf("%s may not come in", c.one)
 		}
-		if same := !g.Enter(tcp(c.other)); same != c.same {
+		if same := !g.Acquire(tcp(c.other)); same != c.same {
 			t.Errorf("%s and %s count as one: %v, want %v", c.one, c.other, same, c.same)
 		}
-		g.Leave(tcp(c.one))
-		if !g.Enter(tcp(c.one)) {
+		g.Release(tcp(c.one))
+		if !g.Acquire(tcp(c.one)) {
 			t.Errorf("%s has left and may not come in again", c.one)
 		}
 	}

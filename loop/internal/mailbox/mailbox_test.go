@@ -195,8 +195,8 @@ func TestManySenders(t *testing.T) {
 	}
 }
 
-// Tasks that were put one after the other, whoever put them, have numbers that follow each other.
-// One that is put back is the next again, and has not left.
+// Tasks that were added in a row, by whatever goroutines, have consecutive numbers. A task that is
+// put back is the next again, and has not left.
 func TestNumbersAndBack(t *testing.T) {
 	m, _ := newTest(2)
 	first, _, _ := m.Put(1)

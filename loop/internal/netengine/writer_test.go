@@ -32,9 +32,9 @@ type waker struct {
 
 func (w waker) Writable() { w.woken <- struct{}{} }
 
-// A loop that finds a socket full is told of room, also when the writer ends in that instant. The
-// test holds the lock for longer than a millisecond, after which Go's mutex serves its waiters in
-// turn: the writer, the loop, and the writer again if it let go in between.
+// A loop that finds a socket full is notified when there is room, also when the writer ends at that
+// instant. The test holds the lock for longer than a millisecond, after which Go's mutex serves its
+// waiters in turn: the writer, the loop, and the writer again if it let go in between.
 func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 	e := New()
 	l := &netLoop{e.Run(time.Now(), nil), e}

@@ -1,6 +1,7 @@
 package sockets
 
 import (
+	"net"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ type Options struct {
 	SendBuffer    int // bytes
 	ReceiveBuffer int // bytes
 	UserTimeout   time.Duration
+	KeepAlive     net.KeepAliveConfig // as Go's zeros are; a negative Idle: none. Only with InheritsKeepAlive
 }
 
 // CleanAfter returns a hook that is user and then Clean. Of nil it returns nil.

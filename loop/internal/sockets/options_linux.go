@@ -1,11 +1,32 @@
 package sockets
 
 import (
+	"cmp"
+	"net"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// InheritsKeepAlive says that accepted connections have the keepalive of their listener, so that it
+// costs them no system call.
+const InheritsKeepAlive = true
+
+// setKeepAlive sets what package net would set for a connection.
+func setKeepAlive(fd int, o net.KeepAliveConfig) error {
+	if o.Idle < 0 {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0)
+	}
+	seconds := func(d time.Duration) int { return int((cmp.Or(d, 15*time.Second) + time.Second - 1) / time.Second) }
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	for option, n := range map[int]int{unix.TCP_KEEPIDLE: seconds(o.Idle), unix.TCP_KEEPINTVL: seconds(o.Interval), unix.TCP_KEEPCNT: cmp.Or(o.Count, 9)} {
+		if err == nil && n > 0 { // negative: the system's
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, option, n)
+		}
+	}
+	return err
+}
 
 // setUserTimeout sets TCP_USER_TIMEOUT, which counts in milliseconds.
 func setUserTimeout(fd int, d time.Duration) error {

@@ -4,9 +4,15 @@ package sockets
 
 import (
 	"errors"
+	"net"
 	"syscall"
 	"time"
 )
+
+// InheritsKeepAlive says that each connection is to be given its keepalive.
+const InheritsKeepAlive = false
+
+func setKeepAlive(int, net.KeepAliveConfig) error { return nil }
 
 func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }
 

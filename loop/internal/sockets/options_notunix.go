@@ -11,7 +11,7 @@ import (
 
 // Set refuses options that cannot be set here.
 func (o Options) Set(string, syscall.RawConn) error {
-	if o == (Options{}) {
+	if o.KeepAlive = (net.KeepAliveConfig{}); o == (Options{}) {
 		return nil
 	}
 	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer", errors.ErrUnsupported)

@@ -32,6 +32,11 @@ func (o Options) set(fd int, isUnix bool) error {
 			return fmt.Errorf("TCP.UserTimeout: %w", err)
 		}
 	}
+	if !isUnix {
+		if err := setKeepAlive(fd, o.KeepAlive); err != nil {
+			return fmt.Errorf("TCP.KeepAlive: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -1,12 +1,18 @@
 package tlsconn
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"crypto/fips140"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/tlsrecord"
 )
 
 var (
@@ -56,7 +62,7 @@ func (c *Conn) Start() {
 	case c.hs.client:
 		c.work()
 	default:
-		c.enter(hello)
+		c.setState(hello)
 		c.tryToWork()
 	}
 	c.goOnReading()
@@ -81,7 +87,7 @@ func (c *Conn) work() {
 		h.input = make(chan []byte, 1)
 		h.ctx, h.cancel = context.WithCancel(context.Background())
 	}
-	c.enter(computing)
+	c.setState(computing)
 	if records := c.take(); len(records) > 0 {
 		h.input <- records // has room
 	}
@@ -154,7 +160,7 @@ func (c *Conn) waits() {
 		return
 	}
 	c.handOut()
-	c.enter(waiting)
+	c.setState(waiting)
 	switch l := c.shared; {
 	case wholeRecords(c.in) > 0:
 		c.work()
@@ -183,8 +189,8 @@ func (c *Conn) finished() {
 		c.giveBack(c.cur)
 	}
 	c.protocol = h.result
-	c.cur, c.record, c.owed, c.hs = nil, nil, 0, nil
-	if c.enter(open); c.records != nil {
+	c.cur, c.record, c.dataOwed, c.hs = nil, nil, 0, nil
+	if c.setState(open); c.records != nil {
 		c.crypt() // its handshake has made the AEADs
 	}
 	c.shared.Done++
@@ -241,4 +247,167 @@ func (c *Conn) abandon(err error, hard bool) {
 	}
 	c.closeAfterAlert(hard)
 	c.host.HandshakeFailed(fmt.Errorf("TLS handshake: %w", err))
+}
+
+// explain says what a peer speaks that does not begin with a handshake. The error may be a hook's,
+// whose methods are user code.
+func explain(err error) error {
+	header, ok := errors.AsType[tls.RecordHeaderError](err)
+	if !ok {
+		return err
+	}
+	switch text := string(header.RecordHeader[:]); text {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH", "CONNE", "TRACE":
+		return errors.New("the client speaks plain HTTP")
+	case "PROXY", "\r\n\r\n\x00":
+		return errors.New("the client sends a header of the PROXY protocol, and nobody expects it")
+	}
+	return errors.New(header.Msg)
+}
+
+// Workers bound how many handshakes compute at the same time, beside the loops. The others queue,
+// in order.
+//
+// A handshake that takes long is taken to block in a user's hook, and not to compute: it gives up
+// its slot to the next one. The number of such slow handshakes is bounded as well.
+type Workers struct {
+	computing chan struct{} // has an element for each handshake that computes
+	slow      chan struct{} // and for each slow one
+	patience  time.Duration // after which a handshake counts as slow
+}
+
+// NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxSlow be
+// slow.
+func NewWorkers(n, maxSlow int) *Workers {
+	return &Workers{make(chan struct{}, n), make(chan struct{}, maxSlow), 200 * time.Millisecond}
+}
+
+// begin waits until a handshake may compute, or its context ends. The function that it returns must
+// be called when it has computed.
+func (w *Workers) begin(ctx context.Context) (end func()) {
+	select {
+	case w.computing <- struct{}{}:
+	case <-ctx.Done():
+		return func() {}
+	}
+	timer := time.AfterFunc(w.patience, func() {
+		w.slow <- struct{}{} // waits if there are too many
+		<-w.computing
+	})
+	return func() {
+		if timer.Stop() {
+			<-w.computing
+		} else { // the timer's function takes from computing, now or soon
+			<-w.slow
+		}
+	}
+}
+
+// Of a connection of TLS 1.3 crypto/tls only has the handshake. It tells the two secrets of
+// application data by the key log, and with them package tlsrecord goes on. The tls.Conn is
+// dropped. crypto/tls keeps connections of TLS 1.2; clients with a ClientSessionCache, as tickets
+// need a secret that is in no key log; and all in FIPS 140-3 mode, whose module knows nothing of
+// tlsrecord.
+
+// A keyLog is the KeyLogWriter of one handshake. The goroutine of the handshake owns it.
+type keyLog struct {
+	user           io.Writer // the user's, or nil
+	client, server []byte    // application_traffic_secret_0 of RFC 8446, section 7.1
+	fullRecords    bool      // DynamicRecordSizingDisabled, which goes with it
+}
+
+// Write implements io.Writer. A line is a label, the client's random number and a secret (RFC
+// 9850).
+func (k *keyLog) Write(line []byte) (int, error) {
+	label, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	_, secret, _ := bytes.Cut(rest, []byte(" "))
+	switch string(label) {
+	case "CLIENT_TRAFFIC_SECRET_0":
+		k.client, _ = hex.AppendDecode(nil, secret)
+	case "SERVER_TRAFFIC_SECRET_0":
+		k.server, _ = hex.AppendDecode(nil, secret)
+	}
+	if k.user != nil {
+		return k.user.Write(line)
+	}
+	return len(line), nil
+}
+
+// config returns what the handshake is given: cfg, or a copy with a key log of its own.
+func (h *handshake) config(cryptoTLS bool) *tls.Config {
+	cfg := h.cfg
+	if cryptoTLS || h.client && cfg.ClientSessionCache != nil || fips140.Enabled() {
+		return cfg
+	}
+	if h.client {
+		return h.logged(cfg)
+	}
+	// This has cfg make the ticket keys that it makes itself, and replace old ones. So the copies
+	// for all handshakes have the same.
+	_, _ = cfg.DecryptTicket(nil, tls.ConnectionState{})
+	own := h.logged(cfg)
+	if hook := cfg.GetConfigForClient; hook != nil {
+		own.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			cfg, err := hook(hello)
+			if cfg == nil || err != nil {
+				return cfg, err
+			}
+			return h.logged(cfg), nil
+		}
+	}
+	return own
+}
+
+// logged returns a copy of cfg that has the key log of h.
+func (h *handshake) logged(cfg *tls.Config) *tls.Config {
+	own := cfg.Clone()
+	own.KeyLogWriter = &h.keys
+	h.keys.user, h.keys.fullRecords = cfg.KeyLogWriter, cfg.DynamicRecordSizingDisabled
+	return own
+}
+
+// A protocol is what carries a connection on after its handshake.
+type protocol struct {
+	tls     *tls.Conn            // nil with records
+	records *tlsrecord.Conn      // nil with tls
+	settled *tls.ConnectionState // with records
+}
+
+// takeOver returns tlsrecord in place of tc, which has finished the handshake, if that is possible.
+func (h *handshake) takeOver(tc *tls.Conn) protocol {
+	k := &h.keys
+	state := tc.ConnectionState()
+	if state.Version != tls.VersionTLS13 || k.client == nil {
+		return protocol{tls: tc}
+	}
+	read, write := k.client, k.server
+	if h.client {
+		read, write = write, read
+	}
+	records, err := tlsrecord.New(h.client, state.CipherSuite, read, write)
+	if err != nil {
+		return protocol{tls: tc} // a cipher suite that crypto/tls has learnt since
+	}
+	if k.fullRecords {
+		records.FullRecords()
+	}
+	if !h.client {
+		records.Sent(h.out) // a client has sent nothing under the new key
+	}
+	return protocol{records: records, settled: &state}
+}
+
+// crypt returns the records, to open or seal some.
+func (c *Conn) crypt() *tlsrecord.Conn {
+	if c.place == 0 {
+		c.shared.wake(c)
+	}
+	return c.records
+}
+
+// erase ends the use of secrets.
+func (p protocol) erase() {
+	if p.records != nil {
+		p.records.Erase()
+	}
 }

@@ -50,7 +50,7 @@ func TestEndBehindWhatIsHeld(t *testing.T) {
 	}
 }
 
-// resumeUntilEnd goes on with a sink that pauses, until it is told of an end, which is to be want.
+// resumeUntilEnd resumes a sink that pauses, until it gets the end, which must be want.
 func (s *server) resumeUntilEnd(want error) {
 	s.rig.t.Helper()
 	for range 100 {

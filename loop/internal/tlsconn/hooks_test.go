@@ -102,8 +102,7 @@ func (e hostileError) hit(method string) {
 	}
 }
 
-// A handshake that fails is told, whatever the error of a hook does when it is looked at, as that
-// of a typed nil does.
+// A failed handshake is reported, even if formatting the hook's error panics, as for a typed nil.
 func TestHostileErrorsOfHooks(t *testing.T) {
 	var none *net.OpError
 	for _, err := range []error{none, hostileError{"Error"}, hostileError{"Unwrap"}, hostileError{"As"}, hostileError{"Is"}} {

@@ -71,7 +71,7 @@ type moved struct {
 // written again, first, after Resume.
 func (c *Conn) Saved(ahead []byte) []byte {
 	m := moved{Settled: settledOf(c.settled), Input: slices.Concat(c.in, ahead), Output: c.out[c.sent:],
-		Plain: c.plain, Owed: c.owed, FinQueued: c.finQueued}
+		Plain: c.plain, Owed: c.dataOwed, FinQueued: c.finQueued}
 	m.Records, _ = c.records.State()
 	state, _ := json.Marshal(m) // of numbers and bytes
 	clear(m.Records.In.Secret)
@@ -124,7 +124,7 @@ func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn,
 		protocol: protocol{records: records, settled: settled},
 		state:    open,
 		shut:     m.Records.Shut,
-		owed:     m.Owed,
+		dataOwed: m.Owed,
 		in:       m.Input, out: m.Output, plain: m.Plain, finQueued: m.FinQueued,
 	}
 	if m.Records.Ended {

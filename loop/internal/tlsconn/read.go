@@ -124,18 +124,18 @@ func (c *Conn) decrypt(left *int) (n int, err error) {
 		*left--
 		var k int
 		if c.records != nil {
-			k, err = c.open(c.shared.plain[n:n])
+			k, err = c.openRecord(c.shared.plain[n:n])
 		} else {
 			k, err = c.tls.Read(plain[n:])
 		}
 		n += k
 		if k > 0 {
-			c.owed = max(0, c.owed-uselessBytes-k)
+			c.dataOwed = max(0, c.dataOwed-uselessBytes-k)
 		}
 		if err != nil && err != errNoRecord {
 			return n, err
 		}
-		if c.owed > uselessBurst*uselessBytes {
+		if c.dataOwed > uselessBurst*uselessBytes {
 			if c.records != nil {
 				return n, c.records.Refuse(errUseless)
 			}
@@ -145,20 +145,20 @@ func (c *Conn) decrypt(left *int) (n int, err error) {
 	return n, nil
 }
 
-// open opens a record without crypto/tls, into a buffer of the loop's: what it has come in is not
-// ours, or goes back to the pool.
-func (c *Conn) open(dst []byte) (n int, err error) {
+// openRecord opens a record without crypto/tls, into a buffer of the loop's: what it has come in is
+// not ours, or goes back to the pool.
+func (c *Conn) openRecord(dst []byte) (n int, err error) {
 	size := min(recordSize(c.cur), len(c.cur))
 	record := c.cur[:size]
 	c.cur = c.cur[size:]
-	c.owed += uselessBytes
+	c.dataOwed += uselessBytes
 	plain, err := c.crypt().Open(dst, record)
 	return len(plain), err
 }
 
 // inputEnded passes on the end that was found: close_notify, or what is wrong.
 func (c *Conn) inputEnded() {
-	c.enter(ended)
+	c.setState(ended)
 	if errors.Is(c.err, io.EOF) {
 		c.host.PlaintextEnded(io.EOF)
 		if !c.keepsWriting {

@@ -139,7 +139,7 @@ func TestKeyLogOfUser(t *testing.T) {
 	})
 }
 
-// Connections share the keys of tickets, whoever has set them, and over their rotation.
+// Connections share ticket keys, however these were set, and across their rotation.
 func TestSharedTicketKeys(t *testing.T) {
 	start := time.Now()
 	returned := func(change func(*tls.Config)) func(*tls.Config) {
@@ -254,8 +254,8 @@ func TestPlaintextLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// What was read and not decrypted when a connection is given away is read from it, and so is an end
-// that was told already.
+// A detached connection returns bytes that were read but not decrypted, and an EOF that was already
+// reported.
 func TestDetach(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newRig(t, nil).serve(serverConfig())

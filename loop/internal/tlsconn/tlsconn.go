@@ -2,7 +2,7 @@
 // gets plaintext and writes it through an engine.Socket as well. It knows nothing of package loop.
 //
 // The handshake is crypto/tls, as it is, and so is all of TLS 1.2. After a handshake of TLS 1.3
-// package tlsrecord goes on: see takeover.go. The Conn of crypto/tls wants a connection that
+// package tlsrecord goes on: see takeOver. The Conn of crypto/tls wants a connection that
 // blocks; it gets transport:
 //
 //   - A handshake runs on a goroutine of its own, beside the loop, since crypto/tls cannot go on
@@ -100,9 +100,9 @@ type Conn struct {
 	lost         bool // the raw socket is gone
 	left         int  // what its Unacked said then
 
-	owed   int   // bytes of data that would make up for the records without any
-	err    error // what ends the plaintext: the Host gets it once it does not pause
-	rawEnd error // what ended the raw input, before all of it was dealt with
+	dataOwed int   // uselessBytes for each record without data, less the data since: see uselessBurst
+	err      error // what ends the plaintext: the Host gets it once it does not pause
+	rawEnd   error // what ended the raw input, before all of it was dealt with
 
 	in     []byte // ciphertext that waits: for the rest of its record, for GoOn, or for the handshake
 	cur    []byte // whole records that are read next
@@ -132,8 +132,8 @@ func New(shared *Shared, cfg Config, sock engine.Socket, host Host) *Conn {
 		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
 
-// enter is the only place where the state changes.
-func (c *Conn) enter(s state) {
+// setState is the only place where the state changes.
+func (c *Conn) setState(s state) {
 	was := c.state
 	c.state = s
 	if was < open && s >= open {
@@ -432,7 +432,7 @@ func (c *Conn) end(hard bool) {
 
 // close closes the raw socket, if it is not gone.
 func (c *Conn) close(hard bool) {
-	c.enter(closed)
+	c.setState(closed)
 	switch {
 	case c.lost:
 	case hard:
@@ -449,7 +449,7 @@ func (c *Conn) closeAfterAlert(hard bool) {
 		c.close(hard)
 		return
 	}
-	c.enter(closed)
+	c.setState(closed)
 	c.host.DrainAndClose(c.sock, c.stopped)
 }
 

@@ -94,7 +94,7 @@ func (t *transport) Read(b []byte) (int, error) {
 	if len(c.record) == 0 {
 		n := min(recordSize(c.cur), len(c.cur))
 		c.record, c.cur = c.cur[:n], c.cur[n:]
-		c.owed += uselessBytes // until data comes of it
+		c.dataOwed += uselessBytes // until data comes of it
 	}
 	n := copy(b, c.record)
 	c.record = c.record[n:]

@@ -88,11 +88,11 @@ const tiles = [
   ['refused', s => count(s.refused)],
   ['cut', s => count(s.cut)],
   ['panics', s => count(s.panics)],
-  ['jobs run', s => count(s.offloaded)],
-  ['jobs that wait', s => count(s.offloadWaiting)],
+  ['jobs running', s => count(s.offloaded)],
+  ['jobs waiting', s => count(s.offloadWaiting)],
   ['TLS handshakes', s => count(s.handshakes)],
-  ['handshakes that failed', s => count(s.handshakesFailed)],
-  ['handshakes under way', s => count(s.handshakesPending)],
+  ['failed handshakes', s => count(s.handshakesFailed)],
+  ['handshakes pending', s => count(s.handshakesPending)],
 ];
 
 function showTiles(s, r) {

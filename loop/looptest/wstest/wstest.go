@@ -1,5 +1,5 @@
-// Package wstest makes a looptest.Peer a WebSocket client, as a browser is one: it does the
-// handshake, masks, puts fragments together, and answers pings and close frames by itself.
+// Package wstest turns a looptest.Peer into a WebSocket client that behaves as a browser does: it
+// performs the handshake, masks frames, joins fragments, and answers pings and close frames.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		srv := looptest.Start(t, &loop.Server{Codec: &websocket.Codec{}, Accept: accept})
@@ -10,8 +10,8 @@
 //		}
 //	})
 //
-// The frames are those of github.com/gobwas/ws, and not of the codec under test. Compression is not
-// asked for.
+// The frames come from github.com/gobwas/ws, not from the codec under test. The client does not
+// offer compression.
 package wstest
 
 import (
@@ -31,9 +31,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A Peer is a WebSocket client in memory. The methods of the looptest.Peer in it are those of its
-// connection: Write sends bytes as they are, for hostile frames, and Close closes without a close
-// frame.
+// A Peer is a WebSocket client in memory. The methods of the embedded looptest.Peer act on the
+// underlying connection: Write sends raw bytes, such as malformed frames, and Close closes without
+// a close frame.
 type Peer struct {
 	*looptest.Peer
 
@@ -49,15 +49,15 @@ type Peer struct {
 	err      error
 }
 
-// A Message is one that the server has sent.
+// A Message is a message that the server has sent.
 type Message struct {
 	Kind websocket.Kind
 	Data string
 }
 
-// Open connects to Server.Addr and asks for target, such as "ws://example.com/chat?room=1" or
-// "/chat". The header is sent with the request, and may be nil. The test ends unless the server
-// answers 101 at once.
+// Open connects to Server.Addr and performs the handshake for target, such as
+// "ws://example.com/chat?room=1" or "/chat". header is sent with the request and may be nil. The
+// test fails at once, as by Fatal, unless the server answers 101 immediately.
 func Open(t testing.TB, srv *looptest.Server, target string, header http.Header) *Peer {
 	t.Helper()
 	p := Upgrade(t, srv.Open(), target, header)
@@ -70,9 +70,9 @@ func Open(t testing.TB, srv *looptest.Server, target string, header http.Header)
 	return p
 }
 
-// Upgrade is Open for a connection that is there, such as one of looptest.Server's OpenFrom or
-// OpenTLS. It returns before an answer has come if the server takes its time, and whatever the
-// answer is: see Response.
+// Upgrade is like Open for an existing connection, such as one of looptest.Server's OpenFrom or
+// OpenTLS. It does not require an answer: it returns even if the server has not answered yet, or
+// has refused. See Response.
 func Upgrade(t testing.TB, on *looptest.Peer, target string, header http.Header) *Peer {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, target, nil)
@@ -103,32 +103,32 @@ func Upgrade(t testing.TB, on *looptest.Peer, target string, header http.Header)
 	return p
 }
 
-// Response returns the server's answer to the handshake, or nil if none has come. The body of an
-// answer other than 101 can be read when the server has sent all of it.
+// Response returns the server's answer to the handshake, or nil if there is none yet. The body of
+// an answer other than 101 can be read once the server has sent all of it.
 func (p *Peer) Response() *http.Response {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.response
 }
 
-// Send sends each text as a message and waits for what that causes.
+// Send sends each text as a message and waits for the effects.
 func (p *Peer) Send(texts ...string) {
 	for _, s := range texts {
 		p.write(ws.NewTextFrame([]byte(s)))
 	}
 }
 
-// SendBinary is Send for binary messages.
+// SendBinary is like Send for binary messages.
 func (p *Peer) SendBinary(messages ...string) {
 	for _, s := range messages {
 		p.write(ws.NewBinaryFrame([]byte(s)))
 	}
 }
 
-// Ping sends a ping. The server's pong is not shown.
+// Ping sends a ping. Received does not show the server's pong.
 func (p *Peer) Ping(data string) { p.write(ws.NewPingFrame([]byte(data))) }
 
-// CloseWith sends a close frame, as a page's WebSocket.close does. A code of 0 sends none.
+// CloseWith sends a close frame, as WebSocket.close does in a page. A code of 0 sends an empty one.
 func (p *Peer) CloseWith(code websocket.StatusCode, reason string) {
 	if code == 0 {
 		p.write(ws.NewCloseFrame(nil))
@@ -137,15 +137,15 @@ func (p *Peer) CloseWith(code websocket.StatusCode, reason string) {
 	p.write(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusCode(code), reason)))
 }
 
-// Mute makes the peer leave pings and close frames unanswered, as a client that has lost its
-// network does.
+// Mute makes the peer leave pings and close frames unanswered, like a client that has lost its
+// network.
 func (p *Peer) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = true
 }
 
-// Received returns the data of the messages that the server has sent since the last call of
+// Received returns the payloads of the messages that the server has sent since the last call of
 // Received or Messages.
 func (p *Peer) Received() (data []string) {
 	for _, m := range p.Messages() {
@@ -154,7 +154,7 @@ func (p *Peer) Received() (data []string) {
 	return data
 }
 
-// Messages is Received with the kind of each message.
+// Messages is like Received, but includes the kind of each message.
 func (p *Peer) Messages() []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,16 +170,16 @@ func (p *Peer) Pings() int {
 	return p.pings
 }
 
-// CloseError returns the code and reason of the server's close frame, or nil if none has come. A
-// frame without a code has websocket.StatusNone.
+// CloseError returns the code and reason of the server's close frame, or nil if none has come. If
+// the frame has no code, the code is websocket.StatusNone.
 func (p *Peer) CloseError() *websocket.CloseError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.close
 }
 
-// Err returns the first thing in the server's answer or frames that RFC 6455 forbids, or nil. What
-// comes after it is not looked at.
+// Err returns the first violation of RFC 6455 in the server's answer or frames, or nil. Data after
+// a violation is ignored.
 func (p *Peer) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package wheelmetrics shows queues of rediswheel to Prometheus. It is a package of its own so that
-// programs without Prometheus do not link it.
+// Package wheelmetrics exports metrics of rediswheel queues to Prometheus. It is a separate package
+// so that programs without Prometheus do not link it.
 package wheelmetrics
 
 import (
@@ -69,9 +69,9 @@ var (
 
 type collector []*rediswheel.Queue
 
-// New returns a collector of queues, whose names, each another, are the label queue. A scrape asks
-// Redis once for each queue, for all at the same time. It shows what this process has counted also
-// if Redis does not answer. It may be called from any goroutine.
+// New returns a collector of queues. Their names must differ, and are the label queue. A scrape
+// queries Redis once for each queue, for all at the same time. If Redis does not answer, the scrape
+// still has the counters of this process. Any goroutine may call the collector.
 func New(queues ...*rediswheel.Queue) prometheus.Collector { return collector(queues) }
 
 // Describe says which metrics there are.

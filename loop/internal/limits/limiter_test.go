@@ -9,37 +9,37 @@ import (
 func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 7} }
 
 func TestPerIP(t *testing.T) {
-	g := NewGate(2, 64, 0)
+	g := NewLimiter(2, 64, 0)
 	a, mapped, b, unix := tcp("10.0.0.1"), tcp("::ffff:10.0.0.1"), tcp("10.0.0.2"), &net.UnixAddr{}
-	if !g.Enter(a) || !g.Enter(mapped) || g.Enter(a) || g.Enter(mapped) {
+	if !g.Acquire(a) || !g.Acquire(mapped) || g.Acquire(a) || g.Acquire(mapped) {
 		t.Error("one address does not have two places, in either form")
 	}
-	if !g.Enter(b) {
+	if !g.Acquire(b) {
 		t.Error("another one has none")
 	}
 	for range 5 {
-		if !g.Enter(unix) {
+		if !g.Acquire(unix) {
 			t.Error("what has no address is limited")
 		}
 	}
-	g.Leave(unix)
-	g.Leave(mapped)
-	if !g.Enter(a) || g.Enter(a) {
+	g.Release(unix)
+	g.Release(mapped)
+	if !g.Acquire(a) || g.Acquire(a) {
 		t.Error("a place that was left is not free, or two are")
 	}
 	for range 2 {
-		g.Leave(a)
+		g.Release(a)
 	}
-	g.Leave(b)
+	g.Release(b)
 	if len(g.conns) != 0 {
 		t.Errorf("%d addresses are remembered, and nobody is in", len(g.conns))
 	}
 }
 
 func TestNoLimit(t *testing.T) {
-	g := NewGate(0, 64, 0)
+	g := NewLimiter(0, 64, 0)
 	for range 1000 {
-		if !g.Enter(tcp("10.0.0.1")) || g.Wait(time.Time{}) != 0 {
+		if !g.Acquire(tcp("10.0.0.1")) || g.Reserve(time.Time{}) != 0 {
 			t.Fatal("there is a limit")
 		}
 	}
@@ -48,11 +48,11 @@ func TestNoLimit(t *testing.T) {
 // In any time, no more come in than the rate allows and a tenth of a second's at once; and none is
 // lost to those that waited.
 func TestRate(t *testing.T) {
-	g := NewGate(0, 64, 100)
+	g := NewLimiter(0, 64, 100)
 	now := time.Unix(1000, 0)
 	began, n := now, 0
 	for now.Sub(began) < 10*time.Second {
-		now = now.Add(g.Wait(now))
+		now = now.Add(g.Reserve(now))
 		n++
 	}
 	if n < 1000 || n > 1015 {
@@ -60,7 +60,7 @@ func TestRate(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	n = 0
-	for g.Wait(now) == 0 {
+	for g.Reserve(now) == 0 {
 		n++
 	}
 	if n < 10 || n > 11 {
@@ -98,11 +98,11 @@ func TestPerNetwork(t *testing.T) {
 		{64, 1, []string{"fe80::1", "fe80::2", "fe80::1"}, 2},
 		{64, 1, []string{"10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1"}, 2},
 	} {
-		g := NewGate(tt.limit, tt.bits, 0)
+		g := NewLimiter(tt.limit, tt.bits, 0)
 		in := 0
 		var entered []string
 		for _, ip := range tt.ips {
-			if g.Enter(tcp(ip)) {
+			if g.Acquire(tcp(ip)) {
 				in++
 				entered = append(entered, ip)
 			}
@@ -111,7 +111,7 @@ func TestPerNetwork(t *testing.T) {
 			t.Errorf("%d of %v came in at a limit of %d and %d bits, want %d", in, tt.ips, tt.limit, tt.bits, tt.in)
 		}
 		for _, ip := range entered {
-			g.Leave(tcp(ip))
+			g.Release(tcp(ip))
 		}
 		if len(g.conns) != 0 {
 			t.Errorf("%d networks are remembered, and nobody is in", len(g.conns))

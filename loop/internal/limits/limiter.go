@@ -1,6 +1,6 @@
 // Package limits holds what bounds a server from outside and what outsiders may cost it: the memory
-// of the process, the connections of one address and in one second, the log lines of one kind in one
-// second. Any goroutine may call what is in it.
+// of the process, the connections of one address and in one second, the log lines of one kind in
+// one second. Any goroutine may call what is in it.
 package limits
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Gate lets connections in that are not yet anyone's, or not.
-type Gate struct {
+// A Limiter bounds the connections of one address at a time, and those of all in a second.
+type Limiter struct {
 	mu    sync.Mutex
 	perIP int
 	bits6 int                // of an IPv6 address that count
@@ -22,86 +22,87 @@ type Gate struct {
 	next     time.Time
 }
 
-// NewGate returns a Gate that lets perIP connections of one address be in at a time, and rate of all
-// come in a second, a tenth of that at once. 0 means no limit. Of IPv6 addresses the first bits6
+// NewLimiter returns a Limiter for perIP connections of one address, and rate of all in a second, a
+// tenth of that at once. 0 means no limit. Of IPv6 addresses the first bits6
 // bits count: all else is the client's own to choose.
-func NewGate(perIP, bits6, rate int) *Gate {
-	g := &Gate{perIP: perIP, bits6: bits6}
+func NewLimiter(perIP, bits6, rate int) *Limiter {
+	l := &Limiter{perIP: perIP, bits6: bits6}
 	if perIP > 0 {
-		g.conns = make(map[netip.Addr]int)
+		l.conns = make(map[netip.Addr]int)
 	}
 	if rate > 0 {
-		g.interval = time.Second / time.Duration(rate)
-		g.burst = time.Second / 10
+		l.interval = time.Second / time.Duration(rate)
+		l.burst = time.Second / 10
 	}
-	return g
+	return l
 }
 
-// Wait returns how long to wait before one more is let in, and counts on it. It is the generic cell
+// Reserve counts the next connection into the rate, and returns how long the caller has to wait
+// before it accepts it. It is the generic cell
 // rate algorithm of ITU-T I.371.
-func (g *Gate) Wait(now time.Time) time.Duration {
-	if g.interval == 0 {
+func (l *Limiter) Reserve(now time.Time) time.Duration {
+	if l.interval == 0 {
 		return 0
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.next.Before(now) {
-		g.next = now
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next.Before(now) {
+		l.next = now
 	}
-	d := g.next.Sub(now) - g.burst
-	g.next = g.next.Add(g.interval)
+	d := l.next.Sub(now) - l.burst
+	l.next = l.next.Add(l.interval)
 	return max(0, d)
 }
 
-// Enter counts a connection and reports whether its address may have one more. A connection that is
-// not TCP has no address to count.
-func (g *Gate) Enter(remote net.Addr) bool {
-	if g.conns == nil {
+// Acquire counts a connection and reports whether its address may have one more. A connection that
+// is not TCP has no address to count.
+func (l *Limiter) Acquire(remote net.Addr) bool {
+	if l.conns == nil {
 		return true
 	}
-	ip, ok := g.counted(remote)
+	ip, ok := l.counted(remote)
 	if !ok {
 		return true
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.conns[ip] >= g.perIP {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[ip] >= l.perIP {
 		return false
 	}
-	g.conns[ip]++
+	l.conns[ip]++
 	return true
 }
 
-// Count is Enter without a limit.
-func (g *Gate) Count(remote net.Addr) {
-	if g.conns == nil {
+// Count is Acquire without a limit.
+func (l *Limiter) Count(remote net.Addr) {
+	if l.conns == nil {
 		return
 	}
-	if ip, ok := g.counted(remote); ok {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.conns[ip]++
+	if ip, ok := l.counted(remote); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns[ip]++
 	}
 }
 
-// Leave takes back a Count, or an Enter that returned true.
-func (g *Gate) Leave(remote net.Addr) {
-	if g.conns == nil {
+// Release takes back a Count, or an Acquire that returned true.
+func (l *Limiter) Release(remote net.Addr) {
+	if l.conns == nil {
 		return
 	}
-	ip, ok := g.counted(remote)
+	ip, ok := l.counted(remote)
 	if !ok {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.conns[ip]--; g.conns[ip] <= 0 {
-		delete(g.conns, ip)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[ip]--; l.conns[ip] <= 0 {
+		delete(l.conns, ip)
 	}
 }
 
 // counted returns the address under which a connection counts.
-func (g *Gate) counted(remote net.Addr) (netip.Addr, bool) {
+func (l *Limiter) counted(remote net.Addr) (netip.Addr, bool) {
 	ip, ok := IP(remote)
 	if !ok || !ip.Is6() || ip.IsLinkLocalUnicast() || nat64Local.Contains(ip) { // all of a link have one network
 		return ip, ok
@@ -113,7 +114,7 @@ func (g *Gate) counted(remote net.Addr) (netip.Addr, bool) {
 	case sixToFour.Contains(ip):
 		return netip.AddrFrom4([4]byte(b[2:])), true
 	}
-	network, err := ip.WithZone("").Prefix(g.bits6)
+	network, err := ip.WithZone("").Prefix(l.bits6)
 	return network.Addr(), err == nil
 }
 
