@@ -74,7 +74,7 @@ func TestLinkComesBack(t *testing.T) {
 		k.do(k.link.Stop)
 		k.srv.Sleep(time.Hour)
 		if p := k.backend.Accept(); p != nil {
-			t.Error("dialled after Stop")
+			t.Error("dialed after Stop")
 		}
 		if got := strings.Count(strings.Join(k.states, ","), "up,"+io.EOF.Error()); got != 20 {
 			t.Errorf("states %v", k.states)
@@ -182,7 +182,7 @@ func TestLinkBehindAnotherServersEnd(t *testing.T) {
 		again := k.backend.Accept()
 		k.do(func() {
 			if again == nil || k.link.Conn() == nil {
-				t.Errorf("it is not dialled again, states %v", k.states)
+				t.Errorf("it is not dialed again, states %v", k.states)
 			}
 			k.link.Stop()
 		})

@@ -53,7 +53,7 @@ func answering(_ *loop.Conn, calls *handler.Calls[string]) loop.Handler {
 
 func (k *pooled) do(f func(l *loop.Loop)) { k.srv.Do(0, f) }
 
-// accept takes what is dialled.
+// accept takes what is dialed.
 func (k *pooled) accept() (n int) {
 	for p := k.backend.Accept(); p != nil; p = k.backend.Accept() {
 		k.peers = append(k.peers, p)
@@ -86,7 +86,7 @@ func requests(p *looptest.Peer) []string {
 	return strings.FieldsFunc(p.Received(), func(r rune) bool { return r == '\n' })
 }
 
-// answer has a peer answer what it was asked with the same text.
+// answer makes a peer answer each request with the same text.
 func answer(p *looptest.Peer) (n int) {
 	for _, line := range requests(p) {
 		p.Send(line + "\n")
@@ -225,7 +225,7 @@ func TestPoolRefuses(t *testing.T) {
 	})
 }
 
-// Stop fails what is under way, and ends dialling; the end of a connection is not its end.
+// Stop fails what is under way, and ends dialing; the end of a connection is not its end.
 func TestPoolStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newPooled(t, handler.PoolConfig[string]{})
@@ -239,12 +239,12 @@ func TestPoolStops(t *testing.T) {
 		}
 		k.srv.Sleep(time.Hour)
 		if n := k.accept(); n > 0 {
-			t.Errorf("%d are dialled after Stop", n)
+			t.Errorf("%d are dialed after Stop", n)
 		}
 	})
 }
 
-// Middlewares are around each handler, and a connection that Open refuses is dialled again.
+// Middlewares are around each handler, and a connection that Open refuses is dialed again.
 func TestPoolOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		refuse := 2

@@ -74,7 +74,7 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: Server.Adopt: the peer has gone: %w", net.ErrClosed)
 	}
 	if as.Addr != "" && !strings.HasPrefix(as.Addr, schemeOfName) || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || !as.TCP.isZero() {
-		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout, TLS and an Addr that is a name have a meaning")
+		return nil, errors.New("loop: Server.Adopt: set only Codec, Accept, IdleTimeout, TLS and a name as Addr in the Listener")
 	}
 	as.AcceptFrom = inHand{nc}
 	return s.newListener("Server.Adopt: Listener", as)

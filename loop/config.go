@@ -228,10 +228,10 @@ func (s *Server) prepare() error {
 	}
 	switch {
 	case s.Limits.HoldBackAt >= s.Limits.MaxOutbound && s.Limits.MaxOutbound > 1:
-		return fmt.Errorf("loop: Server.Limits.HoldBackAt %d must be less than MaxOutbound %d: a peer that only asks fast would be cut before it is held back",
+		return fmt.Errorf("loop: Server.Limits.HoldBackAt %d must be less than MaxOutbound %d: otherwise a peer that sends requests fast is closed before it is held back",
 			s.Limits.HoldBackAt, s.Limits.MaxOutbound)
 	case s.NumLoops > maxLoops:
-		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
+		return fmt.Errorf("loop: Server.NumLoops is %d: want at most %d, and usually no more than processors",
 			s.NumLoops, maxLoops)
 	case s.Engine > EngineNet:
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
@@ -396,7 +396,7 @@ func networks(field string, given []netip.Prefix) ([]netip.Prefix, error) {
 	var nets []netip.Prefix
 	for i, p := range given {
 		if !p.IsValid() {
-			return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is no network: want what netip.ParsePrefix makes of \"10.0.0.0/8\"", field, i)
+			return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is not a network: want the result of netip.ParsePrefix(\"10.0.0.0/8\")", field, i)
 		}
 		if p.Addr().Is4In6() {
 			if p.Bits() < 96 {
@@ -419,7 +419,7 @@ func (ln *listener) useForeign(field string, l Listener) error {
 	case l.Addr != "":
 		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)
 	case !l.TCP.isZero():
-		return fmt.Errorf("loop: %s.TCP is for Addr: who made the listener has set the options of its sockets", field)
+		return fmt.Errorf("loop: %s.TCP is for Addr: the creator of the listener sets its socket options", field)
 	}
 	ln.net, ln.foreign, ln.field = l.AcceptFrom, true, field+".AcceptFrom"
 	ln.network, ln.address = l.AcceptFrom.Addr().Network(), l.AcceptFrom.Addr().String()

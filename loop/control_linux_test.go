@@ -35,7 +35,7 @@ func tosOf(c *loop.Conn) (tos int, err error) {
 	return tos, errors.Join(err, controlErr)
 }
 
-// What a Control sets is on the sockets that are accepted, of UDP, and dialled.
+// What a Control sets is on the sockets that are accepted, of UDP, and dialed.
 func TestControl(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		seen := make(chan int, 10)
@@ -65,7 +65,7 @@ func TestControl(t *testing.T) {
 				_ = c.Send([]byte("hello"))
 			})
 			if got := receive(t, own, "the option"); got != 0x80 {
-				t.Errorf("%v: dialled with TOS %#x", addr, got)
+				t.Errorf("%v: dialed with TOS %#x", addr, got)
 			}
 			if got := receive(t, seen, "the message"); got != want {
 				t.Errorf("%v: TOS %#x, want %#x", addr, got, want)
@@ -175,7 +175,7 @@ func TestDialsShareLocalPorts(t *testing.T) {
 	})
 }
 
-// A dialled socket takes its port when it connects, when its destination is known, and not before.
+// A dialed socket takes its port when it connects, when its destination is known, and not before.
 func TestDialTakesNoPortBefore(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
@@ -202,7 +202,7 @@ func TestDialTakesNoPortBefore(t *testing.T) {
 				option <- set
 			})
 			if got := receive(t, option, "the option"); got != 1 {
-				t.Errorf("dialled %s: IP_BIND_ADDRESS_NO_PORT is %d", name, got)
+				t.Errorf("dialed %s: IP_BIND_ADDRESS_NO_PORT is %d", name, got)
 			}
 		}
 	})

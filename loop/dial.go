@@ -481,7 +481,7 @@ type parkedDials struct {
 	by map[string][]*dialing // nil: there is none
 }
 
-// set has attempts wait, or returns those that have waited.
+// set parks attempts, or returns those that were parked.
 func (p *parkedDials) set(on bool) (parked []*dialing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -496,7 +496,7 @@ func (p *parkedDials) set(on bool) (parked []*dialing) {
 	return parked
 }
 
-// add has a wait, if it is to.
+// add parks a, if attempts are to wait.
 func (p *parkedDials) add(a *dialing) (waits bool) {
 	name := a.dialer.MoveAs
 	if name == "" {

@@ -9,5 +9,5 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
-// onEpoll has servers run on the system's own epoll, if it has one.
+// onEpoll makes servers use EngineEpoll, if the system has epoll.
 func onEpoll(ctx context.Context) context.Context { return testhook.WithEngine(ctx, epoll.New()) }

@@ -31,8 +31,8 @@ func fairServer(work map[string]func(c *loop.Conn)) *loop.Server {
 	}}
 }
 
-// echoes has a peer ask, wait for the answer, and ask again after 2 ms, for so long. It returns how
-// many answers came, and how long the slowest took.
+// echoes makes a peer send a request, wait for the answer, and repeat that after 2 ms, for so long.
+// It returns how many answers came, and how long the slowest took.
 func echoes(srv *looptest.Server, p *looptest.Peer, lasts time.Duration) (n int, slowest time.Duration) {
 	for end := time.Now().Add(lasts); time.Now().Before(end); n++ {
 		asked := time.Now()

@@ -126,7 +126,7 @@ func TestZoneIsNoPartOfTheName(t *testing.T) {
 	d := loop.Dialer{TLS: &tls.Config{RootCAs: roots}}
 	d.Dial(srv.Loops()[0], "tcp://[::1%"+zone+"]:"+port, func(_ *loop.Conn, err error) loop.Handler { told <- err; return nil })
 	if err := <-told; err != nil {
-		t.Errorf("dialled ::1%%%s: %v", zone, err)
+		t.Errorf("dialed ::1%%%s: %v", zone, err)
 	}
 }
 

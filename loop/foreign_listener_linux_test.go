@@ -46,7 +46,7 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 	}
 }
 
-// A listener whose sockets linger (SO_LINGER) does not have its loop wait in close(2), which does
+// A listener whose sockets linger (SO_LINGER) does not make its loop wait in close(2), which does
 // so though they do not block, for a peer that does not read.
 func TestForeignListenerThatLingers(t *testing.T) {
 	testkit.NeedSlow(t, "it takes 10 s")

@@ -82,7 +82,7 @@ func (l *life) do(op int) {
 	}
 }
 
-// moveTo has it move to one of the loops. From then on nothing else of its loop knows it.
+// moveTo moves it to one of the loops. From then on nothing else of its loop knows it.
 func (l *life) moveTo() {
 	to, closing, moves := l.r.IntN(len(l.places)), l.isClosing(), l.moves.Load()
 	from := l.place
@@ -244,7 +244,7 @@ func (l *life) hook(what string, nested bool) func() {
 }
 
 func (l *life) afterClose() {
-	n, late := l.after, l.closed // who is late has it run at once
+	n, late := l.after, l.closed // added late, it runs at once
 	if !late {
 		l.after++
 	}

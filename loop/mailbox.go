@@ -81,7 +81,7 @@ func (l *Loop) tryPost(t task) error {
 	return err
 }
 
-// call has l run f, and waits for that. It reports false if the loop has ended without it.
+// call runs f on l, and waits for that. It reports false if the loop has ended without it.
 func (l *Loop) call(f func()) bool {
 	done := make(chan struct{})
 	if l.Post(func() { defer close(done); f() }) != nil {

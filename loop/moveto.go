@@ -337,7 +337,7 @@ func left(states []inside.ConnState[*Loop], l *Loop) {
 	}
 }
 
-// moveLoad has c count on another loop.
+// moveLoad counts c on another loop.
 func (c *Conn) moveLoad(from, to *Loop) {
 	if c.holds&holdsLoad != 0 {
 		from.load.Add(-1)
@@ -386,7 +386,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 	for _, c := range party {
 		c.joinSocket()
 		if m := c.extras.hop; m.retry && c.isOpen() {
-			c.tryAgain(c.writable, true)
+			c.tryAgain(true)
 		}
 	}
 	party[0].runThen(then)

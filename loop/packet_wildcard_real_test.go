@@ -75,7 +75,7 @@ func TestUDPSessionsOfTwoLocalAddresses(t *testing.T) {
 	})
 }
 
-// A broadcast can be dialled, and one datagram of it is one message, however many loops there are.
+// A broadcast can be dialed, and one datagram of it is one message, however many loops there are.
 func TestUDPBroadcast(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs the loopback's broadcast address, as Linux has it")
@@ -117,7 +117,7 @@ func TestUDPDialFromTheOtherFamily(t *testing.T) {
 		for range 3 {
 			d := loop.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv6loopback}, Timeout: time.Minute}
 			if o := dialOn(t, d, srv.Loops()[0], "udp://"+srv.LocalAddr().String()); o.err == nil {
-				t.Error("it was dialled")
+				t.Error("it was dialed")
 			}
 		}
 		if st := srv.Stats(); st.Panics != 0 {

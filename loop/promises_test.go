@@ -22,7 +22,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// Timeouts.FirstByte is for those that come to us, and not for what is dialled.
+// Timeouts.FirstByte is for those that come to us, and not for what is dialed.
 func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 	bubble(t, &loop.Server{Timeouts: loop.Timeouts{FirstByte: time.Second}}, func(t *testing.T, srv *looptest.Server) {
 		b := srv.Backend("tcp", "quiet:1")
@@ -32,12 +32,12 @@ func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 		})
 		p, came := b.Accept(), srv.Open()
 		if srv.Sleep(time.Hour); p == nil || len(closed) > 0 || came.Reason() != loop.ErrIdle {
-			t.Errorf("dialled: %v, closed with %v; who came was closed with %v", p, closed, came.Reason())
+			t.Errorf("dialed: %v, closed with %v; who came was closed with %v", p, closed, came.Reason())
 		}
 	})
 }
 
-// MaxConnsPerIP neither counts what is dialled nor gives a place back for it, when its peer has
+// MaxConnsPerIP neither counts what is dialed nor gives a place back for it, when its peer has
 // seen the end, too.
 func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
@@ -51,7 +51,7 @@ func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 		}
 		mustEcho(t, dial(t, srv.LocalAddr()), "x")
 		_ = o.conn.Ref().Tell((*loop.Conn).Close)
-		_ = receive(t, o.closed, "the end of what was dialled")
+		_ = receive(t, o.closed, "the end of what was dialed")
 		rig.HasConns(t, srv, 1)
 		refused := srv.Stats().Refused
 		if second, err := net.Dial("tcp", srv.LocalAddr().String()); err == nil { // else it was reset at once

@@ -161,9 +161,9 @@ func TestListenerFromOutsideIsChecked(t *testing.T) {
 		want string
 	}{
 		{&loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, Addr: "tcp://:0"}}}, "both Addr and AcceptFrom"},
-		{&loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, TCP: loop.TCPOptions{Backlog: 1}}}}, "who made the listener"},
+		{&loop.Server{Listeners: []loop.Listener{{AcceptFrom: ln, TCP: loop.TCPOptions{Backlog: 1}}}}, "the creator of the listener"},
 		{&loop.Server{Addr: "tcp://:0", TCP: loop.TCPOptions{SendBuffer: -1}}, "TCP.SendBuffer is -1: want at least 0"},
-		{&loop.Server{Addr: "tcp://:0", ProxyProtocol: []netip.Prefix{{}}}, "Server.ProxyProtocol[0] is no network"},
+		{&loop.Server{Addr: "tcp://:0", ProxyProtocol: []netip.Prefix{{}}}, "Server.ProxyProtocol[0] is not a network"},
 		{&loop.Server{Addr: "tcp://:0", Engine: 77}, "Server.Engine 77 is unknown"},
 	} {
 		tt.srv.Accept = silent

@@ -87,7 +87,7 @@ func TestRefSendAndClose(t *testing.T) {
 	}
 }
 
-// Conns has the open connections of all loops, and waits for none that has ended.
+// Conns yields the open connections of all loops, and does not wait for a loop that has ended.
 func TestServerConns(t *testing.T) {
 	srv := &loop.Server{NumLoops: 3, Accept: silent}
 	synctest.Test(t, func(t *testing.T) {

@@ -91,8 +91,8 @@ func testShareOfTheLoop(t *testing.T) {
 	}
 }
 
-// Two that have much input go on in turns: one of them in each turn of the loop, so that the others
-// do not wait for both.
+// Two connections with much input take turns: one of them in each turn of the loop, so that the
+// others do not wait for both.
 func TestSharesAreEqual(t *testing.T) { synctest.Test(t, testSharesAreEqual) }
 
 func testSharesAreEqual(t *testing.T) {
@@ -212,7 +212,8 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 }
 
 // Nobody resumes a connection that a timer or a Tell pauses after its peer's reset: it closes, as a
-// reset of a paused connection does. Reasons that end by themselves leave its input to be delivered.
+// reset of a paused connection does. Reasons that end by themselves leave its input to be
+// delivered.
 func TestPauseAfterAReset(t *testing.T) {
 	for name, pause := range map[string]func(c *Conn){
 		"by the user":              (*Conn).PauseRead,

@@ -54,7 +54,7 @@ func (l *Loop) hookPanicked(v any) error {
 	return err
 }
 
-// named returns the user's cfg, with the name in the address that was dialled as the one that the
+// named returns the user's cfg, with the name in the address that was dialed as the one that the
 // peer must have.
 func named(cfg *tls.Config, address string) *tls.Config {
 	if host, _, err := net.SplitHostPort(address); err == nil && cfg.ServerName == "" {
@@ -120,7 +120,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	if err := checkStart(cfg, client); err != nil {
 		return err
 	}
-	if c.in.over { // so there will be no handshake
+	if c.in.end != notEnded { // so there will be no handshake
 		c.beginClose(c.noHandshake())
 		return nil
 	}
@@ -134,7 +134,7 @@ func checkStart(cfg *tls.Config, client bool) error {
 	case !client && !hasCertificate(cfg):
 		return errors.New("loop: Conn.StartTLS: no certificate: set Certificates, GetCertificate or GetConfigForClient")
 	case client && cfg.ServerName == "" && !cfg.InsecureSkipVerify:
-		return errors.New("loop: Conn.StartTLS: who must the server be? Set ServerName: no host was dialled")
+		return errors.New("loop: Conn.StartTLS: set ServerName: the dialed address has no host")
 	case client && cfg.Renegotiation != tls.RenegotiateNever:
 		return errors.New("loop: Conn.StartTLS: Renegotiation is not possible: leave it RenegotiateNever, its zero")
 	}

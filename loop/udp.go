@@ -17,7 +17,7 @@ import (
 )
 
 // This file is UDP: a loop's socket of an address, with a session for each peer, and sessions that
-// were dialled.
+// were dialed.
 
 const (
 	// defaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing
@@ -32,14 +32,14 @@ const (
 )
 
 // A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
-// kernel sends there; or the socket of one session that was dialled. It is the engine.PacketSink.
+// kernel sends there; or the socket of one session that was dialed. It is the engine.PacketSink.
 type packetPort struct {
 	loop     *Loop
-	ln       *listener // nil if dialled
+	ln       *listener // nil if dialed
 	to       engine.Packets
 	local    net.Addr
 	sessions map[sessionKey]*udpSession
-	only     *udpSession       // that was dialled
+	only     *udpSession       // that was dialed
 	looked   time.Duration     // when something was received
 	rest     []engine.Datagram // of what was received, for the next slice
 	closed   bool
@@ -119,7 +119,7 @@ func (p *packetPort) close() {
 	}
 }
 
-// Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
+// Failed ends a session that was dialed. Of others nobody can tell whom it concerns.
 func (p *packetPort) Failed(err error) {
 	p.loop.enter()
 	if p.only != nil && sockets.IsPassing(err) { // about a datagram that was sent
@@ -277,7 +277,7 @@ func (s *udpSession) tooMuch(n int) bool {
 }
 
 // notSent says why a datagram was not sent. An error of the system's about an earlier one, such as
-// that the peer has refused it, ends a session that was dialled.
+// that the peer has refused it, ends a session that was dialed.
 func (c *Conn) notSent(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):
@@ -398,7 +398,7 @@ func (a *dialing) openSession(nc net.Conn) {
 	l, remote := a.loop, nc.RemoteAddr()
 	if to, ok := remote.(*net.UDPAddr); ok && to.Port == 0 {
 		_ = nc.Close() // the kernel takes it, and would refuse all that is sent
-		a.fail(a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, remote))
+		a.fail(a.wrap(&net.AddrError{Err: "port 0 cannot be dialed", Addr: a.address}, remote))
 		return
 	}
 	p := &packetPort{loop: l, local: nc.LocalAddr()}

@@ -158,7 +158,7 @@ func TestTheNextDeadlineIsTold(t *testing.T) {
 	})
 }
 
-// A tick has the wheel advance, and the deadline told again; also if the loop has a turn to come.
+// A tick advances the wheel and reports the deadline again, also if the loop has a turn to come.
 func TestTickAdvancesTheWheel(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestNoTurnWithinATurn(t *testing.T) {
 		sock.room = 0
 		s.Readable([]byte("x")) // what it echoes waits
 		r.AfterFunc(time.Millisecond, func() { r.pass(2 * time.Millisecond) })
-		c.tryAgain(c.writable, false)
+		c.tryAgain(false)
 		r.pass(10 * time.Millisecond)
 		sock.room = -1
 		for range 3 {
@@ -285,7 +285,7 @@ func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 				t.Errorf("%d timers are kept, and %d were before", len(r.timers), kept)
 			}
 			kept = len(r.timers)
-			c.stopTimers()
+			c.stopAll()
 			if c.timers != 0 {
 				t.Error("a timer is left")
 			}

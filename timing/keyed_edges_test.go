@@ -107,7 +107,7 @@ func TestKeyedWheelAtTheEndOfTime(t *testing.T) {
 	}
 }
 
-// A KeyedWheel of more than a batch has its owner come again, and takes its turn with others.
+// If more than a batch is due, a KeyedWheel is due again at once, after the others had their turn.
 func TestKeyedWheelTakesABatchInAnAdvance(t *testing.T) {
 	w := wheel.New(wheel.Config{})
 	gone, other := 0, 0

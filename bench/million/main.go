@@ -104,7 +104,7 @@ func parse(list string) (numbers []int) {
 	return numbers
 }
 
-// measureAll has the servers take turns.
+// measureAll measures the servers in turns.
 func (o *options) measureAll(numbers []int, servers []string, out *measure.Results) error {
 	for range o.rounds {
 		for _, n := range numbers {

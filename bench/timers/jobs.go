@@ -264,8 +264,8 @@ func memory(k kind, n int) []float64 {
 	return []float64{bytes, k.handle, gcs[2]}
 }
 
-// makeThreads has the runtime make the threads that it may want later: each is 5 KB on the heap,
-// which would count as the timers'.
+// makeThreads makes the runtime create the threads that it may want later: each is 5 KB on the
+// heap, which would count as the timers'.
 func makeThreads() {
 	const threads = 8
 	var meet, end sync.WaitGroup

@@ -247,7 +247,7 @@ func TestPipelineThatIsNotRead(t *testing.T) {
 	})
 }
 
-// A page can have a browser send commands in the body of a POST. None of them runs.
+// A page can make a browser send commands in the body of a POST. None of them runs.
 func TestHTTPIsRefused(t *testing.T) {
 	for _, head := range []string{"POST / HTTP/1.1\r\nHost: x\r\n\r\n", "post /\r\n", "Host: x\r\n", " \tHOST: x\n", wire("POST")} {
 		t.Run(head, func(t *testing.T) {

@@ -58,7 +58,7 @@ type client struct {
 	name   string // of its connection to a backend
 }
 
-// accept has the client wait until a backend has accepted. One that moves here from the process
+// accept makes the client wait until a backend has accepted. One that moves here from the process
 // before gets the backend that it had.
 func (p *proxy) accept(c *loop.Conn) loop.Handler {
 	c.PauseRead()

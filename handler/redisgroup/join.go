@@ -71,7 +71,7 @@ func (r *room) begin(j *joining) {
 	r.readFor(j)
 }
 
-// readFor has the past read for j. r.mu is held.
+// readFor requests the history for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.state, j.at = joinReading, r.order.last
 	if err := r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: j}); err != nil {

@@ -60,7 +60,7 @@ func (r *room) take(e Entry) {
 	}
 }
 
-// read has the room read what it misses. r.mu is held.
+// read requests the entries that the room misses. r.mu is held.
 func (r *room) read() {
 	o := &r.order
 	o.phase = missing

@@ -46,7 +46,7 @@ func (m *modelMember) connect(since redisgroup.Position) {
 	go m.read(m.c, m.ended)
 }
 
-// move has a member come back at another node, with what follows the last that it has heard.
+// move reconnects a member to another node, where it gets everything after its last entry.
 func (r *modelRoom) move(i int) {
 	m := r.members[i]
 	m.c.Close()

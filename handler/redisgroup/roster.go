@@ -19,7 +19,7 @@ type roster struct {
 	at     Position // the users are right once the room has come so far
 }
 
-// readRoster has the users read, unless they are or are being read. r.mu is held.
+// readRoster starts to read the users, unless they have been read or are being read. r.mu is held.
 func (r *room) readRoster() {
 	if r.order.roster == nil {
 		r.order.roster = &roster{room: r, users: make(map[string]struct{}), cursor: "0"}
@@ -34,7 +34,7 @@ func (r *room) loseRoster() {
 	}
 }
 
-// ask has a page read. Without the Hub, which is closed, nobody joins.
+// ask requests a page. Without the Hub, which is closed, nobody joins.
 func (w *roster) ask() {
 	_ = w.room.hub.querySenders[w.room.bucket].add(&request{place: w.room.place, op: opQuery, query: w})
 }

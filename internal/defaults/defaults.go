@@ -14,7 +14,7 @@ import (
 func Set[T int | time.Duration](name string, field *T, standard, least T) error {
 	switch *field = cmp.Or(*field, standard); {
 	case *field < least:
-		return fmt.Errorf("%s is %v: want at least %v, or 0 for the default", name, *field, least)
+		return fmt.Errorf("%s is %v: want at least %v; 0 means the default", name, *field, least)
 	case strings.Contains(name, "Timeout") && 0 < *field && time.Duration(*field) < 10*time.Microsecond:
 		return fmt.Errorf("%s is %v: is the unit missing?", name, *field)
 	}

@@ -172,7 +172,7 @@ func (c *crowd) seen() (n int, failed []error) {
 // mostAtOnce is how many clients there may be at a time: on a slow machine fewer come.
 const mostAtOnce = 200
 
-// come has clients come at a rate per second until stop is closed, and waits for the last.
+// come connects clients at a rate per second until stop is closed, and waits for the last.
 func (c *crowd) come(dial func() (net.Conn, error), rate int, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()

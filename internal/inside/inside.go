@@ -298,7 +298,7 @@ type Moved struct {
 	Handler []byte // by loop.Saver
 	Frozen  time.Time
 
-	// Thaw says that it is this Server's, and has it run: again in the old process, where it stays
+	// Thaw gives it to this Server, which runs it: again in the old process, where it stays
 	// if that is so, or for the first time in the new one. Drop says that it is not, and OnClose
 	// gets the error, if it had an Accept. Any goroutine may call one of them, once.
 	Thaw func(stays bool)

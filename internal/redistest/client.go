@@ -54,8 +54,8 @@ func FlushAll(t testing.TB, client redis.UniversalClient) {
 	EachMaster(t, client, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
-// Unfit runs a test for each client that does not fit its server: one of one server of a cluster, one
-// of a replica, and one of a proxy that lacks a command.
+// Unfit runs a test for each client that does not fit its server: one of one server of a cluster,
+// one of a replica, and one of a proxy that lacks a command.
 func Unfit(t *testing.T, test func(t *testing.T, client *redis.Client)) {
 	t.Run("server of a cluster", func(t *testing.T) {
 		s := Start(t, "--cluster-enabled", "yes")
@@ -77,8 +77,8 @@ func Unfit(t *testing.T, test func(t *testing.T, client *redis.Client)) {
 	}
 }
 
-// LoseAnswer returns a client like another, and what has it lose the next answer: the connection ends
-// when that has come.
+// LoseAnswer returns a client like another, and a function that loses the next answer: the
+// connection ends when that has come.
 func LoseAnswer(t testing.TB, like *redis.Client) (client *redis.Client, lose func()) {
 	t.Helper()
 	var armed atomic.Bool

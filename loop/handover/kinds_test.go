@@ -36,7 +36,7 @@ func engines() map[string]loop.Engine {
 	return all
 }
 
-// A backend is who is dialled: it accepts connections, which are the test's.
+// A backend is who is dialed: it accepts connections, which are the test's.
 type backend struct {
 	t *testing.T
 	net.Listener
@@ -75,7 +75,7 @@ func (b *backend) isQuiet() {
 	b.t.Helper()
 	_ = b.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Millisecond))
 	if _, err := b.Accept(); err == nil {
-		b.t.Error("the backend was dialled once more")
+		b.t.Error("the backend was dialed once more")
 	}
 }
 

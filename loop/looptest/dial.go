@@ -16,7 +16,7 @@ type Backend struct {
 	waiting chan *Peer
 }
 
-// backendAddr is an address that is dialled.
+// backendAddr is an address that is dialed.
 type backendAddr struct{ network, address string }
 
 func (a backendAddr) Network() string { return a.network }

@@ -25,7 +25,7 @@ func testPackets(t *testing.T, c engineConfig) {
 	}
 	t.Run("IPv6", func(t *testing.T) { testPacketsIPv6(t, startEngine(t, c, 1)) })
 	t.Run("port in use", func(t *testing.T) { testPortInUse(t, startEngine(t, c, 2)) })
-	t.Run("dialled", func(t *testing.T) { testPacketsDialled(t, startEngine(t, c, 1)) })
+	t.Run("dialed", func(t *testing.T) { testPacketsDialed(t, startEngine(t, c, 1)) })
 }
 
 // A port is a PacketSink that answers with what it was sent.
@@ -244,7 +244,7 @@ func testPortInUse(t *testing.T, r *engineRig) {
 }
 
 // A socket that is connected to one peer needs no addresses, and hears that the peer has gone.
-func testPacketsDialled(t *testing.T, r *engineRig) {
+func testPacketsDialed(t *testing.T, r *engineRig) {
 	peer, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

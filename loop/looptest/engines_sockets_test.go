@@ -290,8 +290,8 @@ func testPausedEndLingers(t *testing.T, r *engineRig, network string) {
 	ear.silent(t)
 }
 
-// A paused socket hears of a reset, also if input waits. A unix socket has none, but for a peer that
-// closes without having read everything: what that sent is heard before.
+// A paused socket hears of a reset, also if input waits. A unix socket has none, but for a peer
+// that closes without having read everything: what that sent is heard before.
 func testPausedReset(t *testing.T, r *engineRig, network string) {
 	if network != "unix" {
 		for _, waits := range [][]string{nil, {"b"}, {"b", "c"}} {
@@ -512,7 +512,7 @@ func testAlwaysRoom(t *testing.T, r *engineRig, network string) {
 	}
 }
 
-// moves has a socket go to the other loop, and calls f on the way.
+// moves moves a socket to the other loop, and calls f on the way.
 func (r *engineRig) moves(e *ear, f ...func()) {
 	r.t.Helper()
 	socket := e.Socket.(engine.Movable)

@@ -189,7 +189,7 @@ type memPackets struct {
 	memory *memory
 	loop   *memLoop
 	sink   engine.PacketSink
-	remote netip.AddrPort // of one that was dialled
+	remote netip.AddrPort // of one that was dialed
 	closed bool           // on the loop, as is kept
 	kept   bool           // the sink has not done with the last one
 
@@ -249,7 +249,7 @@ type memUDP struct {
 	net.Conn // nil: what is not implemented here must not be called
 	local    net.Addr
 	port     *memPort       // that is bound to it
-	remote   netip.AddrPort // of one that was dialled
+	remote   netip.AddrPort // of one that was dialed
 }
 
 func (c memUDP) LocalAddr() net.Addr  { return c.local }
@@ -299,7 +299,7 @@ func (n *datagrams) deliver(to netip.AddrPort, msg string) {
 	}
 }
 
-// reach gives a datagram to what was dialled, and brings back the answers.
+// reach gives a datagram to what was dialed, and brings back the answers.
 func (s *memPackets) reach(msg string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-var errNoDialing = errors.New("scaletest: nothing is dialled here")
+var errNoDialing = errors.New("scaletest: nothing is dialed here")
 
 // world implements engine.Engine and engine.Loop: one loop, and the network with all clients, which
 // live on the loop's goroutine as well, so that neither costs what goroutines cost.
@@ -68,7 +68,7 @@ func (q *queue[T]) PopFront() T {
 	return v
 }
 
-// A rota has clients take turns, each once in a period, evenly.
+// A rota makes clients take turns, each once in a period, evenly.
 type rota struct {
 	from, n int
 	begins  time.Duration

@@ -67,7 +67,7 @@ func (w *worker) turn() time.Duration {
 	return wait
 }
 
-// balance has a worker that comes take its part of the shards from those who own more, once.
+// balance makes a new worker take its part of the shards, once, from workers that own more.
 func (w *worker) balance() {
 	owned := map[string]int{w.id: 0}
 	for _, s := range w.shards {

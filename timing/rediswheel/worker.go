@@ -177,7 +177,7 @@ func (w *worker) do(f func(ctx context.Context) (then func())) {
 	})
 }
 
-// ask has a script run with the next pipeline. then gets the answer, nil if there is none.
+// ask adds a script to the next pipeline. then gets the answer, nil if there is none.
 func (w *worker) ask(c call, then func(answer any)) {
 	w.calls, w.thens = append(w.calls, c), append(w.thens, then)
 }

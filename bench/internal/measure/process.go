@@ -155,7 +155,7 @@ func Obey(answer func(line string) string) {
 	os.Exit(0)
 }
 
-// Begin has the messages of log begin with the command's name.
+// Begin starts the messages of log with the command's name.
 func Begin(command string) {
 	log.SetFlags(0)
 	log.SetPrefix(command + ": ")

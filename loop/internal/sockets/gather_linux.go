@@ -27,8 +27,8 @@ func Writev(fd int, bufs [][]byte) (int, error) {
 	}
 }
 
-// SendFile has the system send up to n bytes of a file, as many as a socket takes now. A full socket
-// is no error. errors.ErrUnsupported: this file cannot be sent so, or not be read.
+// SendFile makes the system send up to n bytes of a file, as many as a socket takes now. A full
+// socket is no error. errors.ErrUnsupported: this file cannot be sent so, or not be read.
 func SendFile(fd int, f syscall.RawConn, at int64, n int) (sent int, err error) {
 	controlErr := f.Control(func(from uintptr) {
 		for {

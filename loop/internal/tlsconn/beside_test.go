@@ -47,7 +47,7 @@ func (w *Workers) settled(t *testing.T) {
 	testkit.Eventually(t, "no coroutine computes or is slow", func() bool { return len(w.computing) == 0 && len(w.slow) == 0 })
 }
 
-// disturbed has a handshake take place that something may happen to at any time.
+// disturbed runs a handshake that may be disturbed at any time.
 func (r *rig) disturbed(random *rand.Rand) {
 	s := r.serve(serverConfig())
 	c, _ := s.dial(clientConfig(), 1+random.IntN(300))

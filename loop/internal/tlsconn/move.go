@@ -37,7 +37,7 @@ func (c *Conn) Leave() bool {
 // Queued reports whether the Host is to call GoOn soon.
 func (c *Conn) Queued() bool { return c.queued }
 
-// Arrive has c go on after Leave. It is called on the new loop. sock is the raw socket there,
+// Arrive resumes c after Leave. It is called on the new loop. sock is the raw socket there,
 // paused if it was paused before. The Host gets nothing until it calls GoOn, for which RunLater is
 // called.
 func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {

@@ -117,7 +117,7 @@ func configs(t *testing.T) (server, client *tls.Config) {
 	return &tls.Config{Certificates: certs}, &tls.Config{InsecureSkipVerify: true, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 }
 
-// exchange has both sides send each other messages of all sizes, with updates of our key in
+// exchange makes both sides send each other messages of all sizes, with updates of our key in
 // between.
 func exchange(t *testing.T, ours *Conn, w *wire, theirs *tls.Conn) {
 	t.Helper()
