@@ -88,8 +88,10 @@ func (c *Conn) other() *Conn {
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
 // TLS handshake, a SendFile and a codec's job that are in progress. No message is delivered from
-// the call until c has arrived and all earlier Tells have run. Until c leaves, its timers, hooks
-// and Tells keep running. If l is c's own loop, then runs there after the current callback.
+// the call until c has arrived and all earlier Tells have run; bytes that wait for that count as
+// received, unless c moves after a file of which the peer takes nothing. Until c leaves, its
+// timers, hooks and Tells keep running. If l is c's own loop, then runs there after the current
+// callback. OnClose and the functions of AfterClose run on the loop where c closes.
 //
 // nil means that c will move, with exceptions: if c closes before that, for example by a panic, if
 // the server drains, or if package handover moves c to another process, then is not called. A loop
@@ -463,6 +465,7 @@ func (l *Loop) passFence(party []*Conn) (more bool) {
 		for len(m.kept) > 0 {
 			t := m.kept[0]
 			m.kept = m.kept[1:]
+			l.mail.Keep(-1)
 			l.guardCurrent(func() { l.runTold(t) })
 			if l.slice.over(l) {
 				return true
@@ -512,6 +515,7 @@ func (l *Loop) runHopping(t task) {
 		_, _ = to.post(task{f: func() { to.runTold(t) }}) // an error: that loop has ended
 	} else if m := t.c.extras.hop; m != nil && m.fenced {
 		m.kept = append(m.kept, t)
+		l.mail.Keep(1)
 	} else {
 		l.runTold(t)
 	}
