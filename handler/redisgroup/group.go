@@ -96,7 +96,7 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 // be in flight (the same time again) any more.
 func (h *Hub) publishExcept(o *request, ref loop.Ref) error {
 	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // ref may be a member
-		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // fails only once closed
+		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // closed otherwise
 	}
 	err := h.publish(o)
 	if err != nil {
