@@ -159,9 +159,11 @@ func (d *Decoder) lookForUnpacker() {
 	}
 }
 
-// Restored says that the codec was given a saved state, in which there may be frames.
+// Restored says that the codec was given a saved state, or has done a job (codec.Peer.Await): it may
+// find frames now in what it has, and in what is left over.
 func (d *Decoder) Restored() {
 	if d.rest != nil {
+		d.rest.seen = 0
 		d.rest.backlog = d.rest.unpacker != nil
 	}
 }
@@ -228,7 +230,8 @@ func (d *Decoder) LeftOver() []byte {
 // that it has not used.
 //
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
-//   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
+//   - frame is nil, more is true: the codec skipped something, or has seen only a part of data. Call
+//     Next again with rest, unless the codec asked for a pause: then call Keep.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest
 //     is empty.
 //   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it
@@ -314,24 +317,24 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 	r := d.rest
 	left := r.size()
 	rest = data
-	for {
-		if window := r.buf[r.off:]; len(window) > r.seen {
-			n, frame, err := d.decode(window)
-			if err == nil && 0 < n && n <= len(window) {
-				r.backlog = r.unpacker != nil
-				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
-			}
-			if err := check(n, len(window), frame, err); err != nil {
-				return nil, nil, false, err
-			}
-			r.seen = len(window)
-		}
-		if len(rest) == 0 {
-			d.trim()
-			return nil, nil, false, nil
-		}
-		rest = rest[d.take(rest):]
+	if left == r.seen && len(data) > 0 {
+		rest = data[d.take(data):]
 	}
+	if window := r.buf[r.off:]; len(window) > r.seen {
+		n, frame, err := d.decode(window)
+		if err == nil && 0 < n && n <= len(window) {
+			r.backlog = r.unpacker != nil
+			return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+		}
+		if err := check(n, len(window), frame, err); err != nil {
+			return nil, nil, false, err
+		}
+		r.seen = len(window)
+	}
+	if len(rest) == 0 {
+		d.trim()
+	}
+	return rest, nil, len(rest) > 0, nil
 }
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
