@@ -16,6 +16,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
@@ -80,6 +81,7 @@ func (s *Server) listen(ctx context.Context) error {
 			if err := sockets.Unblock(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}
+			ln.setDeadline(time.Time{})
 			continue
 		}
 		var err error
@@ -145,7 +147,7 @@ func (ln *listener) serve() {
 		if !ln.server.acceptGate.begin(ln.server.notAccepting) {
 			return
 		}
-		nc, err := ln.net.Accept()
+		nc, err := ln.acceptNext()
 		if err == nil {
 			ln.admit(nc)
 		}
@@ -153,14 +155,14 @@ func (ln *listener) serve() {
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded): // by acceptNewcomers
+		case errors.Is(err, os.ErrDeadlineExceeded) && ln.server.acceptGate.isClosed(): // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
 			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's
 			// queue.
 			if more, ok := ln.failures.Pass(time.Now()); ok {
-				ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Int("more", more).Msg("cannot accept")
+				ln.server.Logger.Warn().Err(err).Str("addr", ln.network+"://"+ln.address).Dur("again", backoff).Int("more", more).Msg("cannot accept")
 			}
 			if !ln.server.sleep(backoff) {
 				return
@@ -168,6 +170,15 @@ func (ln *listener) serve() {
 			backoff = min(2*backoff, maxBackoff)
 		}
 	}
+}
+
+// acceptNext accepts a connection. Listener.AcceptFrom may be user code, so a panic becomes an error.
+func (ln *listener) acceptNext() (nc net.Conn, err error) {
+	goroutine.Guard(func() { nc, err = ln.net.Accept() }, func(v any) { err = ln.server.loops[0].hookPanicked(v) })
+	if err == nil && (nc == nil || isTypedNil(nc)) {
+		err = fmt.Errorf("loop: %s accepts a nil connection, of type %T", ln.field, nc)
+	}
+	return nc, err
 }
 
 // An acceptGate is shut while another process is in charge of the addresses.
@@ -214,10 +225,22 @@ func (g *acceptGate) set(open bool) {
 	}
 }
 
+func (g *acceptGate) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed != nil
+}
+
 func (g *acceptGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.accepting
+}
+
+func (ln *listener) setDeadline(t time.Time) {
+	if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = d.SetDeadline(t)
+	}
 }
 
 // acceptNewcomers implements inside.Handover.
@@ -228,9 +251,7 @@ func (s *Server) acceptNewcomers(on bool) {
 		deadline = time.Unix(1, 0)
 	}
 	for _, ln := range s.listeners {
-		if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
-			_ = d.SetDeadline(deadline)
-		}
+		ln.setDeadline(deadline)
 	}
 	if on {
 		s.acceptGate.set(true)
