@@ -31,6 +31,17 @@ import (
 //	                                              └───────────┴──── failed ────┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
+// Where these are, with a PROXY header and TLS:
+//
+//	listener.go: serve → admit → acquire
+//	arrival.go:  chooseLoop → hand → enroll → land
+//	link.go:     Readable → readable
+//	arrival.go:  receivedHeader → identify → afterHeader
+//	tls.go:      addTLS
+//	internal/tlsconn/handshake.go: Start → work → run → shakeHands → finished
+//	link.go:     HandshakeDone
+//	arrival.go:  arrived → begin → askForHandler
+//
 // Where no PROXY header is to come, land calls afterHeader, and without TLS arrived. With TLS that
 // is called by HandshakeDone. A way fails by one of these. lost and refuse may be called by other
 // goroutines than the loop's:

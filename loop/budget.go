@@ -141,7 +141,7 @@ func (l *Loop) excess() int64 {
 // again, as long as there is excess. Each pass counts how much is held in buffers of each size,
 // from which follows what the next pass closes.
 type shed struct {
-	waits bool // it has its turn soon
+	waits bool // it is in the run queue
 	next  int  // in Loop.conns
 	held  [bits.UintSize + 1]int64
 	least int // what holds as much is closed; 0: the first pass

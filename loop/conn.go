@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -80,8 +81,8 @@ type extras struct {
 	log           *zerolog.Logger
 	afterClose    []func(err error)
 	watermarks    watermarks
-	halfClose     halfClose
-	retryIn       time.Duration // the last pause of tryAgain
+	onEOF         func()
+	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
@@ -91,7 +92,7 @@ type extras struct {
 	file          *fileOutput   // SendFile
 	tls           *tlsconn.Conn // kept for OnClose, when sock has gone
 	frozen        *frozen       // it may be on its way to another process, or from one
-	broken        error         // why the socket has gone before all input was delivered
+	broken        error         // see socketGone
 	notes         []inside.TLV  // of the PROXY protocol's header
 	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
@@ -293,6 +294,14 @@ func (a addrs) remote() net.Addr {
 
 func (a addrs) local() net.Addr { return a.shared.local }
 
+// isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
+func (c *Conn) isTCP() bool {
+	if ln := c.addrs.shared.ln; ln.network != "" {
+		return strings.HasPrefix(ln.network, "tcp")
+	}
+	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
+}
+
 // addrsOf returns the addresses of a connection of ln that is new on l.
 func (l *Loop) addrsOf(ln *listener, local, remote net.Addr) addrs {
 	peer, ok := remote.(*net.TCPAddr)
@@ -381,6 +390,14 @@ func (c *Conn) rawSocket() engine.Socket {
 		return t.Raw()
 	}
 	return c.sock
+}
+
+func closeSocket(sock engine.Socket, reset bool) {
+	if reset {
+		sock.Reset()
+	} else {
+		sock.Close()
+	}
 }
 
 // rawConn implements syscall.RawConn.

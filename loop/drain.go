@@ -307,7 +307,8 @@ func (c *Conn) callOnDrain() {
 }
 
 // closeWhenDone closes c, at once or when it is not busy any more, its jobs are done, and no answer
-// is due. A busy connection is still read, and so is one that waits for its peer's answer.
+// is due. A busy connection is still read, and so is one that waits for its peer's answer. With
+// jobs, runThens resumes it when few are left.
 func (c *Conn) closeWhenDone() {
 	if c.hops() {
 		c.extras.hop.lead.stay(nil) // it drains on this loop
@@ -318,9 +319,9 @@ func (c *Conn) closeWhenDone() {
 	}
 	switch {
 	case !c.hasBusiness():
-		c.pause(heldByJobs)
-	case !c.hasJobs(): // otherwise runThens resumes it
-		c.resume(heldByJobs)
+		c.pause(heldByAnswers)
+	case !c.hasJobs():
+		c.resume(heldByAnswers)
 	}
 	if c.at() == stateOpen {
 		c.setState(stateDraining)

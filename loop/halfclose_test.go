@@ -47,6 +47,60 @@ func TestOnEOF(t *testing.T) {
 	})
 }
 
+// An end that OnEOF's function has got is passed on by a Pipe that begins then, or later, once, and
+// is read from the net.Conn that c becomes. Another OnEOF comes too late.
+func TestAfterOnEOF(t *testing.T) {
+	var conns []*loop.Conn
+	pipe := func() { loop.Pipe(conns[0], conns[1], loop.PipeConfig{}) }
+	for name, then := range map[string]struct{ inEOF, later func() }{
+		"Pipe within":  {inEOF: pipe},
+		"Pipe later":   {later: pipe},
+		"another hook": {later: func() { conns[0].OnEOF(conns[1].Close); conns[0].SetCodec(nil) }},
+		"NetConn": {later: func() {
+			nc, err := conns[0].NetConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if n, err := nc.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("NetConn: %d bytes, %v, want EOF", n, err)
+				}
+				_ = nc.Close()
+			}()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conns = nil
+			srv := &loop.Server{Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p, q := srv.Open(), srv.Open()
+				eofs := 0
+				srv.Do(0, func(*loop.Loop) {
+					conns[0].OnEOF(func() {
+						if eofs++; then.inEOF != nil {
+							then.inEOF()
+						}
+					})
+				})
+				p.CloseWrite()
+				srv.Do(0, func(*loop.Loop) {
+					if then.later != nil {
+						then.later()
+					}
+				})
+				q.Send("answer")
+				srv.Sleep(time.Second)
+				passedOn := false
+				srv.Do(0, func(*loop.Loop) { passedOn = conns[1].Send(nil) != nil })
+				piped := strings.HasPrefix(name, "Pipe")
+				if got := p.Received(); eofs != 1 || passedOn != piped || piped && got != "answer" || p.Ended() != (name == "NetConn") {
+					t.Errorf("%d ends; passed on: %v; received %q, and ended: %v", eofs, passedOn, got, p.Ended())
+				}
+			})
+		})
+	}
+}
+
 // What was paused is delivered before the hook runs.
 func TestOnEOFAfterAPause(t *testing.T) {
 	var events []string

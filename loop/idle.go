@@ -43,7 +43,7 @@ type idleExtras struct {
 	outputMoved time.Duration // when output was last seen to move, or began to wait, or notYet
 	sawFIN      bool          // the peer's end was seen after input that waits
 	frame       frameTime
-	pausedFor   time.Duration // for how long reading was paused, less the time since which it is
+	pausedFor   time.Duration // the ends of pauses less their beginnings: add now while paused
 }
 
 // idleExtras returns c's extras for silences, which are made when they are first needed.
@@ -151,7 +151,7 @@ func (c *Conn) nextIdle() (next *idleHook, when time.Duration) {
 
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
-	s, w := &c.idle, c.loop.wheel
+	s, l := &c.idle, c.loop
 	if c.isFrozen() {
 		return // c goes on later, if at all
 	}
@@ -160,17 +160,17 @@ func (c *Conn) refileIdle() {
 	if s.extras != nil && s.extras.frame.due != 0 {
 		due = min(due, s.extras.frame.due)
 	}
-	due = max(due, c.loop.now) // one in the past does not mean that the loop is late: see noteLate
-	switch pending := w.Pending(s.timer); {
+	due = max(due, l.now) // one in the past does not mean that the loop is late: see noteLate
+	switch pending := l.wheel.Pending(s.timer); {
 	case due == never:
-		w.Stop(s.timer)
+		l.wheel.Stop(s.timer)
 	case pending:
-		w.Extend(s.timer, due)
+		l.wheel.Extend(s.timer, due)
 	default:
 		if s.check == nil {
 			s.check = c.checkIdle
 		}
-		s.timer = w.At(due, s.check)
+		s.timer = l.wheel.At(due, s.check)
 	}
 }
 
@@ -215,7 +215,7 @@ func (c *Conn) checkIdle() {
 // alike: that it waits is not the peer's silence. But if output waits as well, the peer is heard
 // only while it takes output: a peer that neither reads nor is read would stay for ever.
 func (c *Conn) lookAtSocket(now time.Duration) {
-	const notReadByUs = heldBack | pausedByUser | heldByJobs | heldByLayer | heldByMailbox
+	const notReadByUs = heldBack | pausedByUser | heldByAnswers | heldByLayer | heldByMailbox
 	s, outputWaits := &c.idle, c.out.box != nil && c.sock != nil // without a socket it goes nowhere
 	if outputWaits || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
@@ -243,7 +243,7 @@ func (c *Conn) isHeard() bool {
 // sawFINBefore reports whether the peer had ended its output at the last look already, while
 // reading is paused. Input that waits is no sign of life then.
 func (c *Conn) sawFINBefore() bool {
-	if c.in.pauses&heldUnread == 0 || !c.in.over && !c.peerEnded() {
+	if c.in.pauses&heldUnread == 0 || c.in.end == notEnded && !c.peerEnded() {
 		return false
 	}
 	w := c.idleExtras()
@@ -270,19 +270,11 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 // is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
 // hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
-	if !c.isTCP() || c.in.over {
+	if !c.isTCP() || c.in.end != notEnded {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
 	return c.outstanding() > 0 || c.isBusy() || c.owesAnswer() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
-}
-
-func (c *Conn) stopIdle() {
-	c.loop.wheel.Stop(c.idle.timer)
-	for _, h := range c.hooks() {
-		h.c = nil
-	}
-	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
 }
 
 // Idle is a kind of inactivity.

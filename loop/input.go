@@ -16,7 +16,7 @@ import (
 //
 //	received ──▶ decode ──▶ OnMessage
 //	   │          │  ▲
-//	   │ paused   │  │ Run, a turn of its own: after the last pause, or for the next share
+//	   │ paused   │  │ Run, from the run queue: after the last pause, or for the next share
 //	   ▼          ▼  │
 //	     what is kept       (the socket is not read if that is much)
 
@@ -26,7 +26,7 @@ type input struct {
 	prefixLimit  int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.PrefixLimit
 	pauses       pauses // why nothing is decoded, if so
 	socketPaused bool   // Socket.Pause was called
-	over         bool   // FIN, or reset: nothing more comes
+	end          inputEnd
 }
 
 // pauses are the reasons why a connection's input is not decoded. Each has its own end.
@@ -37,14 +37,14 @@ const (
 	heldByLayer                      // holdRead
 	heldByPipe                       // the other side of its pipe, or the reader of its net.Conn, does not take what comes
 	heldBack                         // more than HoldBackAt of its output waits
-	heldByJobs                       // many jobs of it wait; or the server drains, and some do, or replies are owed
+	heldByAnswers                    // many jobs wait; or the server drains, and some do, or replies are owed
 	heldByCodec                      // the codec waits for a job of its own: codec.Peer.Await
 	heldByMailbox                    // it has filled the mailbox of a loop: see Server.Limits.MaxMailbox
 	startingTLS                      // StartTLS: what comes is the handshake's
 	hopping                          // MoveTo, until all earlier Tells have arrived
 	heldToMove                       // it is to come to rest, so that it can move to another process
 	frozenToMove                     // it is on its way there: extras.frozen
-	inRunQueue                       // it has its turn soon: it is in loop.runQueue
+	inRunQueue                       // it is in loop.runQueue
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
@@ -117,7 +117,7 @@ const (
 )
 
 // decode delivers the messages in data, which follows what was kept before, from now until end. The
-// rest has a turn of its own. A panic closes c.
+// rest goes to the run queue. A panic closes c.
 func (c *Conn) decode(data []byte, now, end time.Duration) {
 	returned := false
 	defer func() { // not by Loop.guard, which would cost a message 3 % more
@@ -292,7 +292,7 @@ func (c *Conn) warn(err error, text string) {
 	}
 }
 
-// decodeSoon has the kept input decoded in a turn of the loop, in turn with others.
+// decodeSoon puts the kept input in the run queue, to be decoded in turn with others.
 func (c *Conn) decodeSoon() {
 	if c.in.pauses&inRunQueue == 0 {
 		c.in.pauses |= inRunQueue
@@ -320,14 +320,12 @@ func (w *waitingInput) Run() {
 	c.decode(c.in.decoder.Lend(), c.loop.slice.seen, c.loop.slice.end)
 	c.in.decoder.Return()
 	if c.in.socketPaused && c.in.pauses == 0 && c.isOpen() {
-		if c.in.socketPaused = false; !c.in.over {
+		if c.in.socketPaused = false; c.in.end == notEnded {
 			c.sock.Resume()
 		}
 	}
 	c.watchRecord()
-	if c.in.over {
-		c.deliverEnd()
-	}
+	c.deliverEnd()
 }
 
 // hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
@@ -341,7 +339,7 @@ func (c *Conn) hold(p []byte) {
 
 // hasUnread reports whether input, or the end, waits in the socket, as far as that tells of c
 // alone.
-func (c *Conn) hasUnread() bool { return !c.in.over && c.sock != nil && c.sock.HasInput() }
+func (c *Conn) hasUnread() bool { return c.in.end == notEnded && c.sock != nil && c.sock.HasInput() }
 
 // stopReading pauses the socket. One that cannot be paused is read on, up to a limit.
 func (c *Conn) stopReading() {
@@ -353,12 +351,6 @@ func (c *Conn) stopReading() {
 	} else if c.in.decoder.Buffered() > maxHeld {
 		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
-}
-
-// halfClose is what a connection does when its peer ends its output.
-type halfClose struct {
-	onEOF     func()
-	delivered bool // onEOF has been called: c stays open
 }
 
 // OnEOF calls f on the loop when the peer has shut down its output (a half-close: shutdown, nc -N)
@@ -376,7 +368,7 @@ type halfClose struct {
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {
-		c.more().halfClose.onEOF = f
+		c.more().onEOF = f
 	}
 }
 

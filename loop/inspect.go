@@ -76,7 +76,7 @@ func (c *Conn) mustBeSound() {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.hasBusiness() || c.in.pauses&heldByJobs != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.hasBusiness() || c.in.pauses&heldByAnswers != 0 && c.owesAnswer(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
 		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")
@@ -86,7 +86,6 @@ func (c *Conn) mustBeSound() {
 
 // mustFlush is about one that is closing: nothing else happens.
 func (c *Conn) mustFlush() {
-	c.require(c.out.box != nil || c.loop.wheel.Pending(c.extras.retry), "it flushes, and nothing waits")
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
 	c.require(c.timers == 0 && c.idle.extras == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")

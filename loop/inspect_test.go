@@ -32,7 +32,7 @@ func newPlanted(t *testing.T) *planted {
 	p.closed, _, _ = p.connect()
 	p.closed.Close()
 	p.turn()
-	if !p.halfClosed.in.over || p.blocked.pending() != 3 || !p.closed.isClosed() {
+	if p.halfClosed.in.end != endDelivered || p.blocked.pending() != 3 || !p.closed.isClosed() {
 		t.Fatal("the test is not set up as it should be")
 	}
 	return p

@@ -3,7 +3,7 @@ package loop
 import (
 	"errors"
 	"io"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -38,6 +38,19 @@ import (
 //
 // A wait for the peer ends by Timeouts.Close without progress, or Timeouts.MaxClose: with a reset.
 // So does the drain, by Drain.Timeout (cutOverdue). Lingering ends after lingerTimeout.
+//
+// The way of a close, in order:
+//
+//	internal/gnetengine/engine.go: OnClose (the peer's)
+//	link.go:    Ended → PlaintextEnded
+//	life.go:    socketEnded → deliverEnd
+//	drain.go:   beginDrain → closeWhenDone → cutOverdue
+//	life.go:    Close → beginClose → stopAll
+//	turn.go:    settleTouched → settle
+//	life.go:    goOnClosing → sayLastWords → awaitedAcks → waitForPeer → lookAtPeer
+//	output.go:  writeOut
+//	life.go:    finish → releaseSocket → linger → endLinger
+//	internal/gnetengine/socket.go: Close → Reset
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32
@@ -45,7 +58,7 @@ type state uint32
 const (
 	stateOpening  state = iota // in Accept
 	stateOpen                  // messages, timers, hooks, Tells
-	stateDraining              // the server drains, and c waits for its jobs (without input), or for SetBusy(false)
+	stateDraining              // the server drains: c waits for jobs and replies, without input, or for SetBusy(false) and answers of its peer
 	stateClosing               // beginClose was called; its turn goes on
 	stateSpeaking              // OnClosing and the codec's farewell may still send
 	stateFlushing              // what was sent is written; nothing else happens
@@ -84,6 +97,16 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
+// inputEnd is how far the end of the input has got: that of the peer's output, or of the socket.
+type inputEnd uint8
+
+const (
+	notEnded     inputEnd = iota
+	endSeen               // no more input comes; deliverEnd delivers the end after what came before
+	endDelivered          // OnEOF's function or the Pipe has got it, and c stays open
+	socketGone            // for the reason extras.broken, and c stays open until its input is delivered
+)
+
 // socketEnded is called when the engine reports an end: that of the peer's output (io.EOF: a
 // half-close, such as shutdown or nc -N), or of the connection. After a half-close the socket is
 // kept, if c needs it and a descriptor is left:
@@ -96,7 +119,7 @@ func (c *Conn) socketEnded(err error) {
 	if c.isClosed() {
 		return
 	}
-	c.in.over = true
+	c.in.end = max(c.in.end, endSeen)
 	var end ending // nothing of it is set unless c closes
 	if c.extras != nil {
 		end = c.extras.ending
@@ -133,33 +156,39 @@ func (c *Conn) socketEnded(err error) {
 	c.touch()
 }
 
-// deliverEnd delivers the end that socketEnded has noted, once all that came before it is dealt
-// with: to OnEOF or a Pipe, or it closes c. It is called again when one of the things that come
-// before is done.
+// deliverEnd delivers the end of the input, if socketEnded has noted one, once all that came before
+// it is dealt with: to OnEOF's function or a Pipe, or it closes c. It is called again when one of
+// the things that come before is done.
 func (c *Conn) deliverEnd() {
 	unread := c.in.pauses&heldUnread != 0
 	switch {
-	case c.outlivesSocket():
+	case c.in.end == socketGone:
 		if unread || !c.hasInput() {
 			c.beginClose(c.extras.broken)
 		}
-	case !c.isOpen() || unread || c.hasInput(): // not yet
+	case c.in.end != endSeen || !c.isOpen() || unread || c.hasInput(): // none, or not yet
 	case c.wantsEOF():
-		h := &c.extras.halfClose
-		f := h.onEOF
-		h.onEOF, h.delivered = nil, true
-		c.callHook(f)
-		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
-			c.callHook(s.end)
+		c.in.end = endDelivered
+		f, pipe := c.extras.onEOF, c.extras.pipe
+		if c.callHook(f); pipe != nil && c.isOpen() {
+			c.callHook(pipe.end)
 		}
-	case c.hasJobs(): // which answer first
-	case c.extras == nil || !c.extras.halfClose.delivered:
+	case !c.hasJobs(): // which answer first
 		c.beginClose(io.EOF)
 	}
 }
 
+// endIsNews has the end, if there was one, delivered once more: to a Pipe or a net.Conn that goes
+// on with c.
+func (c *Conn) endIsNews() {
+	if c.in.end == endDelivered {
+		c.in.end = endSeen
+	}
+}
+
+// wantsEOF reports whether somebody waits for the end of the input.
 func (c *Conn) wantsEOF() bool {
-	return c.extras != nil && (c.extras.halfClose.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
+	return c.in.end < endDelivered && c.extras != nil && (c.extras.onEOF != nil || c.extras.pipe != nil)
 }
 
 // hasInput reports whether input waits that came before the end.
@@ -176,13 +205,13 @@ func (c *Conn) waitsForTurn() bool {
 // that came before is delivered, one share at a time: a peer must not get more of the loop at once
 // by a reset. Output that is sent meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) deliverWithoutSocket(err error) {
-	c.more().broken = err
+	c.in.end, c.more().broken = socketGone, err
 	c.dropSocket()
 	c.releaseOutput()
 }
 
 // outlivesSocket reports whether c outlives its socket.
-func (c *Conn) outlivesSocket() bool { return c.extras != nil && c.extras.broken != nil }
+func (c *Conn) outlivesSocket() bool { return c.in.end == socketGone }
 
 // dropSocket ends c's use of its socket, which has broken or was given away, and the timers that
 // wait for it. The caller closes c, or keeps it for its input.
@@ -203,13 +232,14 @@ func (c *Conn) stopWaiting(x *extras) {
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
-	lost         error         // that output was lost, and why, if so
+	outputLost   error         // that output was lost, and why, if so
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
-	discarded    uint8         // input since the last look, see maxDiscarded
+	discarded    uint8         // input before discardAgain, see maxDiscarded
 	timer        wheel.Timer   // of lookAtPeer
 	nextLook     time.Duration // when that is
+	discardAgain time.Duration // when discarded is counted from 0
 	awayBefore   time.Duration // Meter.Away at the last look
 	outstanding  int           // bytes that the peer had not taken when it was last seen to take some
 	progressAt   time.Duration // when that was, or the wait began
@@ -219,14 +249,14 @@ type ending struct {
 // finalCause returns what OnClose and AfterClose get. Nothing is lost from then on.
 func (e *ending) finalCause() error {
 	switch {
-	case e.lost == nil:
+	case e.outputLost == nil:
 		return e.err
 	case e.err == nil:
-		e.err = e.lost
+		e.err = e.outputLost
 	default:
-		e.err = &lossError{e.err, e.lost}
+		e.err = &lossError{e.err, e.outputLost}
 	}
-	e.lost = nil
+	e.outputLost = nil
 	return e.err
 }
 
@@ -270,9 +300,7 @@ func (c *Conn) beginClose(err error) {
 		end.reason = c.reasonFor(err)
 	}
 	c.setState(stateClosing)
-	c.stopTimers()
-	c.stopIdle()
-	c.stopJobs()
+	c.stopAll()
 	if c.loop.running.decoding != c.id {
 		c.giveUpInput()
 	}
@@ -283,6 +311,23 @@ func (c *Conn) beginClose(err error) {
 	}
 	if s := c.extras.state; s != nil {
 		s.Closing(err)
+	}
+}
+
+// stopAll ends timers, hooks and jobs.
+func (c *Conn) stopAll() {
+	l := c.loop
+	for i := int(c.timers); i != 0; i = int(c.timers) {
+		l.wheel.Stop(l.wheel.Handle(i))
+		l.timers.untie(i)
+	}
+	l.wheel.Stop(c.idle.timer)
+	for _, h := range c.hooks() {
+		h.c = nil
+	}
+	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
+	if x := c.extras; x != nil && x.jobs != nil {
+		x.jobs.queue.End()
 	}
 }
 
@@ -301,12 +346,12 @@ func (c *Conn) abort(err error) {
 // noteOutputLost notes that output of a connection that closes was lost, and counts that.
 func (c *Conn) noteOutputLost(why error) {
 	end := &c.extras.ending
-	if end.lost != nil {
+	if end.outputLost != nil {
 		return
 	}
 	c.loop.count.add(numCut, 1)
-	if end.lost = ErrOutputLost; why != nil {
-		end.lost = &lossError{ErrOutputLost, why}
+	if end.outputLost = ErrOutputLost; why != nil {
+		end.outputLost = &lossError{ErrOutputLost, why}
 	}
 }
 
@@ -383,7 +428,7 @@ func (c *Conn) readAgain() {
 }
 
 // countDiscarded counts input of a peer that takes no output. If it is much, the socket is not read
-// until the next look, or it would cost the loop all of its time.
+// for a while, or it would cost the loop all of its time.
 func (c *Conn) countDiscarded(n int) {
 	end := &c.extras.ending
 	if end.discarded = uint8(min(int(end.discarded)+(n+1<<16-1)>>16, maxDiscarded)); end.discarded == maxDiscarded {
@@ -391,8 +436,8 @@ func (c *Conn) countDiscarded(n int) {
 	}
 }
 
-// maxDiscarded is how much input a closing connection discards from one look at the time to the
-// next, in reads or, as far as these bring more, in units of 64 KiB.
+// maxDiscarded is how much input a closing connection discards in the time between two looks at
+// blocked output, in reads or, as far as these bring more, in units of 64 KiB.
 const maxDiscarded = 64
 
 // unackedData returns how many bytes the peer's system has not acknowledged of output that ours has
@@ -416,14 +461,6 @@ func (c *Conn) unackedData() int {
 // most 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
 const closeNotify = 31
 
-// isTCP reports whether c's socket is of TCP. LocalAddr may be what a PROXY header says.
-func (c *Conn) isTCP() bool {
-	if ln := c.addrs.shared.ln; ln.network != "" {
-		return strings.HasPrefix(ln.network, "tcp")
-	}
-	return strings.HasPrefix(c.addrs.remote().Network(), "tcp")
-}
-
 // isGone reports whether the connection is no more, though nobody has told: the peer had ended its
 // output, and then was reset, or has closed altogether.
 func (c *Conn) isGone() bool {
@@ -432,50 +469,55 @@ func (c *Conn) isGone() bool {
 }
 
 // waitForPeer gives the peer time to take what was sent: Server.Timeouts.Close since it was last
-// seen to take something. Nothing tells when it acknowledges what the system has, so that is asked
-// for, again and again.
+// seen to take something. Nothing tells when it acknowledges what the system has, so c looks for
+// that again and again, after pauses that double while nothing comes.
 func (c *Conn) waitForPeer() {
-	l, end := c.loop, &c.extras.ending
-	now, progress := l.clock(), false
-	if end.nextLook == 0 { // it begins
-		end.outstanding, end.progressAt, end.awayBefore = c.outstanding(), now, l.meter.Away()
-		end.giveUpAt = never
+	l, x, end := c.loop, c.extras, &c.extras.ending
+	now := l.clock()
+	if end.giveUpAt == 0 { // it begins
+		end.outstanding, end.awayBefore, end.giveUpAt = math.MaxInt, l.meter.Away(), never
 		if limit := l.server.Timeouts.MaxClose; limit > 0 {
 			end.giveUpAt = plus(now, limit)
 		}
-	} else {
-		progress = c.noteProgress(now)
 	}
-	if !l.wheel.Pending(end.timer) {
-		next := plus(now, max(l.server.Timeouts.Close/closeLooks, wheelTick))
-		end.nextLook = min(next, plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
-		end.timer = l.wheel.At(end.nextLook, c.lookAtPeer)
+	c.noteProgress(now)
+	pause := c.closePause()
+	if c.out.box == nil { // otherwise the socket says when it takes more
+		pause = min(pause, x.retryIn)
 	}
-	if c.out.box == nil {
-		c.tryAgain(func() { c.goOnClosing(false) }, progress)
+	next := min(plus(now, pause), plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt)
+	if next < end.nextLook || !l.wheel.Pending(end.timer) {
+		l.wheel.Stop(end.timer)
+		end.nextLook, end.timer = next, l.wheel.At(next, c.lookAtPeer)
 	}
 }
 
+// closePause is the pause between two looks at output that the socket does not take.
+func (c *Conn) closePause() time.Duration {
+	return max(c.loop.server.Timeouts.Close/closeLooks, wheelTick)
+}
+
 // noteProgress notes whether the peer has taken something since the last look.
-func (c *Conn) noteProgress(now time.Duration) (progress bool) {
-	end := &c.extras.ending
-	n := c.outstanding()
-	if progress = n < end.outstanding; progress {
-		end.outstanding, end.progressAt = n, now
+func (c *Conn) noteProgress(now time.Duration) {
+	x, end := c.extras, &c.extras.ending
+	if n := c.outstanding(); n < end.outstanding {
+		end.outstanding, end.progressAt, x.retryIn = n, now, minRetry
 	}
-	return progress
 }
 
 // lookAtPeer looks whether the peer's time is over. The time for which the server itself was away
 // is added to it: a callback blocked its loop, or the process was stopped.
 func (c *Conn) lookAtPeer() {
-	l, end := c.loop, &c.extras.ending
+	l, x, end := c.loop, c.extras, &c.extras.ending
 	now, awayNow := l.clock(), l.meter.Away()
 	awayNow += max(now-end.nextLook, now-l.now) // the present turn, which Away will have at the next look
 	if away := awayNow - end.awayBefore; away >= meter.LongTurn {
 		end.progressAt, end.giveUpAt = plus(end.progressAt, away), plus(end.giveUpAt, away)
 	}
-	end.awayBefore, end.discarded = awayNow, 0
+	end.awayBefore, x.retryIn = awayNow, min(2*x.retryIn, maxRetry)
+	if now >= end.discardAgain {
+		end.discarded, end.discardAgain = 0, plus(now, c.closePause())
+	}
 	c.noteProgress(now)
 	c.unblock() // it may have become writable while the server was away
 	c.goOnClosing(now >= min(plus(end.progressAt, l.server.Timeouts.Close), end.giveUpAt))
@@ -488,7 +530,7 @@ func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked())
 // still hear it.
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
-	peerClosed := c.in.over && end.reason == closedByPeer // one that has only ended its output still hears
+	peerClosed := c.in.end != notEnded && end.reason == closedByPeer // one whose end is not why c closes still hears
 	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.finRequested {
 		return
 	}
@@ -556,7 +598,7 @@ func (c *Conn) releaseSocket(hard bool) {
 	case hard:
 		sock.Reset()
 	case inStartTLS, // the layer sends its alert
-		c.in.over,                    // no input comes that could do harm
+		c.in.end != notEnded,         // no input comes that could do harm
 		c.handler == nil && !written, // refused without a word
 		end.reason == closedByIdle,   // a peer that is silent
 		c.frozen() != nil:            // another process has the socket
@@ -565,14 +607,6 @@ func (c *Conn) releaseSocket(hard bool) {
 		c.linger(sock, c.takeSlot(), nil, c.in.socketPaused)
 	}
 	c.releaseSlot()
-}
-
-func closeSocket(sock engine.Socket, reset bool) {
-	if reset {
-		sock.Reset()
-	} else {
-		sock.Close()
-	}
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.

@@ -55,7 +55,7 @@ type Loop struct {
 	unfinished bool    // the task that runs has more to do: see postPieces
 
 	// Connections.
-	messages    uint64 // delivered, until the end of the turn shows it
+	messages    uint64 // delivered in all; publishCounters shows it to other goroutines
 	conns       []*Conn
 	lastAddrs   *sharedAddrs          // of the last connection of TCP
 	touched     line[*Conn]           // to be settled when this turn ends

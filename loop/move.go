@@ -13,6 +13,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
@@ -76,7 +77,8 @@ type frozen struct {
 	moved *inside.Moved // where c comes from. Without Net it is of UDP, or a copy for a rehearsal
 	spare *os.File      // a copy of moved.Net while an engine takes that, or nil
 
-	later  []postponed // what would have run, in its order
+	later  []postponed   // what would have run, in its order
+	due    []wheel.Timer // that fell due meanwhile: see putOff
 	thaws  bool
 	resets bool
 	ends   bool // CloseWrite
@@ -577,6 +579,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	x.frozen = nil
 	_ = f.spare.Close() // nil: an error
 	c.setPauses(c.in.pauses &^ frozenToMove)
+	c.makeDue(f.due)
 	if c.isClosed() {
 		if sock != nil {
 			closeSocket(sock, f.resets)

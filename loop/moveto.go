@@ -384,7 +384,7 @@ func (l *Loop) arrive(party []*Conn, then func(c *Conn)) {
 	for _, c := range party {
 		c.joinSocket()
 		if m := c.extras.hop; m.retry && c.isOpen() {
-			c.tryAgain(c.writable, true)
+			c.tryAgain(true)
 		}
 	}
 	party[0].runThen(then)

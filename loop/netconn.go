@@ -79,11 +79,10 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	a := arrival{net: n}
 	n.c = c.passOn(&a, reason)
 	n.in = a.read
-	n.c.more().halfClose.onEOF = n.ended
-	switch {
-	case n.c.in.socketPaused:
+	n.c.more().onEOF = n.ended
+	if n.c.in.socketPaused {
 		n.c.decodeSoon() // which reads on
-	case n.c.in.over:
+	} else {
 		n.c.deliverEnd()
 	}
 	if state, ok := n.c.TLS(); ok {
@@ -118,11 +117,10 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 func (c *Conn) continueFrom(from *Conn) {
 	c.idle.opened, c.idle.lastWrite = from.idle.opened, from.idle.lastWrite
 	c.idle.lastRead = c.loop.now // Timeouts.FirstByte is over
-	c.in.over, c.in.socketPaused = from.in.over, from.in.socketPaused
+	c.in.end, c.in.socketPaused = from.in.end, from.in.socketPaused
 	c.out.finRequested = from.out.finRequested
-	if from.outlivesSocket() {
-		c.more().broken = from.extras.broken
-	}
+	c.more().broken = from.more().broken
+	c.endIsNews()
 	if b := from.out.box; b != nil {
 		c.out.box, from.out.box = b, nil
 		c.unblock()

@@ -55,7 +55,7 @@ type offloaded struct {
 	queue   *jobs.Queue
 	pending int      // thens that have not run
 	thens   []func() // of jobs that are done, while output is held back, or others have their turn
-	goesOn  bool     // the rest of them has its turn soon
+	goesOn  bool     // the rest of them is in the run queue
 }
 
 // maxWaitingJobs is how many jobs of a server may wait for a goroutine.
@@ -84,7 +84,7 @@ func (c *Conn) offload(run func(context.Context) (then func())) error {
 		return err
 	}
 	if x.jobs.pending++; x.jobs.pending >= jobsAhead {
-		c.pause(heldByJobs)
+		c.pause(heldByAnswers)
 	}
 	return nil
 }
@@ -155,9 +155,9 @@ func (c *Conn) runThens() {
 		c.beginClose(ErrServerClosed)
 		return
 	case !drains && j.pending <= jobsAhead/2:
-		c.resume(heldByJobs)
+		c.resume(heldByAnswers)
 	}
-	if c.in.over && j.pending == 0 {
+	if j.pending == 0 {
 		c.deliverEnd()
 	}
 }
@@ -189,11 +189,4 @@ func (c *Conn) jobPanicked(v any) {
 		c.loop.count.add(numPanics, 1)
 		c.beginClose(err)
 	}}, false)
-}
-
-// stopJobs is part of c's end.
-func (c *Conn) stopJobs() {
-	if c.extras != nil && c.extras.jobs != nil {
-		c.extras.jobs.queue.End()
-	}
 }

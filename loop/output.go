@@ -12,9 +12,8 @@ import (
 // This file is the output of a connection: what Send and Write append, when it is written, and who
 // waits for that.
 
-// Where nothing tells when it is time, the wheel tries again: a full socket whose engine cannot
-// tell when it is writable, and whether the peer has acknowledged what a closing connection has
-// sent.
+// Where nothing tells when it is time, the wheel tries again after a pause: tryAgain and
+// waitForPeer.
 const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
@@ -31,8 +30,8 @@ type output struct {
 type todo uint8
 
 const (
-	settleDue  todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
-	hasWaiters                  // functions wait for the output to go: see afterWrite
+	settleDue     todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
+	afterWriteDue                  // settle calls afterWrite
 )
 
 // Send appends one message, framed by the codec, to the output. Messages of one callback leave in
@@ -106,7 +105,7 @@ func (c *Conn) Pending() int {
 	n := c.pending()
 	if n > 0 {
 		c.more().watermarks.waited = true // who has seen it may wait for OnFlushed
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 	}
 	return n
 }
@@ -242,7 +241,7 @@ func (c *Conn) writeOut() {
 	b.Blocked = true
 	c.outputWaits(moves)
 	if !c.sock.NotifyWritable() {
-		c.tryAgain(c.writable, n > 0)
+		c.tryAgain(n > 0)
 	}
 }
 
@@ -274,16 +273,16 @@ func (c *Conn) releaseOutput() {
 // hasWritten reports whether the system has taken any output of c.
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
-// tryAgain calls f after a pause, which is short if the last call has made progress, and doubles if
-// not. One call is pending at a time: of a connection that closes, each f comes to goOnClosing.
-func (c *Conn) tryAgain(f func(), progress bool) {
+// tryAgain calls writable after a pause, for an engine that cannot tell when the socket takes more.
+// The pause is short if the last write has made progress, and doubles if not.
+func (c *Conn) tryAgain(progress bool) {
 	l, x := c.loop, c.more()
 	x.retryIn = min(max(minRetry, 2*x.retryIn), maxRetry)
 	if progress {
 		x.retryIn = minRetry
 	}
 	if !l.wheel.Pending(x.retry) {
-		x.retry = l.wheel.At(l.fromNow(x.retryIn), f)
+		x.retry = l.wheel.At(l.fromNow(x.retryIn), c.writable)
 	}
 }
 
@@ -308,7 +307,7 @@ type watermarks struct {
 	onFlushed func()
 	high      bool         // the mark was passed, and the output has not been flushed since
 	waited    bool         // output has had to wait, and has not been flushed since
-	told      bool         // flushed has its turn soon
+	told      bool         // flushed is in the run queue
 	waiters   []roomWaiter // of whenPending
 }
 
@@ -373,7 +372,7 @@ func (c *Conn) checkHighWater() {
 	w := &c.extras.watermarks
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.limit {
 		w.high = true
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 		c.callHook(w.onHigh)
 	}
 }
@@ -389,11 +388,11 @@ func (c *Conn) afterWrite() {
 	}
 	if c.out.box != nil || c.extras.file != nil {
 		w.waited = true
-		c.out.todo |= hasWaiters
+		c.out.todo |= afterWriteDue
 		return
 	}
 	if len(w.waiters) == 0 {
-		c.out.todo &^= hasWaiters
+		c.out.todo &^= afterWriteDue
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
@@ -407,8 +406,8 @@ func (c *Conn) afterWrite() {
 	}
 }
 
-// notifyWaiters tells those who wait for room, if there is. They have turns of their own, as they
-// may send much.
+// notifyWaiters tells those who wait for room, if there is. Timers run them, each
+// of which may send much.
 func (c *Conn) notifyWaiters() {
 	w := &c.extras.watermarks
 	pending := c.pending()
@@ -431,7 +430,7 @@ func (c *Conn) whenPending(max int, f func()) bool {
 	}
 	w := &c.more().watermarks
 	w.waiters = append(w.waiters, roomWaiter{max, f})
-	c.out.todo |= hasWaiters
+	c.out.todo |= afterWriteDue
 	return false
 }
 

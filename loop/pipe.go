@@ -82,9 +82,7 @@ func (s *pipeSide) goOn() {
 	if c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
-	if c.in.over {
-		c.deliverEnd()
-	}
+	c.deliverEnd()
 }
 
 // A pipe is what two connections have in common.
@@ -102,7 +100,6 @@ type pipeSide struct {
 	from, to *Conn
 	handler  Handler // from's own
 	bytes    uint64
-	ended    bool // from has ended its output, and to has got that
 }
 
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
@@ -122,7 +119,8 @@ func (s *pipeSide) begin() {
 		c.refileIdle()
 	}
 	c.extras.watermarks = watermarks{waiters: c.extras.watermarks.waiters}
-	c.extras.halfClose.onEOF = nil
+	c.extras.onEOF = nil
+	c.endIsNews()
 	c.AfterClose(s.closed)
 }
 
@@ -162,17 +160,15 @@ func (s *pipeSide) pass(p []byte) {
 	if to.pending() > pipeMark && s.from.isOpen() {
 		s.from.pause(heldByPipe)
 		s.from.stopReading()
-		to.out.todo |= hasWaiters
+		to.out.todo |= afterWriteDue
 	}
 }
 
 // end passes on that from has ended its output.
 func (s *pipeSide) end() {
-	s.ended = true
-	if p := s.pipe; p.sides[0].ended && p.sides[1].ended {
-		for i := range p.sides {
-			p.sides[i].from.beginClose(nil)
-		}
+	if s.to.in.end == endDelivered { // both have
+		s.from.beginClose(nil)
+		s.to.beginClose(nil)
 		return
 	}
 	s.to.CloseWrite()

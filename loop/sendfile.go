@@ -275,7 +275,7 @@ func (s *fileOutput) writeOut() {
 			s.blocked = true
 			c.outputWaits(moved)
 			if !c.sock.NotifyWritable() {
-				c.tryAgain(c.writable, moved)
+				c.tryAgain(moved)
 			}
 			return
 		}
@@ -297,7 +297,7 @@ func (s *fileOutput) wrote(n int) {
 	}
 }
 
-// Run calls done, in a turn of its own.
+// Run calls done, from the run queue.
 func (s *fileOutput) Run() {
 	c := s.c
 	if !c.isOpen() || c.extras.file != s {
@@ -307,10 +307,9 @@ func (s *fileOutput) Run() {
 	if c.out.box == nil && c.out.finRequested && c.isOpen() && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
-	c.out.todo |= hasWaiters
-	if c.touch(); c.in.over && c.isOpen() {
-		c.deliverEnd()
-	}
+	c.out.todo |= afterWriteDue
+	c.touch()
+	c.deliverEnd()
 }
 
 // endFile calls done, if a file is being sent.

@@ -97,7 +97,7 @@ func (t Timer) Pending() bool {
 type connTimers []connTimer
 
 type connTimer struct {
-	c          *Conn  // nil: none, the loop's own, or a Conn's that stopTimers does not stop: idle, retry, ending
+	c          *Conn  // nil: none, the loop's own, or one of a Conn's that has its own place: idle, retry, ending
 	prev, next uint32 // of c's; 0 at the ends
 }
 
@@ -138,12 +138,23 @@ func (l connTimers) owner(i int) *Conn {
 	return l[i].c
 }
 
-// stopTimers ends all timers of c.
-func (c *Conn) stopTimers() {
-	l := c.loop
-	for i := int(c.timers); i != 0; i = int(c.timers) {
-		l.wheel.Stop(l.wheel.Handle(i))
-		l.timers.untie(i)
+// whenThawed is the deadline of a timer that fell due while its connection was frozen: 146 years on,
+// and no other has it.
+const whenThawed = never / 2
+
+// putOff keeps a timer pending, for Stop and Reset, until c, which is frozen, goes on.
+func (c *Conn) putOff(d wheel.Due) {
+	c.loop.wheel.PutBack(d, whenThawed)
+	c.extras.frozen.due = append(c.extras.frozen.due, d.Timer)
+}
+
+// makeDue has those fire next that were put off, and were not moved since.
+func (c *Conn) makeDue(putOff []wheel.Timer) {
+	w, now := c.loop.wheel, c.loop.clock()
+	for _, t := range putOff {
+		if when, _ := w.When(t); when == whenThawed {
+			w.Reset(t, now)
+		}
 	}
 }
 

@@ -342,3 +342,53 @@ func TestEveryKeepsEachPeriod(t *testing.T) {
 		})
 	}
 }
+
+// Timers that fall due while their connection is frozen are pending until it goes on, and fire
+// then, once: what runs before them, as a Tell that has waited, can stop and move them.
+func TestTimersOfAFrozenConnection(t *testing.T) {
+	fired := make(map[string]int)
+	counts := func(name string) func() { return func() { fired[name]++ } }
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		srv.Open()
+		var c *loop.Conn
+		var stopped, moved, late, every, twice, gone loop.Timer
+		srv.Do(0, func(l *loop.Loop) {
+			for c = range l.Conns() {
+			}
+			stopped, moved, late = c.AfterFunc(time.Second, counts("stopped")), c.AfterFunc(time.Second, counts("moved")), c.AfterFunc(time.Second, counts("late"))
+			every, twice = c.Every(time.Second, counts("every")), c.AfterFunc(time.Second, counts("twice"))
+			if err := c.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			gone = c.AfterFunc(time.Second, counts("gone"))
+			l.AfterFunc(2*time.Second, func() { twice.Reset(time.Second) })
+			c.Ref().Tell(func(*loop.Conn) {
+				if !stopped.Stop() || stopped.Stop() || stopped.Pending() {
+					t.Error("a timer that is due could not be stopped, or twice")
+				}
+				if !moved.Reset(time.Second) {
+					t.Error("a timer that is due could not be moved")
+				}
+			})
+		})
+		wait(5500 * time.Millisecond)
+		srv.Do(0, func(*loop.Loop) {
+			if len(fired) != 0 || !late.Pending() || !every.Pending() || !twice.Pending() || !gone.Stop() {
+				t.Errorf("fired while frozen: %v; or not pending", fired)
+			}
+			c.Thaw()
+		})
+		wait(10 * time.Millisecond)
+		srv.Do(0, func(*loop.Loop) {
+			if fired["late"] != 1 || fired["every"] != 1 || fired["twice"] != 1 || late.Pending() || len(fired) != 3 {
+				t.Errorf("fired when it goes on: %v, want late, every and twice once", fired)
+			}
+		})
+		wait(1100 * time.Millisecond)
+		srv.Do(0, func(*loop.Loop) {
+			if fired["moved"] != 1 || fired["every"] != 2 || fired["late"] != 1 || fired["stopped"]+fired["gone"] != 0 {
+				t.Errorf("fired a second later: %v, want moved once, and every twice", fired)
+			}
+		})
+	})
+}

@@ -120,7 +120,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	if err := checkStart(cfg, client); err != nil {
 		return err
 	}
-	if c.in.over { // so there will be no handshake
+	if c.in.end != notEnded { // so there will be no handshake
 		c.beginClose(c.noHandshake())
 		return nil
 	}

@@ -13,6 +13,27 @@ import (
 // are the function turn. Before either ends, it settles the connections that it has touched, and
 // publishes the counters. Whatever a loop runs has a slice of time, and between two turns the
 // engine polls the sockets.
+//
+// The way of a message, in order:
+//
+//	internal/gnetengine/engine.go: OnTraffic → readMore
+//	link.go:    Readable → readable (TLS decrypts) → Plaintext
+//	input.go:   received → decode → decodeUntil → prefixedFrame → next (other codecs) → deliver
+//	output.go:  Send → frame (other codecs) → touch
+//	turn.go:    settle → leave → settleTouched (what others were sent) → publishTurn
+//	output.go:  writeOut → writable (when the socket takes more) → afterWrite
+//	input.go:   decodeSoon (the slice was over) → Run
+//
+// The way of a deadline, from where it is set to where it is met:
+//
+//	timer.go:   AfterFunc → fromNow → tie
+//	idle.go:    refileIdle → nextIdle → evictAt
+//	turn.go:    tellTick
+//	internal/gnetengine/ticker.go: TickAt → OnTick
+//	internal/gnetengine/anchor.go: pull → polled
+//	turn.go:    OnDeadline → turn → runTimers → fire
+//	idle.go:    checkIdle → lookAtSocket → interruptsExchange → fire (a hook) → checkFrame
+//	life.go:    beginClose (an eviction)
 
 const (
 	// turnSlice is how long a turn runs posts, timers and what goes on, before the loop polls its
@@ -47,7 +68,7 @@ const (
 const (
 	kindMail = iota
 	kindTimers
-	kindReady
+	kindQueued
 	numKinds
 )
 
@@ -63,15 +84,15 @@ func (l *Loop) turn() {
 		l.cutOverdue()
 	}
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
-	ready := l.runQueue.len() // what is added from here on comes after the next poll
+	queued := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {
 		switch l.kind {
 		case kindMail:
 			l.runMail()
 		case kindTimers:
 			l.runTimers()
-		case kindReady:
-			l.runReady(ready)
+		case kindQueued:
+			l.runQueued(queued)
 		}
 		if l.kind = (l.kind + 1) % numKinds; l.slice.ended {
 			break
@@ -282,16 +303,13 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	}
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
-	if repeats := l.wheel.Pending(d.Timer); c != nil {
-		if !repeats {
-			l.timers.untie(d.Timer.Index())
-		}
-		if c.isFrozen() {
-			if !repeats {
-				c.postpone(d.Func, nil)
-			}
-			return true
-		}
+	switch {
+	case c == nil:
+	case c.isFrozen():
+		c.putOff(d)
+		return true
+	case !l.wheel.Pending(d.Timer):
+		l.timers.untie(d.Timer.Index())
 	}
 	l.guardCurrent(func() {
 		d.Func()
@@ -318,9 +336,9 @@ func (l *Loop) requestTurn() {
 	}
 }
 
-// runReady goes on with the first n of those that wait, one after the other. One that is not done
+// runQueued goes on with the first n of those that wait, one after the other. One that is not done
 // comes again after the others.
-func (l *Loop) runReady(n int) {
+func (l *Loop) runQueued(n int) {
 	for ; n > 0 && !l.slice.ended; n-- {
 		l.runQueue.next().Run()
 		l.settleTouched(l.slice.end)
@@ -369,7 +387,7 @@ func (c *Conn) settle() {
 	if s := c.session(); s != nil {
 		s.port.flush() // what c and its neighbours have sent
 	}
-	if c.out.todo&hasWaiters != 0 || c.out.box != nil && c.extras != nil {
+	if c.out.todo&afterWriteDue != 0 || c.out.box != nil && c.extras != nil {
 		c.afterWrite() // or notes that output has had to wait
 	}
 	if c.in.pauses&(heldBack|startingTLS|hopping) != 0 {

@@ -236,7 +236,7 @@ func TestNoTurnWithinATurn(t *testing.T) {
 		sock.room = 0
 		s.Readable([]byte("x")) // what it echoes waits
 		r.AfterFunc(time.Millisecond, func() { r.pass(2 * time.Millisecond) })
-		c.tryAgain(c.writable, false)
+		c.tryAgain(false)
 		r.pass(10 * time.Millisecond)
 		sock.room = -1
 		for range 3 {
@@ -285,7 +285,7 @@ func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 				t.Errorf("%d timers are kept, and %d were before", len(r.timers), kept)
 			}
 			kept = len(r.timers)
-			c.stopTimers()
+			c.stopAll()
 			if c.timers != 0 {
 				t.Error("a timer is left")
 			}

@@ -7,6 +7,8 @@ import (
 	"go/token"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,4 +78,31 @@ func values(groups []*doc.Value) (n int) {
 		}
 	}
 	return n
+}
+
+// The ways that the heads of these files tell lead through functions of the files that they name.
+func TestWaysExist(t *testing.T) {
+	step := regexp.MustCompile(`(?m)^//\t([\w./]+\.go): +(.+)$`)
+	for _, name := range []string{"loop/turn.go", "loop/life.go", "loop/arrival.go", "loop/handover/protocol.go"} {
+		steps := step.FindAllStringSubmatch(read(t, name), -1)
+		if len(steps) < 8 {
+			t.Errorf("%s: %d steps of a way, want at least 8", name, len(steps))
+		}
+		for _, s := range steps {
+			file := filepath.Join(filepath.Dir(name), s[1])
+			f, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for call := range strings.SplitSeq(s[2], "→") {
+				function, _, _ := strings.Cut(strings.TrimSpace(call), " ")
+				if !slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
+					g, ok := d.(*ast.FuncDecl)
+					return ok && g.Name.Name == function
+				}) {
+					t.Errorf("%s: there is no function %q in %s", name, function, file)
+				}
+			}
+		}
+	}
 }

@@ -157,6 +157,23 @@ func (m *model) called(x *modelTimer) {
 	}
 }
 
+// take calls a timer that is due, or puts it back.
+func (m *model) take(d Due) bool {
+	if m.c.uint64n(8) > 0 {
+		d.Func()
+		return true
+	}
+	x, when := m.next(), m.when()
+	if x == nil || x.handle != d.Timer || x.when != d.When {
+		m.t.Fatalf("at %d: got %+v, want %+v", m.now, d, x)
+	}
+	m.ran++
+	m.remove(x)
+	m.insert(x, when)
+	m.w.PutBack(d, when)
+	return true
+}
+
 // runs checks that x is the next.
 func (m *model) runs(x *modelTimer) {
 	want := m.next()
@@ -283,7 +300,7 @@ func (m *model) advance() {
 	m.ran = 0
 	before := m.w.Stats()
 	m.inside = true
-	fired := m.w.Advance(told, budget)
+	fired := m.w.Take(told, budget, m.take)
 	left := m.next()
 	m.inside = false
 	m.checkAdvance(before, fired, budget, left, told)

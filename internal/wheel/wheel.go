@@ -82,7 +82,7 @@ type node struct {
 	next, prev uint32 // in its slot; 0 at the ends
 	gen        uint32 // the timer's, or that of the next timer here
 	slot       uint16 // index in Wheel.slots, and the bits below
-	round      uint16 // if it was due when it was added, the wheel's round then; else 0
+	round      uint16 // not 0: it was due when it was added, in this round, and waits for the next
 }
 
 // Bits of node.slot.
@@ -154,6 +154,23 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	MustRepeat(period, f)
 	return w.Restore(first, period, f)
+}
+
+// PutBack makes d pending again, at another time, under the handle that it had. It is for the
+// function that Take passes d to, before that calls anything else.
+func (w *Wheel) PutBack(d Due, when time.Duration) {
+	i := d.Timer.index
+	n := w.node(i)
+	if n.gen == d.Timer.gen { // it is periodic
+		w.Reset(d.Timer, when)
+		return
+	}
+	if n.gen != lastGen {
+		w.free = n.next
+	}
+	n.gen, n.call = d.Timer.gen, d.Func
+	w.counts.Pending++
+	w.file(i, n, when)
 }
 
 // Restore adds what Remove of another wheel has returned.

@@ -22,6 +22,21 @@ package handover
 //	retire                   (retired)  ◀── bye
 //	                                    the line ends      lineEnded                    (done)
 //
+// Where these are, in order:
+//
+//	meet.go:    meet → greet (new) → answer → hearHello (old)
+//	old.go:     beginGiving → run → welcome
+//	new.go:     take → got
+//	old.go:     prepare → rehearse → sendState → next → take
+//	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
+//	old.go:     writeBatch
+//	new.go:     acceptAll
+//	../movein.go: moveIn → arriveFrozen
+//	protocol.go: gotBatch → decide → tell
+//	new.go:     serve
+//	../move.go: thaw → unfreeze
+//	old.go:     got → gone → keep (it came back) → retire
+//
 // If the old one has waited too long, it takes the baton back, and the batch with it (silent),
 // until the new one says that it has missed the baton. If the new one has it, its answer says which
 // connections it has refused. If the new one ends before it has a baton, or says leave, the old one

@@ -24,7 +24,7 @@ type socket struct {
 	paused       bool // as the Conn wants it
 	keepsWriting bool // the Conn wants to go on writing after the end
 	loop         *gnetLoop
-	conn         gnet.Conn // nil: the descriptor is our own, as it lingers, is paused, or resumes
+	conn         gnet.Conn // nil: the descriptor is our own, as it writes on after the end, is paused, or resumes
 	sink         engine.Sink
 }
 
@@ -138,8 +138,8 @@ func (s *socket) Detach() (net.Conn, []byte, error) {
 
 // keepReserve makes sure that the loop has spare descriptors, copies of that of its anchor's other
 // end: two to bring a socket back to gnet, and those of its carrier and its watcher until they are
-// open. To pause, to linger or to resume, a socket needs more descriptors until gnet has closed the
-// first; where the process has none left, input or output would be lost.
+// open. To pause, to resume or to write on after the peer's end, a socket needs more descriptors
+// until gnet has closed the first; where the process has none left, input or output would be lost.
 func (l *gnetLoop) keepReserve() {
 	n := 2 + l.carrier.lacks() + l.watcher.lacks()
 	for len(l.reserve) < n {

@@ -237,7 +237,8 @@ func (s *socket) write() {
 }
 
 // reportWrite posts Sink.Writable if it was asked for and half of the room is free. A socket that
-// lingers has no reader any more, so a failure is reported here. s.mu is held.
+// writes on after the peer's end has no reader any more, so a failure is reported here. s.mu is
+// held.
 func (s *socket) reportWrite() {
 	if err := s.failure; err != nil {
 		s.Execute(func() {

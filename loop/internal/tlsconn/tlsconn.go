@@ -224,7 +224,7 @@ func (c *Conn) Ended(err error) {
 }
 
 // openEnded is called when the raw input of an open connection has ended. Input that waits comes
-// before that: at once, or after Resume if the Host has paused and the socket lingers.
+// before that: at once, or after Resume if the Host has paused and the socket goes on writing.
 func (c *Conn) openEnded(err error) {
 	waits := c.paused || c.queued
 	c.rawEnd = err
