@@ -357,6 +357,7 @@ func TestAwait(t *testing.T) {
 		"in pieces":          {&patient{}, []string{"au", "th\none\n" + strings.Repeat("x", 1000), "\ntwo\n"}},
 		"nothing behind it":  {&patient{}, []string{"auth\n"}},
 		"in a stack":         {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\none\n", "two\n|three\n|"}},
+		"in a stack, late":   {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"au", "th\none\n|two\n", "three\n|"}},
 		"alone in the stack": {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\n|"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,4 +379,23 @@ func TestAwait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a pause the last frame of a Stack's Outer is decoded to its end.
+func TestStackAfterAPause(t *testing.T) {
+	var got []string
+	srv := &loop.Server{Codec: codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: codec.Lines{}}, Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+		if got = append(got, string(msg)); len(got) == 1 {
+			c.PauseRead()
+			c.AfterFunc(time.Second, c.ResumeRead)
+		}
+		return nil
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.Open().Send("a\nb\n|c\nd\ne\n|")
+		wait(2 * time.Second)
+		if len(got) != 5 {
+			t.Errorf("messages %q, want a to e", got)
+		}
+	})
 }

@@ -181,8 +181,8 @@ func (d *Decoder) PrefixLimit() int {
 }
 
 // DecodesInPlace reports whether a piece of input would be decoded where it is: nothing is left
-// over from before.
-func (d *Decoder) DecodesInPlace() bool { return d.rest == nil || d.rest.lent }
+// over from before, and the codec has no more frames in what it has consumed.
+func (d *Decoder) DecodesInPlace() bool { return d.rest == nil || d.rest.lent && !d.rest.backlog }
 
 // Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what
 // it has consumed.
@@ -202,7 +202,7 @@ func (d *Decoder) Buffered() (n int) {
 // FrameSize returns how long the frame is that data goes on with, or begins if nothing is left
 // over, and how many bytes of it are here then; 0 if the codec cannot tell.
 func (d *Decoder) FrameSize(data []byte) (size, here int) {
-	if !d.DecodesInPlace() && d.rest.size() > 0 {
+	if d.rest != nil && !d.rest.lent && d.rest.size() > 0 {
 		return d.frameSize(d.rest.buf[d.rest.off:]), d.rest.size() + len(data)
 	}
 	return d.frameSize(data), len(data)
