@@ -68,7 +68,7 @@ func TestValidation(t *testing.T) {
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = -1 }},
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = time.Second }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
-		{"Server.NumLoops is 100000: at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
+		{"Server.NumLoops is 100000: want at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
 		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
 		{"Server.Drain.Timeout is 30ns: is the unit missing?", func(s *loop.Server) { s.Drain.Timeout = 30 }},
 		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
