@@ -27,8 +27,8 @@ import (
 //
 //	serve ─▶ admit ────────┐
 //	Adopt ─▶ handToEngine ─┴▶ hand ─▶ enroll ─▶ land ─▶ receivedHeader ─▶ afterHeader ─▶ arrived
-//	dialing.connect ──────────────────┘           │           │                │
-//	                                              └───────────┴──── failed ────┘
+//	dialing.connect ────────────────────┘                     │                │
+//	                                                          └───▶ failed ◀───┘
 //	moveIn ─▶ arriveFrozen ─▶ begin, and when it thaws enroll ─▶ unfreeze: see move.go
 //
 // Where these are, with a PROXY header and TLS:

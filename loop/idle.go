@@ -216,12 +216,12 @@ func (c *Conn) checkIdle() {
 // only while it takes output: a peer that neither reads nor is read would stay for ever.
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const notReadByUs = heldBack | pausedByUser | heldByAnswers | heldByLayer | heldByMailbox
-	s, outputWaits := &c.idle, c.out.box != nil && c.sock != nil // without a socket it goes nowhere
+	s, outputWaits := &c.idle, (c.out.box != nil || c.isBlocked()) && c.sock != nil // without a socket it goes nowhere
 	if outputWaits || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case outputWaits && c.in.pauses&notReadByUs != 0 && s.lastRead != notYet:
+	case outputWaits && (c.in.pauses&notReadByUs != 0 || c.hops() && c.sendsFile()) && s.lastRead != notYet:
 		// It was heard when it last took output.
 		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
@@ -232,12 +232,16 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
 	if c.isPiped() {
-		to := c.extras.pipe.to
-		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
+		return c.waitsForUs() || c.extras.pipe.to.isOpen() && c.extras.pipe.to.waitsForUs()
 	}
-	return heard
+	return (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
+}
+
+// waitsForUs reports whether bytes wait to be passed on by c's pipe, and neither the user nor the
+// other side holds them up.
+func (c *Conn) waitsForUs() bool {
+	return c.in.pauses&(heldUnread|heldBack) == 0 && (c.hasInput() || c.hasUnread())
 }
 
 // sawFINBefore reports whether the peer had ended its output at the last look already, while

@@ -144,18 +144,19 @@ func (ln *listener) serve() {
 		if d := ln.server.limiter.Reserve(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
-		if !ln.server.acceptGate.begin(ln.server.notAccepting) {
+		if !ln.server.acceptGate.wait(ln.server.notAccepting) {
 			return
 		}
+		ln.server.admitting.Add(1)
 		nc, err := ln.acceptNext()
 		if err == nil {
 			ln.admit(nc)
 		}
-		ln.server.acceptGate.end()
+		ln.server.admitting.Add(-1)
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded) && ln.server.acceptGate.isClosed(): // by acceptNewcomers
+		case errors.Is(err, os.ErrDeadlineExceeded) && ln.server.acceptGate.isShut(): // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -183,58 +184,41 @@ func (ln *listener) acceptNext() (nc net.Conn, err error) {
 
 // An acceptGate is shut while another process is in charge of the addresses.
 type acceptGate struct {
-	mu        sync.Mutex
-	closed    chan struct{} // closed when they go on; nil: they accept
-	accepting int           // listeners between begin and end
+	mu   sync.Mutex
+	shut chan struct{} // closed when the gate opens; nil: it is open
 }
 
-// begin waits until a listener may accept; false: quit is closed. end must follow.
-func (g *acceptGate) begin(quit <-chan struct{}) bool {
-	for {
-		g.mu.Lock()
-		wait := g.closed
-		if wait == nil {
-			g.accepting++
-		}
-		g.mu.Unlock()
-		if wait == nil {
-			return true
-		}
-		select {
-		case <-wait:
-		case <-quit:
-			return false
-		}
-	}
-}
-
-func (g *acceptGate) end() {
+// wait waits until the gate opens; false: quit is closed.
+func (g *acceptGate) wait(quit <-chan struct{}) bool {
 	g.mu.Lock()
-	g.accepting--
+	shut := g.shut
 	g.mu.Unlock()
+	if shut == nil {
+		return true
+	}
+	select {
+	case <-shut:
+		return true
+	case <-quit:
+		return false
+	}
 }
 
 func (g *acceptGate) set(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if open && g.closed != nil {
-		close(g.closed)
-		g.closed = nil
-	} else if !open && g.closed == nil {
-		g.closed = make(chan struct{})
+	if open && g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	} else if !open && g.shut == nil {
+		g.shut = make(chan struct{})
 	}
 }
 
-func (g *acceptGate) isClosed() bool {
+func (g *acceptGate) isShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.closed != nil
-}
-
-func (g *acceptGate) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.accepting
+	return g.shut != nil
 }
 
 func (ln *listener) setDeadline(t time.Time) {
@@ -257,7 +241,8 @@ func (s *Server) acceptNewcomers(on bool) {
 		s.acceptGate.set(true)
 		return
 	}
-	s.waitWhile(func(l *Loop) bool { return s.acceptGate.count() > 0 || l.inTransit.Load() > 0 })
+	// A listener that has passed the gate, and does not count yet, finds the deadline.
+	s.waitWhile(func(l *Loop) bool { return s.admitting.Load() > 0 || l.inTransit.Load() > 0 })
 }
 
 // sleep waits for d, or returns false because the server drains.

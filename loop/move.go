@@ -71,7 +71,6 @@ type frozen struct {
 	sock   engine.Socket // what c goes on with, if it comes back: raw, or a layer of TLS; nil: of UDP
 	raw    engine.Movable
 	ahead  []byte // raw has read it and keeps it
-	stage  stage  // of c before
 	paused bool   // as input.socketPaused before
 
 	moved *inside.Moved // where c comes from. Without Net it is of UDP, or a copy for a rehearsal
@@ -459,7 +458,7 @@ func (c *Conn) freeze() (err error) {
 	if !c.isOpen() {
 		return ErrClosed
 	}
-	f := &frozen{sock: c.sock, stage: c.stage, paused: c.in.socketPaused}
+	f := &frozen{sock: c.sock, paused: c.in.socketPaused}
 	if f.raw, _ = c.rawSocket().(engine.Movable); f.raw == nil { // Save has found it broken
 		return net.ErrClosed
 	}
@@ -592,7 +591,7 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 	c.sock, c.in.socketPaused = sock, f.paused
 	if t, ok := f.sock.(*tlsconn.Conn); ok {
-		c.sock, c.stage = t, f.stage
+		c.sock, c.stage = t, tlsInput
 		t.Arrive(c.loop.tlsShared(), sock, c.link())
 	} else if f.moved != nil && f.moved.TLS != nil {
 		c.resumeTLS(f.moved.TLS)

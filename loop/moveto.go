@@ -88,8 +88,10 @@ func (c *Conn) other() *Conn {
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
 // TLS handshake, a SendFile or a codec's job in progress. From the call until c has arrived and all
-// earlier Tells have run, no message is delivered. Until c leaves, its timers, hooks and Tells keep
-// running. If l is already c's loop, then runs there after the current callback.
+// earlier Tells have run, no message is delivered; bytes that wait for that count as received, unless
+// c moves after a file of which the peer takes nothing. Until c leaves, its timers, hooks and Tells
+// keep running. If l is already c's loop, then runs there after the current callback. OnClose and
+// functions given to AfterClose run on the loop where c closes.
 //
 // nil means that c will move, unless it closes first (for example after a panic), the server
 // drains, or package handover takes it to another process: then it stays, and then does not run. A
@@ -462,6 +464,7 @@ func (l *Loop) passFence(party []*Conn) (more bool) {
 		for len(m.kept) > 0 {
 			t := m.kept[0]
 			m.kept = m.kept[1:]
+			l.mail.Keep(-1)
 			l.guardCurrent(func() { l.runTold(t) })
 			if l.slice.over(l) {
 				return true
@@ -511,6 +514,7 @@ func (l *Loop) runHopping(t task) {
 		_, _ = to.post(task{f: func() { to.runTold(t) }}) // an error: that loop has ended
 	} else if m := t.c.extras.hop; m != nil && m.fenced {
 		m.kept = append(m.kept, t)
+		l.mail.Keep(1)
 	} else {
 		l.runTold(t)
 	}

@@ -113,7 +113,8 @@ type Server struct {
 	inTest      bool           // of looptest
 	inherited   []inside.Bound // for a handover
 	parked      parkedDials
-	acceptGate  acceptGate // shut by a handover
+	acceptGate  acceptGate
+	admitting   atomic.Int32 // listeners within Accept or admit
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop

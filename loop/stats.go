@@ -165,7 +165,7 @@ func (s *Server) Stats() Stats {
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
-			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack], Moved: n[numHops],
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Waiting(), HeldBack: n[numHeldBack], Moved: n[numHops],
 			Buffered: int(n[numBuffered])}
 		l.showMeter(&ls)
 		st.add(&ls)

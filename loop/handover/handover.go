@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // keepFiles is how many descriptors are in reserve, so that a full server can be replaced.
@@ -258,6 +260,43 @@ func (h *Handover) own(on bool) {
 	}
 	if h.door != nil {
 		setOwn(h.door.Listener, on)
+	}
+}
+
+// acceptNewcomers makes all listeners accept, or none.
+func (h *Handover) acceptNewcomers(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.webs {
+		w.SetKeepAlivesEnabled(on) // which closes idle connections
+	}
+	for _, g := range h.gates {
+		g.set(on)
+	}
+	if h.door != nil {
+		if h.door.set(on); on { // SO_PEERCRED names the process that has called listen last
+			_ = sockets.SetBacklog(h.door.Listener, 128)
+		}
+	}
+	in.AcceptNewcomers(h.srv, on)
+}
+
+// closeDoors closes what accepts besides the Server.
+func (h *Handover) closeDoors() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.gates {
+		_ = g.Close()
+	}
+	if h.door != nil {
+		_ = h.door.Close()
+	}
+}
+
+// setOwn says whether a listener of a unix socket removes its file in the end.
+func setOwn(ln net.Listener, on bool) {
+	if l, ok := ln.(interface{ Own(on bool) }); ok {
+		l.Own(on)
 	}
 }
 

@@ -3,6 +3,7 @@
 package handover_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -102,6 +103,56 @@ func TestSuccessorStops(t *testing.T) {
 		t.Errorf("%v stay, want none", stayed)
 	}
 	b.Retired() // its sweep has met all newcomers of the time when this one had stopped
+}
+
+// A heavy counter has a large state: two fill the line.
+type heavy struct{ *counter }
+
+func (h heavy) Save(c *loop.Conn) ([]byte, error) {
+	state, err := h.counter.Save(c)
+	return append(state, bytes.Repeat([]byte(" "), 250<<10)...), err
+}
+
+// Of a successor that stops with half of a batch in the line the old process reads the connections
+// on. They move when it reads again.
+func TestSuccessorStopsInABatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.NumLoops = 1
+	a.Accept = func(c *loop.Conn) loop.Handler { return heavy{accept("a")(c).(*counter)} }
+	if _, err := open(t, a, handover.Config{Path: path, Timeout: 300 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	clients := make([]*client, 3)
+	for i := range clients {
+		clients[i] = dial(t, a)
+		clients[i].say("one\n")
+		clients[i].hears("a 1 one")
+	}
+	b := next(t, path)
+	for range 2 { // the right to accept, and one of the kind
+		b.Got(b.Until(handover.Batch))
+	}
+	byOld := 0
+	for _, c := range clients {
+		c.say("two\n")
+		if said, err := c.in.ReadString('\n'); said == "a 2 two\n" {
+			byOld++
+		} else if said != "b 2 two\n" {
+			t.Errorf("a client hears %q, %v; want an answer to its second line", said, err)
+		}
+	}
+	if byOld != 2 {
+		t.Errorf("the old process answers %d, want the two of the batch", byOld)
+	}
+	b.Got(b.Until(handover.Over))
+	if stayed := b.Stayed(); len(stayed) > 0 {
+		t.Errorf("%v stay, want none", stayed)
+	}
+	for _, c := range clients {
+		c.say("three\n")
+		c.hears("b 3 three")
+	}
 }
 
 // moves fails the test unless a connection of the server changes its loop.
