@@ -173,7 +173,8 @@ func (ln *listener) serve() {
 	}
 }
 
-// acceptNext accepts a connection. Listener.AcceptFrom may be user code, so a panic becomes an error.
+// acceptNext accepts a connection. Listener.AcceptFrom may be user code, so a panic becomes an
+// error.
 func (ln *listener) acceptNext() (nc net.Conn, err error) {
 	goroutine.Guard(func() { nc, err = ln.net.Accept() }, func(v any) { err = ln.server.loops[0].hookPanicked(v) })
 	if err == nil && (nc == nil || isTypedNil(nc)) {

@@ -159,8 +159,8 @@ func (d *Decoder) lookForUnpacker() {
 	}
 }
 
-// Restored says that the codec was given a saved state, or has done a job (codec.Peer.Await): it may
-// find frames now in what it has, and in what is left over.
+// Restored says that the codec was given a saved state, or that its job is done (codec.Peer.Await):
+// it may find frames now in what it has, and in what is left over.
 func (d *Decoder) Restored() {
 	if d.rest != nil {
 		d.rest.seen = 0
@@ -230,8 +230,8 @@ func (d *Decoder) LeftOver() []byte {
 // that it has not used.
 //
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
-//   - frame is nil, more is true: the codec skipped something, or has seen only a part of data. Call
-//     Next again with rest, unless the codec asked for a pause: then call Keep.
+//   - frame is nil, more is true: the codec skipped something, or has seen only a part of data.
+//     Call Next again with rest, unless the codec asked for a pause: then call Keep.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest
 //     is empty.
 //   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it
