@@ -71,7 +71,8 @@ func (l *oddListener) Accept() (net.Conn, error) {
 	return f()
 }
 
-// What a listener from outside does wrong is logged, and ends neither the process nor the accepting.
+// What a listener from outside does wrong is logged, and ends neither the process nor the
+// accepting.
 func TestOddListener(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

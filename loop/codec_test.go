@@ -346,8 +346,8 @@ func (a *patient) Decode(data []byte) (int, []byte, error) {
 	return n, line, err
 }
 
-// While a codec waits for its job nothing is decoded, and then all that has come, whatever pieces it
-// came in.
+// While a codec waits for its job nothing is decoded, and then all that has come, in whatever
+// pieces.
 func TestAwait(t *testing.T) {
 	for name, test := range map[string]struct {
 		codec  codec.Codec

@@ -52,8 +52,8 @@ type asked struct{ n int }
 func (a *asked) Decode([]byte) (int, []byte, error)          { a.n++; return 0, nil, nil }
 func (*asked) AppendFrame(dst, frame []byte) ([]byte, error) { return append(dst, frame...), nil }
 
-// A step asks the codec once, also with a long piece after a short one: the codec may have asked for
-// a pause (codec.Peer), and then must not be asked again.
+// A step asks the codec once, also with a long piece after a short one: the codec may have asked
+// for a pause (codec.Peer), and then must not be asked again.
 func TestNextAsksOnce(t *testing.T) {
 	var c asked
 	d := newDecoder(&c)
