@@ -271,7 +271,7 @@ func (s *Server) prepare() error {
 		s.listeners = append(s.listeners, ln)
 	}
 	switch {
-	case !useful:
+	case !useful && slices.ContainsFunc(s.listeners, (*listener).isUDP):
 		return fmt.Errorf(uselessCodec, "Server")
 	case s.UDP.Control != nil && !slices.ContainsFunc(s.listeners, (*listener).isUDP):
 		return errors.New("loop: Server.UDP.Control is for udp addresses, and there is none: others have TCP.Control")
@@ -418,6 +418,8 @@ func (ln *listener) useForeign(field string, l Listener) error {
 	switch {
 	case l.Addr != "":
 		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)
+	case isTypedNil(l.AcceptFrom) || l.AcceptFrom.Addr() == nil:
+		return fmt.Errorf("loop: %s.AcceptFrom is a nil %T, or has no Addr", field, l.AcceptFrom)
 	case !l.TCP.isZero():
 		return fmt.Errorf("loop: %s.TCP is for Addr: the creator of the listener sets its socket options", field)
 	}

@@ -151,7 +151,11 @@ func (a *dialing) begin() {
 			_ = l.Post(func() { a.abort(context.Cause(a.ctx)) }) // an error: l has ended, and with it a
 		})
 	}
-	if err := a.check(); err != nil {
+	var err error
+	if panicked := l.guard(func() { err = a.check() }); panicked != nil { // the codec's Validate
+		err = panicked
+	}
+	if err != nil {
 		a.fail(err)
 	} else if l.draining || !l.server.parked.add(a) {
 		a.start()
@@ -218,6 +222,9 @@ func (a *dialing) check() (err error) {
 		}
 	}
 	cd := d.Codec
+	if isTypedNil(cd) {
+		return fmt.Errorf("loop: Dialer.Codec is a nil %T: leave it nil, or make one", cd)
+	}
 	if a.isUDP() {
 		cd = nil
 	}

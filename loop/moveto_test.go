@@ -258,8 +258,8 @@ func TestMoveToAmid(t *testing.T) {
 	}
 }
 
-// Tells to a connection that has moved count against MaxMailbox while they wait for earlier ones at
-// its previous loop.
+// Tells for a connection that has moved count against MaxMailbox while they wait for earlier ones
+// from its last loop.
 func TestMoveToAFullMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *loop.Conn

@@ -99,6 +99,7 @@ func (c *Conn) awaitJob(job func(context.Context), then func() error) error {
 			if err != nil {
 				c.undecodable(err)
 			}
+			c.in.decoder.Restored()
 			c.resume(heldByCodec)
 		}
 	})
