@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -98,6 +99,7 @@ type Stacked struct {
 	// are known to be less than a frame.
 	buf       []byte
 	off, seen int
+	awaits    bool // Inner waits for a job: see Peer.Await
 
 	words []byte // Inner's first ones, until Outer's handshake is done
 	reply []byte // Inner's, as frames of Outer
@@ -200,7 +202,7 @@ func (s *Stacked) checkMax() error {
 
 // NextFrame implements Unpacker.
 func (s *Stacked) NextFrame() (frame []byte, err error) {
-	for s.off < len(s.buf) {
+	for s.off < len(s.buf) && !s.awaits {
 		if len(s.buf)-s.off == s.seen {
 			return nil, nil
 		}
@@ -215,6 +217,9 @@ func (s *Stacked) NextFrame() (frame []byte, err error) {
 		if s.off, s.seen = s.off+n, 0; frame != nil {
 			return frame, nil // a piece of buf, maybe
 		}
+	}
+	if s.awaits {
+		return nil, nil
 	}
 	s.buf, s.off = nil, 0 // an idle connection holds no memory
 	return nil, nil
@@ -272,7 +277,7 @@ func (s *Stacked) Open(dst []byte, peer Peer) (greeting []byte, timeout time.Dur
 		}
 	}
 	if o, ok := s.inner.(Opener); ok {
-		words, more, err := o.Open(nil, peer)
+		words, more, err := o.Open(nil, s.innerPeer(peer))
 		if err != nil {
 			return dst, 0, err
 		}
@@ -283,6 +288,25 @@ func (s *Stacked) Open(dst []byte, peer Peer) (greeting []byte, timeout time.Dur
 		return dst, 0, err
 	}
 	return greeting, timeout, nil
+}
+
+// innerPeer returns what Inner may do with peer: the stream of bytes is Outer's.
+func (s *Stacked) innerPeer(peer Peer) Peer {
+	peer.NetConn = nil
+	if await := peer.Await; await != nil {
+		peer.Await = func(job func(ctx context.Context), then func() error) error {
+			s.awaits = true
+			err := await(job, func() error {
+				s.awaits, s.seen = false, 0
+				return then()
+			})
+			if err != nil {
+				s.awaits = false
+			}
+			return err
+		}
+	}
+	return peer
 }
 
 // begin appends Inner's first words to dst if Outer's handshake is done.

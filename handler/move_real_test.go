@@ -26,6 +26,7 @@ import (
 type moves struct {
 	t     *testing.T
 	seed  uint64
+	conns int
 	srv   *loop.Server
 	group *handler.Group
 	unix  string     // an address of it
@@ -57,6 +58,9 @@ type moverTimer struct {
 	pending bool
 }
 
+// each returns the period of what is to come once in d for all connections together.
+func (m *moves) each(d time.Duration) time.Duration { return time.Duration(m.conns) * d }
+
 func (m *moves) fault(format string, args ...any) {
 	if m.faults.Add(1) < 20 {
 		m.t.Errorf(format, args...)
@@ -74,7 +78,7 @@ func (m *mover) maybeMove(one int) {
 		}
 		m.target = nil
 		m.moved.Add(1)
-		m.maybeMove(10)
+		m.maybeMove(2)
 	})
 	if err != nil {
 		m.fault("MoveTo: %v", err)
@@ -168,7 +172,7 @@ func (m *mover) OnClose(c *loop.Conn, err error) {
 
 func (m *moves) accept(c *loop.Conn) loop.Handler {
 	x := &mover{moves: m, c: c, r: rand.New(rand.NewPCG(m.seed, c.ID()))}
-	c.Every(5*time.Millisecond, func() { x.maybeMove(10) })
+	c.Every(m.each(50*time.Microsecond), func() { x.maybeMove(4) })
 	c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) { x.maybeMove(5) })
 	m.mu.Lock()
 	m.all = append(m.all, x)
@@ -188,9 +192,9 @@ func (m *moves) piped(a *loop.Conn) loop.Handler {
 		}
 		loop.Pipe(a, b, loop.PipeConfig{})
 		a.ResumeRead()
-		b.Every(3*time.Millisecond, func() {
+		b.Every(m.each(30*time.Microsecond), func() {
 			end := []*loop.Conn{a, b}[r.IntN(2)]
-			if m.ended.Load() || r.IntN(8) != 0 || end.MoveTo(m.srv.Loops()[r.IntN(4)], func(*loop.Conn) { m.moved.Add(1) }) != nil {
+			if m.ended.Load() || r.IntN(4) != 0 || end.MoveTo(m.srv.Loops()[r.IntN(4)], func(*loop.Conn) { m.moved.Add(1) }) != nil {
 				return // it may be about to move
 			}
 			m.asked.Add(1)
@@ -287,7 +291,7 @@ func (m *moves) teller(by int) {
 				m.fault("Tell: %v", err)
 			}
 		}
-		time.Sleep(100 * time.Microsecond) // no event: it is how often it tells
+		time.Sleep(m.each(time.Microsecond)) // no event: it is how often it tells
 	}
 }
 
@@ -305,7 +309,7 @@ func TestMovesAtRandom(t *testing.T) {
 }
 
 func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
-	m := &moves{t: t, seed: testkit.Seed(t, 52), unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
+	m := &moves{t: t, seed: testkit.Seed(t, 52), conns: conns, unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
 	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Hour,
 		Timeouts: loop.Timeouts{Handshake: time.Hour, Frame: time.Hour}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Listeners: []loop.Listener{
@@ -328,11 +332,18 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 	}
 	others.Go(func() {
 		for n := uint32(1); !m.ended.Load(); n++ {
+			for m.srv.Stats().Mailbox > 10*conns && !m.ended.Load() {
+				time.Sleep(time.Millisecond) // no event: the loops are behind, and each member that moves has one more to run
+			}
 			must(t, m.group.Broadcast(append(binary.BigEndian.AppendUint32(nil, n), 'b')))
-			time.Sleep(time.Duration(conns) * 200 * time.Microsecond) // no event: it is how often it says something
+			time.Sleep(m.each(200 * time.Microsecond)) // no event: it is how often it says something
 		}
 	})
-	for m.moved.Load() < most && m.faults.Load() == 0 {
+	for shown := time.Now(); m.moved.Load() < most && m.faults.Load() == 0; {
+		if time.Since(shown) > time.Minute {
+			shown = time.Now()
+			t.Logf("%d moves so far", m.moved.Load())
+		}
 		_ = m.srv.Loops()[rand.IntN(4)].Post(func() { time.Sleep(time.Millisecond) }) // so that its mailbox is long
 		time.Sleep(20 * time.Millisecond)                                             // no event: it is how often
 	}

@@ -1,11 +1,18 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -39,6 +46,70 @@ func TestAcceptRefuses(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An oddListener is the code of somebody who has not read all of net.Listener.
+type oddListener struct {
+	*net.TCPListener
+	odd []func() (net.Conn, error) // what Accept does at first
+}
+
+func (l *oddListener) Addr() net.Addr {
+	if l.TCPListener == nil {
+		return nil
+	}
+	return l.TCPListener.Addr()
+}
+
+func (l *oddListener) Accept() (net.Conn, error) {
+	if len(l.odd) == 0 {
+		return l.TCPListener.Accept()
+	}
+	f := l.odd[0]
+	l.odd = l.odd[1:]
+	return f()
+}
+
+// What a listener from outside does wrong is logged, and ends neither the process nor the
+// accepting.
+func TestOddListener(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = tcp.(*net.TCPListener).SetDeadline(time.Now().Add(-time.Second)) // left by its earlier owner
+	a, b := net.Pipe()
+	defer b.Close()
+	odd := &oddListener{tcp.(*net.TCPListener), []func() (net.Conn, error){
+		func() (net.Conn, error) { panic("Accept") },
+		func() (net.Conn, error) { return nil, nil },
+		func() (net.Conn, error) { return (*net.TCPConn)(nil), nil },
+		func() (net.Conn, error) { return a, nil },
+		func() (net.Conn, error) { return nil, os.ErrDeadlineExceeded },
+	}}
+	var log strings.Builder
+	srv := &loop.Server{Listeners: []loop.Listener{{AcceptFrom: odd}}, Accept: silent, Logger: zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.ErrorLevel)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	testkit.Eventually(t, "the connection", func() bool { return srv.Stats().Conns == 1 })
+	cancel()
+	if err := srv.Wait(); err != nil {
+		t.Error(err)
+	}
+	if n := srv.Stats().Panics; n != 1 {
+		t.Errorf("%d panics are counted, want 1", n)
+	}
+	if s := log.String(); !strings.Contains(s, "accepts connections of type *net.pipe") {
+		t.Errorf("no error in the log says that net.Pipe does not do: %s", s)
 	}
 }
 

@@ -101,7 +101,11 @@ func (ln *listener) fit(nc net.Conn) error {
 		c, ok := nc.(syscall.Conn)
 		if !ok {
 			_ = nc.Close()
-			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+			err := fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+			if more, ok := ln.server.warnings.Pass("cannot take connections", time.Now()); ok { // the program's fault
+				ln.server.Logger.Error().Err(err).Int("more", more).Msg("cannot take connections")
+			}
+			return err
 		}
 		if err := sockets.UnblockConn(c); err != nil {
 			return errors.Join(err, nc.Close())
@@ -139,6 +143,7 @@ func (a *arrival) land(sock engine.Socket) engine.Sink {
 		if exited && a.dialing == nil { // whose caller hears of it otherwise
 			c.releaseSlot()
 			a.lost(errGoexited)
+			sock.Close()
 		}
 	}()
 	l.enter()
@@ -278,7 +283,7 @@ func (c *Conn) begin(a *arrival) {
 		c.handler = a.net
 		c.in.decoder.Init(codec.Raw{}, &l.store.Pool)
 		c.setState(stateOpen)
-	} else if l.draining || !c.askForHandler(a.ln) { // refused
+	} else if l.draining || !c.askForHandler(a) { // refused
 		c.handler = nil
 		c.beginClose(nil)
 		c.writeOut()
@@ -290,7 +295,8 @@ func (c *Conn) begin(a *arrival) {
 
 // askForHandler asks Accept for c's handler. False: c is refused, by a nil handler, or as Accept
 // has panicked.
-func (c *Conn) askForHandler(ln *listener) bool {
+func (c *Conn) askForHandler(a *arrival) bool {
+	ln := a.ln
 	c.loop.noteRunning(c, meter.Opening)
 	panicked := c.loop.guard(func() {
 		c.in.decoder.Init(ln.codec, &c.loop.store.Pool)
@@ -317,6 +323,9 @@ func (c *Conn) askForHandler(ln *listener) bool {
 			c.tellState(StateOpen)
 		}
 	})
+	if panicked != nil && a.dialing != nil {
+		a.dialing.fail(panicked) // unless open has been called: it was the codec
+	}
 	return panicked == nil && c.handler != nil
 }
 

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -312,6 +313,89 @@ func TestResumerIsToldWhatWasSeen(t *testing.T) {
 		srv.Open().Send("abc", "de", "f", ".")
 		if !slices.Equal(from, []int{3, 5, 6}) {
 			t.Errorf("asked to go on from %v", from)
+		}
+	})
+}
+
+// patient is lines. At "auth" it waits for a job, and consumes nothing before that is done.
+type patient struct {
+	lines        codec.Lines
+	peer         *codec.Peer
+	waits, asked bool
+}
+
+func (*patient) New() codec.Codec                              { return new(patient) }
+func (*patient) Opening() error                                { return nil }
+func (*patient) Opened() error                                 { return nil }
+func (a *patient) AppendFrame(dst, msg []byte) ([]byte, error) { return a.lines.AppendFrame(dst, msg) }
+
+func (a *patient) Open(dst []byte, peer codec.Peer) ([]byte, time.Duration, error) {
+	a.peer = &peer
+	return dst, 0, nil
+}
+
+func (a *patient) Decode(data []byte) (int, []byte, error) {
+	if a.waits {
+		return 0, nil, errors.New("decoded while it waits")
+	}
+	n, line, err := a.lines.Decode(data)
+	if string(line) == "auth" && !a.asked {
+		a.asked, a.waits = true, true
+		return 0, nil, a.peer.Await(func(context.Context) {}, func() error { a.waits = false; return nil })
+	}
+	return n, line, err
+}
+
+// While a codec waits for its job nothing is decoded, and then all that has come, in whatever
+// pieces.
+func TestAwait(t *testing.T) {
+	for name, test := range map[string]struct {
+		codec  codec.Codec
+		pieces []string
+	}{
+		"at once":            {&patient{}, []string{"auth\none\ntwo\n"}},
+		"in pieces":          {&patient{}, []string{"au", "th\none\n" + strings.Repeat("x", 1000), "\ntwo\n"}},
+		"nothing behind it":  {&patient{}, []string{"auth\n"}},
+		"in a stack":         {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\none\n", "two\n|three\n|"}},
+		"in a stack, late":   {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"au", "th\none\n|two\n", "three\n|"}},
+		"alone in the stack": {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\n|"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got strings.Builder
+			srv := &loop.Server{Codec: test.codec, Accept: accepting(nil, func(_ *loop.Conn, msg []byte) error {
+				got.Write(append(msg, '\n'))
+				return nil
+			})}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				want := strings.ReplaceAll(strings.Join(test.pieces, ""), "|", "")
+				for _, piece := range test.pieces {
+					p.Send(piece)
+				}
+				wait(time.Second)
+				if p.Closed() || got.String() != want {
+					t.Errorf("messages %.40q, want %.40q; closed: %v", got.String(), want, p.Closed())
+				}
+			})
+		})
+	}
+}
+
+// After a pause the last frame of a Stack's Outer is decoded to its end.
+func TestStackAfterAPause(t *testing.T) {
+	var got []string
+	srv := &loop.Server{Codec: codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: codec.Lines{}}, Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+		if got = append(got, string(msg)); len(got) == 1 {
+			c.PauseRead()
+			c.AfterFunc(time.Second, c.ResumeRead)
+		}
+		return nil
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.Open().Send("a\nb\n|c\nd\ne\n|")
+		wait(2 * time.Second)
+		if len(got) != 5 {
+			t.Errorf("messages %q, want a to e", got)
 		}
 	})
 }

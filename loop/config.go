@@ -182,10 +182,10 @@ type UDPOptions struct {
 
 // Debug has checks for tests and diagnostics.
 type Debug struct {
-	// Strict detects two mistakes at once, for tests. Each call on the wrong goroutine, such as
-	// Conn.Send, panics, which costs a microsecond per call. And bytes used after their lifetime
-	// are overwritten: OnMessage gets a copy of each message, which is filled with "LENT NO LONGER.
-	// " when it has returned. Builds with the race detector always do both.
+	// Strict detects two mistakes at once, for tests. A call on the wrong goroutine, such as
+	// Conn.Send on one of yours, panics; the check costs a microsecond per call. Borrowed bytes are
+	// overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. " after it
+	// has returned. Builds with the race detector always do both.
 	Strict bool
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged
@@ -193,9 +193,9 @@ type Debug struct {
 	// the process itself was stopped does not count. 0 means 100 ms.
 	BlockedAfter time.Duration
 
-	// CryptoTLS leaves all TLS connections to crypto/tls after their handshakes, including those of
-	// Dialers and of Conn.StartTLS. Otherwise the loops handle TLS 1.3 themselves, in a third of
-	// the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
+	// CryptoTLS makes crypto/tls handle all TLS connections after their handshakes, including those
+	// of Dialers and of Conn.StartTLS. If it is false, the loops handle TLS 1.3 themselves, with a
+	// third of the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
 	CryptoTLS bool
 }
 
@@ -271,7 +271,7 @@ func (s *Server) prepare() error {
 		s.listeners = append(s.listeners, ln)
 	}
 	switch {
-	case !useful:
+	case !useful && slices.ContainsFunc(s.listeners, (*listener).isUDP):
 		return fmt.Errorf(uselessCodec, "Server")
 	case s.UDP.Control != nil && !slices.ContainsFunc(s.listeners, (*listener).isUDP):
 		return errors.New("loop: Server.UDP.Control is for udp addresses, and there is none: others have TCP.Control")
@@ -418,6 +418,8 @@ func (ln *listener) useForeign(field string, l Listener) error {
 	switch {
 	case l.Addr != "":
 		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)
+	case isTypedNil(l.AcceptFrom) || l.AcceptFrom.Addr() == nil:
+		return fmt.Errorf("loop: %s.AcceptFrom is a nil %T, or has no Addr", field, l.AcceptFrom)
 	case !l.TCP.isZero():
 		return fmt.Errorf("loop: %s.TCP is for Addr: the creator of the listener sets its socket options", field)
 	}

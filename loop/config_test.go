@@ -22,6 +22,12 @@ type nilCodec struct{ codec.Raw }
 // Each mistake makes Start return one error that names the field.
 func TestValidation(t *testing.T) {
 	taken := listenTCP(t)
+	takenPath := testkit.SocketPath(t)
+	if ln, err := net.Listen("unix", takenPath); err != nil {
+		t.Fatal(err)
+	} else {
+		defer ln.Close()
+	}
 	over, end := context.WithCancel(context.Background())
 	end() // what starts all the same ends at once
 	for _, c := range []struct {
@@ -43,12 +49,26 @@ func TestValidation(t *testing.T) {
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:-1" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
 		{"another process listens", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
+		{"another process listens there: stop it, or take another path)", func(s *loop.Server) { s.Addr = "unix://" + takenPath }},
+		{"TCP.UserTimeout is 1193h2m47.296s: the system takes at most", func(s *loop.Server) { s.TCP.UserTimeout = 1 << 32 * time.Millisecond }},
+		{"TCP.KeepAlive.Idle is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Idle = 12 * time.Hour }},
+		{"TCP.KeepAlive.Interval is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Interval = 12 * time.Hour }},
+		{"TCP.KeepAlive.Count is 200: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Count = 200 }},
+		{"TCP.SendBuffer is 4294967297: the system takes at most", func(s *loop.Server) { s.TCP.SendBuffer = 1<<32 + 1 }},
+		{"TCP.ReceiveBuffer is 4294967297: the system takes at most", func(s *loop.Server) { s.TCP.ReceiveBuffer = 1<<32 + 1 }},
+		{"Listeners[0].TCP.Backlog is 4294967297: the system takes at most", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", TCP: loop.TCPOptions{Backlog: 1<<32 + 1}}}
+		}},
+		{"AcceptFrom is a nil *net.TCPListener", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{AcceptFrom: (*net.TCPListener)(nil)}}
+		}},
+		{"or has no Addr", func(s *loop.Server) { s.Listeners = []loop.Listener{{AcceptFrom: &oddListener{}}} }},
 		{"Server.Accept is nil", func(s *loop.Server) { s.Accept = nil }},
 		{"Server.IdleTimeout", func(s *loop.Server) { s.IdleTimeout = -1 }},
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = -1 }},
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = time.Second }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
-		{"Server.NumLoops is 100000: at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
+		{"Server.NumLoops is 100000: want at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
 		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
 		{"Server.Drain.Timeout is 30ns: is the unit missing?", func(s *loop.Server) { s.Drain.Timeout = 30 }},
 		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
@@ -111,6 +131,7 @@ func TestCodecBesideUDP(t *testing.T) {
 		"for another":     {Addr: udp, Codec: codec.Lines{}, Listeners: []loop.Listener{{Addr: tcp}}},
 		"the main one's":  {Addr: tcp, Codec: codec.Lines{}, Listeners: []loop.Listener{{Addr: udp}}},
 		"another's own":   {Addr: udp, Listeners: []loop.Listener{{Addr: tcp, Codec: codec.Lines{}}}},
+		"no UDP at all":   {Codec: codec.Lines{}, Listeners: []loop.Listener{{Addr: tcp, Codec: codec.Length{}}}},
 		"Raw is the same": {Addr: udp, Codec: codec.Raw{}, Listeners: []loop.Listener{{Addr: udp, Codec: codec.Raw{}}}},
 	} {
 		srv.Accept = silent

@@ -140,7 +140,7 @@ func (l *Loop) mailboxRoom() <-chan struct{} {
 func (l *Loop) relieve() {
 	x := &l.crowd
 	x.mu.Lock()
-	if l.mail.Len() > max(1, l.server.Limits.MaxMailbox/2) {
+	if l.mail.Waiting() > max(1, l.server.Limits.MaxMailbox/2) {
 		x.mu.Unlock()
 		return // and is called after each of the next batches
 	}

@@ -58,6 +58,42 @@ func dialGreeter(t *testing.T, d loop.Dialer, inOpen func(c *loop.Conn, g *greet
 	return g
 }
 
+// panicking is a codec whose method at panics.
+type panicking struct {
+	greeter
+	at string
+}
+
+func (p *panicking) panicIn(method string) {
+	if p.at == method {
+		panic("in " + method)
+	}
+}
+
+func (p *panicking) Validate() error  { p.panicIn("Validate"); return nil }
+func (p *panicking) New() codec.Codec { p.panicIn("New"); return p }
+func (p *panicking) Opening() error   { p.panicIn("Opening"); return p.greeter.Opening() }
+
+// A panic of the codec fails the dial at once, and open is called once.
+func TestDialWithACodecThatPanics(t *testing.T) {
+	for want, cd := range map[string]codec.Codec{
+		"Dialer.Codec is a nil *loop_test.panicking": (*panicking)(nil),
+		"panic: in Validate":                         &panicking{at: "Validate"},
+		"panic: in New":                              &panicking{at: "New"},
+		"panic: in Opening":                          &panicking{at: "Opening"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := dialGreeter(t, loop.Dialer{Codec: cd}, nil)
+				wait(time.Second)
+				if len(g.opens) != 1 || g.opens[0] == nil || !strings.Contains(g.opens[0].Error(), want) {
+					t.Errorf("open was called with %v, want one error with %q", g.opens, want)
+				}
+			})
+		})
+	}
+}
+
 // numConns returns how many connections Loop.Conns yields.
 func (g *greeted) numConns() (n int) {
 	g.srv.Do(0, func(l *loop.Loop) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -76,9 +78,13 @@ func TestGoexitInAcceptOnRealLoops(t *testing.T) {
 	if err := srv.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_ = dial(t, srv.LocalAddr())
+	c := dial(t, srv.LocalAddr())
 	if err := srv.Wait(); err == nil || !strings.Contains(err.Error(), "Goexit") {
 		t.Errorf("Wait: %v", err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the peer reads no end: its connection is open though the server has ended")
 	}
 }
 

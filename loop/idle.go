@@ -216,12 +216,12 @@ func (c *Conn) checkIdle() {
 // only while it takes output: a peer that neither reads nor is read would stay for ever.
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const notReadByUs = heldBack | pausedByUser | heldByAnswers | heldByLayer | heldByMailbox
-	s, outputWaits := &c.idle, c.out.box != nil && c.sock != nil // without a socket it goes nowhere
+	s, outputWaits := &c.idle, (c.out.box != nil || c.isBlocked()) && c.sock != nil // without a socket it goes nowhere
 	if outputWaits || c.loop.server.Timeouts.IdleCountsOutput {
 		c.lookAtOutput(now)
 	}
 	switch {
-	case outputWaits && c.in.pauses&notReadByUs != 0 && s.lastRead != notYet:
+	case outputWaits && (c.in.pauses&notReadByUs != 0 || c.hops() && c.sendsFile()) && s.lastRead != notYet:
 		// It was heard when it last took output.
 		s.lastRead = max(s.lastRead, s.lastWrite, s.extras.outputMoved)
 	case c.isHeard():
@@ -232,12 +232,16 @@ func (c *Conn) lookAtSocket(now time.Duration) {
 // isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
 // the two sides of a pipe either will do, and one that waits for the other does not count.
 func (c *Conn) isHeard() bool {
-	heard := (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
 	if c.isPiped() {
-		to := c.extras.pipe.to
-		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && to.hasUnread()
+		return c.waitsForUs() || c.extras.pipe.to.isOpen() && c.extras.pipe.to.waitsForUs()
 	}
-	return heard
+	return (c.hasInput() || c.hasUnread()) && !c.sawFINBefore()
+}
+
+// waitsForUs reports whether bytes wait to be passed on by c's pipe, and neither the user nor the
+// other side holds them up.
+func (c *Conn) waitsForUs() bool {
+	return c.in.pauses&(heldUnread|heldBack) == 0 && (c.hasInput() || c.hasUnread())
 }
 
 // sawFINBefore reports whether the peer had ended its output at the last look already, while
@@ -302,17 +306,17 @@ type idleHook struct {
 	next  time.Duration // the next firing
 }
 
-// OnIdle calls f on the loop when c was silent for d, counted from the last activity of that kind
-// (or the opening of c), and again every d as long as the silence lasts, with n = 1, 2, 3 and so
-// on. After activity, n starts at 1 again.
+// OnIdle calls f on the loop when c has been idle for d, counted from the last activity of kind k
+// or from the opening of c. It calls f again after each further d without activity, with n = 1, 2,
+// 3 and so on. After activity, n starts at 1 again.
 //
-// f is never called early, even if the loop is late: bytes waiting in the socket count as received.
-// If a call is late, the next one comes d after it, so there is never a burst. If a hook and the
-// idle timeout are due at the same time, the hook runs first.
+// f is never called early, even if the loop itself was late: bytes that wait in the socket count as
+// received. If a call is late, the next one comes d after it, so there is never a burst. If a hook
+// and the idle timeout are due at the same time, the hook runs first.
 //
-// The hook lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes
-// c. A d of 0 or less, or a nil f, panics in OnIdle. After Close, OnIdle does nothing and returns
-// the zero Timer.
+// The hook lasts until c closes or the Timer is stopped. Timer.Reset changes d. A panic in f closes
+// c. OnIdle panics if d is not positive or f is nil. After Close it does nothing and returns the
+// zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	needIdleTime("Conn.OnIdle", d)

@@ -90,7 +90,7 @@ func TestLivesInMemory(t *testing.T) {
 	first, rounds := testkit.Seed(t, 1), uint64(8)
 	switch {
 	case os.Getenv("LOOPWHEEL_SLOW") != "":
-		rounds = 200
+		rounds = 1_000
 	case testing.Short():
 		rounds = 2
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
@@ -80,6 +81,7 @@ func (s *Server) listen(ctx context.Context) error {
 			if err := sockets.Unblock(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}
+			ln.setDeadline(time.Time{})
 			continue
 		}
 		var err error
@@ -146,7 +148,7 @@ func (ln *listener) serve() {
 			return
 		}
 		ln.server.admitting.Add(1)
-		nc, err := ln.net.Accept()
+		nc, err := ln.acceptNext()
 		if err == nil {
 			ln.admit(nc)
 		}
@@ -154,14 +156,14 @@ func (ln *listener) serve() {
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded): // by acceptNewcomers
+		case errors.Is(err, os.ErrDeadlineExceeded) && ln.server.acceptGate.isShut(): // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
 			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's
 			// queue.
 			if more, ok := ln.failures.Pass(time.Now()); ok {
-				ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Int("more", more).Msg("cannot accept")
+				ln.server.Logger.Warn().Err(err).Str("addr", ln.network+"://"+ln.address).Dur("again", backoff).Int("more", more).Msg("cannot accept")
 			}
 			if !ln.server.sleep(backoff) {
 				return
@@ -169,6 +171,16 @@ func (ln *listener) serve() {
 			backoff = min(2*backoff, maxBackoff)
 		}
 	}
+}
+
+// acceptNext accepts a connection. Listener.AcceptFrom may be user code, so a panic becomes an
+// error.
+func (ln *listener) acceptNext() (nc net.Conn, err error) {
+	goroutine.Guard(func() { nc, err = ln.net.Accept() }, func(v any) { err = ln.server.loops[0].hookPanicked(v) })
+	if err == nil && (nc == nil || isTypedNil(nc)) {
+		err = fmt.Errorf("loop: %s accepts a nil connection, of type %T", ln.field, nc)
+	}
+	return nc, err
 }
 
 // An acceptGate is shut while another process is in charge of the addresses.
@@ -204,6 +216,18 @@ func (g *acceptGate) set(open bool) {
 	}
 }
 
+func (g *acceptGate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shut != nil
+}
+
+func (ln *listener) setDeadline(t time.Time) {
+	if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = d.SetDeadline(t)
+	}
+}
+
 // acceptNewcomers implements inside.Handover.
 func (s *Server) acceptNewcomers(on bool) {
 	var deadline time.Time
@@ -212,9 +236,7 @@ func (s *Server) acceptNewcomers(on bool) {
 		deadline = time.Unix(1, 0)
 	}
 	for _, ln := range s.listeners {
-		if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
-			_ = d.SetDeadline(deadline)
-		}
+		ln.setDeadline(deadline)
 	}
 	if on {
 		s.acceptGate.set(true)

@@ -191,6 +191,22 @@ func TestMoveToAmid(t *testing.T) {
 		"a close in then": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
 			moveBy(c, note, "then", (*loop.Conn).Close)(to)
 		}, "then closed: <nil>", true},
+		"AfterClose": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			c.AfterClose(func(error) { note("after, on %v", c.Loop() == to); _ = c.Log() }) // which looks where it is called
+			moveBy(c, note, "then", (*loop.Conn).Close)(to)
+		}, "then closed: <nil> after, on true", true},
+		"many in a row": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
+			loops, n := [2]*loop.Loop{c.Loop(), to}, 0
+			var next func(c *loop.Conn)
+			next = func(c *loop.Conn) {
+				if n++; n == 10_000 {
+					note("%d", n)
+				} else if err := c.MoveTo(loops[n/2%2], next); err != nil { // it stays now and then
+					note("%v", err)
+				}
+			}
+			next(c)
+		}, "10000 more", true},
 		"back again": {func(c *loop.Conn, to *loop.Loop, note noter, _ *looptest.Peer) {
 			from := c.Loop()
 			moveBy(c, note, "there", func(c *loop.Conn) { moveBy(c, note, "back", nil)(from) })(to)
@@ -240,4 +256,37 @@ func TestMoveToAmid(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Tells for a connection that has moved count against MaxMailbox while they wait for earlier ones
+// from its last loop.
+func TestMoveToAFullMailbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *loop.Conn
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Limits: loop.Limits{MaxMailbox: 10}, Accept: with(func(x *loop.Conn) { c = x })})
+		srv.Open()
+		from := c.Loop().Index()
+		srv.Do(from, func(l *loop.Loop) {
+			if err := c.MoveTo(srv.Loops()[1-from], nil); err != nil {
+				t.Error(err)
+			}
+			_ = l.Post(func() { _ = l.Post(func() { testkit.Block(time.Minute) }) })
+		})
+		told, ran := 0, 0
+		for range 20 {
+			srv.Sleep(time.Millisecond)
+			switch err := c.Ref().TryTell(func(*loop.Conn) { ran++ }); err {
+			case nil:
+				told++
+			case loop.ErrMailboxFull:
+			default:
+				t.Error(err)
+			}
+		}
+		testkit.Want(t, "told before its last loop goes on", told, 10)
+		testkit.Want(t, "run before that", ran, 0)
+		srv.Sleep(time.Minute)
+		testkit.Want(t, "run after that", ran, told)
+		testkit.WantErr(t, "TryTell then", c.Ref().TryTell(func(*loop.Conn) { ran++ }), nil)
+	})
 }

@@ -102,3 +102,51 @@ func TestPipeTimeoutOfALateLoop(t *testing.T) {
 		testkit.WantErr(t, "the other end", q.Reason(), loop.ErrIdle)
 	})
 }
+
+// Who moves is not silent while one of the loops is late: what comes meanwhile counts. So it is with
+// a pipe.
+func TestIdleTimeoutOfAMove(t *testing.T) {
+	for name, row := range map[string]struct{ piped, lateHere bool }{
+		"the loop that it leaves is late":               {false, true},
+		"the loop where it arrives is late":             {false, false},
+		"a pipe, and the loop that it leaves is late":   {true, true},
+		"a pipe, and the loop where it arrives is late": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var conns []*loop.Conn
+			srv := &loop.Server{NumLoops: 2, IdleTimeout: time.Second, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p, _, q := srv.Open(), srv.Open(), srv.Open()
+				from := conns[0].Loop().Index()
+				to := srv.Loops()[1-from]
+				srv.Do(from, func(l *loop.Loop) {
+					if row.piped {
+						loop.Pipe(conns[0], conns[2], loop.PipeConfig{IdleTimeout: time.Second})
+					}
+					if err := conns[0].MoveTo(to, nil); err != nil {
+						t.Error(err)
+					}
+					block := func() { testkit.Block(5 * time.Second) }
+					if row.lateHere { // after it has left, but before the last thing that it is sent from here
+						_ = l.Post(func() { _ = l.Post(block) })
+					} else {
+						_ = to.Post(block)
+					}
+				})
+				want := ""
+				for range 12 {
+					p.Send("x")
+					want += "x"
+					srv.Sleep(500 * time.Millisecond)
+				}
+				testkit.Want(t, "its loop", conns[0].Loop(), to)
+				testkit.Want(t, "why it ended", p.Reason(), nil)
+				if row.piped {
+					testkit.Want(t, "what was passed on", q.Received(), want)
+				}
+				srv.Sleep(time.Second)
+				testkit.WantErr(t, "the end", p.Reason(), loop.ErrIdle)
+			})
+		})
+	}
+}

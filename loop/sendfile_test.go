@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -260,6 +261,35 @@ func TestWritev(t *testing.T) {
 					_, err := c.Writev(bufs)
 					testkit.WantErr(t, "Writev after Close", err, loop.ErrClosed)
 				})
+			})
+		})
+	}
+}
+
+// A peer that takes nothing of a file, and is not read, is silent, whatever the reason why it is
+// not read: its bytes that wait do not keep it for ever.
+func TestSendFileToASilentPeer(t *testing.T) {
+	var srv *loop.Server
+	other := func(c *loop.Conn) *loop.Loop { return srv.Loops()[1-c.Loop().Index()] }
+	for name, stop := range map[string]func(c *loop.Conn) error{
+		"paused": func(c *loop.Conn) error { c.PauseRead(); return nil },
+		"about to move": func(c *loop.Conn) error {
+			return c.MoveTo(other(c), func(*loop.Conn) { t.Error("moved amid a file") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, _ := fileOf(t, 1_000_000)
+			srv = &loop.Server{NumLoops: 2, IdleTimeout: 5 * time.Second, Timeouts: loop.Timeouts{Close: time.Second}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+					return cmp.Or(c.SendFile(file, 0, 1_000_000, nil), stop(c))
+				})
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Block(1000)
+				p.Send("go\nmore\n")
+				srv.Sleep(12 * time.Second)
+				testkit.WantErr(t, "the end", p.Reason(), loop.ErrIdle)
 			})
 		})
 	}

@@ -17,8 +17,9 @@ import (
 // each means the default of Go or the system. An option that the system does not support
 // (UserTimeout on systems other than Linux) makes Start fail.
 type TCPOptions struct {
-	// KeepAlive configures keep-alive probes of silent connections. Zeros: after 15 s, every 15 s,
-	// 9 times. A negative Idle turns them off; Enable has no effect.
+	// KeepAlive sets when a silent connection is probed, how often, and after how many probes it
+	// counts as broken. The zero value means after 15 s, every 15 s, 9 times. A negative Idle
+	// disables keepalive. Enable is ignored. Idle and Interval are at most 32,767 s, and Count 127.
 	KeepAlive net.KeepAliveConfig
 
 	// UserTimeout (TCP_USER_TIMEOUT) breaks a connection when sent data has not been acknowledged
@@ -47,14 +48,36 @@ type TCPOptions struct {
 	Control func(network, address string, c syscall.RawConn) error
 }
 
-// check refuses numbers that make no sense.
+// The system's limits: a number of more than 32 bits would be truncated, and package net ignores
+// that Linux refuses a longer keep-alive.
+const (
+	mostUserTimeout = math.MaxInt32 * time.Millisecond
+	mostKeepAlive   = math.MaxInt16 * time.Second
+	mostProbes      = 127
+)
+
+// check refuses numbers that are negative or exceed the system's limits.
 func (o TCPOptions) check(name string) error {
 	return cmp.Or(
+		atMost(name+"KeepAlive.Idle", o.KeepAlive.Idle, mostKeepAlive),
+		atMost(name+"KeepAlive.Interval", o.KeepAlive.Interval, mostKeepAlive),
+		atMost(name+"KeepAlive.Count", o.KeepAlive.Count, mostProbes),
+		atMost(name+"UserTimeout", o.UserTimeout, mostUserTimeout),
+		atMost(name+"Backlog", o.Backlog, math.MaxInt32),
+		atMost(name+"SendBuffer", o.SendBuffer, math.MaxInt32),
+		atMost(name+"ReceiveBuffer", o.ReceiveBuffer, math.MaxInt32),
 		defaults.Set(name+"UserTimeout", &o.UserTimeout, 0, 0),
 		defaults.Set(name+"Backlog", &o.Backlog, 0, 0),
 		defaults.Set(name+"SendBuffer", &o.SendBuffer, 0, 0),
 		defaults.Set(name+"ReceiveBuffer", &o.ReceiveBuffer, 0, 0),
 	)
+}
+
+func atMost[T int | time.Duration](name string, n, most T) error {
+	if n > most {
+		return fmt.Errorf("%s is %v: the system takes at most %v", name, n, most)
+	}
+	return nil
 }
 
 // isZero reports whether nothing is set.

@@ -290,6 +290,19 @@ func TestHTTPServer(t *testing.T) {
 			}
 			testkit.Want(t, "bytes of body", got > 1<<20, true)
 		}},
+		"a long body behind the second piece of a head": {&websocket.Codec{HTTP: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		})}, func(t *testing.T, _ *looptest.Server, p *looptest.Peer) {
+			p.Send("POST / HTTP/1.0\r\nContent-Le")
+			p.Send("ngth: 30000\r\n\r\n" + strings.Repeat("x", 30_000))
+			testkit.Want(t, "the answer is whole", strings.HasSuffix(p.Received(), "\r\n\r\n30000 <nil>"), true)
+		}},
+		"a head that is too long, in pieces": {&websocket.Codec{HTTP: hello}, func(t *testing.T, _ *looptest.Server, p *looptest.Peer) {
+			p.Send("GET / HTTP/1.1\r\nX: ")
+			p.Send(strings.Repeat("x", 30_000))
+			testkit.Want(t, "the status", strings.HasPrefix(p.Received(), "HTTP/1.1 431 "), true)
+		}},
 		"the drain": {&websocket.Codec{HTTP: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			testkit.Pass(5 * time.Second)
 			_, _ = io.WriteString(w, "late")

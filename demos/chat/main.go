@@ -89,6 +89,8 @@ func (o *options) register(fs *flag.FlagSet) {
 // check looks at what would do harm later. The addresses are checked by who listens on them.
 func (o *options) check() error {
 	switch {
+	case o.web == "" || o.lines == "":
+		return errors.New("-addr and -lines must not be empty")
 	case o.idle <= 0 || o.ping <= 0 || !(o.rate > 0):
 		return errors.New("-idle, -ping and -rate must be positive")
 	case o.rooms < 1 || o.history < 0:

@@ -128,7 +128,7 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	testkit.FlagErrors(t, [][]string{{`arguments besides the flags: ["x"]`, "x"}, {"-idle", "-idle=soon"}})
+	testkit.FlagErrors(t, [][]string{{`arguments besides the flags: ["x"]`, "x"}, {"-idle", "-idle=soon"}, {"-addr", "-addr="}, {"-lines", "-lines="}})
 }
 
 // parse returns the options that a command line says.

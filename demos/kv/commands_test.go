@@ -51,7 +51,7 @@ func TestMain(m *testing.M) { testkit.MainOrTests(m, main) }
 
 func TestFlags(t *testing.T) {
 	testkit.FlagErrors(t, [][]string{
-		{`besides the flags: ["x"]`, "x"}, {"-addr nowhere", "-addr=nowhere"}, {"-loops -1", "-addr=tcp://127.0.0.1:0", "-loops=-1"},
+		{`besides the flags: ["x"]`, "x"}, {"-addr nowhere", "-addr=nowhere"}, {"-addr is empty", "-addr="}, {"-loops -1", "-addr=tcp://127.0.0.1:0", "-loops=-1"},
 	})
 }
 

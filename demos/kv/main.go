@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/maphash"
@@ -39,6 +40,9 @@ func main() {
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server, out io.Writer) error {
 	srv.Logger = zerolog.New(os.Stderr).With().Timestamp().Logger()
+	if srv.Addr == "" {
+		return errors.New("-addr is empty")
+	}
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("with -addr %s and -loops %d: %w", srv.Addr, srv.NumLoops, err)
 	}

@@ -65,6 +65,9 @@ func run(ctx context.Context) error {
 	if *tlsAddr == "" && *certFile+*keyFile != "" {
 		return errors.New("-cert and -key are for -tls, which is not given")
 	}
+	if *addr+*tlsAddr+*wsAddr == "" {
+		return errors.New("-addr is empty, and neither -tls nor -ws is given")
+	}
 	if *loops < 0 || *loops > 1000 {
 		return fmt.Errorf("-loops %d is not from 0 to 1000", *loops)
 	}

@@ -357,8 +357,16 @@ func (b *broker) run(ctx context.Context, h *handover.Handover, file string) err
 // loadFile loads what saveFile has written, once: what a broker that is killed leaves would be of the
 // past.
 func (b *broker) loadFile(file string) error {
+	if file == "" {
+		return b.load(nil)
+	}
+	probe, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)) // as saveFile does, which must not be the first to fail
+	if err != nil {
+		return fmt.Errorf("the state could not be saved: %w", err)
+	}
+	_, _ = probe.Close(), os.Remove(probe.Name())
 	f, err := os.Open(file)
-	if file == "" || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) {
 		return b.load(nil)
 	}
 	if err != nil {

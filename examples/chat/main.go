@@ -7,6 +7,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -81,6 +82,9 @@ func servePage() http.Handler {
 
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server) error {
+	if srv.Addr == "" {
+		return errors.New("-addr is empty")
+	}
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("-addr %s: %w", srv.Addr, err)
 	}

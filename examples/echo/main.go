@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -60,6 +61,9 @@ func newServer(addr string, idle time.Duration) *loop.Server {
 
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server) error {
+	if srv.Addr == "" {
+		return errors.New("-addr is empty")
+	}
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("-addr %s: %w", srv.Addr, err)
 	}

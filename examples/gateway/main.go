@@ -58,6 +58,8 @@ func checkFlags() error {
 		return fmt.Errorf("unexpected arguments: %q", flag.Args())
 	case *drain < 0:
 		return fmt.Errorf("-drain %v is negative", *drain)
+	case *addr == "":
+		return errors.New("-addr is empty")
 	case *apiAddr == "":
 		return errors.New("-http is empty: devices could not be reached")
 	case os.Getenv("GATEWAY_KEY") == "" && !*open:

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -67,6 +68,9 @@ func newServer(addr string, log zerolog.Logger) *loop.Server {
 
 // run serves until ctx is done and all connections have been drained.
 func run(ctx context.Context, srv *loop.Server) error {
+	if srv.Addr == "" {
+		return errors.New("-addr is empty")
+	}
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("-addr %s: %w", srv.Addr, err)
 	}

@@ -77,6 +77,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case err != nil:
 	case fs.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case o.addr == "" || strings.HasPrefix(o.addr, "udp"):
+		err = fmt.Errorf("-addr %q: want tcp://host:port or unix://path", o.addr)
 	case len(o.to) == 0:
 		err = errors.New("no backends: say where to with -to host:port[,host:port...]")
 	case o.idle < 0:

@@ -159,9 +159,11 @@ func (d *Decoder) lookForUnpacker() {
 	}
 }
 
-// Restored says that the codec was given a saved state, in which there may be frames.
+// Restored says that the codec was given a saved state, or that its job is done (codec.Peer.Await):
+// it may find frames now in what it has, and in what is left over.
 func (d *Decoder) Restored() {
 	if d.rest != nil {
+		d.rest.seen = 0
 		d.rest.backlog = d.rest.unpacker != nil
 	}
 }
@@ -179,8 +181,8 @@ func (d *Decoder) PrefixLimit() int {
 }
 
 // DecodesInPlace reports whether a piece of input would be decoded where it is: nothing is left
-// over from before.
-func (d *Decoder) DecodesInPlace() bool { return d.rest == nil || d.rest.lent }
+// over from before, and the codec has no more frames in what it has consumed.
+func (d *Decoder) DecodesInPlace() bool { return d.rest == nil || d.rest.lent && !d.rest.backlog }
 
 // Buffered returns the number of bytes left over; at least 1 if the codec may have frames in what
 // it has consumed.
@@ -200,7 +202,7 @@ func (d *Decoder) Buffered() (n int) {
 // FrameSize returns how long the frame is that data goes on with, or begins if nothing is left
 // over, and how many bytes of it are here then; 0 if the codec cannot tell.
 func (d *Decoder) FrameSize(data []byte) (size, here int) {
-	if !d.DecodesInPlace() && d.rest.size() > 0 {
+	if d.rest != nil && !d.rest.lent && d.rest.size() > 0 {
 		return d.frameSize(d.rest.buf[d.rest.off:]), d.rest.size() + len(data)
 	}
 	return d.frameSize(data), len(data)
@@ -228,7 +230,8 @@ func (d *Decoder) LeftOver() []byte {
 // that it has not used.
 //
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
-//   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
+//   - frame is nil, more is true: the codec skipped something, or has seen only a part of data.
+//     Call Next again with rest, unless the codec asked for a pause: then call Keep.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest
 //     is empty.
 //   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it
@@ -314,24 +317,24 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 	r := d.rest
 	left := r.size()
 	rest = data
-	for {
-		if window := r.buf[r.off:]; len(window) > r.seen {
-			n, frame, err := d.decode(window)
-			if err == nil && 0 < n && n <= len(window) {
-				r.backlog = r.unpacker != nil
-				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
-			}
-			if err := check(n, len(window), frame, err); err != nil {
-				return nil, nil, false, err
-			}
-			r.seen = len(window)
-		}
-		if len(rest) == 0 {
-			d.trim()
-			return nil, nil, false, nil
-		}
-		rest = rest[d.take(rest):]
+	if left == r.seen && len(data) > 0 {
+		rest = data[d.take(data):]
 	}
+	if window := r.buf[r.off:]; len(window) > r.seen {
+		n, frame, err := d.decode(window)
+		if err == nil && 0 < n && n <= len(window) {
+			r.backlog = r.unpacker != nil
+			return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+		}
+		if err := check(n, len(window), frame, err); err != nil {
+			return nil, nil, false, err
+		}
+		r.seen = len(window)
+	}
+	if len(rest) == 0 {
+		d.trim()
+	}
+	return rest, nil, len(rest) > 0, nil
 }
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {

@@ -46,6 +46,29 @@ func TestDecoderHandsOutItsInput(t *testing.T) {
 	}
 }
 
+// asked counts calls of Decode, which finds no frame.
+type asked struct{ n int }
+
+func (a *asked) Decode([]byte) (int, []byte, error)          { a.n++; return 0, nil, nil }
+func (*asked) AppendFrame(dst, frame []byte) ([]byte, error) { return append(dst, frame...), nil }
+
+// A step asks the codec once, also with a long piece after a short one: the codec may have asked
+// for a pause (codec.Peer), and then must not be asked again.
+func TestNextAsksOnce(t *testing.T) {
+	var c asked
+	d := newDecoder(&c)
+	_, _, _, _ = d.Next([]byte("short"))
+	rest, more := bytes.Repeat([]byte("long"), 1000), true
+	for steps := 2; more; steps++ {
+		if rest, _, more, _ = d.Next(rest); c.n != steps {
+			t.Fatalf("after %d steps Decode was called %d times", steps, c.n)
+		}
+	}
+	if c.n < 3 || d.Buffered() != 4005 {
+		t.Errorf("%d calls for 4,005 bytes, of which %d are kept", c.n, d.Buffered())
+	}
+}
+
 // A frame in two pieces is completed in the buffer; those after it are not copied.
 func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
 	d := newDecoder(codec.Length{})
@@ -337,7 +360,7 @@ func TestLeftOver(t *testing.T) {
 	if got := string(d.LeftOver()); string(frame) != "two" || got != "thr" {
 		t.Errorf("after %q: %q", frame, got)
 	}
-	if _, frame, more, err := d.Next([]byte("ee")); frame != nil || more || err != nil || string(d.LeftOver()) != "three" {
+	if got, err := frames(&d, []byte("ee")); got != nil || err != nil || string(d.LeftOver()) != "three" {
 		t.Errorf("of less than a frame: %q, %v", d.LeftOver(), err)
 	}
 	d.SetCodec(codec.Raw{})

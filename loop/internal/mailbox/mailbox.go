@@ -31,6 +31,7 @@ type Mailbox[T any] struct {
 	queue  [][]T         // chunks
 	puts   uint64        // tasks that were put
 	done   uint64        // of these, the ones that had run at the last ReportRun
+	kept   int           // that have run, and wait elsewhere
 	since  time.Duration // when the first of the queue was put
 	spare  []T           // an empty chunk
 	closed bool
@@ -69,7 +70,7 @@ func (m *Mailbox[T]) TryPut(t T) (number uint64, err error) {
 // returns ErrMoved unless *home is here, which Leave may have changed. A nil home does not move.
 func (m *Mailbox[T]) PutFor(home *unsafe.Pointer, here unsafe.Pointer, t T, bounded bool) (number uint64, waiting int, err error) {
 	m.mu.Lock() // no defer: nothing below panics, and it would cost a tenth of a Put
-	switch waiting = int(m.puts - m.done); {
+	switch waiting = int(m.puts-m.done) + m.kept; {
 	case home != nil && atomic.LoadPointer(home) != here:
 		m.mu.Unlock()
 		return 0, 0, ErrMoved
@@ -137,7 +138,7 @@ func (m *Mailbox[T]) PutAll(ts []T, moves uint64, here func(T) bool) (waiting in
 		n := min(len(ts), chunkLen-len(*chunk))
 		*chunk, ts = append(*chunk, ts[:n]...), ts[n:]
 	}
-	return int(m.puts - m.done), moved, nil
+	return int(m.puts-m.done) + m.kept, moved, nil
 }
 
 // last returns the chunk of the queue that has room. m.mu is held.
@@ -159,6 +160,21 @@ func (m *Mailbox[T]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return int(m.puts - m.done)
+}
+
+// Waiting is Len with the tasks that Keep counts.
+func (m *Mailbox[T]) Waiting() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int(m.puts-m.done) + m.kept
+}
+
+// Keep has n tasks more, or less, count as waiting, though they have run: their owner keeps them for
+// later. It is the owner's.
+func (m *Mailbox[T]) Keep(n int) {
+	m.mu.Lock()
+	m.kept += n
+	m.mu.Unlock()
 }
 
 // Close refuses new tasks. Those that wait still wait. Any goroutine may call it.
@@ -219,13 +235,13 @@ func (m *Mailbox[T]) PutBack(t T) {
 // BatchLen returns how many tasks of the batch are left.
 func (m *Mailbox[T]) BatchLen() int { return int(m.taken - m.ran) }
 
-// ReportRun counts the tasks that have run as no longer waiting, and returns how many wait.
+// ReportRun counts the tasks that have run as no longer waiting, and returns what Waiting would.
 func (m *Mailbox[T]) ReportRun() (waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done = m.ran
 	m.seen = int(m.puts - m.done)
-	return m.seen
+	return m.seen + m.kept
 }
 
 // Bytes returns how much memory the queue took when NextBatch or ReportRun was called last, in

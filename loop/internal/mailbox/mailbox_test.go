@@ -104,6 +104,13 @@ func TestLimit(t *testing.T) {
 	if got := m.Len(); got != 2 {
 		t.Errorf("%d wait, want 2", got)
 	}
+	m.NextBatch()
+	m.Next()
+	m.ReportRun()
+	m.Keep(1)
+	try("while one is kept", ErrFull)
+	m.Keep(-1)
+	try("when that has run", nil)
 }
 
 // What is in a mailbox when it is closed stays in it.

@@ -59,6 +59,8 @@ func ListenAdvice(err error, network, address string) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) && network == "unix" && isFile(address):
 		return " (what is there is not a socket: remove it, or take another path)"
+	case errors.Is(err, syscall.EADDRINUSE) && network == "unix":
+		return " (another process listens there: stop it, or take another path)"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
