@@ -51,7 +51,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 	if h.giving != nil {
 		return false
 	}
-	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs}, done: make(chan struct{})}
+	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs, most: batchConns}, done: make(chan struct{})}
 	h.giving = g
 	h.child.saidHello(pid)
 	go g.run()
@@ -479,6 +479,9 @@ func (g *giving) newcomers(on bool) {
 }
 
 func (g *giving) keep() {
+	if n := len(g.batch); n > 1 { // a successor that is slow may be in time with fewer
+		g.sweep.most = max(1, min(g.sweep.most, n)/2)
+	}
 	for _, m := range g.batch {
 		if m != nil {
 			clear(m.TLS) // of secrets
@@ -519,6 +522,7 @@ func (g *giving) hang() { g.line.hang() }
 type sweep struct {
 	h     *Handover
 	addrs []string // of the other Server
+	most  int      // connections in a batch: batchConns, or fewer after one that was late
 	stage stage
 	place inside.Cursor
 	began time.Time // it waits up to Config.Timeout from then on for connections that come back to their loops
@@ -562,12 +566,12 @@ func (s *sweep) next() (batch []*inside.Moved, again time.Duration, done bool) {
 	}
 	if s.stage == oneOfEach {
 		s.place.Kinds = make(map[inside.Kind]bool)
-		batch = s.takeAll(batchConns, batchBytes)
+		batch = s.takeAll(s.most, batchBytes)
 		s.stage = all
 		s.rewind()
 	}
 	for len(batch) == 0 && s.place.Loop < len(s.h.srv.Loops()) {
-		batch = s.take(batchConns, batchBytes)
+		batch = s.take(s.most, batchBytes)
 	}
 	if len(batch) > 0 {
 		return batch, 0, false

@@ -659,6 +659,38 @@ func TestSlowAccept(t *testing.T) {
 	}
 }
 
+// A new process that does not accept a batch within Timeout gets smaller ones.
+func TestAcceptTooSlowForABatch(t *testing.T) {
+	const conns, slow = 40, 30 * time.Millisecond
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := lines("a"), lines("b")
+	a.NumLoops, b.NumLoops = 1, 1
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		time.Sleep(slow)
+		return accept("b")(c)
+	}
+	cfg := handover.Config{Path: path, Timeout: 32 * slow / 2}
+	if _, err := open(t, a, cfg); err != nil {
+		t.Fatal(err)
+	}
+	var clients []*client
+	for range conns {
+		clients = append(clients, dial(t, a))
+	}
+	rig.HasConns(t, a, conns)
+	n, err := open(t, b, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.report.Moved != conns {
+		t.Errorf("%d moved, want %d", n.report.Moved, conns)
+	}
+	for _, c := range clients {
+		c.say("one\n")
+		c.hears("b 1 one")
+	}
+}
+
 // A timed notes when it was saved.
 type timed struct {
 	*counter
