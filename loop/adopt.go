@@ -13,20 +13,21 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// Adopt hands an existing connection to the server: from net/http's Hijack, from a tunnel, from
-// systemd (with net.FileConn), or from another Server's Conn.Detach. read is input that its
-// previous owner has read and not used: it is delivered first. It is copied. as has the settings of
-// a Listener: Codec, Accept, IdleTimeout, TLS, and an Addr that is a name. Its other fields concern
-// addresses, and must be zero. The connection goes to the loop with the fewest, and counts as
-// accepted: against MaxConns and MaxConnsPerIP, but not against AcceptRate.
+// Adopt hands an existing connection to the server: from net/http's Hijack, a tunnel, systemd
+// (through net.FileConn), or another Server's Conn.Detach. read holds bytes that the previous owner
+// has read but not used. The connection delivers them before all other input. Adopt copies them. as
+// sets the Codec, Accept, IdleTimeout and TLS of the connection, and an Addr that is a name. The
+// other fields of as are for listening addresses and must be zero. The connection goes to the loop
+// with the fewest connections. It counts as accepted, against MaxConns and MaxConnsPerIP, but not
+// against AcceptRate.
 //
-// Any goroutine may call Adopt, including a loop's; it does not block. nil means that the server
-// now owns nc, which must not be used any more: the connection goes to its loop, or is closed if
-// the server ends first. Its deadlines are removed. After an error nc is unchanged.
-// ErrServerClosed: the server drains, or has ended. ErrTooManyConns: a limit is reached. Other
-// errors say what is wrong with as or nc. nc must be a *net.TCPConn or a stream *net.UnixConn. It
-// cannot be a *tls.Conn, because crypto/tls keeps the keys: to speak TLS, pass the plain connection
-// and set as.TLS.
+// Any goroutine may call Adopt, including a loop's. It does not wait. nil means that the server
+// owns nc, which the caller must no longer use. nc goes to its loop, or is closed if the server
+// ends before that. Its deadlines are removed. If Adopt returns an error, nc is unchanged.
+// ErrServerClosed means that the server is draining or has ended, ErrTooManyConns that a limit is
+// reached. Other errors describe what is wrong with as or nc. nc must be a *net.TCPConn or a stream
+// *net.UnixConn. It cannot be a *tls.Conn, whose keys stay with crypto/tls: to speak TLS, pass the
+// plain connection and set as.TLS.
 func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Adopt needs a Server that was started")
@@ -97,24 +98,25 @@ func (a *arrival) handToEngine(nc net.Conn) {
 	a.ln.hand(nc, a.loop, a.land, a.lost)
 }
 
-// Detach removes c from the loop: it returns the connection as one of package net (*net.TCPConn or
-// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and the input that
-// was read but not delivered. In OnMessage, that input begins after the current message. It does
-// not contain state of the codec, such as the first fragments of a message.
+// Detach takes c out of the server. It returns the connection as a *net.TCPConn or *net.UnixConn,
+// for a goroutine, net/http, or Server.Adopt of another Server, and the bytes that c has read but
+// not delivered. In OnMessage these bytes begin after the current message. They do not include
+// state that a codec keeps, such as the first fragments of a message.
 //
-// Over TLS 1.3, nc speaks TLS for goroutines, but cannot be adopted. It has the methods
-// ConnectionState and CloseWrite of a tls.Conn. Read returns io.ErrUnexpectedEOF for an end without
-// close_notify.
+// Over TLS 1.3, nc speaks TLS, for use by goroutines, not by Adopt. It has the methods
+// ConnectionState and CloseWrite of a tls.Conn. Its Read returns io.ErrUnexpectedEOF if the stream
+// ends without close_notify.
 //
-// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
-// current callback, with ErrDetached. The peer notices nothing. nc has the socket options that
-// package net sets: no delay, and keep-alive.
+// After Detach, c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after
+// the current callback, with ErrDetached. The peer notices nothing. nc has the default options of
+// package net: no delay, and keepalive.
 //
-// An error means that nothing has happened. ErrUnflushed: the socket does not take pending output
-// now; try again, after PauseRead, in OnFlushed. ErrClosed: c is closing. Other errors: crypto/tls
-// handles c (see Server.Debug.CryptoTLS), the TLS handshake is not complete, c is in a Pipe or is a
-// UDP session, Accept has not returned, or no file descriptor is left. errors.ErrUnsupported: there
-// is no socket, as in tests in memory.
+// If Detach returns an error, it has had no effect. ErrUnflushed means that the socket does not
+// accept all pending output now: call PauseRead, and try again in OnFlushed. ErrClosed means that c
+// is closing. Other errors mean that crypto/tls keeps c (see Server.Debug.CryptoTLS), that the TLS
+// handshake is not complete, that c is in a Pipe or is a UDP session, that Accept has not returned,
+// or that the process is out of descriptors. errors.ErrUnsupported means that there is no socket,
+// as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {

@@ -12,24 +12,24 @@ type batch struct {
 	moves uint64 // Mailbox.Moves of to before the first of them
 }
 
-// PostFrom is Post for code on a loop, from, that sends much to other loops: what a turn of from
-// sends in this way to one loop is delivered in one step when the turn ends, in order, and after
-// everything that the turn has posted and told otherwise. So a broker that forwards a hundred
-// messages locks and wakes each other loop once. Each function still counts for
-// Server.Limits.MaxMailbox, and a batch that reaches that number, or 4,096, is delivered at once.
+// PostFrom is like Post, for code on the loop from that posts many functions to other loops.
+// Functions that one turn of from posts and tells to one loop in this way are delivered together at
+// the end of the turn. They keep their order, and follow what the turn has posted and told with
+// other methods. So a broker that passes on a hundred messages locks and wakes each other loop
+// once. Each function still counts for Server.Limits.MaxMailbox. A batch of that size, or of 4,096,
+// is delivered at once.
 //
-// ErrServerClosed: the loop has ended. A loop that ends before the turn does drops f. PostFrom must
-// be called on from, which may be l itself. A panic in f is logged and counted. A nil f panics in
-// PostFrom.
+// ErrServerClosed means that the loop has ended. If it ends before the turn does, f is dropped.
+// PostFrom must be called on from, which may be l itself. A panic in f is logged and counted.
+// PostFrom panics if f is nil.
 func (l *Loop) PostFrom(from *Loop, f func()) error {
 	from.owner.Check("Loop.PostFrom")
 	needFunc("Loop.PostFrom", f != nil)
 	return from.batch(l, task{f: f})
 }
 
-// TellFrom is Tell for code on a loop, from, with delivery in batches as PostFrom describes. All
-// connections of a loop may get the same f, which then needs no memory except its place in the
-// mailbox.
+// TellFrom is like Tell, for code on the loop from, batched as PostFrom describes. If all
+// connections of a loop get the same f, each costs only its entry in the mailbox.
 func (r Ref) TellFrom(from *Loop, f func(c *Conn)) error {
 	from.owner.Check("Ref.TellFrom")
 	needFunc("Ref.TellFrom", f != nil)

@@ -182,10 +182,10 @@ type UDPOptions struct {
 
 // Debug has checks for tests and diagnostics.
 type Debug struct {
-	// Strict detects two mistakes at once, for tests. Each call on the wrong goroutine, such as
-	// Conn.Send, panics, which costs a microsecond per call. And bytes used after their lifetime
-	// are overwritten: OnMessage gets a copy of each message, which is filled with "LENT NO LONGER.
-	// " when it has returned. Builds with the race detector always do both.
+	// Strict detects two mistakes at once, for tests. A call on the wrong goroutine, such as
+	// Conn.Send on one of yours, panics; the check costs a microsecond per call. Borrowed bytes are
+	// overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. " after it
+	// has returned. Builds with the race detector always do both.
 	Strict bool
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged
@@ -193,9 +193,9 @@ type Debug struct {
 	// the process itself was stopped does not count. 0 means 100 ms.
 	BlockedAfter time.Duration
 
-	// CryptoTLS leaves all TLS connections to crypto/tls after their handshakes, including those of
-	// Dialers and of Conn.StartTLS. Otherwise the loops handle TLS 1.3 themselves, in a third of
-	// the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
+	// CryptoTLS makes crypto/tls handle all TLS connections after their handshakes, including those
+	// of Dialers and of Conn.StartTLS. If it is false, the loops handle TLS 1.3 themselves, with a
+	// third of the memory, except in FIPS 140-3 mode and for clients with a ClientSessionCache.
 	CryptoTLS bool
 }
 

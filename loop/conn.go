@@ -359,11 +359,12 @@ func (c *Conn) peer() codec.Peer {
 	return p
 }
 
-// SyscallConn returns c's socket, for options that have no method here. Use its Control method only
-// on c's loop, and before c is closed (net.ErrClosed); f must not block, close the socket, read
-// from it or write to it. Read and Write fail with errors.ErrUnsupported, because the loop does
-// that. A nonzero SO_LINGER is reset. The sessions of a UDP address share a socket. The error is
-// errors.ErrUnsupported if there is no socket, as in tests in memory.
+// SyscallConn returns the system's socket of c, for options that have no method here. The Control
+// method of the result must be called on c's loop. It returns net.ErrClosed once c is closed. Its
+// argument must not block, nor close, read, or write the socket. Read and Write fail with
+// errors.ErrUnsupported because the loop does both. A SO_LINGER with a timeout is removed again.
+// The sessions of a UDP address share a socket. The error is errors.ErrUnsupported if there is no
+// socket, as in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
 	if err := c.withFD(func(int) error { return nil }); err != nil {

@@ -86,20 +86,20 @@ type Dialer struct {
 	MoveAs string
 }
 
-// Dial connects to addr ("tcp://host:port", also tcp4 and tcp6, "unix://path", "udp://host:port")
-// and puts the connection on l. There it calls open once, never inline: with the connection, as
-// Server.Accept would be called, and open returns its Handler; or with nil and the error. Any
-// goroutine may call Dial, including a callback of l; it does not block.
+// Dial connects to addr ("tcp://host:port", also with tcp4 and tcp6, "unix://path",
+// "udp://host:port") and opens the connection on l. On l it calls open once, never inline: with the
+// connection, like Server.Accept, and the result is the Handler; or with nil and the error. If open
+// returns nil, the connection is refused: it is closed, and OnClose is not called. Any goroutine
+// may call Dial, including a callback of l. It does not wait.
 //
-// Names are resolved on a goroutine, and IPv4 and IPv6 addresses are tried in parallel. Errors of
-// the network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
-// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) do not concern the
-// peer. Other errors say what is wrong with addr or the Dialer. If open returns nil, the connection
-// is closed, and OnClose is not called.
+// Names are resolved on a goroutine. Their addresses are raced, IPv4 against IPv6. Errors of the
+// network and of handshakes are *net.OpError, with os.ErrDeadlineExceeded after Timeout.
+// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it is draining) concern the local
+// server, not the peer. Other errors describe what is wrong with addr or the Dialer.
 //
-// cancel ends the attempt; any goroutine may call it, at any time. After that, open is not called
-// unless it has already begun. After the loops have ended open is not called either. A nil l or
-// open panics.
+// cancel ends the attempt. Any goroutine may call it, at any time. After it, open is not called,
+// unless the call has already begun. open is not called after the loops have ended, either. Dial
+// panics if l or open is nil.
 func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler) (cancel func()) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.Dial with a nil Loop or func")

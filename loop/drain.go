@@ -278,12 +278,12 @@ func (l *Loop) refuseAll(reason error) {
 	l.endDials(reason)
 }
 
-// SetBusy marks c as busy or no longer busy, for example while it answers a request or receives an
-// upload. The drain leaves a busy connection open and serves it, until it is no longer busy,
-// closes, or Server.Drain.Timeout is over, when it counts as cut. Server.Hooks.OnDrain is called
-// for it as for all connections: the time to tell the peer that this is the last request. After
-// SetBusy(false), c closes after the current callback, which may still send, or mark c as busy
-// again.
+// SetBusy marks c as busy, or as no longer busy. A connection is busy while it has unfinished work,
+// such as a request in progress or a partial upload. The drain keeps a busy connection open, and
+// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over; then it counts as
+// cut. Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that it can
+// tell the peer that this is the last request. When a draining connection is no longer busy, it
+// closes after the current callback, which may still send, or set it busy again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {

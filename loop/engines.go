@@ -10,7 +10,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
 )
 
-// An Engine moves the bytes of a Server. Handlers see the same with each.
+// An Engine does the network I/O of a Server. Handlers behave the same on every Engine.
 type Engine uint8
 
 const (

@@ -15,62 +15,64 @@ import (
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
 var (
-	// ErrClosed: the connection is closed, or closing.
+	// ErrClosed means that the connection is closed or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrOutputLost: the peer did not take all output that was sent before the close: not within
-	// Server.Timeouts.Close, or not before the drain ended, or it has disconnected. OnClose gets it
-	// joined with the reason.
+	// ErrOutputLost means that output from before the close was lost: the peer did not accept it
+	// within Server.Timeouts.Close or before the drain ended, or it has gone. OnClose gets it in
+	// addition to the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
-	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
+	// ErrIdle means that the peer sent nothing for the idle timeout, or no byte within
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
 
 	// ErrDetached is the reason that OnClose gets after Conn.Detach or Conn.NetConn.
 	ErrDetached = errors.New("loop: connection detached")
 
-	// ErrUnflushed: Conn.Detach cannot proceed, because the socket has not taken all pending
-	// output.
+	// ErrUnflushed means that Conn.Detach cannot proceed because the socket does not accept all
+	// pending output yet.
 	ErrUnflushed = engine.ErrUnflushed
 
-	// ErrSlowFrame: the peer began a frame, or a message of several frames, and did not finish it
-	// within Server.Timeouts.Frame.
+	// ErrSlowFrame means that the peer began a frame, or a message of several frames, and did not
+	// complete it within Server.Timeouts.Frame.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
-	// ErrSlowConsumer: the peer reads too slowly, and Server.Limits.MaxOutbound bytes of output are
-	// pending.
+	// ErrSlowConsumer means that the peer does not read its output fast enough:
+	// Server.Limits.MaxOutbound bytes are pending.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrMaxBuffered: the buffers of all connections reached Server.Limits.MaxBuffered, and this
-	// connection's were among the largest.
+	// ErrMaxBuffered means that the buffers of all connections took Server.Limits.MaxBuffered
+	// bytes, and those of this connection were among the largest.
 	ErrMaxBuffered = errors.New("loop: buffers took Server.Limits.MaxBuffered, and this connection had a large one")
 
-	// ErrDatagramTooLong: a UDP datagram is longer than the protocol or the path to the peer
-	// allows.
+	// ErrDatagramTooLong means that a UDP datagram is longer than its protocol, or the path to the
+	// peer, allows.
 	ErrDatagramTooLong = errors.New("loop: datagram too long")
 
-	// ErrAmplification: Conn.LimitReplies allows no more output until the peer sends something.
+	// ErrAmplification means that Conn.LimitReplies permits no more output until the peer sends
+	// something.
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
-	// ErrMailboxFull: Server.Limits.MaxMailbox functions are already queued for the loop, so
-	// TryTell, TryPost or a broadcast has not queued another one.
+	// ErrMailboxFull means that Server.Limits.MaxMailbox functions are queued for the loop, so that
+	// TryTell, TryPost, or a broadcast has not queued another.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: 16,384 jobs of the server are already waiting, or 1,024 of this connection,
-	// or this connection has used its share of the remaining places.
+	// ErrOffloadFull means that 16,384 jobs of the server are queued, or 1,024 of this connection,
+	// or as many of this connection as leave room for others.
 	ErrOffloadFull = jobs.ErrFull
 
-	// ErrServerClosed: the server is draining or has ended.
+	// ErrServerClosed means that the server is draining or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
-	// ErrHandshakeTimeout: the TLS handshake or the PROXY protocol header was not complete within
-	// Server.Timeouts.Handshake. It appears in the log, because there is no handler yet; after
-	// Conn.StartTLS, OnClose gets it.
+	// ErrHandshakeTimeout means that the TLS handshake or the PROXY protocol header was not
+	// complete within Server.Timeouts.Handshake. It is logged, because there is no handler yet,
+	// except for a handshake of Conn.StartTLS.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns: Server.Limits.MaxConns connections are open, or Server.Limits.MaxConnsPerIP
-	// from that address. It appears in the log; the peer gets a reset, or Server.Limits.Refusal.
+	// ErrTooManyConns means that Server.Limits.MaxConns connections are open, or
+	// Server.Limits.MaxConnsPerIP from that address. It is logged; the peer gets a reset, or
+	// Server.Limits.Refusal.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 

@@ -58,7 +58,7 @@ func (c *Conn) tellState(s ConnState) {
 	}
 }
 
-// HandlerFunc is a Handler without state that is a function: it is called for each message.
+// HandlerFunc is a stateless Handler: it is called for each message, and does nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 
 // isTypedNil reports whether v is an interface that holds a nil function or a nil pointer: not nil

@@ -306,17 +306,17 @@ type idleHook struct {
 	next  time.Duration // the next firing
 }
 
-// OnIdle calls f on the loop when c was silent for d, counted from the last activity of that kind
-// (or the opening of c), and again every d as long as the silence lasts, with n = 1, 2, 3 and so
-// on. After activity, n starts at 1 again.
+// OnIdle calls f on the loop when c has been idle for d, counted from the last activity of kind k
+// or from the opening of c. It calls f again after each further d without activity, with n = 1, 2,
+// 3 and so on. After activity, n starts at 1 again.
 //
-// f is never called early, even if the loop is late: bytes waiting in the socket count as received.
-// If a call is late, the next one comes d after it, so there is never a burst. If a hook and the
-// idle timeout are due at the same time, the hook runs first.
+// f is never called early, even if the loop itself was late: bytes that wait in the socket count as
+// received. If a call is late, the next one comes d after it, so there is never a burst. If a hook
+// and the idle timeout are due at the same time, the hook runs first.
 //
-// The hook lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes
-// c. A d of 0 or less, or a nil f, panics in OnIdle. After Close, OnIdle does nothing and returns
-// the zero Timer.
+// The hook lasts until c closes or the Timer is stopped. Timer.Reset changes d. A panic in f closes
+// c. OnIdle panics if d is not positive or f is nil. After Close it does nothing and returns the
+// zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	needIdleTime("Conn.OnIdle", d)

@@ -260,17 +260,17 @@ func (e *ending) finalCause() error {
 	return e.err
 }
 
-// Close closes c: from now on no OnMessage (not even for frames already decoded), timer, OnIdle
-// hook or Tell runs for it. A codec.Farewell may still send its last frame. Another Close does
+// Close closes c. From then on, no OnMessage (not even for frames that are already decoded), timer,
+// OnIdle hook or Tell runs for it. A codec.Farewell sends its last message. Closing again does
 // nothing.
 //
-// OnClose runs after the current callback, once the output is flushed: when the system of a TCP
-// peer has acknowledged all of it, about one round trip later, or at once if it already has. Until
-// then c counts as open, in Stats.Conns and in all limits. Where the system does not report
-// acknowledgements (systems other than Linux, and unix sockets), output counts as flushed when the
-// system has taken it. If the peer takes nothing for Server.Timeouts.Close, or has disconnected,
-// the rest is lost, and OnClose gets ErrOutputLost joined with the reason. An eviction by the idle
-// timeout waits only for output that is younger than a quarter of the silence.
+// OnClose runs after the current callback, once the output is flushed. For TCP that is when the
+// peer's system has acknowledged all of it, about a round trip later, or at once if it already has.
+// Until then c counts as open, in Stats.Conns and in all limits. On systems that do not report what
+// was acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
+// accepted it. If the peer accepts nothing for Server.Timeouts.Close, or has gone, the remaining
+// output is lost, and OnClose gets ErrOutputLost in addition to the reason. An eviction by the idle
+// timeout waits only for output that is more recent than a quarter of the idle time.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)

@@ -23,8 +23,8 @@ const (
 )
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
-// Its methods must be called on the loop itself, where all callbacks run, except Post, Index and
-// Now.
+// Its methods must be called on the loop, where all callbacks run, except for Post, TryPost, Index
+// and Now.
 type Loop struct {
 	server *Server
 	engine engine.Loop // which calls host: see turn.go
@@ -147,9 +147,9 @@ func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
-// Conns yields the open connections of this loop. The loop body may close connections. A connection
-// being dialed is included once the Dialer's open function has it, and one that NetConn has given
-// to a goroutine no longer.
+// Conns yields the open connections of this loop. Connections may be closed during the iteration.
+// It does not yield a dialed connection before the Dialer's open function has got it, nor a
+// connection that NetConn has given to a goroutine.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {

@@ -20,12 +20,12 @@ type task struct {
 }
 
 // Post calls f on the loop, after earlier Tells and Posts to it, and never inline. Any goroutine
-// may call it, including the loop's own: long work can be split into pieces, each of which posts
-// the next; it runs in the next turn, after timers and sockets had theirs. nil means that f will
-// run: a loop empties its mailbox before it ends. ErrServerClosed: the loop has ended. A panic in f
-// is logged and counted. A nil f panics in Post.
+// may call it, including the loop's own. Long work can be split into pieces each of which posts the
+// next: a piece runs in the next turn, after timers and sockets have had their share. nil means
+// that f will run: a loop empties its mailbox before it ends. ErrServerClosed means that the loop
+// has ended. A panic in f is logged and counted. Post panics if f is nil.
 //
-// Post never fails because the mailbox is full: see Server.Limits.MaxMailbox for how senders are
+// Post never fails because of a full mailbox. See Server.Limits.MaxMailbox for how senders are
 // slowed down.
 func (l *Loop) Post(f func()) error {
 	needFunc("Loop.Post", f != nil)
@@ -114,16 +114,16 @@ func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
 // a few hundred bytes of a closed Conn in memory, but neither its handler nor its buffers.
 type Ref struct{ c *Conn }
 
-// Tell calls f on the connection's loop, with the connection, after earlier Tells and Posts to that
+// Tell calls f with the connection on the connection's loop, after earlier Tells and Posts to that
 // loop, and never inline. Any goroutine may call it, including a callback of the same connection.
 //
-// nil means queued: f runs unless the connection closes first. ErrClosed: it is closed, or r is the
-// zero Ref. ErrServerClosed is Loop.Post's. A panic in f closes the connection. A nil f panics in
-// Tell.
+// nil means that f was queued: it runs unless the connection closes first. ErrClosed means that the
+// connection is closed, or that r is the zero Ref. ErrServerClosed is as for Loop.Post. A panic in
+// f closes the connection. Tell panics if f is nil.
 //
-// Tell never fails because the mailbox is full. A connection whose callbacks fill a mailbox is not
+// Tell never fails because of a full mailbox. A connection whose callbacks fill a mailbox is not
 // read until half of it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster
-// than the loop use TellWait.
+// than the loop should use TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
 	if r.c == nil || r.c.isClosing() {

@@ -78,27 +78,28 @@ func (c *Conn) other() *Conn {
 	return nil
 }
 
-// MoveTo moves c to another loop of its server with everything it has: input that was not decoded,
-// output that was not written, the state of its codec and of TLS, timers and hooks with their
-// deadlines, jobs, whose results arrive there, and its place in the limits. then, if not nil, runs
-// first on l. The Conn and its Handler stay the same, so then must fetch again whatever the handler
-// holds from its loop, for example values of a Local. Timers and Refs stay valid, and Tells keep
-// their order, whether they come before, during or after the move. The two connections of a Pipe
-// move together, in one step.
+// MoveTo moves c to another loop of its server with all of its state: undecoded input, unsent
+// output, the state of its codec and of TLS, timers and hooks with their deadlines, and jobs, whose
+// results arrive on l. c counts there from then on. If then is not nil, it runs on l before
+// anything else. The Conn and its Handler stay the same, so then must replace whatever the handler
+// got from its old loop, for example through Local. Timers and Refs stay valid. Tells keep their
+// order, whether they are sent before, during or after the move. The two connections of a Pipe move
+// together, in one step.
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
-// TLS handshake, a SendFile or a codec's job in progress. From the call until c has arrived and all
-// earlier Tells have run, no message is delivered; bytes that wait for that count as received, unless
-// c moves after a file of which the peer takes nothing. Until c leaves, its timers, hooks and Tells
-// keep running. If l is already c's loop, then runs there after the current callback. OnClose and
-// functions given to AfterClose run on the loop where c closes.
+// TLS handshake, a SendFile and a codec's job that are in progress. No message is delivered from
+// the call until c has arrived and all earlier Tells have run; bytes that wait for that count as
+// received, unless c moves after a file of which the peer takes nothing. Until c leaves, its
+// timers, hooks and Tells keep running. If l is c's own loop, then runs there after the current
+// callback. OnClose and the functions of AfterClose run on the loop where c closes.
 //
-// nil means that c will move, unless it closes first (for example after a panic), the server
-// drains, or package handover takes it to another process: then it stays, and then does not run. A
-// draining loop closes a connection that arrives, after then. A panic in then closes c. An error
-// means that nothing has happened: ErrClosed; ErrServerClosed, because the server drains; c is
-// already about to move; it is a UDP session, whose loop the system has chosen; or it belongs to a
-// handler.Link or a redisgroup.Hub. A nil Loop, or one of another Server, panics.
+// nil means that c will move, with exceptions: if c closes before that, for example by a panic, if
+// the server drains, or if package handover moves c to another process, then is not called. A loop
+// that is draining closes an arriving connection, after then. A panic in then closes c. If MoveTo
+// returns an error, it has had no effect. ErrClosed means that c is closed, ErrServerClosed that
+// the server is draining. Other errors mean that c is already about to move, that it is a UDP
+// session, whose loop the system has chosen, or that it belongs to a handler.Link or a
+// redisgroup.Hub. MoveTo panics if l is nil or belongs to another Server.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
 	if l == nil || l.server != c.loop.server {

@@ -21,28 +21,28 @@ import (
 // netMark is how many bytes wait at most, about, in each direction between a loop and a goroutine.
 const netMark = 64 << 10
 
-// NetConn turns c into a net.Conn for use on goroutines: for net/http, ssh, yamux, or any other
-// code that wants one. TLS continues below it. Reads begin with input that has arrived but was not
-// delivered: in OnMessage, after the current message. Output that was sent before goes out first.
-// NetConn may be called in Accept, which then returns nil or a handler that only gets OnClose, and
-// in a Dialer's open function.
+// NetConn turns c into a net.Conn for a goroutine: for net/http, ssh, yamux, or any other code that
+// needs one. TLS stays below it. Its Read first returns bytes that have arrived but were not
+// delivered; in OnMessage they begin after the current message. Output from before the call is
+// written first. NetConn may be called in Accept, which may then return nil, or a handler that gets
+// only OnClose. It may also be called in a Dialer's open function.
 //
-// From then on c is closed: its timers, hooks, jobs and idle timeouts stop, Send and Write return
-// ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection still
-// counts in Stats.Conns and in all limits until it ends.
+// After NetConn, c is closed: its timers, hooks, jobs and idle timeouts are stopped, Send and Write
+// return ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection
+// still counts in Stats.Conns and in all limits until it ends.
 //
-// Deadlines, CloseWrite, addresses and errors of the net.Conn follow package net. Read takes from a
-// buffer of about 64 KiB, and the loop stops reading from a peer that fills it. Write copies into
-// such a buffer, and blocks while it is full. Both may block, so they must not be called on a loop.
-// Close flushes in the background as Conn.Close does, and may be called on a loop. While in use, a
-// connection costs the goroutine that reads it. Detach removes the connection from the loop
-// altogether.
+// Deadlines, CloseWrite, addresses and errors of the net.Conn follow package net. Read reads from a
+// buffer of about 64 KiB; while it is full, the loop does not read from the peer. Write copies into
+// a buffer, and blocks while it is full. Never call Read or Write on a loop, because both may
+// block. Close flushes in the background, as Conn.Close does, and may be called on a loop. While in
+// use, a connection costs the goroutine that reads it, with its stack. To leave the loop
+// altogether, use Detach.
 //
 // The drain closes the connection like any other. A goroutine that must finish something first
 // calls the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
 //
-// An error means that nothing has happened: ErrClosed, or c is a UDP session, in a Pipe, or about
-// to speak TLS.
+// If NetConn returns an error, it has had no effect. The error is ErrClosed, or says that c is a
+// UDP session, in a Pipe, or about to start TLS.
 func (c *Conn) NetConn() (net.Conn, error) {
 	c.loop.owner.Check("Conn.NetConn")
 	return c.becomeNet(ErrDetached)

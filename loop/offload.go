@@ -18,29 +18,29 @@ const jobsTimeout = 5 * time.Second
 
 var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit")
 
-// Offload runs job on another goroutine, then calls then with its result on c's loop. Use it for
-// whatever blocks, such as a database, a file or a password hash. It must be called on c's loop, or
-// in Accept. To return several values, let T be a struct.
+// Offload runs job on a separate goroutine, and then calls then with its result on c's loop. Use it
+// for blocking work, such as a database query, file I/O, or a password hash. It must be called on
+// c's loop, or in Accept. To return more than one value, let T be a struct.
 //
-// Jobs of one connection run one after another, in the order of the calls, and so do their thens.
-// Work that may run in parallel belongs in one job that starts goroutines. The connections of a
-// Server take turns on Server.Limits.MaxOffload goroutines.
+// The jobs of one connection run one after another, in the order of the calls, and so do their then
+// functions. Work that may run concurrently belongs in one job, with goroutines of its own. The
+// connections of a Server share Server.Limits.MaxOffload goroutines, and take turns.
 //
-// ctx is done when c closes: the job should then return, because nothing uses its result. After the
-// close, then does not run, and queued jobs do not start. A peer that has only half-closed still
-// gets answers: c closes when the last then has returned, unless Conn.OnEOF is set. A peer that has
-// disconnected looks the same until a send fails. When the server drains, a connection with jobs
-// stays open until the last then has returned, which may offload more; meanwhile the connection is
-// not read. At Server.Drain.Timeout it is cut.
+// ctx is done when c closes: a job should then return, because its result is not used. After that,
+// then does not run, and jobs that have not begun never do. A peer that has ended its output still
+// waits for results: c closes when the last then has returned, unless Conn.OnEOF changes that. A
+// peer that has gone looks the same until something is sent to it. When the server drains, a
+// connection with jobs stays open until the last then has returned, which may call Offload again.
+// It is not read during that time. At Server.Drain.Timeout it is cut.
 //
-// A job that may never return needs its own time limit. While 16 jobs of c are pending, later
-// messages wait. Since input that a peer sent before it closed is delivered, c stays open for as
-// long as that takes, regardless of the idle timeout.
+// A job that may never end needs its own time limit. While 16 jobs of c are running or queued,
+// further messages wait. Because input from before a peer's close is still delivered, c stays open
+// for as long as that takes, regardless of the idle timeout.
 //
-// nil means that job is queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server
-// are waiting, or 1,024 of c, or c has used its share of the remaining places. ErrServerClosed: the
-// server has ended. A panic in job or then closes c with a *PanicError. A nil func panics in
-// Offload.
+// nil means that the job was queued. ErrClosed means that c is closed. ErrOffloadFull means that
+// 16,384 jobs of the server are queued, or 1,024 of c, or as many of c as leave room for others.
+// ErrServerClosed means that the server has ended. A panic in job or then closes c with a
+// *PanicError. Offload panics if job or then is nil.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
 	needFunc("Offload", job != nil && then != nil)

@@ -34,15 +34,15 @@ const (
 	afterWriteDue                  // settle calls afterWrite
 )
 
-// Send appends one message, framed by the codec, to the output. Messages of one callback leave in
-// one write when it returns. After a callback that sends to four connections or more, the write
-// waits for up to 1 ms, and includes what other callbacks send to the same connection meanwhile.
-// msg is copied.
+// Send appends one message, framed by the codec, to the output. The messages of one callback are
+// written together when it returns. After a callback that sends to four or more connections, the
+// write is delayed by up to 1 ms and includes what other callbacks send to the same connection
+// meanwhile. msg is copied.
 //
-// Send accepts the whole message if, after it has tried the socket, less than
-// Server.Limits.MaxOutbound bytes are pending. Otherwise the connection closes at once with
-// ErrSlowConsumer, which Send returns, too. After Close it returns ErrClosed. After an error of the
-// codec nothing was sent, and the connection stays open.
+// The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
+// it, after an attempt to write them to the socket. Otherwise the connection closes at once with
+// ErrSlowConsumer, which Send also returns. After Close it returns ErrClosed. If the codec fails,
+// Send returns its error; nothing is sent, and the connection stays open.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -337,10 +337,10 @@ type roomWaiter struct {
 	f   func()
 }
 
-// OnHighWater calls f on the loop when more than n bytes of output are pending: the time to stop
-// producing. f runs at once, within the Send or Write that passes the mark, and again only after
-// the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
-// n panics.
+// OnHighWater calls f on the loop when more than n bytes of output are pending, so that the handler
+// can stop producing. f runs at once, within the Send or Write that exceeds n, and again only after
+// the output has been flushed. There is one such hook per connection; nil removes it. A panic in f
+// closes c. OnHighWater panics if n is negative.
 //
 // Input needs no such hook: see Server.Limits.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
@@ -355,11 +355,11 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.limit, w.onHigh = n, f
 }
 
-// OnFlushed calls f on the loop when the system has taken all output, if some of it had to wait, if
-// OnHighWater's mark was passed, or if Pending has returned more than 0 before: the time to produce
-// more. f runs at most once per turn of the loop, after the loop has polled its sockets, so a
-// producer does not delay other connections. There is one such hook; nil removes it. A panic in f
-// closes c.
+// OnFlushed calls f on the loop when the system has accepted all output, so that the handler can
+// produce more. It does so each time that some output had to wait, that OnHighWater's mark was
+// exceeded, or that Pending was read and was not 0. f runs at most once in a turn of the loop,
+// after the loop has polled its sockets, so a producer does not delay other connections. There is
+// one such hook per connection; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	if !c.isClosed() {

@@ -44,8 +44,8 @@ type PipeConfig struct {
 // passed later run in addition to the pipe's own work: that of OnEOF before the half-close is
 // passed on.
 //
-// A connection may be in one pipe only. Connections on two loops, the same connection twice, a UDP
-// session, a second pipe, or a connection that is about to move panic.
+// A connection may be in one pipe only. Pipe panics if the connections live on two loops, are the
+// same, include a UDP session, are already in a pipe, or are about to move.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {

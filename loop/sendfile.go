@@ -88,21 +88,22 @@ const (
 	filePart, copyPart = 256 << 10, 64 << 10
 )
 
-// SendFile sends n bytes of a file, from offset on, in order with other output: what is sent later
-// waits. The loop never waits for the disk: a goroutine of Offload reads. On Linux, on plain
-// sockets, the system sends the bytes from its cache; elsewhere, and with TLS, they are read in
-// pieces of 64 KiB. They count neither in Pending nor against MaxOutbound; what is sent after them
-// does.
+// SendFile sends n bytes of a file, starting at offset, after earlier output. Later output waits
+// for it. The loop never waits for the disk: a goroutine of Offload reads the file. On Linux, for
+// plain sockets, the system sends the bytes from its cache; elsewhere, and with TLS, they are read
+// in pieces of 64 KiB. They count neither for Pending nor against MaxOutbound; output that is sent
+// after them does.
 //
-// done, if not nil, is called once on the loop: with nil when the system has taken everything, with
-// io.ErrUnexpectedEOF if the file has less than n bytes, or with the error that reading it
-// returned. In both cases of failure the bytes read before are sent, and c stays open. If c closes
-// first, done gets ErrClosed, before OnClose, and the peer reads a reset, because a clean end could
-// be mistaken for the end of the file. The drain, and a half-closed connection, wait for done. f
-// must stay open until then; SendFile does not move its offset.
+// If done is not nil, it is called once on the loop: with nil when the system has accepted all
+// bytes, with io.ErrUnexpectedEOF if the file has fewer than n bytes, or with the read error. Bytes
+// that were read before the error are sent, and c continues. done gets ErrClosed, before OnClose,
+// if c closes meanwhile. The peer then reads a reset, because a normal end could look like the end
+// of the file. The drain, and the end of a peer's output, wait for done. f must stay open until
+// then. SendFile does not change its offset.
 //
-// An error means that nothing was sent: ErrClosed; ErrSlowConsumer, as of Send; ErrOffloadFull,
-// ErrServerClosed; a file is already being sent, c is a UDP session, or offset or n is negative.
+// If SendFile returns an error, it has had no effect. The error is ErrClosed, ErrSlowConsumer as
+// for Send, ErrOffloadFull, or ErrServerClosed, or says that another file is being sent, that c is
+// a UDP session, or that offset or n is negative.
 func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error {
 	c.loop.owner.Check("Conn.SendFile")
 	switch {

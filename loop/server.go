@@ -25,11 +25,11 @@ import (
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
-// and Wait; the fields must not be changed after that, and the Server must not be copied. A Server
-// runs once.
+// and Wait. The fields must not be changed after that, and the Server must not be copied. A Server
+// runs only once.
 //
-// The zero value of each field is useful; its comment says what it means. A negative value is an
-// error of Start.
+// The zero value of each field is usable; the field's comment says what it means. A negative value
+// makes Start fail.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (also tcp4 and tcp6; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A unix socket left
@@ -50,8 +50,8 @@ type Server struct {
 	// and so does a panic; OnClose is then not called.
 	Accept Accept
 
-	// Codec frames the messages. nil means codec.Raw: each piece of input as it arrives. A Codec on
-	// a Server with only UDP addresses is an error.
+	// Codec frames the messages. nil means codec.Raw: messages are pieces of input as they arrive.
+	// A Codec that only UDP addresses would use is an error.
 	Codec codec.Codec
 
 	// Listeners are additional addresses, served by the same loops. With them Addr may be empty;
@@ -74,12 +74,12 @@ type Server struct {
 	// connection. nil means that no peer sends one.
 	ProxyProtocol []netip.Prefix
 
-	// IdleTimeout evicts a connection, with ErrIdle, when the peer has sent nothing for this long.
-	// Output that the peer takes does not count, unless Timeouts.IdleCountsOutput is set. If an
-	// eviction may truncate something, the peer of a TCP connection reads a reset instead of EOF
-	// after the output: because output is pending, jobs run, SetBusy is set, or the last output is
-	// younger than a quarter of the silence. Output that an idle hook sends at the same time does
-	// not count. 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer.
+	// Output that the peer accepts does not count, unless Timeouts.IdleCountsOutput is set. If an
+	// eviction interrupts something, the peer of a TCP connection reads a reset after what was
+	// sent, not a normal end. It does so if output is pending, if jobs run, if SetBusy is set, or
+	// if the last output is more recent than a quarter of the idle time. Output of an idle hook at
+	// the same moment does not count. 0 means never.
 	IdleTimeout time.Duration
 
 	// OnStart is called as the first function on each loop, before the server accepts connections.
@@ -215,13 +215,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
-// connections were cut. Another error says why the engine ended unexpectedly, or which loops were
-// abandoned because a callback did not return or their mailbox takes too long. Any number of
-// goroutines may call it, after Start.
+// Wait waits until ctx is done and the drain is over. It returns nil if no connection was cut, and
+// a *DrainError if some were. Another error says why the engine ended unexpectedly, or which loops
+// were abandoned because a callback did not return or a posted function takes too long. Any number
+// of goroutines may call Wait, after Start.
 //
-// When the server has closed its end of a connection, it waits for the peer to close the other one,
-// for at most a second.
+// After the server has closed its end of a connection, it waits for the peer to close, for at most
+// a second.
 func (s *Server) Wait() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Wait needs a Server that was started")

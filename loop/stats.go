@@ -7,18 +7,18 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
-// Stats are the statistics of a Server. Counters start at 0 and only grow; each is exact for the
-// turns that have ended, but they are not read at one instant.
+// Stats are the counters of a Server. Counters start at 0 and only grow. Each is exact for the
+// turns that have ended, but they are not read at a single instant.
 type Stats struct {
-	// LoopStats are those of all loops together; of Lag, Turn, SocketWait and their Maxs the
-	// largest.
+	// LoopStats are the sums over all loops. For Lag, Turn, SocketWait and their maximums, they are
+	// the largest values of any loop.
 	LoopStats
 
 	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of these: above a limit, with an incomplete handshake, or refused by Accept
-	Probes   uint64 // of these: disconnected before the first byte of a TLS handshake or a PROXY header
+	Refused  uint64 // of Accepted: above a limit, with an incomplete handshake, or refused by Accept
+	Probes   uint64 // of Accepted: gone before the first byte of a TLS handshake or a PROXY header
 	Closed   uint64 // connections whose OnClose has returned
-	Cut      uint64 // of these: with output lost (see ErrOutputLost), or with jobs unfinished when the drain timed out
+	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or jobs unfinished when the drain timed out
 
 	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//
@@ -30,10 +30,10 @@ type Stats struct {
 	//	drain           ErrServerClosed
 	//	panic           *PanicError
 	//	input           the codec or OnMessage rejected input
-	//	network         an error of the system
+	//	network         a system error
 	//	overload        ErrOffloadFull or ErrMailboxFull: this side is overloaded
 	//	memory          ErrMaxBuffered
-	//	moved           it is in another process: see package handover
+	//	moved           moved to another process: see package handover
 	//	other           any other argument of CloseWithError
 	ClosedBy map[string]uint64
 
@@ -46,8 +46,9 @@ type Stats struct {
 
 	Sessions uint64 // UDP peers that sent a first datagram, including refused ones
 
-	// Lost datagrams: the system did not accept them, their session was paused or had been closed
-	// in the same turn, or new peers sent them faster than sessions can be opened.
+	// Lost counts the datagrams that the system did not accept, that arrived while their session
+	// was paused or after it was closed in the same turn, or whose new peers arrived faster than
+	// sessions can be opened.
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks

@@ -17,9 +17,9 @@ import (
 // each means the default of Go or the system. An option that the system does not support
 // (UserTimeout on systems other than Linux) makes Start fail.
 type TCPOptions struct {
-	// KeepAlive configures keep-alive probes of silent connections. Zeros: after 15 s, every 15 s,
-	// 9 times. A negative Idle turns them off; Enable has no effect. Idle and Interval are at most
-	// 32,767 s, and Count 127.
+	// KeepAlive sets when a silent connection is probed, how often, and after how many probes it
+	// counts as broken. The zero value means after 15 s, every 15 s, 9 times. A negative Idle
+	// disables keepalive. Enable is ignored. Idle and Interval are at most 32,767 s, and Count 127.
 	KeepAlive net.KeepAliveConfig
 
 	// UserTimeout (TCP_USER_TIMEOUT) breaks a connection when sent data has not been acknowledged

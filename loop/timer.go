@@ -32,9 +32,9 @@ func (t Timer) find() (*Loop, wheel.Timer) {
 	return t.c.loop, t.t
 }
 
-// Stop stops the timer and reports whether that prevented a future call: false if it has fired, was
-// stopped before, or its connection has closed. Timers of Every and OnIdle can be stopped by their
-// own callback.
+// Stop stops the timer and reports whether that prevented a future call. It returns false if the
+// timer has fired, was stopped before, or ended with its connection. The callback of an Every or
+// OnIdle timer may stop its own timer.
 func (t Timer) Stop() bool {
 	l, h := t.find()
 	if l == nil {
@@ -51,11 +51,11 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// Reset moves a pending timer: it fires after d, and one of Every each period after that; for one
-// of OnIdle, Reset changes d, counted from the last activity (from now, if the timer has fired
-// since and the new d has already passed), and n starts at 1 again. It returns false, and does
-// nothing, once the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means as
-// soon as possible, but panics for OnIdle.
+// Reset reschedules a pending timer: it fires after d, and an Every timer fires again each period
+// after that. For an OnIdle timer, Reset changes its d, counted from the last activity, and starts
+// again at n = 1. If that timer has fired since the last activity and the new d is already over, d
+// counts from now. Unlike time.Timer, Reset returns false and does nothing if the timer has fired
+// or was stopped. If d is not positive, the timer fires at once, but an OnIdle timer panics.
 func (t Timer) Reset(d time.Duration) bool {
 	l, h := t.find()
 	if l == nil {
@@ -77,8 +77,8 @@ func (t Timer) Reset(d time.Duration) bool {
 	return l.wheel.Reset(h, l.fromNow(d))
 }
 
-// Pending reports whether the timer will fire: false once it has fired, unless it is one of Every
-// or OnIdle, and once it was stopped or its connection has closed.
+// Pending reports whether the timer has yet to fire. It returns false if the timer was stopped or
+// ended with its connection, or if it has fired and is not of Every or OnIdle.
 func (t Timer) Pending() bool {
 	l, h := t.find()
 	if l == nil {
@@ -158,11 +158,11 @@ func (c *Conn) makeDue(putOff []wheel.Timer) {
 	}
 }
 
-// AfterFunc calls f on the loop once, after d, unless c closes first: never earlier, and later by
-// at most a tick (1 ms), plus the system's wake-up latency and as long as the loop is busy. If d is
-// 0 or less, f runs as soon as possible, but not inline; to split long work into pieces see
-// Loop.AfterFunc. A panic in f closes c. A nil f panics in AfterFunc. After Close, AfterFunc does
-// nothing and returns the zero Timer.
+// AfterFunc calls f on the loop once, after d, unless c closes first. It never calls f early. It
+// may call f late by at most a tick (1 ms), plus the system's wake-up latency and the time for
+// which the loop is busy. If d is not positive, it calls f at once, but not inline; to split work
+// into pieces, see Loop.AfterFunc. A panic in f closes c. AfterFunc panics if f is nil. After Close
+// it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	needFunc("Conn.AfterFunc", f != nil)
@@ -188,13 +188,13 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	return Timer{c: c, t: t}
 }
 
-// AfterFunc calls f on the loop once, after d: never earlier, and later by less than a millisecond
-// plus as long as the loop is busy. If d is 0 or less, f runs as soon as possible, but not inline:
-// from a timer's callback, in the wheel's next tick. So long work split into pieces by AfterFunc
-// runs at most a thousand pieces a second; with Post it runs as many as there is time for. A panic
-// in f is logged and counted. A nil f panics in AfterFunc.
+// AfterFunc calls f on the loop once, after d. It never calls f early. It may call f late by less
+// than a millisecond, plus the time for which the loop is busy. If d is not positive, it calls f at
+// once, but not inline: within a timer's callback that is the wheel's next tick. So work that is
+// split into pieces with AfterFunc runs at most a thousand pieces per second; Post runs as many as
+// time permits. A panic in f is logged and counted. AfterFunc panics if f is nil.
 //
-// When a loop has ended its timers do not fire any more.
+// Timers do not run after their loop has ended.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.AfterFunc")
 	needFunc("Loop.AfterFunc", f != nil)

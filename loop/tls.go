@@ -64,37 +64,38 @@ func named(cfg *tls.Config, address string) *tls.Config {
 	return cfg
 }
 
-// StartTLS turns the plain connection c into a TLS connection. Protocols call this STARTTLS (SMTP,
-// IMAP, LDAP, XMPP), AUTH TLS (FTP) or SSLRequest (PostgreSQL, MySQL). The side that dialed is the
-// TLS client. Call it in OnMessage, for the message that requests or confirms TLS, after the last
-// plain-text output:
+// StartTLS upgrades c, which is plain so far, to TLS, as STARTTLS does in SMTP, IMAP, LDAP and
+// XMPP, AUTH TLS in FTP, and SSLRequest in PostgreSQL and MySQL. The side that dialed is the TLS
+// client. Call it in OnMessage, for the message that requests or confirms the upgrade, after
+// sending the last plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
 //
-// Earlier output goes out in plain text, first and in order. Later output is encrypted, and waits
-// for the handshake. Input after the current message is the start of the handshake and never a
-// message: the next OnMessage is for input that arrived over TLS. So the codec must find the end of
-// the current message, which codec.Raw does not. If StartTLS is called later, for example after an
-// Offload job, call PauseRead in OnMessage.
+// Earlier output is sent first, in order and in plain text. Later output is encrypted, and waits
+// for the handshake. Input after the current message is the beginning of the handshake and is never
+// delivered as a message: the next OnMessage is for data that came over TLS. So the codec must
+// detect the end of that message, which codec.Raw does not. A caller that does something else
+// between that message and StartTLS, for example with Offload, must call PauseRead in OnMessage.
 //
-// done, if not nil, runs on the loop when the handshake has succeeded, before any message. Conn.TLS
-// then returns the result, and what done sends follows the output that waited. If the handshake
-// fails, or takes longer than Server.Timeouts.Handshake from now on, done does not run, and c
-// closes with the reason.
+// If done is not nil, it runs on the loop when the handshake is complete, before any message. In
+// done, TLS returns the state of the connection. Output of done follows the output that waited. If
+// the handshake fails, or is not complete within Server.Timeouts.Handshake from the call, done is
+// not called, and c closes with the error.
 //
-// During the handshake timers, hooks, Tells and jobs keep running. Output that waits counts as
-// output that the socket does not take; bytes of the handshake count as received. PauseRead and
-// SetCodec affect messages, not the handshake. Close and CloseWrite flush, so they wait for the
-// handshake if something was sent after StartTLS, Close for at most Server.Timeouts.Close.
+// Meanwhile timers, hooks, Tells and jobs run. Output that waits for the handshake counts as output
+// that the socket does not accept. Bytes of the handshake count as received. PauseRead and SetCodec
+// apply to messages and do not affect the handshake. Close and CloseWrite flush what was sent. So
+// they wait for the handshake if output was sent after StartTLS, Close for at most
+// Server.Timeouts.Close.
 //
-// The rules for cfg are those of Server.TLS and Dialer.TLS, and it must not be changed any more:
-// its hooks run on other goroutines, and a dialed server must have a certificate for the host in
-// the address or for cfg.ServerName.
+// cfg is used as Server.TLS and Dialer.TLS are, and must not be changed any more. Its hooks run
+// outside the loop. The certificate of a dialed server must match the host in the address, or
+// cfg.ServerName.
 //
-// An error means that nothing has happened: ErrClosed after Close or CloseWrite; c already speaks
-// TLS, or is about to; or cfg is invalid, and the error says why. A nil cfg, a UDP session and a
-// connection in a Pipe panic.
+// If StartTLS returns an error, it has had no effect: ErrClosed after Close or CloseWrite, or an
+// error that says that c uses TLS already or is about to, or what is wrong with cfg. StartTLS
+// panics if cfg is nil, on a UDP session, and on a connection in a Pipe.
 func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	c.loop.owner.Check("Conn.StartTLS")
 	client := c.isDialed()

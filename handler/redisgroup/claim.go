@@ -15,12 +15,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A nameLease is a name that this process has. The renewer's mu guards it.
+// A nameLease is a name that this process holds. The renewer's mu guards it.
 type nameLease struct {
 	owner string
 	token uint64
-	term  int         // of the renewer, in which Redis has said that it is ours
-	by    []*claimant // nil is Claim, until it is released; others are ClaimFor, until they leave
+	term  int         // the term of the renewer in which Redis last confirmed the name
+	by    []*claimant // nil stands for Claim, until Release; others are ClaimFor, until they leave
 }
 
 // A claimant is a connection that has claimed a name.
@@ -29,23 +29,22 @@ type claimant struct {
 	then func(c *loop.Conn, err error)
 }
 
-// same reports whether both are Claim, or of one connection.
+// same reports whether both are of Claim, or of the same connection.
 func (by *claimant) same(other *claimant) bool {
 	return by == other || by != nil && other != nil && by.ref == other.ref
 }
 
-// A claimRequest is a call of claim.lua, on the sender of the nodes: answers come in the order of
-// questions, and so each says what Redis has of all that was asked before. The renewer's mu guards
-// it.
+// A claimRequest is a call of claim.lua, on the sender of the nodes. Answers come in the order of
+// the requests, so each answer reflects all earlier requests. The renewer's mu guards it.
 type claimRequest struct {
 	renewer         *renewer
 	op, name, owner string
-	token           uint64 // of the grant; of a new claim the newest that was seen
+	token           uint64 // of the grant; for a new claim, the newest token seen
 
-	ctx  context.Context // of a new claim: nobody wants the name once that has ended
-	by   *claimant       // of a new claim: the connection, if it is for one
-	term int             // of the renewer, when it was asked
-	done chan error      // gets the answer
+	ctx  context.Context // of a new claim: when it is done, nobody wants the name
+	by   *claimant       // of a new claim: the connection, if any
+	term int             // the renewer's term when the request was made
+	done chan error      // receives the answer
 }
 
 // post queues a request. k.mu is held.
@@ -55,7 +54,7 @@ func (k *renewer) post(q claimRequest) *claimRequest {
 	return &q
 }
 
-// queue bounds new claims, as anybody may claim a name.
+// queue queues q. New claims are bounded, because anyone may claim a name.
 func (q *claimRequest) queue() {
 	h := q.renewer.hub
 	o := &request{place: place{bucket: h.keys.buckets}, op: opQuery, query: q, bounded: q.op == "claim"}
@@ -79,8 +78,8 @@ func (q *claimRequest) command() (*onredis.Script, []string, []any) {
 
 func (q *claimRequest) refuse(err error) { q.done <- err }
 
-// answered takes the answer to q, or has it asked again: when there is a lease, with the newer
-// token, or when the loss is over. Without an answer a list will tell what Redis has.
+// answered processes the answer to q, or repeats q: once there is a lease, with the newer token, or
+// when the wait after a data loss is over. Without an answer, a list will show what Redis has.
 func (q *claimRequest) answered(cmd *redis.Cmd) error {
 	k := q.renewer
 	k.mu.Lock()
@@ -101,16 +100,16 @@ func (q *claimRequest) answered(cmd *redis.Cmd) error {
 	case redis.HasErrorPrefix(err, "LOST"):
 		k.hub.after(time.Duration(number(err))*time.Millisecond+renewSlack, q.queue)
 		return nil
-	case stale: // its owner has claimed it in another process since
+	case stale: // its owner has since claimed it in another process
 		if ho := k.held[q.name]; ho != nil && ho.token == q.token {
 			delete(k.held, q.name)
 		}
 	case err != nil:
 		k.dirty = true
-		if q.op != "list" { // else at the next lease
+		if q.op != "list" { // otherwise at the next lease
 			signal(k.wake)
 		}
-	case q.op == "claim" && !k.confirmed(q.term): // what it was granted may be another's since
+	case q.op == "claim" && !k.confirmed(q.term): // the grant may belong to another owner by now
 		k.dirty = true
 		return answerError("NOLEASE since it was asked")
 	case q.op == "list":
@@ -131,11 +130,11 @@ func number(err error) uint64 {
 	return n
 }
 
-// settle notes what a claim was granted: 0, if the name is another's. It returns what a new claim
-// gets. k.mu is held.
+// settle records the grant of a claim. A token of 0 means that the name is another owner's. It
+// returns the result of a new claim. k.mu is held.
 func (k *renewer) settle(q *claimRequest, token uint64) (err error) {
 	ho := k.held[q.name]
-	if ho != nil && (ho.owner == q.owner) != (token > 0) { // it is not whose it was
+	if ho != nil && (ho.owner == q.owner) != (token > 0) { // the owner has changed
 		delete(k.held, q.name)
 		k.tellLost(q.name, ho)
 		ho = nil
@@ -157,22 +156,22 @@ func (k *renewer) settle(q *claimRequest, token uint64) (err error) {
 	return err
 }
 
-// endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
+// endUnclaimed releases a name that no claim in this process needs any more. k.mu is held.
 func (k *renewer) endUnclaimed(name string, ho *nameLease) {
 	if len(ho.by) == 0 {
 		k.giveBack(name, ho)
 	}
 }
 
-// giveBack gives a name back. k.mu is held.
+// giveBack releases a name. k.mu is held.
 func (k *renewer) giveBack(name string, ho *nameLease) *claimRequest {
 	delete(k.held, name)
 	return k.post(claimRequest{op: "release", name: name, owner: ho.owner, token: ho.token})
 }
 
-// compare makes Redis and this process agree on names: what only Redis has is given back, and what
-// only the process has is claimed again. listed is what Redis had in a term of the renewer. k.mu is
-// held.
+// compare reconciles the names in Redis and in this process: names that only Redis has are
+// released, names that only the process has are claimed again. listed are the names that Redis had
+// in a term of the renewer. k.mu is held.
 func (k *renewer) compare(term int, listed []string) {
 	if term != k.term { // there will be another list
 		return
@@ -194,7 +193,7 @@ func (k *renewer) compare(term int, listed []string) {
 	}
 }
 
-// wait returns the answer to a claimRequest, or that ctx has ended before.
+// wait returns the answer to a claimRequest, or the error of ctx if it is done first.
 func (k *renewer) wait(ctx context.Context, q *claimRequest) error {
 	select {
 	case err := <-q.done:
@@ -202,7 +201,7 @@ func (k *renewer) wait(ctx context.Context, q *claimRequest) error {
 	case <-ctx.Done():
 	case <-k.hub.ctx.Done():
 	}
-	k.mu.Lock() // an answer that comes from now on finds that nobody waits
+	k.mu.Lock() // a later answer sees that nobody waits
 	defer k.mu.Unlock()
 	select {
 	case err := <-q.done:
@@ -230,7 +229,7 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	return h.renewer.claim(ctx, name, owner, nil)
 }
 
-// claim claims a name for by, or for as long as it is not released if by is nil.
+// claim claims a name for by, or, if by is nil, until it is released.
 func (k *renewer) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
 	q := k.post(claimRequest{op: "claim", name: name, owner: owner, token: k.newest, ctx: ctx, by: by})
@@ -315,7 +314,7 @@ func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 	h.renewer.leave(name, owner, c.Ref())
 }
 
-// leave ends what a connection has claimed.
+// leave releases a connection's claim.
 func (k *renewer) leave(name, owner string, ref loop.Ref) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -325,7 +324,7 @@ func (k *renewer) leave(name, owner string, ref loop.Ref) {
 	}
 }
 
-// tellLost tells those who had a name that it is another's. k.mu is held.
+// tellLost reports to the holders of a name that another owner has it. k.mu is held.
 func (k *renewer) tellLost(name string, ho *nameLease) {
 	for _, by := range ho.by {
 		if by == nil {

@@ -94,7 +94,7 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-// withDefaults fills in what is zero, and says what makes no sense.
+// withDefaults replaces zero fields by their defaults, and reports invalid ones.
 func (c Config) withDefaults() (Config, error) {
 	if c.Prefix = cmp.Or(c.Prefix, "loopwheel"); strings.ContainsAny(c.Prefix, "{}") {
 		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)

@@ -42,7 +42,7 @@ func ParsePosition(s string) (p Position, err error) {
 	return p, nil
 }
 
-// follows reports whether p is the next entry after q, with nothing between.
+// follows reports whether p is the entry directly after q.
 func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Number == q.Number+1
 }
@@ -56,8 +56,8 @@ const (
 	Joined  Kind = 'j' // User's first connection has joined, in any process
 	Left    Kind = 'l' // User's last connection has left
 
-	// begun is the kind of the entry with the number 0 that is put into an empty stream, see
-	// append.lua, and of what others have put into a stream. Nobody else sees it.
+	// begun is the kind of the entry with number 0 that append.lua adds to an empty stream, and of
+	// entries that other programs have added. It is internal.
 	begun Kind = 'b'
 )
 
@@ -70,9 +70,9 @@ type Entry struct {
 	Data     []byte // for Message
 	Replayed bool   // the entry is history, sent to a joining member
 
-	msg []byte // what members get of it: Config.Form's answer
+	msg []byte // what members get: the result of Config.Form
 
-	node string // who published it
+	node string // the publisher
 	seq  uint64
 }
 
@@ -88,7 +88,7 @@ func (g *Gap) Error() string {
 	return fmt.Sprintf("redisgroup: room %q: entries between %v and %v are missing: %s", g.Room, g.From, g.To, g.Why)
 }
 
-// parseEntry reads an entry: its id, and what is in the stream, see append.lua.
+// parseEntry parses an entry: its ID, and its text in the stream, see append.lua.
 func parseEntry(room, id, text string) (e Entry, ok bool) {
 	var err error
 	e.Room, e.Kind = room, begun
@@ -113,10 +113,10 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 	return e, true
 }
 
-// A past is what catchup.lua and history.lua have read of a room.
+// A past is the part of a room's history that catchup.lua or history.lua has read.
 type past struct {
 	end     Position // of the stream
-	cut     bool     // the oldest entries are missing, as they are too much
+	cut     bool     // the oldest entries were left out because of the limit
 	entries []Entry
 }
 

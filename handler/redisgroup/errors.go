@@ -9,16 +9,16 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// An outcome is what an error of Redis means for what was sent.
+// An outcome is what an error of Redis means for a request.
 type outcome int
 
 const (
-	refused outcome = iota // it was not taken, and never will be
-	later                  // it was not taken now
-	unclear                // it may have been taken
+	refused outcome = iota // Redis did not accept it, and never will
+	later                  // Redis did not accept it this time
+	unclear                // Redis may have accepted it
 )
 
-// classify tells what an error means.
+// classify returns the outcome that an error means.
 func classify(err error) outcome {
 	var answered redis.Error
 	var op *net.OpError
@@ -39,12 +39,12 @@ func classify(err error) outcome {
 	return unclear
 }
 
-// explain adds to an error of Redis what to do about it.
+// explain adds advice to an error of Redis.
 func (h *Hub) explain(err error) error {
 	return onredis.Explain(err, "docs/rooms.md", "{"+h.cfg.Prefix+":")
 }
 
-// An answerError is an error that a script has met, and answered about one of several.
+// An answerError is an error that a script returned for one of several requests.
 type answerError string
 
 // Error implements error.

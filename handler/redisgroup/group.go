@@ -55,7 +55,8 @@ const (
 // plainHead is the length of what precedes the data of a plain message: its kind, node and number.
 const plainHead = 1 + nodeLen + 8
 
-// message returns what publishes data behind head bytes, which are still to be written.
+// message returns a request that publishes data after head bytes, which the caller must still fill
+// in.
 func (h *Hub) message(p place, op op, head int, data []byte) (*request, error) {
 	if len(data) > h.cfg.MaxMessage {
 		return nil, &SizeError{What: "message", Len: len(data), Max: h.cfg.MaxMessage}
@@ -90,12 +91,12 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 	return err
 }
 
-// publishExcept queues o, which ref does not get when it comes back. One that is lost never does:
-// so that is forgotten when o may have been tried for all of Config.PublishTimeout, and been under
-// way for as long.
+// publishExcept queues o, with a note that ref must not get it when it comes back. A lost message
+// never comes back. So the note expires when o can neither be retried (Config.PublishTimeout) nor
+// be in flight (the same time again) any more.
 func (h *Hub) publishExcept(o *request, ref loop.Ref) error {
-	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // it may be a member
-		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // else it is closed
+	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // ref may be a member
+		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // closed otherwise
 	}
 	err := h.publish(o)
 	if err != nil {
@@ -104,7 +105,7 @@ func (h *Hub) publishExcept(o *request, ref loop.Ref) error {
 	return err
 }
 
-// takePlain delivers what came from Redis.
+// takePlain delivers a message from Redis.
 func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return
@@ -117,13 +118,13 @@ func (r *room) takePlain(payload []byte) {
 		except, _ = r.hub.skipSenders.Remove(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 	}
 	err := r.deliverPlain(payload[0], except, payload[plainHead:])
-	var u *handler.UnreachedError // of a loop that takes nothing more
+	var u *handler.UnreachedError // from a loop that accepts nothing more
 	if errors.As(err, &u) && !errors.Is(err, loop.ErrServerClosed) {
 		r.hub.report(&LostError{Room: r.name, Err: err})
 	}
 }
 
-// deliverPlain does what a plain message says with the members of this process.
+// deliverPlain applies a plain message to the members in this process.
 func (r *room) deliverPlain(kind byte, except loop.Ref, data []byte) error {
 	if kind == plainKick {
 		reason := string(data)

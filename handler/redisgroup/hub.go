@@ -21,7 +21,7 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// nodeLen is the length of a node's id.
+// nodeLen is the length of a node ID.
 const nodeLen = 12
 
 // A Hub connects this process to all others that have a Hub with the same Config.Prefix on the same
@@ -29,24 +29,24 @@ const nodeLen = 12
 type Hub struct {
 	cfg     Config
 	keys    keys
-	node    string // this Hub, as a publisher
+	node    string // the ID of this Hub as a publisher
 	began   time.Time
 	client  redis.UniversalClient // the user's
 	cluster *redis.ClusterClient  // the same, if it is a cluster
-	command string                // for publishing: in a cluster PUBLISH would go to all masters
+	command string                // for publishing; in a cluster, PUBLISH would go to all masters
 	timers  *timing.Scheduler
 	renewer *renewer
 	members *loop.Local[memberships]
 
 	publishSenders, querySenders []*sender     // by bucket
 	subscribers                  []*subscriber // by bucket
-	load                         atomic.Int64  // bytes that wait for Redis
+	load                         atomic.Int64  // bytes queued for Redis
 
-	seq atomic.Uint64 // of what was published
+	seq atomic.Uint64 // counts published messages
 
-	skipSenders *timing.Keyed[uint64, loop.Ref] // who does not get a message of ours, by its number
+	skipSenders *timing.Keyed[uint64, loop.Ref] // the members that skip a message of this Hub, by its number
 
-	presentMu sync.Mutex                      // taken after a room's
+	presentMu sync.Mutex                      // locked after a room's lock
 	present   map[string]map[string]*presence // by channel and user
 
 	statsMu    sync.Mutex
@@ -54,14 +54,14 @@ type Hub struct {
 	errorLimit *zerolog.BurstSampler // limits how many errors are reported
 
 	mu     sync.RWMutex
-	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
+	rooms  map[string]*room // by channel: rooms with members, or with some until recently
 	closed atomic.Bool
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	sending sync.WaitGroup // senders
 
-	lingering atomic.Int64 // connections that have moved to another process a moment ago
+	lingering atomic.Int64 // connections that have recently moved to another process
 	wg        sync.WaitGroup
 }
 
@@ -99,7 +99,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	return h, nil
 }
 
-// pause waits, unless the Hub is closed.
+// pause sleeps, or returns early if the Hub is closed.
 func (h *Hub) pause(d time.Duration) {
 	select {
 	case <-h.ctx.Done():
@@ -130,23 +130,23 @@ func (h *Hub) Close(ctx context.Context) error {
 	return h.explain(err)
 }
 
-// stop ends all that the Hub does. Requests to a Redis that does not answer are left behind when
-// ctx ends: they return when the client's timeouts let them, and do nothing more.
+// stop ends all goroutines of the Hub. When ctx is done, it abandons requests that Redis has not
+// answered; they return after the client's timeouts and have no effect on the Hub.
 func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
 	h.skipSenders.Stop()
 	for _, l := range slices.Concat(h.publishSenders, h.querySenders) {
-		_ = l.len() // who adds to it has done so: none begins to run any more
+		_ = l.len() // waits for current calls of add; later ones start no goroutine
 	}
-	h.sending.Wait() // which waits for nobody
+	h.sending.Wait() // senders do not wait for Redis now
 	_ = onredis.Await(ctx, func() error { h.wg.Wait(); return nil })
 	for _, r := range h.all() {
 		r.refuseAll(ErrClosed)
 	}
 }
 
-// publish queues what is published, or tells of a user.
+// publish queues a message or a change of presence.
 func (h *Hub) publish(o *request) error {
 	err := h.publishSenders[o.bucket].add(o)
 	if err == ErrQueueFull && o.isMessage() {
@@ -155,7 +155,7 @@ func (h *Hub) publish(o *request) error {
 	return err
 }
 
-// queued returns how much waits to be published, or is under way.
+// queued returns the number of publishing requests that are queued or in flight.
 func (h *Hub) queued() (n int) {
 	for _, l := range h.publishSenders {
 		n += l.len()
@@ -163,7 +163,7 @@ func (h *Hub) queued() (n int) {
 	return n
 }
 
-// after calls f after d, unless the Hub has ended by then.
+// after calls f after d, unless the Hub has been closed.
 func (h *Hub) after(d time.Duration, f func()) { h.timers.AfterFunc(d, f) }
 
 // Group returns the plain room with this name. A Group is only a handle: it costs nothing in Redis.
@@ -184,7 +184,7 @@ func (h *Hub) Ordered(name string) (*Ordered, error) {
 	return &Ordered{handle{h, h.keys.place(orderedRoom, name)}}, nil
 }
 
-// acquire returns the room at p, which stays until it is released. nil: the Hub is closed.
+// acquire returns the room at p and keeps it until release. It returns nil if the Hub is closed.
 func (h *Hub) acquire(p place) *room {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +199,7 @@ func (h *Hub) acquire(p place) *room {
 			r.local = handler.NewGroup(handler.GroupConfig{Backlog: h.cfg.Backlog})
 		} else {
 			r.local = handler.NewGroup(handler.GroupConfig{})
-			_ = h.publish(&request{place: p, op: opPeek, room: r}) // fails once the Hub is closed
+			_ = h.publish(&request{place: p, op: opPeek, room: r}) // fails if the Hub is closed
 		}
 		h.subscribers[r.bucket].touch(r.channel, true)
 	}
@@ -207,7 +207,7 @@ func (h *Hub) acquire(p place) *room {
 	return r
 }
 
-// release gives back what acquire returned. A room that nobody has held since is dropped then.
+// release undoes an acquire. The room is removed if nobody has acquired it again.
 func (h *Hub) release(r *room) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +241,7 @@ func (h *Hub) all() []*room {
 	return slices.Collect(maps.Values(h.rooms))
 }
 
-// receive takes what came from Redis.
+// receive processes a message from Redis.
 func (h *Hub) receive(channel, payload string) {
 	h.count(&h.stats.Received)
 	switch r := h.find(channel); {
@@ -282,14 +282,14 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// count counts something: a field of h.stats.
+// count increments a field of h.stats.
 func (h *Hub) count(field *uint64) {
 	h.statsMu.Lock()
 	*field++
 	h.statsMu.Unlock()
 }
 
-// report tells of an error that has no caller, unless there are too many now.
+// report reports an error that has no caller, unless there are too many at present.
 func (h *Hub) report(err error) {
 	err = h.explain(err)
 	switch {
@@ -301,14 +301,14 @@ func (h *Hub) report(err error) {
 	}
 }
 
-// A room is what a process has of a room in which it has members.
+// A room is the state of a room in a process that has members in it.
 type room struct {
 	hub *Hub
 	place
 	local   *handler.Group
-	holders int // members, and those who are joining; guarded by hub.mu
+	holders int // members and joining connections; guarded by hub.mu
 
-	forgotten atomic.Bool // another room may have its channel
+	forgotten atomic.Bool // another room may use its channel
 
 	mu    sync.Mutex
 	order order

@@ -26,37 +26,37 @@ type Arrival struct {
 	Err      error    // not nil if it has not joined: Redis unreachable or refusing, or Hub closed
 }
 
-// maxJoinTries is how often the past is read for one who joins a room that is too fast.
+// maxJoinTries is how often history is read for a joining connection if the room is too fast.
 const maxJoinTries = 5
 
-// A joining is one who has asked for the past and is not a member yet.
+// A joining is a connection that waits for history and is not a member yet.
 type joining struct {
 	room *room
 	ref  loop.Ref
 	from From
 	then func(c *loop.Conn, a Arrival)
 
-	gone atomic.Bool // it has joined, or does not want to any more
+	gone atomic.Bool // it has joined or given up
 
 	// Guarded by the room's lock.
 	state  joinState
 	limit  timing.Job // ends it after Config.PublishTimeout
-	tries  int        // that came too late
-	at     Position   // where the room stood when the past was asked for
+	tries  int        // reads that were too late
+	at     Position   // the room's position when the read began
 	past   []Entry
-	arrive Arrival // Position is where the stream stood when the past was read
+	arrive Arrival // Position is the end of the stream when history was read
 }
 
-// A joinState says how far a joining is.
+// A joinState is the progress of a joining.
 type joinState int
 
 const (
-	joinReading joinState = iota // the past is read
-	joinRead                     // the room has to come as far
+	joinReading joinState = iota // history is being read
+	joinRead                     // the room has not reached the end of the history yet
 	joinFired                    // it joins on its loop, or gets an error
 )
 
-// begin keeps what is delivered from now on for j. c's loop calls it.
+// begin starts to keep delivered entries for j. It is called on c's loop.
 func (r *room) begin(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (j *joining) command() (*onredis.Script, []string, []any) {
 	return historyScript, []string{j.room.key}, append(args, h.streamArgs()...)
 }
 
-// answered takes the past. It is asked for again until that works, unless Redis denies it.
+// answered processes the history. It reads again until that succeeds, unless Redis denies it.
 func (j *joining) answered(cmd *redis.Cmd) error {
 	p, err := parsePast(j.room.name, cmd)
 	if onredis.Denied(err) {
@@ -117,7 +117,7 @@ func (j *joining) answered(cmd *redis.Cmd) error {
 	return nil
 }
 
-// missing returns the entries without the one that j has already, and what is missing after that.
+// missing returns the entries that j does not have yet, and the gap after them, if any.
 func (j *joining) missing(p past) ([]Entry, *Gap) {
 	since, got := j.from.Since, p.entries
 	if since.IsZero() {
@@ -142,7 +142,7 @@ func (j *joining) refuse(err error) {
 	j.room.refuse(j, err)
 }
 
-// refuse tells j that it cannot join. r.mu is held.
+// refuse reports to j that it cannot join. r.mu is held.
 func (r *room) refuse(j *joining, err error) {
 	if j.state != joinFired {
 		j.arrive = Arrival{Err: r.hub.explain(err)}
@@ -150,7 +150,7 @@ func (r *room) refuse(j *joining, err error) {
 	}
 }
 
-// refuseAll tells those who are joining that they cannot.
+// refuseAll refuses all joining connections.
 func (r *room) refuseAll(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,14 +159,15 @@ func (r *room) refuseAll(err error) {
 	}
 }
 
-// deny tells those who are joining that the room cannot be subscribed to, and Config.OnError.
+// deny reports to Config.OnError and to all joining connections that the room cannot be subscribed
+// to.
 func (r *room) deny(err error) {
 	e := &SubscribeError{Room: r.name, Err: err}
 	r.refuseAll(e)
 	r.hub.report(e)
 }
 
-// end forgets j, and with the last one the tail. The room's lock is held.
+// end removes j, and the tail with the last joining. The room's lock is held.
 func (o *order) end(j *joining) {
 	j.gone.Store(true)
 	j.limit.Stop()
@@ -177,10 +178,10 @@ func (o *order) end(j *joining) {
 	}
 }
 
-// cut drops the tail up to p: who has not come as far reads again.
+// cut drops the tail up to p. A joining that has not reached p reads again.
 func (o *order) cut(p Position) { o.tail, o.tailBytes, o.tailFrom = nil, 0, p }
 
-// keep adds an entry to the tail, which is dropped if it gets too long. r.mu is held.
+// keep appends an entry to the tail, which is dropped if it gets too long. r.mu is held.
 func (r *room) keep(e Entry) {
 	o := &r.order
 	o.tail = append(o.tail, e)
@@ -189,7 +190,7 @@ func (r *room) keep(e Entry) {
 	}
 }
 
-// after returns the tail after p, and whether nothing is missing between. r.mu is held.
+// after returns the tail after p, and whether it is complete. r.mu is held.
 func (o *order) after(p Position) ([]Entry, bool) {
 	i := 0
 	for i < len(o.tail) && o.tail[i].Position.Compare(p) <= 0 {
@@ -198,7 +199,7 @@ func (o *order) after(p Position) ([]Entry, bool) {
 	return o.tail[i:], p.Compare(o.tailFrom) >= 0
 }
 
-// checkJoins lets those join for whom the room has come far enough. r.mu is held.
+// checkJoins fires the joinings whose history the room has reached. r.mu is held.
 func (r *room) checkJoins() {
 	o := &r.order
 	if o.phase != live || !o.complete() {
@@ -211,14 +212,14 @@ func (r *room) checkJoins() {
 	}
 }
 
-// fire has j join on its loop. One who has closed is forgotten by leaveAll. r.mu is held.
+// fire runs the join on j's loop. leaveAll removes a closed connection. r.mu is held.
 func (r *room) fire(j *joining) {
 	j.state = joinFired
 	j.ref.Tell(func(c *loop.Conn) { r.arrived(c, j) })
 }
 
-// arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
-// does not reach it, and what is posted from now on comes later.
+// arrived makes c a member, sends the history and goes live, in one turn of c's loop. Entries
+// posted before do not reach c; entries posted later come after the history.
 func (r *room) arrived(c *loop.Conn, j *joining) {
 	h := r.hub
 	r.mu.Lock()

@@ -9,50 +9,51 @@ import (
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
 
-// in is what package loop has for this package.
+// in is the access of this package to internals of package loop.
 var in = inside.Take[inside.ForHandler[*loop.Conn, *loop.Loop, loop.Ref, loop.Dialer]]()
 
-// A membership is what a connection is a member of, in one Hub. It belongs to the connection's
-// loop.
+// A membership is the set of rooms of one Hub that a connection has joined. It belongs to the
+// connection's loop.
 type membership struct {
-	rooms map[*room]*joining // nil for those it is in already; the user's own messages are one
-	user  string             // whose the connection is, or ""
+	rooms map[*room]*joining // nil once joined; includes the room of the user's own messages
+	user  string             // the user to which the connection is bound, or ""
 
-	claims map[claimKey]int // of ClaimFor, how often they were granted or asked for
+	claims map[claimKey]int // of ClaimFor: how many are granted or pending
 }
 
 type claimKey struct{ name, owner string }
 
-// unclaim forgets one of several claims.
+// unclaim removes one of several claims.
 func (m *membership) unclaim(key claimKey) {
 	if m.claims[key]--; m.claims[key] <= 0 {
 		delete(m.claims, key)
 	}
 }
 
-// A memberships is, on a loop, what its connections are members of.
+// A memberships maps the connections of a loop to their membership.
 type memberships map[*loop.Conn]*membership
 
-// join returns c's membership, with the hook that ends it when c has closed. nil: c is closed.
+// join returns c's membership, and adds the hook that ends it when c closes. It returns nil if c is
+// closed.
 func (h *Hub) join(c *loop.Conn) *membership {
 	all := *h.members.Get(c.Loop())
 	if all[c] == nil {
-		in.Pin(c) // these memberships are the loop's
+		in.Pin(c) // the memberships belong to the loop
 		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
-		c.AfterClose(func(err error) { h.leaveAll(c, err) }) // at once if c is closed already
+		c.AfterClose(func(err error) { h.leaveAll(c, err) }) // runs at once if c is already closed
 	}
 	return all[c]
 }
 
 // movedLinger is how long a connection's user and names stay here after it has moved to another
-// process: by then they are there, and have not been away.
+// process. By then the other process has them, so that they are never absent.
 const movedLinger = time.Second
 
 func (h *Hub) leaveAll(c *loop.Conn, err error) {
 	all := *h.members.Get(c.Loop())
 	m := all[c]
 	delete(all, c)
-	var user []*room // rooms that it is in
+	var user []*room // rooms of the user
 	for r, j := range m.rooms {
 		if j == nil {
 			r.local.Leave(c)
@@ -82,7 +83,7 @@ func (h *Hub) leaveAll(c *loop.Conn, err error) {
 	})
 }
 
-// A handle is what Group and Ordered have in common: a room by its place.
+// A handle is the common part of Group and Ordered: a room, by its place.
 type handle struct {
 	hub *Hub
 	at  place
@@ -107,7 +108,8 @@ func (g *handle) Join(c *loop.Conn) bool {
 	return true
 }
 
-// enter holds the room for c. nil: c is a member or is joining already, or it or the Hub is closed.
+// enter acquires the room for c. It returns nil if c is a member or joining already, or if c or the
+// Hub is closed.
 func (g *handle) enter(c *loop.Conn) (*membership, *room) {
 	m := g.hub.join(c)
 	if m == nil {
@@ -136,7 +138,7 @@ func (g *handle) Leave(c *loop.Conn) bool {
 	return isIn
 }
 
-// leave is what is common to all ways to leave.
+// leave is the common part of all ways to leave.
 func (r *room) leave(c *loop.Conn, m *membership, j *joining) {
 	if j != nil {
 		r.mu.Lock()

@@ -11,41 +11,41 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An order is where an ordered room stands in this process. The room's lock guards it, and is held
-// while a broadcast is posted: so local members see the order of the stream.
+// An order is the position of an ordered room in this process. The room's lock guards it, and is
+// held while a broadcast is posted, so that local members get messages in the order of the stream.
 //
-// The room is subscribed first, and then reads what follows the last entry it has, that one
-// included: if it comes back, nothing is missing. From then on the next number is delivered, an
-// older one dropped, and at anything else the room reads again.
+// The room subscribes first. Then it reads the entries after the last one that it has, including
+// that one: if it is in the answer, nothing is missing. From then on it delivers the entry with the
+// next number, drops older ones, and reads again after any other.
 //
-// A stream may go back, as Redis was restarted with an old file, or the room was deleted. Messages
-// from before may still wait in the connection, and seem to follow. So the room is subscribed to
-// once more then, as when the subscription was lost, and takes nothing until Redis has answered. So
-// it is, too, when one who joins had more elsewhere, or says so: once for each end of the stream.
+// A stream may go back because Redis was restarted with an old file, or the room was deleted. Older
+// messages may then still be in the connection and seem to follow. So the room subscribes again, as
+// after a lost subscription, and accepts nothing until Redis has answered. It does the same, once
+// for each end of the stream, if a joining connection had or claims a later position.
 type order struct {
-	last        Position // of what was delivered; zero while that is not known
+	last        Position // of the last delivered entry; zero while unknown
 	phase       phase
-	readPending bool     // what was missed: an answer will come
-	wentBack    Position // where the stream ended that had gone back: the room was renewed for that
+	readPending bool     // missing entries were requested and not answered yet
+	wentBack    Position // the end of the stream that had gone back and for which the room was renewed
 
-	roster    *roster // nil: nobody has asked for it, or it was lost
+	roster    *roster // nil if nobody has asked for it, or if it was lost
 	joins     map[*joining]struct{}
-	tail      []Entry // what was delivered since the first of them
+	tail      []Entry // entries delivered since the first joining
 	tailBytes int
-	tailFrom  Position // what precedes the tail
+	tailFrom  Position // the position before the tail
 }
 
-// A phase says what an ordered room does with what is published.
+// A phase determines what an ordered room does with published entries.
 type phase int
 
 const (
-	unsubscribed phase = iota // what is published is dropped
-	missing                   // something was missed; what follows the last entry is taken
-	catchingUp                // as missing, but all that was missed has been asked for
+	unsubscribed phase = iota // published entries are dropped
+	missing                   // entries are missing; those that follow the last one are accepted
+	catchingUp                // like missing, but all missing entries have been requested
 	live                      // nothing is missing
 )
 
-// take takes an entry that was published.
+// take processes a published entry.
 func (r *room) take(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,25 +65,26 @@ func (r *room) read() {
 	o := &r.order
 	o.phase = missing
 	if !o.last.IsZero() && !o.readPending {
-		o.readPending = true // also if that fails, as the Hub is closed then
+		o.readPending = true // also if that fails, because the Hub is closed then
 		_ = r.hub.querySenders[r.bucket].add(&request{place: r.place, op: opQuery, query: catchUp{r}})
 	}
 }
 
-// confirmed is called when the subscription stands. r.mu is held.
+// confirmed is called when the subscription is active. r.mu is held.
 func (r *room) confirmed() {
 	if r.kind == orderedRoom && r.order.phase == unsubscribed {
 		r.read()
 	}
 }
 
-// renew has the room subscribed to once more, and wait for that. r.mu is held.
+// renew subscribes to the room again and waits for the answer. r.mu is held.
 func (r *room) renew() {
 	r.order.phase = unsubscribed
 	r.hub.subscribers[r.bucket].touch(r.channel, true)
 }
 
-// peeked takes where the stream stood before anything that was published since the room was held.
+// peeked processes the end of the stream from before anything published since the room was
+// acquired.
 func (r *room) peeked(p Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +121,7 @@ func (r *room) accept(e Entry) {
 	}
 }
 
-// deliver broadcasts here. A loop whose mailbox is full gets the gap later. r.mu is held.
+// deliver broadcasts in this process. A loop with a full mailbox gets the gap later. r.mu is held.
 func (r *room) deliver(e Entry, except loop.Ref) {
 	err := r.local.BroadcastExcept(except, e.msg)
 	if errors.Is(err, loop.ErrMailboxFull) {
@@ -132,11 +133,11 @@ func (r *room) deliver(e Entry, except loop.Ref) {
 	}
 }
 
-// each calls f for the members here: for those whose mailbox is full as soon as it takes something.
+// each calls f for the members in this process. On a full mailbox it retries until f is queued.
 func (r *room) each(f func(c *loop.Conn)) { r.insist(r.local.Each(f), f) }
 
-// insist calls f for the members that err says were not reached as their loops' mailboxes are full:
-// as soon as those take something.
+// insist calls f for the members that err reports as unreached because their loops' mailboxes were
+// full, as soon as these accept functions again.
 func (r *room) insist(err error, f func(c *loop.Conn)) {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range all.Unwrap() {
@@ -156,7 +157,7 @@ func (r *room) insist(err error, f func(c *loop.Conn)) {
 	}
 }
 
-// form is Config.Form, which is user code: no lock is held.
+// form calls Config.Form, which is user code: no lock is held.
 func (h *Hub) form(e Entry) (msg []byte) {
 	if e.Kind == begun {
 		return nil
@@ -169,7 +170,8 @@ func (h *Hub) form(e Entry) (msg []byte) {
 	return h.cfg.Form(e)
 }
 
-// gap tells all members that something is missing. Those who join read again. r.mu is held.
+// gap reports to all members that entries are missing. Joining connections read again. r.mu is
+// held.
 func (r *room) gap(g *Gap) {
 	r.hub.count(&r.hub.stats.Gaps)
 	r.each(func(c *loop.Conn) { r.hub.cfg.OnGap(c, g) })
@@ -183,10 +185,10 @@ func (r *room) gap(g *Gap) {
 	r.hub.republishPresence(r.place)
 }
 
-// A catchUp is the query for what a room has missed.
+// A catchUp is the query for the entries that a room has missed.
 type catchUp struct{ room *room }
 
-// Bounds of an answer to it.
+// Limits of its answer.
 const (
 	maxMissed      = 256 // entries
 	maxMissedBytes = 64 << 10
@@ -200,7 +202,7 @@ func (q catchUp) command() (*onredis.Script, []string, []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.phase == unsubscribed { // it asks when it is subscribed
+	if o.phase == unsubscribed { // the query runs when it is subscribed
 		o.readPending = false
 		return nil, nil, nil
 	}
@@ -209,7 +211,7 @@ func (q catchUp) command() (*onredis.Script, []string, []any) {
 	return catchUpScript, []string{r.key}, append(args, r.hub.streamArgs()...)
 }
 
-// answered has what Redis refuses asked again after a while, and all else that fails at once.
+// answered repeats the query later if Redis refuses it, and at once after other failures.
 func (q catchUp) answered(cmd *redis.Cmd) error {
 	r := q.room
 	p, err := parsePast(r.name, cmd)
@@ -239,8 +241,8 @@ func (q catchUp) answered(cmd *redis.Cmd) error {
 	return nil
 }
 
-// resume delivers what the room has missed, from what was read, which begins with the last entry
-// that the room had. If that is not there it may tell of a gap. r.mu is held.
+// resume delivers the missed entries from p, which begins with the last entry that the room had. If
+// that entry is not there, it may report a gap. r.mu is held.
 func (r *room) resume(p past) {
 	o := &r.order
 	g := &Gap{r.name, o.last, p.end, "Redis has lost them, or the room was deleted"}

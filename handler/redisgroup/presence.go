@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// A presence is a user's in an ordered room.
+// A presence is the presence of a user in an ordered room.
 type presence struct {
-	conns int  // the user's, in this process
-	here  bool // what was queued for Redis last, and not refused
+	conns int  // the user's connections in this process
+	here  bool // what was last queued for Redis and not refused
 }
 
-// change counts a user's connections in this process, one more or one less. Only the first and the
-// last are sent to Redis, in order with what is published.
+// change adds n, 1 or -1, to a user's connections in this process. Only the first and the last are
+// sent to Redis, in order with published messages.
 func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom || user == "" {
 		return
@@ -24,7 +24,7 @@ func (r *room) change(user string, n int) {
 	h.publishPresence(r.place, user)
 }
 
-// presence returns a user's. h.presentMu is held until publishPresence has been called.
+// presence returns a user's presence. h.presentMu is held until publishPresence has been called.
 func (h *Hub) presence(at place, user string) *presence {
 	users := h.present[at.channel]
 	if users == nil {
@@ -37,8 +37,8 @@ func (h *Hub) presence(at place, user string) *presence {
 	return users[user]
 }
 
-// publishPresence queues for Redis whether a user is here, if that is news. A departure is only queued behind
-// an arrival, and so Config.MaxQueue bounds it, too. h.presentMu is held.
+// publishPresence queues for Redis whether a user is present, if that has changed. A departure is
+// queued only after an arrival, so Config.MaxQueue bounds departures, too. h.presentMu is held.
 func (h *Hub) publishPresence(at place, user string) {
 	p := h.presence(at, user)
 	if here := p.conns > 0; here != p.here {
@@ -57,7 +57,7 @@ func (h *Hub) publishPresence(at place, user string) {
 	}
 }
 
-// publishPresenceLater calls publishPresence after a while. h.presentMu is held.
+// publishPresenceLater calls publishPresence after a delay. h.presentMu is held.
 func (h *Hub) publishPresenceLater(at place, user string) {
 	_ = h.timers.Set(fmt.Sprintf("tell %q %q", at.channel, user), refusedWait, func() {
 		h.presentMu.Lock()
@@ -66,7 +66,7 @@ func (h *Hub) publishPresenceLater(at place, user string) {
 	})
 }
 
-// presenceRefused is called when Redis has refused what o tells of a user.
+// presenceRefused is called when Redis has refused a change of presence.
 func (h *Hub) presenceRefused(o *request) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
@@ -74,13 +74,13 @@ func (h *Hub) presenceRefused(o *request) {
 	h.publishPresenceLater(o.place, string(o.data))
 }
 
-// republishPresence tells Redis of all users in a room: it may have lost that. Users that it knows are no
-// event.
+// republishPresence sends all users in a room to Redis, which may have lost them. Users that Redis
+// knows cause no event.
 func (h *Hub) republishPresence(at place) {
 	h.presentMu.Lock()
 	defer h.presentMu.Unlock()
 	for user, p := range h.present[at.channel] {
-		p.here = p.conns == 0 // whatever was sent is sent again
+		p.here = p.conns == 0 // makes publishPresence send the state again
 		h.publishPresence(at, user)
 	}
 }

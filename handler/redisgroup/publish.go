@@ -16,8 +16,8 @@ import (
 // receiptTime is how long a receipt is kept, see publish.lua.
 const receiptTime = time.Hour
 
-// introduce leaves a receipt of this node before the first message of a while, and asks for the
-// server's identity: a receipt that is not there later has been lost, and the messages with it.
+// introduce stores a receipt of this node before the first message after a pause, and queries the
+// identity of the server. If the receipt is missing later, it was lost, and the messages with it.
 func (l *sender) introduce(client *redis.Client, batch []*request) error {
 	began := time.Now()
 	fresh := func(o *request) bool { return o.op == opOrdered && !o.unclear }
@@ -33,18 +33,18 @@ func (l *sender) introduce(client *redis.Client, batch []*request) error {
 	}
 	var answered redis.Error
 	if errors.As(err, &answered) && classify(err) == refused {
-		return nil // which the messages will tell
+		return nil // the messages will get the error
 	}
 	return err
 }
 
-// streamArgs are the arguments of scripts that say how streams are written, see append.lua.
+// streamArgs returns the script arguments that control how streams are written, see append.lua.
 func (h *Hub) streamArgs() []any {
 	return []any{h.command, h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
-// publishArgs are those of publish.lua for queued requests. The number of the command is larger
-// than that of any before, also of those that this one repeats.
+// publishArgs returns the arguments of publish.lua for queued requests. The number of the command
+// is larger than that of every earlier one, including those that it repeats.
 func (l *sender) publishArgs(items []*request) (keys []string, args []any) {
 	hub, k := l.hub, &l.hub.keys
 	l.node = hub.renewer.name()
@@ -79,8 +79,8 @@ func (l *sender) publishArgs(items []*request) (keys []string, args []any) {
 	return keys, args
 }
 
-// sentBefore returns to which server a message that may have been taken was sent first, and in
-// which command, as publish.lua has it.
+// sentBefore returns the server to which a message was first sent, if that may have accepted it,
+// and the number of that command, in the form of publish.lua.
 func (l *sender) sentBefore(o *request) string {
 	if o.unclear {
 		return o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
@@ -89,8 +89,8 @@ func (l *sender) sentBefore(o *request) string {
 	return ""
 }
 
-// settlePublished tells those who wait what publish.lua says, and adds to again what has to be sent
-// again.
+// settlePublished reports the results of publish.lua to the callers, and adds the requests that
+// must be sent again to again.
 func (l *sender) settlePublished(again, items []*request) []*request {
 	hub := l.hub
 	answers, err := items[0].cmd.StringSlice()

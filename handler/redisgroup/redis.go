@@ -12,7 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// use notes on what the Hub is to work.
+// use sets the client of the Hub.
 func (h *Hub) use(client redis.UniversalClient) error {
 	h.client, h.command = client, "PUBLISH"
 	switch c := client.(type) {
@@ -27,7 +27,7 @@ func (h *Hub) use(client redis.UniversalClient) error {
 	return nil
 }
 
-// master returns the client of the server that has a bucket, as far as the cluster's client knows.
+// master returns the client of the master of a bucket, as far as the cluster client knows it.
 func (h *Hub) master(bucket int) (*redis.Client, error) {
 	if h.cluster == nil {
 		return h.client.(*redis.Client), nil
@@ -35,16 +35,16 @@ func (h *Hub) master(bucket int) (*redis.Client, error) {
 	return onredis.Answer(h.ctx, func() (*redis.Client, error) { return h.cluster.MasterForKey(h.ctx, h.keys.tags[bucket]) })
 }
 
-// reload has the cluster's client ask who has which slots. It does not wait.
+// reload makes the cluster client query the slots again. It does not wait.
 func (h *Hub) reload() {
 	if h.cluster != nil {
 		h.cluster.ReloadState(h.ctx)
 	}
 }
 
-// check returns why Redis will not do, or is not there. It warns of one that may delete rooms when
-// its memory is full, of a cluster by one server. All policies but one may: streams expire, so the
-// volatile-* ones take them as well.
+// check returns an error if Redis is unsuitable or unreachable. It warns if Redis may delete rooms
+// when its memory is full; in a cluster it checks one server. That is so for all eviction policies
+// except noeviction: streams expire, so the volatile-* policies evict them as well.
 func (h *Hub) check(ctx context.Context) error {
 	return onredis.Await(ctx, func() error {
 		if err := onredis.Check(ctx, h.client, h.keys.tags[0]+"check"); err != nil {
@@ -67,7 +67,7 @@ func (h *Hub) check(ctx context.Context) error {
 				return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // for a warning only
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // only for a warning
 		defer cancel()
 		if policy, _ := onredis.Evicts(ctx, h.client); policy != "" {
 			h.cfg.Logger.Warn().Str("policy", policy).
@@ -77,7 +77,7 @@ func (h *Hub) check(ctx context.Context) error {
 	})
 }
 
-// signal puts a token into c, if there is none.
+// signal puts a token into c, unless there is one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -85,8 +85,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// A backoff counts tries. next is how long to wait before the next one: longer each time, and
-// spread.
+// A backoff counts tries. next returns the delay before the next try. It grows with each try, and
+// has jitter.
 type backoff int
 
 func (b *backoff) next() time.Duration {

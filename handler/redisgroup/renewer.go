@@ -11,25 +11,25 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// A renewer keeps the lease of this node, and looks after nodes that have died: their users leave
-// the rooms they were in. A node that was declared dead and is not comes back under another name.
+// A renewer keeps the lease of this node, and cleans up after dead nodes: their users leave their
+// rooms. A node that was declared dead but is alive continues under another name.
 type renewer struct {
 	hub     *Hub
-	wake    chan struct{} // has a token when the lease is to be renewed at once
-	reaping atomic.Bool   // a dead node
+	wake    chan struct{} // has a token if the lease must be renewed at once
+	reaping atomic.Bool   // a dead node is being reaped
 
 	mu          sync.Mutex
 	clock       onredis.Clock
 	incarnation int
-	until       time.Time // when the lease ends at the earliest; zero: this incarnation had none
-	term        int       // how often it may have run out: what was ours before may be another's
+	until       time.Time // the earliest end of the lease; zero if this incarnation has had none
+	term        int       // how often the lease may have expired, and names been lost
 
-	held   map[string]*nameLease // names that are ours
-	dirty  bool                  // Redis may have other names than we do
-	newest uint64                // the newest token that was seen
+	held   map[string]*nameLease // names that this process holds
+	dirty  bool                  // Redis may have other names than this process
+	newest uint64                // the newest token seen
 }
 
-// name is that of this node in this incarnation.
+// name returns the name of this node in this incarnation.
 func (k *renewer) name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -38,16 +38,16 @@ func (k *renewer) name() string {
 
 func (k *renewer) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
 
-// confirmed reports whether there was a lease ever since a term began. k.mu is held.
+// confirmed reports whether the lease has been held continuously since term began. k.mu is held.
 func (k *renewer) confirmed(term int) bool { return term == k.term && time.Now().Before(k.until) }
 
 // Times of the renewer.
 const (
-	reapClaim  = 5 * time.Second      // for how long one that reaps has a node to itself
-	renewSlack = 5 * time.Millisecond // after a lease has run out, by Redis' clock
+	reapClaim  = 5 * time.Second      // how long a reaping node has a dead node to itself
+	renewSlack = 5 * time.Millisecond // added after a lease has expired by Redis' clock
 )
 
-// run renews the lease when that is due, and looks again when the next lease of anybody runs out.
+// run renews the lease in time, and checks again when the next lease of any node expires.
 func (k *renewer) run() {
 	h := k.hub
 	renewed, touched := time.Now(), time.Now()
@@ -63,7 +63,7 @@ func (k *renewer) run() {
 			renewed = time.Now()
 			delays = 0
 		} else {
-			wait, wake = min(delays.next(), h.cfg.Lease/6), nil // those who ask for it now wait, too
+			wait, wake = min(delays.next(), h.cfg.Lease/6), nil // requests for it wait, too
 			if time.Since(renewed) > h.cfg.Lease {
 				h.report(err)
 			}
@@ -76,7 +76,7 @@ func (k *renewer) run() {
 	}
 }
 
-// touch keeps the streams of rooms that have members here.
+// touch extends the expiry of the streams of rooms that have members here.
 func (k *renewer) touch(ctx context.Context) error {
 	pipe := k.hub.client.Pipeline()
 	for _, r := range k.hub.all() {
@@ -88,8 +88,8 @@ func (k *renewer) touch(ctx context.Context) error {
 	return err
 }
 
-// renew renews the lease, and does what the answer asks for. It returns when the next lease of
-// anybody runs out. If the node was declared dead, or Redis has forgotten it, it begins another
+// renew renews the lease and acts on the answer. It returns the time until the next lease of any
+// node expires. If the node was declared dead, or Redis has forgotten it, it begins a new
 // incarnation, which has no lease yet.
 func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 	h := k.hub
@@ -124,7 +124,7 @@ func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 			h.republishPresence(r.place)
 		}
 	}
-	if dead != "" && k.reaping.CompareAndSwap(false, true) { // or another does, after reapClaim
+	if dead != "" && k.reaping.CompareAndSwap(false, true) { // otherwise another node does, after reapClaim
 		h.wg.Go(func() {
 			h.report(k.reap(ctx, dead))
 			k.reaping.Store(false)
@@ -134,8 +134,8 @@ func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 	return time.Duration(expires) * time.Millisecond, nil
 }
 
-// leasedSince notes that node has a lease, and asks for the names that Redis has if their number is
-// another. It reports whether Redis needs to know again who is here: the incarnation is a new one.
+// leasedSince records that node has a lease, and lists the names in Redis if their number differs.
+// It reports whether presence must be sent to Redis again, because the incarnation is new.
 func (k *renewer) leasedSince(began time.Time, node string, names int) (untold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,7 +147,7 @@ func (k *renewer) leasedSince(began time.Time, node string, names int) (untold b
 		k.term++
 		k.dirty = true
 	}
-	k.until = began.Add(k.hub.cfg.Lease - time.Millisecond) // Redis counts whole ones
+	k.until = began.Add(k.hub.cfg.Lease - time.Millisecond) // Redis counts whole milliseconds
 	if k.dirty || names != len(k.held) {
 		k.dirty = false
 		k.post(claimRequest{op: "list"})
@@ -155,8 +155,8 @@ func (k *renewer) leasedSince(began time.Time, node string, names int) (untold b
 	return untold
 }
 
-// rejoin ends an incarnation and begins another: all that this node has is sent anew, under another
-// name, once there is a lease. A Hub that is being closed has declared itself dead.
+// rejoin ends an incarnation and begins another. Once there is a lease, the state of this node is
+// sent again, under another name. A Hub that is closing has declared itself dead.
 func (k *renewer) rejoin(dead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,8 +171,8 @@ func (k *renewer) rejoin(dead string) {
 		Msg("redisgroup: this node was declared dead or forgotten; registering members again")
 }
 
-// reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
-// can be added.
+// reap removes the state of a dead node, bucket by bucket. It sets a tombstone first, after which
+// nothing can be added to that state.
 func (k *renewer) reap(ctx context.Context, dead string) error {
 	h := k.hub
 	for bucket := range h.keys.buckets {
@@ -215,7 +215,7 @@ func (k *renewer) reapRoom(ctx context.Context, dead, room string) error {
 	}
 }
 
-// leaveCluster gives up all that this node has.
+// leaveCluster gives up all state of this node.
 func (k *renewer) leaveCluster(ctx context.Context) error {
 	k.mu.Lock()
 	node, leased := k.nameLocked(), !k.until.IsZero()

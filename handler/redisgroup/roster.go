@@ -9,14 +9,15 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// A roster is the users in an ordered room, as this process knows them for those who join: read
-// once, in pages, and kept by the entries that follow. The room's lock guards it.
+// A roster is the set of users in an ordered room, as known to this process for joining
+// connections. It is read once, in pages, and then updated by the entries that follow. The room's
+// lock guards it.
 type roster struct {
 	room   *room
 	users  map[string]struct{}
-	cursor string   // of the page that is read
+	cursor string   // of the page that is being read
 	whole  bool     // all pages were read
-	at     Position // the users are right once the room has come so far
+	at     Position // the users are correct once the room has reached this position
 }
 
 // readRoster starts to read the users, unless they have been read or are being read. r.mu is held.
@@ -27,7 +28,7 @@ func (r *room) readRoster() {
 	}
 }
 
-// loseRoster forgets the users: there may be others. r.mu is held.
+// loseRoster discards the users, which may have changed. r.mu is held.
 func (r *room) loseRoster() {
 	if r.order.roster = nil; len(r.order.joins) > 0 {
 		r.readRoster()
@@ -39,14 +40,14 @@ func (w *roster) ask() {
 	_ = w.room.hub.querySenders[w.room.bucket].add(&request{place: w.room.place, op: opQuery, query: w})
 }
 
-// complete reports whether the users are those of the room where it stands.
+// complete reports whether the users are those at the room's position.
 func (o *order) complete() bool {
 	return o.roster != nil && o.roster.whole && o.last.Compare(o.roster.at) >= 0
 }
 
 func (w *roster) list() []string { return slices.Collect(maps.Keys(w.users)) }
 
-// take takes what has happened.
+// take applies an entry.
 func (w *roster) take(e Entry) {
 	switch e.Kind {
 	case Joined:
@@ -70,7 +71,7 @@ func (w *roster) command() (*onredis.Script, []string, []any) {
 	return usersScript, keys, append([]any{w.cursor}, r.hub.streamArgs()...)
 }
 
-// answered takes a page. Entries that the room has taken since it was read change it.
+// answered processes a page. Entries that the room has accepted since it was read change it.
 func (w *roster) answered(cmd *redis.Cmd) error {
 	r := w.room
 	texts, err := cmd.StringSlice()

@@ -12,18 +12,18 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// An op says what a request is.
+// An op is the kind of a request.
 type op byte
 
 const (
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
-	opPeek              // where an ordered room stands, in order with what is published to it
-	opUser              // a user has come to an ordered room, or has gone
-	opQuery             // a query, on a sender of queries
+	opPeek              // the end of an ordered room's stream, in order with its messages
+	opUser              // a user has joined or left an ordered room
+	opQuery             // a query, on a query sender
 )
 
-// A request is a message, news of a user, or a query for Redis.
+// A request is a message, a change of presence, or a query for Redis.
 type request struct {
 	place
 	op       op
@@ -32,26 +32,26 @@ type request struct {
 	done     func(p Position, err error) // of an ordered message
 	room     *room                       // of a peek
 	query    query                       // of opQuery
-	deadline time.Time                   // zero: it is tried for ever
-	cmd      *redis.Cmd                  // which was sent for it, maybe for others, too; nil: none was needed
+	deadline time.Time                   // zero: it is retried without limit
+	cmd      *redis.Cmd                  // the command with it, perhaps with others; nil: none was needed
 
-	unclear bool   // of an ordered message: an earlier attempt may have been taken
-	sentTo  string // identity of the server that got it first
-	sentIn  uint64 // number of the first command that had it
+	unclear bool   // of an ordered message: Redis may have accepted an earlier attempt
+	sentTo  string // identity of the server to which it was first sent
+	sentIn  uint64 // number of the first command that contained it
 
-	here    bool // of a user
-	bounded bool // it is refused with ErrQueueFull
+	here    bool // of a user: present
+	bounded bool // it may be refused with ErrQueueFull
 }
 
-// A query is a script that is run for somebody.
+// A query is a script that is run for a caller.
 type query interface {
-	command() (s *onredis.Script, keys []string, args []any) // nil: there is nothing to ask
-	answered(cmd *redis.Cmd) error                           // an error has it asked again
+	command() (s *onredis.Script, keys []string, args []any) // nil: nothing to query
+	answered(cmd *redis.Cmd) error                           // an error repeats the query
 	refuse(err error)                                        // there will be no answer
 	void() bool                                              // nobody waits for the answer
 }
 
-// size is what o takes of Config.MaxQueue.
+// size is the share of o in Config.MaxQueue.
 func (o *request) size() int64 {
 	n := len(o.data) + len(o.channel) + 256
 	if o.room != nil {
@@ -60,44 +60,44 @@ func (o *request) size() int64 {
 	return int64(n)
 }
 
-// isMessage reports whether o is a message: its sender gets an error if it cannot be queued.
+// isMessage reports whether o is a message, whose sender gets an error if it cannot be queued.
 func (o *request) isMessage() bool { return o.op <= opOrdered }
 
 const (
 	maxBatch      = 512
-	queryWeight   = 8 // of a query, in maxBatch: answers are in memory together
+	queryWeight   = 8 // of a query, in maxBatch: its answers are in memory together
 	maxBatchBytes = 1 << 20
-	// minSweep is how much must wait in a sender before what is void is swept out.
+	// minSweep is how many requests are queued before void ones are removed.
 	minSweep = 32
-	// gather is the least time from the begin of a batch of several requests to that of the next.
-	// One that comes alone leaves at once.
+	// gather is the minimum time between the starts of two batches of several requests. A single
+	// request is sent at once.
 	gather = 2 * time.Millisecond
 )
 
-// A sender carries to Redis what one bucket has to publish, or to ask, in its order. The next batch
-// is all that gathers while one is under way, after what has to be sent again. It has a goroutine
-// while something waits.
+// A sender sends the messages or the queries of one bucket to Redis, in order. Requests that arrive
+// while a batch is in flight form the next batch, after those that must be sent again. The sender
+// has a goroutine while requests are queued.
 type sender struct {
 	hub    *Hub
 	bucket int
 
 	mu      sync.Mutex
-	load    int64 // bytes of the sender that wait, or are under way
+	load    int64 // bytes of this sender that are queued or in flight
 	items   []*request
-	sweepAt int // how many may wait until what is void is swept out
-	flight  int // how many are under way
+	sweepAt int // the length at which void requests are removed
+	flight  int // requests in flight
 	running bool
 
-	// The sender's goroutine has the rest.
+	// The sender's goroutine owns the rest.
 	server     string    // identity of the server, see append.lua
-	number     uint64    // of the last command that published, see publish.lua
-	introduced time.Time // when there was a receipt for sure
-	node       string    // in whose name the last command had news of users
-	failure    error     // why something has to be sent again
-	whole      bool      // scripts are sent whole, as Redis does not know them
+	number     uint64    // of the last publishing command, see publish.lua
+	introduced time.Time // when the receipt was last known to exist
+	node       string    // the node name of the last command with a change of presence
+	failure    error     // why requests must be sent again
+	whole      bool      // scripts are sent in full because Redis does not know them
 }
 
-// newSenders makes one for each bucket.
+// newSenders returns a sender for each bucket.
 func newSenders(h *Hub) []*sender {
 	senders := make([]*sender, h.keys.buckets+1)
 	for bucket := range senders {
@@ -106,8 +106,8 @@ func newSenders(h *Hub) []*sender {
 	return senders
 }
 
-// add queues o. Messages, users who come and claims are bounded by Config.MaxQueue; all else by the
-// number of members, of users who have come and of names, as what is void is swept out.
+// add queues o. Config.MaxQueue bounds messages, arrivals and claims. The number of members, of
+// present users and of names bounds all others, because void requests are removed.
 func (l *sender) add(o *request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,20 +129,20 @@ func (l *sender) add(o *request) error {
 	return nil
 }
 
-// full reports whether Config.MaxQueue is used up. A server that is away does not use up the share
-// of other buckets. l.mu is held.
+// full reports whether Config.MaxQueue is exhausted. An unreachable server does not use up the
+// share of other buckets. l.mu is held.
 func (l *sender) full() bool {
 	limit := int64(l.hub.cfg.MaxQueue)
 	return l.hub.load.Load() > limit && l.load > limit/int64(l.hub.keys.buckets+1)
 }
 
-// charge counts bytes that wait. l.mu is held.
+// charge counts queued bytes. l.mu is held.
 func (l *sender) charge(n int64) {
 	l.load += n
 	l.hub.load.Add(n)
 }
 
-// sweep drops what is void. l.mu is held.
+// sweep removes void requests. l.mu is held.
 func (l *sender) sweep() {
 	l.items = slices.DeleteFunc(l.items, func(o *request) bool {
 		void := o.op == opPeek && o.room.forgotten.Load() || o.op == opQuery && o.query.void()
@@ -154,7 +154,7 @@ func (l *sender) sweep() {
 	l.sweepAt = 2 * len(l.items)
 }
 
-// take takes the next batch. Without one the sender's goroutine ends.
+// take returns the next batch. If there is none, the sender's goroutine ends.
 func (l *sender) take() (batch []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,8 +176,8 @@ func (l *sender) take() (batch []*request) {
 	return batch
 }
 
-// landed is called when a batch is done with, but for what has to be sent again. It returns what
-// has waited for too long, and once the Hub is closed all that is left.
+// landed is called when a batch is finished, except for the requests in again. It returns the
+// requests that have timed out, and all remaining ones once the Hub is closed.
 func (l *sender) landed(batch, again []*request) (late []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,14 +203,14 @@ func (l *sender) landed(batch, again []*request) (late []*request) {
 	return late
 }
 
-// len returns how much waits or is under way.
+// len returns the number of requests that are queued or in flight.
 func (l *sender) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.items) + l.flight
 }
 
-// run sends until nothing waits, or the Hub is closed.
+// run sends until the queue is empty or the Hub is closed.
 func (l *sender) run() {
 	var delays backoff
 	for {
@@ -237,7 +237,7 @@ func (l *sender) run() {
 	}
 }
 
-// giveUp ends what is not tried any more.
+// giveUp ends requests that are not retried any more.
 func (l *sender) giveUp(late []*request) {
 	for _, o := range late {
 		err := ErrTimeout
@@ -263,8 +263,8 @@ var (
 	errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
 )
 
-// exchange sends a batch in one round trip. A message of a plain room and a query are a command
-// each, and all that is for ordered rooms is one. An error is about all of it.
+// exchange sends a batch in one round trip. Each message of a plain room and each query is a
+// command. All requests for ordered rooms share one command. An error concerns the whole batch.
 func (l *sender) exchange(batch []*request) error {
 	ctx := l.hub.ctx
 	client, err := l.hub.master(l.bucket)
@@ -306,8 +306,7 @@ func (l *sender) exchange(batch []*request) error {
 	return nil
 }
 
-// settle tells those who wait what the answers mean for them, and returns what has to be sent
-// again.
+// settle reports the answers to the callers, and returns the requests that must be sent again.
 func (l *sender) settle(batch []*request) (again []*request) {
 	l.whole = false
 	var ordered []*request
@@ -328,7 +327,7 @@ func (l *sender) settle(batch []*request) (again []*request) {
 			err = o.query.answered(o.cmd)
 		case err == nil:
 			l.hub.count(&l.hub.stats.Published)
-		case o.overtaken(batch[i+1:]): // sent again it would come after a later one
+		case o.overtaken(batch[i+1:]): // a retry would arrive after a later message
 			l.hub.abandon(o, err)
 			continue
 		}
@@ -342,14 +341,14 @@ func (l *sender) settle(batch []*request) (again []*request) {
 	return again
 }
 
-// overtaken reports whether Redis has taken one of later, which is of the same plain room.
+// overtaken reports whether Redis has accepted a message in later of the same plain room.
 func (o *request) overtaken(later []*request) bool {
 	return slices.ContainsFunc(later, func(p *request) bool {
 		return p.op == opPlain && p.channel == o.channel && p.cmd.Err() == nil
 	})
 }
 
-// retry adds to again those of items that may be tried again, and does what err asks for.
+// retry adds the items that may be retried to again, and acts on err.
 func (l *sender) retry(again, items []*request, err error) []*request {
 	what := classify(err)
 	l.failure = err
@@ -359,14 +358,14 @@ func (l *sender) retry(again, items []*request, err error) []*request {
 	case redis.HasErrorPrefix(err, "NOLEASE"):
 		signal(l.hub.renewer.wake)
 	case what != refused:
-		l.hub.reload() // its bucket may have gone elsewhere
+		l.hub.reload() // another server may have the bucket now
 	}
 	for _, o := range items {
 		switch {
 		case o.op == opQuery || what == later || what == unclear && o.op != opPlain:
 			o.unclear = o.unclear || what == unclear
 			again = append(again, o)
-		case o.unclear: // another attempt may have been taken
+		case o.unclear: // Redis may have accepted another attempt
 			l.hub.abandon(o, fmt.Errorf("%w: %w", ErrUncertain, err))
 		default:
 			l.hub.abandon(o, err)
@@ -375,11 +374,11 @@ func (l *sender) retry(again, items []*request, err error) []*request {
 	return again
 }
 
-// refusedWait is when something is tried again that Redis has refused.
+// refusedWait is the delay before a request that Redis has refused is retried.
 const refusedWait = time.Second
 
-// abandon gives up what Redis has not taken, and says so. Peeks and news of users are tried again
-// after a while: until a peek is answered its room takes nothing.
+// abandon gives up requests that Redis has not accepted, and reports that. Peeks and changes of
+// presence are retried after a delay: until a peek is answered, its room accepts nothing.
 func (h *Hub) abandon(o *request, err error) {
 	if o.isMessage() {
 		h.count(&h.stats.Lost)

@@ -15,24 +15,24 @@ import (
 
 // A subscriber keeps the subscriptions of the rooms of one bucket, on one redis.PubSub.
 //
-// It compares the rooms of the Hub with what it has asked for, channel by channel as they are
-// touched, and asks Redis for the difference. An answer about a channel comes after all that was
-// published there before. So a room that wants to know that nothing old is on its way subscribes
-// once more. Whatever fails on a PubSub, it is discarded, and all rooms are subscribed to again on
-// the next one, by the server that has the bucket then.
+// It compares the Hub's rooms with its subscriptions, for each touched channel, and sends the
+// difference to Redis. The answer for a channel comes after everything that was published there
+// before. So a room that must exclude old messages subscribes again. After any failure, the PubSub
+// is discarded, and all rooms are subscribed again on a new one, at the server that then has the
+// bucket.
 type subscriber struct {
 	hub    *Hub
 	bucket int
-	wake   chan struct{} // has a token while there may be something to ask for
+	wake   chan struct{} // has a token if there may be something to send
 
-	mu        sync.Mutex               // taken after a room's
-	sub       *redis.PubSub            // nil: there is none, or it has failed
+	mu        sync.Mutex               // locked after a room's lock
+	sub       *redis.PubSub            // nil if there is none, or if it has failed
 	requested map[string]*subscription // by channel
-	answers   int                      // that are still to come; nothing more is asked for before
-	touched   map[string]struct{}      // channels that have to be compared
+	answers   int                      // pending answers; nothing more is sent until they have come
+	touched   map[string]struct{}      // channels to compare
 }
 
-// newSubscribers makes one for each bucket.
+// newSubscribers returns a subscriber for each bucket.
 func newSubscribers(h *Hub) []*subscriber {
 	subscribers := make([]*subscriber, h.keys.buckets)
 	for bucket := range subscribers {
@@ -42,24 +42,24 @@ func newSubscribers(h *Hub) []*subscriber {
 	return subscribers
 }
 
-// A subscription is what Redis was asked for.
+// A subscription is the last request for a channel.
 type subscription struct {
-	on       bool // or off
+	on       bool // subscribe, or unsubscribe
 	answered bool
 }
 
 const (
 	probeEvery = 2 * time.Second
-	maxSilence = 4 * probeEvery  // a PubSub that nothing comes from for so long is discarded
-	steady     = 5 * time.Second // one that lived for so long is replaced at once
-	// subscribeLimit is how many channels one command names.
+	maxSilence = 4 * probeEvery  // a PubSub that is silent for this long is discarded
+	steady     = 5 * time.Second // a PubSub that lived for this long is replaced at once
+	// subscribeLimit is the maximum number of channels in one command.
 	subscribeLimit = 256
 )
 
 var errMoved = errors.New("redisgroup: another server has these rooms now, or go-redis has connected again by itself")
 
-// touch has a channel compared, whose room is wanted or not, and subscribed to once more if it is.
-// Without a PubSub there is no need: the next one begins with all rooms.
+// touch marks a channel for comparison. If its room is wanted, it is also subscribed again. Without
+// a PubSub there is no need: the next one begins with all rooms.
 func (l *subscriber) touch(channel string, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *subscriber) touch(channel string, wanted bool) {
 	signal(l.wake)
 }
 
-// run keeps a PubSub from the first room on until the Hub ends.
+// run keeps a PubSub from the first room until the Hub ends.
 func (l *subscriber) run() {
 	select {
 	case <-l.hub.ctx.Done():
@@ -99,7 +99,7 @@ func (l *subscriber) run() {
 	}
 }
 
-// session is the life of one PubSub.
+// session runs one PubSub.
 func (l *subscriber) session() (err error) {
 	client, err := l.hub.master(l.bucket)
 	if err != nil {
@@ -110,11 +110,11 @@ func (l *subscriber) session() (err error) {
 	var receiving sync.WaitGroup
 	defer func() {
 		fail(err)
-		_ = sub.Close() // which ends receive
+		_ = sub.Close() // this ends receive
 		receiving.Wait()
 		l.end(err)
 	}()
-	if err := sub.Ping(ctx); err != nil { // which connects
+	if err := sub.Ping(ctx); err != nil { // this connects
 		return err
 	}
 	l.hub.count(&l.hub.stats.Connects)
@@ -145,8 +145,8 @@ func (l *subscriber) session() (err error) {
 	return err
 }
 
-// end tells rooms that their PubSub is gone. Those that Redis has not answered about get the error,
-// if it has denied them.
+// end reports to rooms that their PubSub is gone. Rooms without an answer from Redis get the error
+// if Redis denied them.
 func (l *subscriber) end(err error) {
 	l.mu.Lock()
 	requested := l.requested
@@ -164,7 +164,7 @@ func (l *subscriber) end(err error) {
 	}
 }
 
-// receive takes what comes, until the connection fails, or is silent in spite of pings.
+// receive processes messages until the connection fails, or is silent despite pings.
 func (l *subscriber) receive(ctx context.Context, sub *redis.PubSub) error {
 	for {
 		v, err := sub.ReceiveTimeout(ctx, maxSilence)
@@ -182,7 +182,7 @@ func (l *subscriber) receive(ctx context.Context, sub *redis.PubSub) error {
 	}
 }
 
-// ask asks Redis for what channels need that were touched.
+// ask sends Redis the changes for touched channels.
 func (l *subscriber) ask(ctx context.Context, sub *redis.PubSub) error {
 	subscribe, unsubscribe := sub.Subscribe, sub.Unsubscribe
 	if l.hub.cluster != nil {
@@ -195,8 +195,8 @@ func (l *subscriber) ask(ctx context.Context, sub *redis.PubSub) error {
 	return inBatches(ctx, on, subscribe)
 }
 
-// differences returns which channels are to be subscribed to, and which not any more: nothing as
-// long as answers are still to come.
+// differences returns the channels to subscribe and to unsubscribe. It returns none while answers
+// are pending.
 func (l *subscriber) differences() (on, off []string) {
 	l.mu.Lock()
 	if l.answers > 0 {
@@ -207,7 +207,7 @@ func (l *subscriber) differences() (on, off []string) {
 	l.touched = make(map[string]struct{})
 	l.mu.Unlock()
 	for channel := range touched {
-		wanted := l.hub.find(channel) != nil // what changes later is touched again
+		wanted := l.hub.find(channel) != nil // later changes touch it again
 		l.mu.Lock()
 		if s := l.requested[channel]; wanted {
 			on = append(on, channel)
@@ -232,8 +232,8 @@ func inBatches(ctx context.Context, channels []string, command func(context.Cont
 	return nil
 }
 
-// answered takes an answer about a channel, and reports whether it was to come. After the last one
-// the subscription stands, or is gone.
+// answered processes an answer for a channel, and reports whether it was expected. After the last
+// one, the subscription is active, or has ended.
 func (l *subscriber) answered(channel string) bool {
 	r := l.hub.find(channel)
 	if r != nil {
@@ -254,7 +254,7 @@ func (l *subscriber) answered(channel string) bool {
 	switch {
 	case !s.on:
 		delete(l.requested, channel)
-	case again: // it will be asked for once more
+	case again: // it will be requested again
 	case r != nil:
 		r.confirmed()
 	}

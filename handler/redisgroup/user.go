@@ -24,7 +24,7 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 		return ErrClosed
 	}
 	for r, j := range m.rooms {
-		if j == nil { // who comes is there before who goes: no room is empty between
+		if j == nil { // arrivals come before departures, so that no room is empty in between
 			r.change(user, 1)
 			r.change(m.user, -1)
 		}
@@ -36,7 +36,7 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 	return nil
 }
 
-// messagesOf returns the room of a user's own messages.
+// messagesOf returns the room for a user's own messages.
 func (h *Hub) messagesOf(user string) *handle {
 	return &handle{h, h.keys.place(userRoom, user)}
 }

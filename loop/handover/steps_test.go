@@ -120,7 +120,7 @@ func TestSuccessorStopsInABatch(t *testing.T) {
 	a := lines("a")
 	a.NumLoops = 1
 	a.Accept = func(c *loop.Conn) loop.Handler { return heavy{accept("a")(c).(*counter)} }
-	if _, err := open(t, a, handover.Config{Path: path, Timeout: 300 * time.Millisecond}); err != nil {
+	if _, err := open(t, a, handover.Config{Path: path, Timeout: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	clients := make([]*client, 3)

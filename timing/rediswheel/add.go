@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What one script does at most: Redis serves nobody else meanwhile.
+// Limits of one script: Redis serves no other client meanwhile.
 const (
 	maxBatch      = 100     // tasks
 	maxBatchBytes = 1 << 20 // of records, or one record
@@ -35,13 +35,13 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	return nil
 }
 
-// addAll adds tasks, and returns what became of each. A pipeline has no key twice.
+// addAll adds tasks and returns the result of each. A pipeline contains no key twice.
 func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	errs := make([]error, len(tasks))
 	now := sync.OnceValues(func() (time.Time, error) { return q.now(ctx) })
 	for i := 0; i < len(tasks); {
 		var calls []call
-		var places []int // of the tasks
+		var places []int // indexes of the tasks
 		keys := make(map[string]bool)
 		for ; i < len(tasks) && len(calls) < pipelined && !keys[tasks[i].Key]; i++ {
 			c, err := q.adding(tasks[i], now)
@@ -65,8 +65,8 @@ func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	return errs
 }
 
-// adding checks a task. The first occurrence of one with Cron is found by Redis' clock, which now
-// returns.
+// adding checks a task. The first occurrence of a task with Cron is computed from the time of
+// Redis, which now returns.
 func (q *Queue) adding(t Task, now func() (time.Time, error)) (call, error) {
 	if t.Key == "" {
 		t.Key = rand.Text()
@@ -91,8 +91,8 @@ func (q *Queue) adding(t Task, now func() (time.Time, error)) (call, error) {
 	return q.on(q.shard(t.Key), "add", "", policies[t.OnConflict], t.Key, record, first.start()), err
 }
 
-// restore notes anew how many shards there are, as Redis may have lost that, and adds the tasks of
-// Config.Repeating that are not there. One whose beginning has passed goes on where it would be.
+// restore stores the number of shards again, which Redis may have lost, and adds the missing tasks
+// of Config.Repeating. A task whose first occurrence has passed continues with the next one.
 func (q *Queue) restore(ctx context.Context) error {
 	if _, err := q.settleShards(ctx, len(q.keys)); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	return status, err
 }
 
-// evalKey runs a script in the shard of a key.
+// evalKey runs a script on the shard of a key.
 func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (any, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

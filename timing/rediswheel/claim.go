@@ -9,25 +9,26 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A shard is what a worker knows of one. Its timer is on the worker's wheel. For a shard that the
-// worker owns, it fires when a task is due, a lease runs out, or the ownership has to be renewed;
-// for another, when its owner may be gone.
+// A shard is a worker's view of a shard. Its timer is on the worker's wheel. For a shard that the
+// worker owns, it fires when a task is due, a lease expires, or the ownership must be renewed; for
+// another shard, when its owner may be gone.
 type shard struct {
 	timer timing.Timer
-	ready bool          // to be claimed as soon as there is a place
+	ready bool          // to be claimed as soon as a place is free
 	busy  bool          // being claimed
-	owner string        // as last heard
-	take  bool          // to be claimed even if another owns it
-	renew time.Duration // when it is to be claimed even without places
-	shun  time.Duration // until then other workers may take it, and this one does not
+	owner string        // the last known owner
+	take  bool          // to be claimed even if another worker owns it
+	renew time.Duration // when to claim it even without free places
+	shun  time.Duration // until then this worker leaves it to others
 
 	clock onredis.Clock // of the shard's server
 }
 
-// minBatch is how many tasks a shard is asked for, if there are places: few scripts for many tasks.
+// minBatch is how many tasks are requested from a shard if there are places: few scripts for many
+// tasks.
 const minBatch = 16
 
-// look has a shard claimed at a time, or when that was planned already, if it is earlier.
+// look schedules a claim of a shard, unless an earlier one is scheduled.
 func (w *worker) look(i int, at time.Duration) {
 	s := &w.shards[i]
 	if planned, ok := w.wheel.When(s.timer); !ok || at < planned {
@@ -42,7 +43,7 @@ func (w *worker) lookAtAll() {
 	}
 }
 
-// claim claims the shards whose time has come, none always first, as far as there are places for
+// claim claims the shards whose time has come, in random order, as far as there are places for
 // tasks. Without places it only renews.
 func (w *worker) claim() {
 	if w.stopping {
@@ -68,7 +69,7 @@ func (w *worker) claim() {
 	w.places.giveBack(places, 0)
 }
 
-// claimShard asks for up to n tasks, for which there are places.
+// claimShard requests up to n tasks, for which there are places.
 func (w *worker) claimShard(i, n int) {
 	s, cfg := &w.shards[i], &w.q.cfg
 	token, until := rand.Text(), w.now()+cfg.Lease
@@ -95,8 +96,8 @@ func (w *worker) claimShard(i, n int) {
 	})
 }
 
-// claimed takes claim.lua's answer. It begins a run for each task, like the one given, and plans
-// when to look at the shard again. It returns how many tasks were claimed.
+// claimed processes the answer of claim.lua. It begins a run like the given one for each task, and
+// schedules the next look at the shard. It returns how many tasks were claimed.
 func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	s, f, now := &w.shards[i], list(answer), w.now()
 	redisNow, look := millis(f[0]), now+millis(f[2])
@@ -105,7 +106,7 @@ func (w *worker) claimed(i int, like run, most int, answer []any) int {
 		w.clockQuiet = now + lease // other shards may have the same clock
 		w.q.report(wrap(ErrClock, "by about %v: tasks may be late by a lease, or be given again", by.Round(time.Second)))
 	}
-	if len(f) == 3 { // another owns it
+	if len(f) == 3 { // another worker owns it
 		s.owner, s.renew = f[1], look+w.turn()
 		w.look(i, s.renew)
 		return 0

@@ -33,7 +33,7 @@ func Posted(post func(f func()) error, f func(t Task) error) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		result := make(chan error, 1)
 		return await(ctx, result, post(func() {
-			if ctx.Err() != nil { // nobody waits for it any more
+			if ctx.Err() != nil { // nobody waits for the result any more
 				return
 			}
 			err := errGoexit
@@ -75,7 +75,7 @@ func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done f
 	})
 }
 
-// await waits for the result, unless the Tell failed.
+// await waits for the result, unless Tell has failed.
 func await(ctx context.Context, result <-chan error, failed error) error {
 	if failed != nil {
 		return Postpone(time.Second, failed)

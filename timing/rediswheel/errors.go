@@ -24,7 +24,7 @@ var (
 	ErrHints = errors.New("redis does not pass messages on") // the Redis user is not permitted to publish or subscribe
 )
 
-// wrap adds what exactly was wrong.
+// wrap adds details to an error.
 func wrap(kind error, format string, args ...any) error {
 	return fmt.Errorf("rediswheel: %w: %w", kind, fmt.Errorf(format, args...))
 }
@@ -54,11 +54,11 @@ func Postpone(d time.Duration, err error) error {
 
 func unable(err error) error { return &verdict{err: err, end: end{what: "release"}, unable: true} }
 
-// A verdict is an error of a handler that says what becomes of the task.
+// A verdict is an error of a handler that determines what happens to the task.
 type verdict struct {
 	err    error
 	end    end  // dead, retry or release
-	unable bool // this worker cannot run the task, and another may: it gives up the shard, too
+	unable bool // this worker cannot run the task but another may: it gives up the shard, too
 }
 
 func judged(err error, e end) error {

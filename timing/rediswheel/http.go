@@ -61,7 +61,7 @@ type HTTPCallback struct {
 	once   sync.Once
 	client *http.Client
 	lock   sync.Mutex
-	hosts  map[string]int // requests on their way
+	hosts  map[string]int // requests in flight
 }
 
 // NewHTTPCallback returns h, or an error if its Secret is invalid.
@@ -81,7 +81,7 @@ var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and H
 //go:embed special.txt
 var special string
 
-// refusePrivate is called by the dialer with the address that it is about to connect to.
+// refusePrivate is called by the dialer with the address to which it is about to connect.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	a := ap.Addr().Unmap().WithZone("")
@@ -146,7 +146,7 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	return judge(resp)
 }
 
-// count adds n to the requests that are on their way to a host, unless there are too many already.
+// count adds n to the requests in flight to a host, unless there are too many already.
 func (h *HTTPCallback) count(host string, n int) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -180,8 +180,8 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	return req, nil
 }
 
-// webhookID names an occurrence of a task. A task that replaced another has another body or time,
-// and so another name.
+// webhookID returns an ID of an occurrence of a task. A task that replaced another one has another
+// body or time, and so another ID.
 func webhookID(t *Task) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s%s", t.Occurred.UnixMilli(), len(t.Key), t.Key, t.Body))
 	return fmt.Sprintf("msg_%x", sum[:16])
@@ -200,7 +200,7 @@ func sign(req *http.Request, secret string, body []byte) error {
 	return nil
 }
 
-// signingKey returns the key that a secret stands for.
+// signingKey decodes a secret to its key.
 func signingKey(secret string) (key []byte, err error) {
 	coded, ok := strings.CutPrefix(secret, "whsec_")
 	if !ok {
@@ -212,7 +212,7 @@ func signingKey(secret string) (key []byte, err error) {
 	return key, nil
 }
 
-// judge says what an answer means.
+// judge returns the error that a response means.
 func judge(resp *http.Response) error {
 	err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
 	switch code := resp.StatusCode; {
@@ -227,12 +227,12 @@ func judge(resp *http.Response) error {
 	return err
 }
 
-// retryAfter reads the header: seconds, or a date. A time that is not positive is ignored: all
-// attempts would be over in an instant.
+// retryAfter parses the header: seconds, or a date. It ignores a time that is not positive, because
+// all attempts would otherwise be used up in an instant.
 func retryAfter(v string) time.Duration {
 	if at, err := http.ParseTime(v); err == nil {
 		return time.Until(at)
 	}
-	seconds, _ := strconv.ParseUint(v, 10, 32) // the most is more than an hour
+	seconds, _ := strconv.ParseUint(v, 10, 32) // the maximum is more than an hour
 	return time.Duration(seconds) * time.Second
 }

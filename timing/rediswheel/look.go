@@ -58,7 +58,7 @@ func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 	return info(key, f[0], f[1:])
 }
 
-// info makes an Info of score, state and record, as get.lua and list.lua return them.
+// info makes an Info from score, state and record, as returned by get.lua and list.lua.
 func info(key, where string, f []string) (Info, error) {
 	i := Info{Task: Task{Key: key}}
 	err := i.read(f[2])
@@ -152,7 +152,7 @@ func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
 	return []byte(result), explain("result", err)
 }
 
-// resultKey is the only key that expires.
+// resultKey returns the key of a result, the only kind of key that expires.
 func (q *Queue) resultKey(shard int, key string) string {
 	return q.keys[shard][ownKey] + ":result:" + key
 }

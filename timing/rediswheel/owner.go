@@ -10,17 +10,17 @@ import (
 	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
-// The own hash of a shard in Redis says which worker owns it, and until when. The owner renews that
-// with its claims. Ownership only saves work: two workers that think that a shard is theirs share
-// its tasks. Renewals are published, so that the other workers need not look.
+// The own hash of a shard in Redis holds its owner and the end of the ownership. The owner renews
+// it with its claims. Ownership only saves work: two workers that both believe to own a shard share
+// its tasks. Renewals are published, so that the other workers need not query them.
 
-// hear takes a message, which only scripts publish. It has the name of a shard's own hash, who, and
-// in how many ms:
+// hear processes a message, which only scripts publish. It contains the name of a shard's own hash,
+// a worker, and a time in ms:
 //
-//	KEY * MS            something is due, before the shard's owner looks
+//	KEY * MS            something is due before the shard's owner looks
 //	KEY WORKER MS       who owns the shard, and for how long; - if nobody does
-//	KEY WORKER MS more  its owner has more to do than places
-//	KEY ! TOKEN ID      a task that runs was cancelled
+//	KEY WORKER MS more  its owner has more tasks than places
+//	KEY ! TOKEN ID      a running task was canceled
 func (w *worker) hear(message string) {
 	f := append(strings.SplitN(message, " ", 4), "", "", "", "")
 	key, who, ms, more := f[0], f[1], f[2], f[3]
@@ -42,7 +42,7 @@ func (w *worker) hear(message string) {
 			w.look(i, at)
 		}
 	case who == w.id:
-	case mine: // the message may be older than the worker's claim: Redis knows
+	case mine: // the message may be older than the worker's claim; Redis knows
 		w.look(i, w.now())
 	default:
 		s.owner, s.take, s.ready = who, more != "" && w.now() >= s.shun, false
@@ -55,8 +55,8 @@ func (w *worker) hear(message string) {
 	}
 }
 
-// turn is how long the worker waits before it takes a shard from another, or one that nobody owns.
-// Workers that own fewest shards come first, and the claim of one tells the others.
+// turn returns how long the worker waits before it takes a shard from another worker or an unowned
+// one. Workers with the fewest shards come first, and the claim of one informs the others.
 func (w *worker) turn() time.Duration {
 	wait := jitter(w.q.cfg.Refresh / 20)
 	for _, s := range w.shards {
@@ -88,8 +88,8 @@ func (w *worker) balance() {
 	}
 }
 
-// leave gives the worker's shards up, for others to take at once. What Redis does not hear of
-// lapses.
+// leave gives up the worker's shards, so that others can take them at once. If Redis does not get
+// the message, the ownership expires.
 func (w *worker) leave() {
 	for i := range w.shards {
 		w.leaveShard(i)
@@ -103,8 +103,8 @@ func (w *worker) leaveShard(i int) {
 	}
 }
 
-// decline gives a shard up that has a task which this worker cannot run. The others have a refresh
-// to take it, which is longer than their turn.
+// decline gives up a shard with a task that this worker cannot run. The others have one refresh to
+// take it, which is longer than their turn.
 func (w *worker) decline(i int) {
 	s := &w.shards[i]
 	s.shun = w.now() + w.q.cfg.Refresh
@@ -117,10 +117,10 @@ func (w *worker) decline(i int) {
 	w.look(i, s.shun)
 }
 
-// listen hears what is published on the queue's channel, until ctx ends. A connection without even
-// the news of a renewal is given up: an owner publishes one in every second refresh.
+// listen processes the messages on the queue's channel until ctx is done. It discards a connection
+// on which not even renewals arrive: an owner publishes one every second refresh.
 //
-// A user who may not subscribe is reported once.
+// It reports a user that is not permitted to subscribe, once.
 func (w *worker) listen(ctx context.Context) {
 	reported := false
 	for ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (w *worker) listen(ctx context.Context) {
 			switch v := v.(type) {
 			case *redis.Message:
 				w.post(func() { w.hear(v.Payload) })
-			case *redis.Subscription: // what was published before is lost
+			case *redis.Subscription: // earlier messages are lost
 				w.post(w.lookAtAll)
 			}
 		}

@@ -11,7 +11,7 @@ type Places struct {
 	lock   sync.Mutex
 	total  int
 	weight int     // of all shares
-	turn   float64 // of the shares that took places, the highest: newcomers begin with it
+	turn   float64 // the highest turn of the shares that took places; new shares begin with it
 	shares map[*share]struct{}
 }
 
@@ -23,14 +23,14 @@ func NewPlaces(n int) *Places {
 	return &Places{total: n, shares: make(map[*share]struct{})}
 }
 
-// A share is what one Run has of places.
+// A share is the part of the places of one Run.
 type share struct {
 	*Places
 	own      int // the share's weight
 	used     int
-	turn     float64       // what has run in its places, by its weight: the lowest comes first
+	turn     float64       // what has run in its places, divided by weight: the lowest is next
 	starving bool          // it got fewer than it asked for
-	freed    chan struct{} // has a token when others have given places back
+	freed    chan struct{} // has a token when other shares have given places back
 }
 
 func (p *Places) join(weight int) *share {
@@ -41,7 +41,7 @@ func (p *Places) join(weight int) *share {
 	return s
 }
 
-// leave gives all places back, also those of tasks of whose end Redis does not know.
+// leave gives back all places, including those of tasks whose end Redis does not know.
 func (s *share) leave() {
 	s.giveBack(s.used, 0)
 	s.lock.Lock()
@@ -50,12 +50,12 @@ func (s *share) leave() {
 	s.weight -= s.own
 }
 
-// guaranteed is how many places the share has a right to.
+// guaranteed returns the number of places that the share is entitled to.
 func (s *share) guaranteed() int { return max(s.total*s.own/s.weight, 1) }
 
-// take takes up to n places. It leaves those that starving shares want which have less than their
-// right; within its own right, only for those of them whose turn is before. A share that gets fewer
-// than n is starving until the next call.
+// take takes up to n places. It leaves places to starving shares that have fewer than they are
+// entitled to; within its own entitlement, only to those of them whose turn is earlier. A share
+// that gets fewer than n places is starving until the next call.
 func (s *share) take(n int) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -80,7 +80,7 @@ func (s *share) take(n int) int {
 	return got
 }
 
-// giveBack gives n places back, in some of which tasks have run.
+// giveBack gives back n places, of which runs have run tasks.
 func (s *share) giveBack(n, runs int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

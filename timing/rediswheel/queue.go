@@ -83,12 +83,12 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-// ownership is how long a worker owns a shard that it does not renew.
+// ownership is how long a worker owns a shard without renewing it.
 func (c *Config) ownership() time.Duration { return 3 * c.Refresh }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
+// setDefaults replaces zero fields by defaults and reports invalid ones. Shards may stay 0.
 func (c *Config) setDefaults() error {
 	if c.Name = cmp.Or(c.Name, "loopwheel"); !goodName.MatchString(c.Name) {
 		return wrap(ErrConfig, "Name %q: want up to 64 letters, digits and ._:-", c.Name)
@@ -118,16 +118,16 @@ func (c *Config) setDefaults() error {
 	)
 }
 
-// setting gives a field its default if it is zero, and finds what makes no sense.
+// setting sets a field to its default if it is zero, and reports an invalid value.
 func setting[T cmp.Ordered](name string, field *T, standard, least, most T) error {
 	*field = cmp.Or(*field, standard)
-	if *field >= least && *field <= most { // which a float that is no number is not
+	if *field >= least && *field <= most { // false for NaN
 		return nil
 	}
 	return wrap(ErrConfig, "%s %v: want %v to %v, or 0", name, *field, least, most)
 }
 
-// checkRepeating finds what makes no sense in Config.Repeating.
+// checkRepeating reports invalid tasks in Config.Repeating.
 func (c *Config) checkRepeating() error {
 	c.Repeating = slices.Clone(c.Repeating)
 	keys := make(map[string]bool)
@@ -155,17 +155,17 @@ type Queue struct {
 	client  redis.UniversalClient
 	keys    [][]string     // of each shard
 	shards  map[string]int // by the names of their own hashes
-	channel string         // of what workers and scripts tell workers
+	channel string         // of messages to workers
 
 	lock   sync.Mutex
-	counts Stats // what this process has counted
+	counts Stats // counters of this process
 }
 
-// ownKey is the place of the hash that says who owns a shard among its keys.
+// ownKey is the index of the key of the own hash, which holds the owner of the shard.
 const ownKey = 4
 
-// shardKeys are the names of a shard's keys, in the order in which scripts have them. The prefix of
-// own is that of the channel, too.
+// shardKeys returns the names of a shard's keys in the order that scripts use. The prefix of own is
+// also that of the channel.
 func shardKeys(name, prefix, tag string) []string {
 	p := name + ":{" + tag + "}:"
 	return []string{p + "due", p + "run", p + "state", p + "body", prefix + "{" + tag + "}:own", p + "dead"}
@@ -185,7 +185,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		return nil, wrap(ErrConfig, "a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
 	prefix := cfg.Name + ":"
-	if c, ok := client.(*redis.Client); ok && c.Options().DB != 0 { // all databases share channels
+	if c, ok := client.(*redis.Client); ok && c.Options().DB != 0 { // channels ignore databases
 		prefix += fmt.Sprintf("@%d:", c.Options().DB)
 	}
 	q := &Queue{cfg: cfg, client: client, channel: prefix + "hints", shards: make(map[string]int)}
@@ -208,7 +208,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	return q, nil
 }
 
-// report tells of what the operator has to know.
+// report reports an error to the operator.
 func (q *Queue) report(err error) {
 	q.cfg.Logger.Error().Err(err).Str("queue", q.cfg.Name).Msg("redis does not do what the queue needs")
 	q.cfg.OnError(Task{}, err)
@@ -217,11 +217,11 @@ func (q *Queue) report(err error) {
 // Name returns Config.Name.
 func (q *Queue) Name() string { return q.cfg.Name }
 
-// layout is the version of what the keys hold. The number of shards follows.
+// layout is the version of the layout of the keys. The number of shards follows it.
 const layout = "6 "
 
-// settleShards agrees with all others that use the queue on how many shards there are: as many as
-// are wanted, if nobody has said so before. 0 takes what there is, or the default.
+// settleShards agrees with all other users of the queue on the number of shards: want, if none is
+// stored yet. If want is 0, it uses the stored number, or the default.
 func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err error) {
 	standard := 4
 	if _, cluster := q.client.(*redis.ClusterClient); cluster {
@@ -248,8 +248,8 @@ func (q *Queue) settleShards(ctx context.Context, want int) (shards int, err err
 	return shards, nil
 }
 
-// checkServer refuses a client that will not do, and a Redis that would delete tasks when its memory
-// is full.
+// checkServer refuses an unsuitable client, and a Redis that would evict tasks when its memory is
+// full.
 func (q *Queue) checkServer(ctx context.Context) error {
 	if err := onredis.Check(ctx, q.client, q.cfg.Name+":conf"); err != nil {
 		if unfit := onredis.Unfit(""); errors.As(err, &unfit) {
@@ -263,7 +263,7 @@ func (q *Queue) checkServer(ctx context.Context) error {
 			return wrap(ErrConfig, "redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
 		if refused := redis.Error(nil); errors.As(err, &refused) {
-			return nil // the section is not known, or not for us to see
+			return nil // the server does not know the section, or does not show it
 		}
 		return explain("open", err)
 	}
@@ -273,5 +273,5 @@ func (q *Queue) checkServer(ctx context.Context) error {
 	return check(ctx, q.client)
 }
 
-// shard returns where a key is.
+// shard returns the shard of a key.
 func (q *Queue) shard(key string) int { return onredis.Part(key, len(q.keys)) }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// recordID is how many letters a record begins with that no other has.
+// recordID is the length of the unique prefix of a record.
 const recordID = 16
 
-// record encodes what Redis has of the task besides its key and its state: random letters, by
-// which an Add is known if the client sends it again; fields as JSON, or nothing if there are none; a
-// line feed; and the body.
+// record encodes what Redis stores of a task besides its key and its state: random letters, by
+// which a repeated Add of the client is recognized; the fields as JSON, if any; a line feed; and
+// the body.
 func (t *Task) record() ([]byte, error) {
 	fields, err := json.Marshal(t)
 	switch {
@@ -38,8 +38,8 @@ func (t *Task) read(record string) error {
 	return nil
 }
 
-// readState decodes a state into the task, and returns why the last attempt failed. claim.lua says
-// what a state is; a task that was never started has none.
+// readState decodes a state into the task, and returns why the last attempt failed. claim.lua
+// documents the state; a task that was never started has none.
 func (t *Task) readState(state string) (reason string) {
 	f := strings.SplitN(state, " ", 6)
 	if len(f) < 6 {
@@ -51,7 +51,7 @@ func (t *Task) readState(state string) (reason string) {
 	return f[5]
 }
 
-// reason is what is kept with the task of a handler's error.
+// reason returns the part of a handler's error that is stored with the task.
 func reason(err error) string {
 	s := err.Error()
 	return strings.ToValidUTF8(s[:min(len(s), 256)], "\uFFFD")

@@ -17,13 +17,13 @@ import (
 //go:embed lua/*.lua
 var lua embed.FS
 
-// scripts are the files of lua by their names, each after the prelude. It says what its keys,
-// arguments and answer are.
+// scripts are the files of lua by name, each after the prelude, which documents their keys,
+// arguments and answers.
 var scripts = loadScripts()
 
 func loadScripts() map[string]*onredis.Script {
 	all := make(map[string]*onredis.Script)
-	files, _ := lua.ReadDir("lua") // what is embedded can be read
+	files, _ := lua.ReadDir("lua") // embedded files can always be read
 	for _, f := range files {
 		name := strings.TrimSuffix(f.Name(), ".lua")
 		all[name] = onredis.NewScript(lua, "prelude", name)
@@ -31,7 +31,7 @@ func loadScripts() map[string]*onredis.Script {
 	return all
 }
 
-// repeatable are the scripts that answer the same if the client sends them again.
+// repeatable are the scripts that return the same answer if the client sends them again.
 var repeatable = map[string]bool{"add": true, "get": true, "leave": true, "list": true, "pause": true, "stats": true}
 
 // A call is a script with its keys and arguments.
@@ -61,8 +61,8 @@ func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]a
 	return values, errors.Join(errs...)
 }
 
-// evalAll runs scripts in one pipeline, and waits no longer than ctx. Those that a server does not
-// know are sent again with their text: it was restarted, or is a new master.
+// evalAll runs scripts in one pipeline, and waits until ctx is done at most. Scripts that a server
+// does not know, because it was restarted or is a new master, are sent again with their text.
 func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
 	cmds := make([]*redis.Cmd, len(calls))
@@ -88,8 +88,8 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 			err = failed
 		}
 		values[i], errs[i] = v, explain(c.script, err)
-		// A master could not be reached: where are its slots? By itself, go-redis 9.23 asks once a
-		// minute, or when a server that lives says MOVED.
+		// A master could not be reached, so look up its slots again. By itself, go-redis 9.23 does
+		// so once a minute, or when a live server answers MOVED.
 		if cluster, ok := q.client.(*redis.ClusterClient); ok && err != nil && !errors.As(err, new(redis.Error)) {
 			cluster.ReloadState(ctx)
 		}
@@ -97,7 +97,7 @@ func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
 	return values, errs
 }
 
-// now is the time by Redis' clock.
+// now returns the time by Redis' clock.
 func (q *Queue) now(ctx context.Context) (time.Time, error) {
 	now, err := onredis.Answer(ctx, func() (time.Time, error) { return q.client.Time(ctx).Result() })
 	return now, explain("time", err)
@@ -112,7 +112,7 @@ func (q *Queue) read(ctx context.Context, key string) (string, error) {
 	return master.Get(ctx, key).Result()
 }
 
-// explain makes an error of Redis one of ours.
+// explain converts an error of Redis to one of this package.
 func explain(op string, err error) error {
 	switch {
 	case err == nil:
@@ -123,7 +123,7 @@ func explain(op string, err error) error {
 	return fmt.Errorf("rediswheel: %s: %w", op, onredis.Explain(err, "docs/delays.md", "Config.Name"))
 }
 
-// list takes an answer that is a list of strings; numbers become strings.
+// list converts an answer to a list of strings; numbers become strings.
 func list(v any) []string {
 	items, _ := v.([]any)
 	out := make([]string, len(items))

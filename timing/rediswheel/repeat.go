@@ -8,16 +8,16 @@ import (
 	cron "github.com/netresearch/go-cron"
 )
 
-// cronParser reads five fields, as crontab has them: either day is enough, unless one of its fields
+// cronParser parses five fields as in crontab: either day matches, unless one of the day fields
 // begins with an asterisk.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
-// next returns the first occurrence that is after now, given one that was.
+// next returns the first occurrence after now, given an earlier one.
 func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	if t.Every > 0 {
 		every := time.Duration(ceilDelay(t.Every)) * time.Millisecond
 		next := occurrence.Add(every)
-		for !next.After(now) { // more than once if centuries have passed: Sub tells of 292 years
+		for !next.After(now) { // more than once if centuries have passed: Sub is limited to 292 years
 			next = next.Add(max(now.Sub(next)/every, 1) * every)
 		}
 		return next, nil
@@ -48,28 +48,28 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// nextIn returns the first occurrence after now in a zone, or the zero Time. The parser's own Next
-// is asked in UTC, with what the zone's clocks show in place of the time.
+// nextIn returns the first occurrence after now in a zone, or the zero Time. It calls the parser's
+// own Next in UTC, with the local time in place of UTC.
 //
-// Between two changes of its clocks a zone has one offset to UTC. Where clocks are put forward,
-// what they do not show counts by the offset before the change: it happens later, by as much as the
-// clocks were put forward. Where they are put back, what they show twice happens the first time
-// only, unless the hour is open: then each hour that passes is meant, whatever it is called.
+// Between two clock changes a zone has one offset to UTC. If clocks are put forward, a skipped
+// local time counts by the offset before the change: it occurs later, by the size of the change. If
+// clocks are put back, a repeated local time counts only the first time. But if the hour is
+// unrestricted, every elapsed hour counts.
 func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time {
 	const instant, allHours = time.Nanosecond, 1<<24 - 1
 	s.Location = time.UTC
-	for at, years := now, 0; years < 100; years = at.Year() - now.Year() { // at is in the period that is looked at
+	for at, years := now, 0; years < 100; years = at.Year() - now.Year() { // at is in the examined period
 		at = at.In(zone)
 		start, end := at.ZoneBounds()
 		offset, from, next := offsetAt(at), now, time.Time{}
 		if !start.IsZero() {
 			from = latest(now, start.Add(-instant))
 			switch before := offsetAt(start.Add(-instant)); {
-			case before < offset: // from start + before to start + offset: no clock shows that
+			case before < offset: // from start + before to start + offset: skipped
 				if shown := s.Next(from.UTC().Add(before)); shown.Before(start.UTC().Add(offset)) && !shown.IsZero() {
 					next = shown.Add(-before)
 				}
-			case before > offset && s.Hour&allHours != allHours: // from start + offset to start + before: clocks show that again
+			case before > offset && s.Hour&allHours != allHours: // from start + offset to start + before: twice
 				from = latest(from, start.Add(before-offset-instant))
 			}
 		}
@@ -88,7 +88,7 @@ func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time 
 	return time.Time{}
 }
 
-// offsetAt is how far clocks are ahead of UTC.
+// offsetAt returns the offset of local time from UTC.
 func offsetAt(t time.Time) time.Duration {
 	_, seconds := t.Zone()
 	return time.Duration(seconds) * time.Second

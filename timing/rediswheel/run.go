@@ -14,36 +14,36 @@ import (
 	"time"
 )
 
-// A run is a task that this worker holds: from the claim until Redis knows how it ended.
+// A run is a task that this worker holds, from the claim until Redis knows the result.
 type run struct {
 	w      *worker
 	shard  int
 	task   Task
 	id     string                  // of the record
 	token  string                  // of the claim
-	until  time.Duration           // the end of its lease on the worker's clock, or before
-	offset time.Duration           // of Redis' clock, in time since 1970, to the worker's
+	until  time.Duration           // the end of its lease on the worker's clock, or earlier
+	offset time.Duration           // from the worker's clock to Redis' clock, as time since 1970
 	cancel context.CancelCauseFunc // of the handler's context
 	end    end
 }
 
-// An end is how a run ended, as runs.lua wants it.
+// An end is the result of a run, in the form of runs.lua.
 type end struct {
 	what     string // done, keep, next, retry, release or dead
-	at       int64  // when the task is due next, in ms; not positive: a negative delay. Of keep: ms to keep text
+	at       int64  // next due time in ms; not positive: a negative delay. For keep: ms to keep text
 	text     string // the reason of a failure, or the result
 	achieved bool   // the handler has returned nil
 }
 
-// redisNow is the time by Redis' clock, less up to a round trip and a millisecond.
+// redisNow returns the time by Redis' clock, minus up to a round trip and a millisecond.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
 
-// handled has the ids of the records whose handlers run in this process, of whatever worker.
+// handled has the IDs of the records whose handlers run in this process, for any worker.
 var handled sync.Map
 
 // begin starts the handler of a run, unless the worker stops or the lease has ended. If the worker
-// has the task already, as its lease ended while it could not know (Redis' clock was set ahead), that
-// run goes on. If its handler still runs elsewhere in this process, the task is put off.
+// has the task already, because the lease ended unnoticed when Redis' clock was set ahead, that run
+// goes on. If its handler still runs elsewhere in this process, the task is postponed.
 func (w *worker) begin(r *run, record string) {
 	r.id = strings.Clone(record[:min(recordID, len(record))])
 	if old := w.held[r.task.Key]; old != nil && old.id == r.id && old.task.Attempt == r.task.Attempt &&
@@ -56,7 +56,7 @@ func (w *worker) begin(r *run, record string) {
 	w.runs[r], w.held[r.task.Key] = struct{}{}, r
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	r.cancel = cancel
-	if w.stopping || w.now() >= r.until { // Redis' answer may have taken longer than the lease
+	if w.stopping || w.now() >= r.until { // the answer of Redis may have taken longer than the lease
 		r.end = end{what: "release", at: r.task.Due.UnixMilli()}
 		w.ended = append(w.ended, r)
 		return
@@ -83,7 +83,7 @@ func (w *worker) begin(r *run, record string) {
 	}()
 }
 
-// do calls the handler and says how the run ended.
+// do calls the handler and returns the end of the run.
 func (r *run) do(ctx context.Context, record string) end {
 	t := &r.task
 	if err := t.read(record); err != nil {
@@ -91,7 +91,7 @@ func (r *run) do(ctx context.Context, record string) end {
 	}
 	if t.repeats() {
 		following, err := t.next(t.Occurred, t.Occurred)
-		if err != nil { // the zone
+		if err != nil { // the zone is invalid
 			return r.failed(unable(err))
 		}
 		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
@@ -115,14 +115,14 @@ func (r *run) do(ctx context.Context, record string) end {
 	case err == nil:
 		return end{what: "done", achieved: true}
 	case errors.Is(cause, ErrCancelled):
-		return end{what: "release", at: t.Due.UnixMilli()} // Redis knows, and drops it
+		return end{what: "release", at: t.Due.UnixMilli()} // Redis knows the cause, and drops the task
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
 		err = &verdict{err: err, end: end{what: "release", at: t.Due.UnixMilli()}}
 	}
 	return r.failed(err)
 }
 
-// call calls the handler; a panic is an error.
+// call calls the handler and returns a panic as an error.
 func (r *run) call(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -135,23 +135,23 @@ func (r *run) call(ctx context.Context) (err error) {
 	return r.w.handler.Handle(ctx, r.task)
 }
 
-// next ends an occurrence.
+// next returns the end of an occurrence.
 func (r *run) next(achieved bool) end {
 	next, err := r.task.next(r.task.Occurred, r.redisNow())
-	if err != nil { // it never comes
+	if err != nil { // there is none
 		return end{what: "dead", text: reason(err)}
 	}
 	return end{what: "next", at: ceilMilli(next), achieved: achieved}
 }
 
-// failed decides what becomes of a task whose attempt failed.
+// failed decides what happens to a task after a failed attempt.
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
 	v := &verdict{}
 	if errors.As(err, &v); v.end.what == "release" {
 		if v.unable {
-			// About five refreshes: workers that lack each other's kinds would pass the shard to and fro
-			// for ever if all of its tasks came back at once.
+			// About five refreshes: if all tasks came back at once, workers that lack each other's
+			// kinds would pass the shard back and forth forever.
 			v.end.at = -ceilDelay(5*cfg.Refresh/2 + jitter(5*cfg.Refresh))
 			cfg.OnError(r.task, err)
 			r.w.post(func() { r.w.decline(r.shard) })
@@ -173,8 +173,8 @@ func (r *run) failed(err error) end {
 	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), text: reason(err)}
 }
 
-// reportEnds tells Redis how runs ended, until it knows. Until then a run keeps its place: what is lost
-// with this worker is no more than its places.
+// reportEnds reports ended runs to Redis until Redis knows. Until then a run keeps its place, so
+// that a lost worker loses at most as many results as it has places.
 func (w *worker) reportEnds() {
 	w.runPerShard(w.ended, func(r *run) end { return r.end }, func(r *run, word string) {
 		if word == "" {
@@ -201,8 +201,8 @@ func (w *worker) reportEnds() {
 	w.ended = nil
 }
 
-// renewLeases extends the leases of all runs. If a lease ends because Redis does not
-// answer, its run learns that: another worker may have its task.
+// renewLeases extends the leases of all runs. If a lease ends because Redis does not answer, the
+// run's context is canceled: another worker may have its task.
 func (w *worker) renewLeases() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {
@@ -224,8 +224,8 @@ func (w *worker) renewLeases() {
 	})
 }
 
-// runPerShard has runs.lua end or extend runs, those of one shard together. then gets its word for
-// each, or "" if there is no answer.
+// runPerShard ends or extends runs with runs.lua, those of one shard together. It calls then with
+// the answer for each run, or "" if there is none.
 func (w *worker) runPerShard(runs []*run, what func(r *run) end, then func(r *run, word string)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {

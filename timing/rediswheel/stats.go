@@ -61,7 +61,7 @@ func (q *Queue) count(f func(s *Stats)) {
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
-	owners := make(map[string]int) // how many shards they have
+	owners := make(map[string]int) // number of shards of each
 	values, err := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n,
 		q.cfg.ownership().Milliseconds())
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 const (
 	MaxKey   = 512                                    // bytes of a key
 	MaxDelay = 100 * 365 * 24 * time.Hour             // how far ahead a due time may be
-	maxMeta  = 16 << 10                               // bytes of all fields but key and body
-	century  = 100*365*24*time.Hour + 25*24*time.Hour // with its leap days
+	maxMeta  = 16 << 10                               // bytes of all fields except key and body
+	century  = 100*365*24*time.Hour + 25*24*time.Hour // including leap days
 )
 
 // Policy determines what Add does if a task with the same key exists, waiting or running. A task
@@ -27,7 +27,7 @@ const (
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
-var policies = [...]string{"replace", "ignore", "fail"} // as add.lua wants them
+var policies = [...]string{"replace", "ignore", "fail"} // as add.lua expects them
 
 // Misfire determines what happens to missed occurrences of a repeating task. An occurrence is
 // missed if the next one is due already, because no worker ran or the previous occurrence took too
@@ -78,7 +78,7 @@ type Task struct {
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }
 
-// check finds what makes no sense in a task, before Redis is asked.
+// check reports invalid fields of a task before Redis is queried.
 func (t *Task) check(maxBody int) error {
 	if err := checkKey(t.Key); err != nil {
 		return err
@@ -128,7 +128,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// start is when the task is to start, as scripts want it: a time in ms, or a negative delay.
+// start returns the start time in the form of the scripts: a time in ms, or a negative delay.
 func (t *Task) start() int64 {
 	if t.At.IsZero() {
 		return -ceilDelay(t.Delay)
@@ -136,12 +136,12 @@ func (t *Task) start() int64 {
 	return ceilMilli(t.At)
 }
 
-// ceilMilli is the first millisecond since 1970 that is not before t.
+// ceilMilli returns t as milliseconds since 1970, rounded up.
 func ceilMilli(t time.Time) int64 {
 	return latest(t.Add(time.Millisecond-1), time.UnixMilli(0)).UnixMilli()
 }
 
-// ceilDelay is d in milliseconds, rounded up, or 0.
+// ceilDelay returns d in milliseconds, rounded up, or 0.
 func ceilDelay(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

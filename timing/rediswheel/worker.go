@@ -43,17 +43,17 @@ func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
 const (
 	pace      = 5 * time.Millisecond   // between two pipelines of a worker: few scripts for many tasks
-	pause     = 300 * time.Millisecond // after an error of Redis at least, and half of the most
-	stopGrace = 5 * time.Second        // at last, for handlers whose context has ended, and for Redis
+	pause     = 300 * time.Millisecond // minimum after an error of Redis, and half of the maximum
+	stopGrace = 5 * time.Second        // extra time for handlers whose context has ended, and for Redis
 )
 
-// A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
-// scripts run on goroutines of their own, and post what came of them.
+// A worker is the state of one Run. It belongs to Run's goroutine. Handlers and scripts run on
+// other goroutines and post their results.
 type worker struct {
 	q       *Queue
 	id      string
 	handler Handler
-	ctx     context.Context // has the values of Run's, and ends when Run returns
+	ctx     context.Context // has the values of Run's context, and ends when Run returns
 	start   time.Time
 	wheel   *timing.Wheel // in time since start
 	places  *share
@@ -61,21 +61,21 @@ type worker struct {
 	sides   sync.WaitGroup // goroutines that use the client
 
 	calls   []call             // of the next pipeline
-	thens   []func(answer any) // what is done with their answers
+	thens   []func(answer any) // called with their answers
 	pending int                // scripts without an answer
-	next    time.Duration      // no pipeline before, unless half of the places wait for it
+	next    time.Duration      // no earlier pipeline, unless half of the places wait for it
 
 	shards     []shard
 	balanced   bool          // the worker has taken its part of the shards
-	quiet      time.Duration // until then a loss is one that was reported
-	clockQuiet time.Duration // until then a step of the clock is one that was reported
+	quiet      time.Duration // until then, a data loss has been reported already
+	clockQuiet time.Duration // until then, a clock step has been reported already
 
-	runs     map[*run]struct{} // from the claim until Redis knows how it ended
-	held     map[string]*run   // the last of these with a key
-	running  int               // of these, how many have a handler that has not returned
-	ended    []*run            // that Redis does not know of yet
+	runs     map[*run]struct{} // from the claim until Redis knows the result
+	held     map[string]*run   // the latest of runs for each key
+	running  int               // runs whose handler has not returned
+	ended    []*run            // runs whose end Redis does not know yet
 	stopping bool
-	giveUp   time.Duration // when stopping: not later
+	giveUp   time.Duration // when stopping: the latest time
 }
 
 // Run works on tasks until ctx ends. To stop, it claims no more tasks, returns tasks that it has
@@ -97,7 +97,7 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
 	cancel()
-	if w.now() < w.giveUp { // else Redis does not answer: what the client does ends with its timeouts
+	if w.now() < w.giveUp { // otherwise Redis does not answer; the client's timeouts end its calls
 		w.sides.Wait()
 	}
 	w.places.leave()
@@ -108,7 +108,7 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	return nil
 }
 
-// now is the time on the worker's own clock, that of its wheel. Any goroutine may ask for it.
+// now returns the time of the worker's own clock, that of its wheel. Any goroutine may call it.
 func (w *worker) now() time.Duration { return time.Since(w.start) }
 
 // work is the worker's loop.
@@ -141,7 +141,7 @@ func (w *worker) work(stop <-chan struct{}) {
 	}
 }
 
-// stop begins the end of Run.
+// stop begins to stop Run.
 func (w *worker) stop() {
 	w.stopping = true
 	w.leave()
@@ -152,7 +152,7 @@ func (w *worker) stop() {
 		}
 	})
 	w.giveUp = patience + stopGrace
-	w.wheel.At(w.giveUp, func() {}) // to come back
+	w.wheel.At(w.giveUp, func() {}) // wakes the loop
 }
 
 // post calls f on the worker's goroutine, unless Run has returned.
@@ -163,7 +163,7 @@ func (w *worker) post(f func()) {
 	}
 }
 
-// do calls f on a goroutine of its own, and then what it returns on the worker's.
+// do calls f on a separate goroutine, and then the returned function on the worker's.
 func (w *worker) do(f func(ctx context.Context) (then func())) {
 	w.pending++
 	w.sides.Go(func() {
@@ -182,7 +182,7 @@ func (w *worker) ask(c call, then func(answer any)) {
 	w.calls, w.thens = append(w.calls, c), append(w.thens, then)
 }
 
-// send sends a pipeline if there is something to ask: how runs have ended, and what is due.
+// send sends a pipeline if there are ended runs to report, shards to claim, or other calls.
 func (w *worker) send() {
 	if w.now() < w.next && len(w.ended) < w.places.total/2 {
 		return
@@ -193,7 +193,7 @@ func (w *worker) send() {
 		return
 	}
 	w.next = w.now() + pace
-	w.wheel.At(w.next, func() {}) // to come back
+	w.wheel.At(w.next, func() {}) // wakes the loop
 	calls, thens := w.calls, w.thens
 	w.calls, w.thens = nil, nil
 	w.do(func(ctx context.Context) func() {
@@ -209,18 +209,18 @@ func (w *worker) send() {
 	})
 }
 
-// fail reports what keeps the worker from working.
+// fail reports what stops the worker from working.
 func (w *worker) fail(err error) {
 	w.q.count(func(s *Stats) { s.Errors++ })
 	w.q.cfg.OnError(Task{}, err)
 }
 
-// afterPause calls f when Redis may be back.
+// afterPause calls f after a pause, when Redis may be reachable again.
 func (w *worker) afterPause(f func()) {
 	w.wheel.At(w.now()+pause+jitter(pause), f)
 }
 
-// purge deletes dead tasks of a shard, if it is the worker's, because of MaxDead and DeadAge.
+// purge deletes dead tasks of a shard that the worker owns, according to MaxDead and DeadAge.
 func (w *worker) purge(i int) {
 	if cfg := &w.q.cfg; w.shards[i].owner == w.id && !w.stopping {
 		keep := (cfg.MaxDead + len(w.shards) - 1) / len(w.shards)
@@ -234,7 +234,7 @@ func (w *worker) purge(i int) {
 	}
 }
 
-// lost tells that Redis has lost a shard. Others that it lost at once are found within a refresh.
+// lost reports that Redis has lost a shard. Other lost shards are detected within a refresh.
 func (w *worker) lost() {
 	if w.now() >= w.quiet {
 		w.q.report(wrap(ErrLost, "keys of the queue %q are gone", w.q.cfg.Name))
@@ -243,7 +243,7 @@ func (w *worker) lost() {
 	w.restore()
 }
 
-// restore has the tasks of Config.Repeating there. It tries until Redis has added them.
+// restore adds the tasks of Config.Repeating. It retries until Redis has them.
 func (w *worker) restore() {
 	w.do(func(ctx context.Context) func() {
 		err := w.q.restore(ctx)
