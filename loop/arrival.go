@@ -34,11 +34,14 @@ import (
 // Where these are, with a PROXY header and TLS:
 //
 //	listener.go: serve → admit → acquire
-//	arrival.go:  chooseLoop → hand → enroll → land
+//	arrival.go:  chooseLoop → hand → enroll
+//	internal/gnetengine/engine.go: Enroll → enrollBlocking → OnOpen
+//	arrival.go:  land
 //	link.go:     Readable → readable
 //	arrival.go:  receivedHeader → identify → afterHeader
 //	tls.go:      addTLS
-//	internal/tlsconn/handshake.go: Start → work → run → shakeHands → finished
+//	internal/tlsconn/handshake.go: Start → tryToWork (again with each record)
+//	internal/tlsconn/handshake.go: work → run → shakeHands → finished
 //	link.go:     HandshakeDone
 //	arrival.go:  arrived → begin → askForHandler
 //

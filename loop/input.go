@@ -70,7 +70,8 @@ func (c *Conn) received(p []byte) {
 			c.keepsTooMuch()
 		}
 		switch {
-		case !listed && l.touched.len() == touched || !l.spreads():
+		case !listed && l.touched.len() == touched, // only c has something to write
+			!l.deferTouched():
 			c.settle()
 		case !listed:
 			l.touched.add(c)

@@ -42,15 +42,17 @@ import (
 // The way of a close, in order:
 //
 //	internal/gnetengine/engine.go: OnClose (the peer's)
+//	internal/gnetengine/socket.go: broken
+//	internal/gnetengine/pause.go: checkPaused → over (a reset while reading is paused)
 //	link.go:    Ended → PlaintextEnded
 //	life.go:    socketEnded → deliverEnd
-//	drain.go:   beginDrain → closeWhenDone → cutOverdue
+//	drain.go:   supervise → drain → beginDrain → closeWhenDone → cutOverdue
 //	life.go:    Close → beginClose → stopAll
 //	turn.go:    settleTouched → settle
 //	life.go:    goOnClosing → sayLastWords → awaitedAcks → waitForPeer → lookAtPeer
 //	output.go:  writeOut
 //	life.go:    finish → releaseSocket → linger → endLinger
-//	internal/gnetengine/socket.go: Close → Reset
+//	internal/gnetengine/socket.go: Close (or Reset)
 
 // A state is a step in the life of a connection. They come in this order; some are left out.
 type state uint32

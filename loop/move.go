@@ -434,9 +434,9 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 	} else {
 		m.Input = append(m.Input, f.ahead...)
 	}
-	m.Thaw = func(stays bool) {
+	m.Thaw = func(refused bool) {
 		if c.loop.Post(func() {
-			if stays {
+			if refused {
 				c.more().stays = inside.Refused
 			}
 			c.thaw()
@@ -575,6 +575,7 @@ func isStarved(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// frozen returns what c has while isFrozen holds, or nil.
 func (c *Conn) frozen() *frozen {
 	if c.extras == nil {
 		return nil

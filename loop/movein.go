@@ -70,7 +70,7 @@ func (ln *listener) key() string {
 	return ln.network + "://" + ln.address
 }
 
-// inherit returns a listener for ln's address that nobody has taken yet, or nil.
+// inheritListener returns a listener for ln's address that nobody has taken yet, or nil.
 func (s *Server) inheritListener(ln *listener) (net.Listener, error) {
 	for i, b := range s.inherited {
 		if b.Listener != nil && b.Addr == ln.key() {

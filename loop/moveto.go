@@ -484,7 +484,7 @@ func (l *Loop) passFence(party []*Conn) (more bool) {
 	return false
 }
 
-// endMove is part of the end of a connection.
+// endHop is part of the end of a connection.
 func (c *Conn) endHop() {
 	if m := c.extras.hop; m != nil && !m.fenced {
 		c.extras.hop = nil

@@ -19,15 +19,20 @@ import (
 //	internal/gnetengine/engine.go: OnTraffic → readMore
 //	link.go:    Readable → readable (TLS decrypts) → Plaintext
 //	input.go:   received → decode → decodeUntil → prefixedFrame → next (other codecs) → deliver
-//	output.go:  Send → frame (other codecs) → touch
-//	turn.go:    settle → leave → settleTouched (what others were sent) → publishTurn
-//	output.go:  writeOut → writable (when the socket takes more) → afterWrite
+//	output.go:  Send → touch (received settles its own connection) → frame (other codecs)
+//	turn.go:    settle
+//	output.go:  writeOut
+//	internal/sockets/descriptor_linux.go: Write
+//	turn.go:    leave → settleTouched (what others were sent) → publishTurn
+//	link.go:    Writable (when the socket takes more)
+//	output.go:  writable → afterWrite
 //	input.go:   decodeSoon (the slice was over) → Run
 //
 // The way of a deadline, from where it is set to where it is met:
 //
 //	timer.go:   AfterFunc → fromNow → tie
-//	idle.go:    refileIdle → nextIdle → evictAt
+//	arrival.go: askForHandler (sets the idle timeout)
+//	idle.go:    setIdleTimeout → refileIdle → nextIdle → evictAt
 //	turn.go:    tellTick
 //	internal/gnetengine/ticker.go: TickAt → OnTick
 //	internal/gnetengine/anchor.go: pull → polled
@@ -135,7 +140,7 @@ func (l *Loop) leave() {
 		l.nesting--
 		return
 	}
-	if l.touched.len() != 0 && !l.spreads() {
+	if l.touched.len() != 0 && !l.deferTouched() {
 		l.settleTouched(l.now + inputSlice)
 	}
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
@@ -304,7 +309,7 @@ func (l *Loop) fire(d wheel.Due) (more bool) {
 	c := l.timers.owner(d.Timer.Index())
 	l.noteRunning(c, meter.Timer)
 	switch {
-	case c == nil:
+	case c == nil: // the loop's own, or one that freeze stops
 	case c.isFrozen():
 		c.putOff(d)
 		return true
@@ -346,10 +351,11 @@ func (l *Loop) runQueued(n int) {
 	}
 }
 
-// spreads reports whether a turn of input and output leaves the connections that it has touched to
-// a turn after the poll's other sockets, as they are many: what those send to the same connections
-// is written with it. So ten members of a room who speak at once cost ten writes, not a hundred.
-func (l *Loop) spreads() bool {
+// deferTouched reports whether a turn of input and output leaves the connections that it has
+// touched to a turn after the poll's other sockets, as they are many. It requests that turn. What
+// the other sockets send to the same connections until then, for mergeFor at most, is written with
+// it: ten members of a room who speak at once cost ten writes, not a hundred.
+func (l *Loop) deferTouched() bool {
 	if l.touched.len() < mergeFrom {
 		return false
 	}

@@ -302,10 +302,11 @@ type Moved struct {
 	Handler []byte // by loop.Saver
 	Frozen  time.Time
 
-	// Thaw gives it to this Server, which runs it: again in the old process, where it stays
-	// if that is so, or for the first time in the new one. Drop says that it is not, and OnClose
-	// gets the error, if it had an Accept. Any goroutine may call one of them, once.
-	Thaw func(stays bool)
+	// Thaw gives it to this Server, which runs it: again in the old process, or for the first
+	// time in the new one. refused: the old one does not offer it again in this handover. Drop
+	// says that it is not this Server's, and OnClose gets the error, if it had an Accept. Any
+	// goroutine may call one of them, once.
+	Thaw func(refused bool)
 	Drop func(err error)
 
 	Err    error  // of MoveIn: why it is not taken

@@ -73,11 +73,11 @@ func (g *giving) run() {
 	for g.phase != idle && g.phase != retired {
 		switch g.phase {
 		case asked:
-			g.listen(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
+			g.hearOne(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
 		case sending:
 			g.writeBatch()
 		case offered:
-			g.listen(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
+			g.hearOne(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
 		case between:
 			g.next()
 		case silent, ending:
@@ -142,8 +142,8 @@ func (g *giving) await(d time.Duration) (m message, ended, ok bool) {
 	}
 }
 
-// listen hears one message, or that there is none in time.
-func (g *giving) listen(d time.Duration, late string) {
+// hearOne hears one message, or that there is none in time.
+func (g *giving) hearOne(d time.Duration, late string) {
 	switch m, ended, ok := g.await(d); {
 	case ok:
 		g.got(m)

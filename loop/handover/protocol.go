@@ -26,8 +26,10 @@ package handover
 //
 //	meet.go:    meet → greet (new) → answer → hearHello (old)
 //	old.go:     beginGiving → run → welcome
+//	handover.go: becomeReady (starts the Server)
 //	new.go:     take → got
-//	old.go:     prepare → rehearse → sendState → next → take
+//	old.go:     prepare → rehearse → sendState → everything (batch 0, empty without a State)
+//	old.go:     next → next (the sweep's) → take (the batches after it)
 //	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
 //	old.go:     writeBatch
 //	new.go:     acceptAll

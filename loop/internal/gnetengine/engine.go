@@ -31,8 +31,9 @@
 //   - Closing: A Write that fails closes the connection within Write. After that, another file may
 //     reuse the descriptor number, so the socket drops it. gnet has no half-close.
 //   - Input: Peek(-1) copies leftover and fresh input each time. So a loop takes the read buffer
-//     with Next(-1), and keeps an incomplete frame in its own buffer. gnet reads 16 KiB; where
-//     frames are longer the engine reads on, up to 512 KiB, since copies cost large frames more.
+//     with Next(-1), and keeps an incomplete frame in its own buffer. gnet reads 32 KiB
+//     (sockets.ReadBuffer). When that is full the engine reads on as far as Sink.Room says: to 48
+//     KiB, or up to 512 KiB where frames are long, since copies cost those more.
 //   - Output: gnet's outbound buffer has no limit, and gnet does not report when it has drained.
 //     So the engine writes output straight to the descriptor: on Linux, up to 512 KiB with one raw
 //     send, without notice to Go's scheduler, and more with write. On Linux, a goroutine for each
