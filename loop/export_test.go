@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +61,7 @@ func (c *Conn) Thaw()         { c.thaw() }
 
 // MoveIn has the Server serve a connection, or drops it with the error.
 func (s *Server) MoveIn(m *inside.Moved) error {
-	if s.moveIn([]*inside.Moved{m}); m.Err != nil {
+	if s.moveIn([]*inside.Moved{m}, math.MaxInt64); m.Err != nil {
 		m.Drop(m.Err)
 		return m.Err
 	}

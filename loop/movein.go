@@ -2,13 +2,13 @@ package loop
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -92,25 +92,37 @@ var (
 	errNoDial    = errors.New("loop: no Dial with this MoveAs waits for the connection")
 	errOtherEnd  = errors.New("loop: the other end of its Pipe was refused")
 	errNoPipe    = errors.New("loop: it was in a Pipe, and was not put into one")
+	errLate      = errors.New("loop: Accept has not returned in time")
 	errRefused   = errors.New("loop: Accept has refused the connection")
 )
 
 // moveIn implements inside.Handover.
-func (s *Server) moveIn(batch []*inside.Moved) {
-	var done sync.WaitGroup
-	arrive := func(m *inside.Moved, a *arrival, l *Loop) {
+func (s *Server) moveIn(batch []*inside.Moved, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	var ways []way
+	arrive := func(place int, a *arrival, l *Loop) {
+		m, w := batch[place], way{place, l, make(chan struct{})}
 		a.local, a.remote, a.moved = m.Local, m.Remote, m
 		a.acquireMoved(l)
-		done.Add(1)
-		if err := l.Post(func() { defer done.Done(); a.arriveFrozen() }); err != nil {
+		if err := l.Post(func() {
+			defer close(w.done)
+			if ctx.Err() != nil && a.dialing == nil {
+				m.Err = errLate
+				a.release()
+				return
+			}
+			a.arriveFrozen()
+		}); err != nil {
 			m.Err = err
 			a.release()
-			done.Done()
+			return
 		}
+		ways = append(ways, w)
 	}
-	var dialed []*inside.Moved
+	var dialed []int
 	var l *Loop
-	for _, m := range batch {
+	for place, m := range batch {
 		if m.Err != nil {
 			continue
 		}
@@ -122,32 +134,34 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 		}
 		switch m.Err = errNoAddress; {
 		case strings.HasPrefix(m.Addr, keyOfDial):
-			dialed = append(dialed, m)
+			dialed = append(dialed, place)
 		case i < 0:
 		case !s.listeners[i].isUDP():
-			arrive(m, &arrival{slot: slot{ln: s.listeners[i]}}, l)
+			arrive(place, &arrival{slot: slot{ln: s.listeners[i]}}, l)
 		case m.Port == 0 || m.Port > uint64(len(s.listeners[i].ports)):
 		case m.Remote != nil:
 			p := s.listeners[i].ports[m.Port-1]
-			arrive(m, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
+			arrive(place, &arrival{slot: slot{ln: p.ln}, session: p.sessionOf(m)}, p.loop)
 		default:
 			p := s.listeners[i].ports[m.Port-1]
 			m.Thaw, m.Err = func(bool) { _ = p.loop.Post(p.goOn) }, nil // an error: the loop has ended
 		}
 	}
-	if done.Wait(); len(dialed) > 0 {
+	if settle(ctx, batch, ways); len(dialed) > 0 {
 		for _, l := range s.loops {
-			l.call(func() {}) // what Accept has dialed waits now
+			l.callWithin(wait, func() {}) // what Accept has dialed waits now
 		}
 	}
-	for _, m := range dialed {
+	ways = nil
+	for _, place := range dialed {
+		m := batch[place]
 		m.Err = errNoDial
 		if a := s.parked.take(m.Addr[len(keyOfDial):]); a != nil {
 			a.way = arrival{slot: slot{ln: a.listener()}, dialing: a}
-			arrive(m, &a.way, a.loop)
+			arrive(place, &a.way, a.loop)
 		}
 	}
-	done.Wait()
+	settle(ctx, batch, ways)
 	for i, m := range batch {
 		other := i + 1 // in the batch, unless that is not whole
 		if m.Pipe == 2 {
@@ -155,6 +169,25 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 		}
 		if m.Pipe > 0 && (other < 0 || other == len(batch) || batch[other].Err != nil || batch[other].Pipe+m.Pipe != 3) {
 			m.Err = cmp.Or(m.Err, errOtherEnd)
+		}
+	}
+}
+
+// A way is that of a connection onto its loop.
+type way struct {
+	place int // in its batch
+	loop  *Loop
+	done  chan struct{} // closed when Accept has returned, or will not be called
+}
+
+// settle waits until Accept has returned for connections of a batch. Of one for which it has not
+// when ctx is done, another Moved, with an Err, takes the place: the loop has the first one.
+func settle(ctx context.Context, batch []*inside.Moved, ways []way) {
+	for _, w := range ways {
+		if m := batch[w.place]; waitFor(ctx, w.done) != nil {
+			batch[w.place] = &inside.Moved{Kind: m.Kind, Pipe: m.Pipe, Err: errLate, Drop: func(err error) {
+				_ = w.loop.Post(func() { m.Drop(err) }) // an error: the loop has ended, and the connection with it
+			}}
 		}
 	}
 }

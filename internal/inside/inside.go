@@ -189,11 +189,12 @@ type Handover[Server any] struct {
 	// calls no Save: where that has failed it is the last Freeze that has found out.
 	CountStaying func(s Server, addrs []string, wait time.Duration) map[Reason]int
 
-	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each.
+	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each,
+	// but no longer than wait. Where it has not, another Moved with an Err takes the place.
 	// They are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
 	// Drop. Limits are not applied. Accept, or the dialer, finds the state of the handler in
 	// Conn.Saved. Those with an Err are left out.
-	MoveIn func(s Server, batch []*Moved)
+	MoveIn func(s Server, batch []*Moved, wait time.Duration)
 }
 
 // Paused says whose input is paused.

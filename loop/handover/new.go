@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -158,9 +159,15 @@ func (t *taking) moved(m message) *inside.Moved {
 	return c
 }
 
-// acceptAll has the Server accept what is in hand, and notes what it refuses.
+// acceptAll has the Server accept what is in hand, and notes what it refuses. Before this process is
+// in charge an Accept that does not return ends the handover; afterwards the old one goes on with
+// what it has.
 func (t *taking) acceptAll() {
-	in.MoveIn(t.h.srv, t.batch)
+	wait := t.h.cfg.Timeout
+	if t.phase != prepared {
+		wait = math.MaxInt64
+	}
+	in.MoveIn(t.h.srv, t.batch, wait)
 	t.refused = nil
 	for i, m := range t.batch {
 		if m.Err != nil {

@@ -3,12 +3,15 @@
 package handover_test
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -146,6 +149,56 @@ func TestStateAndABlockedLoop(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Want(t, "moved", b.report.Moved, 4)
+		})
+	}
+}
+
+// A new process whose Accept does not return before it is in charge, of a copy or of a connection
+// that moves with a State, gives up; the old one goes on. What was accepted is dropped later.
+func TestBlockedInAccept(t *testing.T) {
+	for call, name := range []string{"of a copy", "with a State"} {
+		t.Run(name, func(t *testing.T) {
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond, State: &notebook{}}
+			a, b := lines("a"), lines("b")
+			if _, err := open(t, a, cfg); err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			var calls atomic.Int32
+			hold, ends := make(chan struct{}), make(chan error, 2)
+			goOn := sync.OnceFunc(func() { close(hold) })
+			defer goOn()
+			b.Logger = zerolog.Nop()
+			b.Accept = func(c *loop.Conn) loop.Handler {
+				h := accept("b")(c).(*counter)
+				if h.ends = ends; int(calls.Add(1)) == call+1 {
+					<-hold
+				}
+				return h
+			}
+			h, err := handover.Open(t.Context(), b, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = h.Close() })
+			ready := make(chan error, 1)
+			go func() {
+				_, err := h.Ready(t.Context())
+				ready <- err
+			}()
+			if testkit.Receive(t, "Ready returns", ready) == nil {
+				t.Error("the new process takes over")
+			}
+			c.say("two\n")
+			c.hears("a 2 two")
+			goOn()
+			for range call + 1 {
+				if err := testkit.Receive(t, "OnClose", ends); !errors.Is(err, handover.ErrNotTaken) {
+					t.Errorf("OnClose got %v, want ErrNotTaken", err)
+				}
+			}
 		})
 	}
 }
