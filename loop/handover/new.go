@@ -163,7 +163,7 @@ func (t *taking) moved(m message) *inside.Moved {
 // in charge an Accept that does not return ends the handover; afterwards the old one goes on with
 // what it has.
 func (t *taking) acceptAll() {
-	wait := t.h.cfg.Timeout
+	wait := 2 * t.h.cfg.Timeout // the old one does not wait so long, and goes on
 	if t.phase != prepared {
 		wait = math.MaxInt64
 	}
