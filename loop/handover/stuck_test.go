@@ -62,7 +62,7 @@ func twoLoops(t *testing.T, cfg handover.Config, onSave func(c *loop.Conn)) (srv
 // process serves them when the callback has returned. Those of other loops move.
 func TestBlockedLoopStays(t *testing.T) {
 	for index := range 2 {
-		cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond}
+		cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: time.Second}
 		a, clients := twoLoops(t, cfg, func(*loop.Conn) {})
 		hold := make(chan struct{})
 		goOn := sync.OnceFunc(func() { close(hold) })
