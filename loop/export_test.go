@@ -57,9 +57,9 @@ func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() 
 // AcceptNewcomers is what a handover calls.
 func (s *Server) AcceptNewcomers(on bool) { s.acceptNewcomers(on) }
 
-// Freeze and Thaw are the ways of c to another process, and back.
-func (c *Conn) Freeze() error { return c.freeze() }
-func (c *Conn) Thaw()         { c.thaw() }
+// Freeze and Thaw are the ways of a connection to another process, and back.
+func Freeze(c *Conn) error { return c.freeze() }
+func Thaw(c *Conn)         { c.thaw() }
 
 // MoveIn has the Server serve a connection, or drops it with the error.
 func (s *Server) MoveIn(m *inside.Moved) error {
