@@ -435,6 +435,7 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 		m.Input = append(m.Input, f.ahead...)
 	}
 	m.Thaw = func(refused bool) {
+		clear(m.TLS) // of secrets
 		if c.loop.Post(func() {
 			if refused {
 				c.more().stays = inside.Refused
@@ -445,6 +446,7 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 		}
 	}
 	m.Drop = func(err error) {
+		clear(m.TLS)
 		if c.loop.Post(func() { c.drop(err, true) }) != nil {
 			f.abandon()
 		}
@@ -638,8 +640,7 @@ func (c *Conn) drop(err error, moved bool) {
 		return
 	}
 	if m := f.moved; m != nil {
-		m.CloseNet()
-		clear(m.TLS)
+		m.Discard()
 	}
 	f.abandon()
 	_ = f.spare.Close()

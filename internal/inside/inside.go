@@ -317,8 +317,9 @@ type Moved struct {
 // Size returns about how many bytes it takes on its way.
 func (m *Moved) Size() int { return 256 + len(m.Input) + len(m.Output) + len(m.Codec) + len(m.Handler) }
 
-// CloseNet closes the socket's copy, if there is one.
-func (m *Moved) CloseNet() {
+// Discard closes the socket's copy, if there is one, and erases the secrets of TLS.
+func (m *Moved) Discard() {
+	clear(m.TLS)
 	if m.Net != nil {
 		_ = m.Net.Close()
 	}

@@ -496,7 +496,6 @@ func (g *giving) keep() {
 	}
 	for _, m := range g.batch {
 		if m != nil {
-			clear(m.TLS) // of secrets
 			m.Thaw(false)
 		}
 	}
@@ -506,7 +505,6 @@ func (g *giving) keep() {
 func (g *giving) gone() {
 	for _, m := range g.batch {
 		if m != nil {
-			clear(m.TLS)
 			if m.Drop(ErrMoved); m.Remote != nil {
 				g.moved++
 			}
