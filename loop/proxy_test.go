@@ -234,6 +234,9 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 		if err := srv.Stop(); !errors.As(err, &cutErr) || cutErr.Cut != 1 {
 			t.Errorf("Stop: %v, want one cut", err)
 		}
+		if err := cut.Reason(); errors.Is(err, loop.ErrOutputLost) || !errors.Is(err, loop.ErrServerClosed) {
+			t.Errorf("the one that was cut, without output, got %v, want ErrServerClosed without ErrOutputLost", err)
+		}
 	})
 }
 
