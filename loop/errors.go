@@ -90,6 +90,22 @@ type lossError struct{ reason, lost error }
 func (e *lossError) Error() string   { return fmt.Sprintf("%v; %v", e.reason, e.lost) }
 func (e *lossError) Unwrap() []error { return []error{e.reason, e.lost} }
 
+// noteOutputLost notes that output of a connection that closes was lost, and counts that.
+func (c *Conn) noteOutputLost(why error) {
+	end := &c.extras.ending
+	switch end.outputLost {
+	case nil:
+		c.loop.count.add(numCut, 1)
+	case errUnfinished: // counted already
+		why = errUnfinished
+	default:
+		return
+	}
+	if end.outputLost = ErrOutputLost; why != nil {
+		end.outputLost = &lossError{ErrOutputLost, why}
+	}
+}
+
 // A PanicError is the reason for the close of a connection whose code panicked.
 type PanicError struct {
 	Value any    // the argument of panic

@@ -345,22 +345,6 @@ func (c *Conn) abort(err error) {
 	c.touch()
 }
 
-// noteOutputLost notes that output of a connection that closes was lost, and counts that.
-func (c *Conn) noteOutputLost(why error) {
-	end := &c.extras.ending
-	switch end.outputLost {
-	case nil:
-		c.loop.count.add(numCut, 1)
-	case errUnfinished: // counted already
-		why = errUnfinished
-	default:
-		return
-	}
-	if end.outputLost = ErrOutputLost; why != nil {
-		end.outputLost = &lossError{ErrOutputLost, why}
-	}
-}
-
 // goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and
 // finishes once nothing is left to wait for. timeIsUp: the peer has had all its time.
 func (c *Conn) goOnClosing(timeIsUp bool) {

@@ -139,7 +139,7 @@ var (
 	// ErrUncertain means that the connection was lost while Redis was processing the message, which
 	// may or may not have been published. The Hub does not send it again.
 	ErrUncertain = errors.New("redisgroup: the message may or may not have been published")
-	// ErrClock is passed to Config.OnError. Redis' clock was set by more than half a lease.
+	// ErrClock is passed to Config.OnError. The Redis clock was changed by more than half a lease.
 	ErrClock = errors.New("redisgroup: the Redis clock jumped")
 	// ErrMute is passed to Config.OnError. The Redis user is not permitted to publish.
 	ErrMute = errors.New("redisgroup: the user may not publish")
