@@ -54,9 +54,12 @@ func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats(
 func (l *Loop) Measured() meter.Record                   { return l.meter.Read(l.clock()) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
 
-// Freeze and Thaw are the ways of c to another process, and back.
-func (c *Conn) Freeze() error { return c.freeze() }
-func (c *Conn) Thaw()         { c.thaw() }
+// AcceptNewcomers is what a handover calls.
+func (s *Server) AcceptNewcomers(on bool) { s.acceptNewcomers(on) }
+
+// Freeze and Thaw are the ways of a connection to another process, and back.
+func Freeze(c *Conn) error { return c.freeze() }
+func Thaw(c *Conn)         { c.thaw() }
 
 // MoveIn has the Server serve a connection, or drops it with the error.
 func (s *Server) MoveIn(m *inside.Moved) error {

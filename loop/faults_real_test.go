@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,6 +59,10 @@ func TestRestoreThatFails(t *testing.T) {
 			_ = far.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			if n, err := far.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the peer reads %d bytes, %v; want nothing", n, err)
+			}
+			secrets := []byte("secrets")
+			if err := srv.MoveIn(&inside.Moved{Kind: inside.Kind{Addr: "tcp://elsewhere"}, TLS: secrets}); err == nil || !bytes.Equal(secrets, make([]byte, 7)) {
+				t.Errorf("from elsewhere: %v, and %q is left of its keys; want an error, and zeros", err, secrets)
 			}
 			mustEcho(t, before, "hello again\n")
 			if st := srv.Stats(); st.Refused != 0 || st.Conns != 1 {

@@ -152,11 +152,12 @@ func (ln *listener) serve() {
 		if err == nil {
 			ln.admit(nc)
 		}
+		shut := ln.server.acceptGate.isShut() // the gate may open again when nobody is admitting
 		ln.server.admitting.Add(-1)
 		switch {
 		case err == nil:
 			backoff = minBackoff
-		case errors.Is(err, os.ErrDeadlineExceeded) && ln.server.acceptGate.isShut(): // by acceptNewcomers
+		case errors.Is(err, os.ErrDeadlineExceeded) && shut: // by acceptNewcomers
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:

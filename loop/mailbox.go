@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
@@ -82,22 +85,34 @@ func (l *Loop) tryPost(t task) error {
 }
 
 // call runs f on l, and waits for that. It reports false if the loop has ended without it.
-func (l *Loop) call(f func()) bool {
+func (l *Loop) call(f func()) bool { return l.callWithin(math.MaxInt64, f) }
+
+// callWithin is call for a loop that may be blocked: where l has not begun with f when it has been
+// in one turn, or this has waited, for that long, f does not run.
+func (l *Loop) callWithin(most time.Duration, f func()) bool {
+	var taken atomic.Bool // by the loop, or back
 	done := make(chan struct{})
-	if l.Post(func() { defer close(done); f() }) != nil {
+	if l.Post(func() {
+		if !taken.Swap(true) {
+			defer close(done)
+			f()
+		}
+	}) != nil {
 		return false
 	}
+	late := time.NewTimer(most - l.stuckFor(time.Since(l.server.base)))
+	defer late.Stop()
 	select {
 	case <-done:
 		return true
 	case <-l.ended:
+	case <-late.C:
 	}
-	select {
-	case <-done:
-		return true
-	default:
+	if !taken.Swap(true) {
 		return false
 	}
+	<-done
+	return true
 }
 
 // postPieces is inside.ForHandler.PostPieces.

@@ -126,10 +126,11 @@ func (c *Conn) postponeTask(t task) {
 	}, nil)
 }
 
-// waitWhile waits while that holds for some loop. It gives up if a loop does not answer, or a
+// waitWhile waits while that holds for some loop. It gives up if all such loops are blocked, or a
 // listener from outside has no deadlines.
 func (s *Server) waitWhile(f func(l *Loop) bool) {
-	for began := time.Now(); slices.ContainsFunc(s.loops, f) && time.Since(began) < stuckTimeout; {
+	holds := func(l *Loop) bool { return l.stuckFor(time.Since(s.base)) < stuckTimeout && f(l) }
+	for began := time.Now(); slices.ContainsFunc(s.loops, holds) && time.Since(began) < stuckTimeout; {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -139,7 +140,7 @@ func (s *Server) waitWhile(f func(l *Loop) bool) {
 // place nobody comes who was not met.
 func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 	l := s.loops[at.Loop]
-	called := l.call(func() {
+	called := l.callWithin(at.Wait, func() {
 		end := l.clock() + turnSlice
 		if at.Next == 0 {
 			at.Next = len(l.conns)
@@ -154,8 +155,18 @@ func (s *Server) walk(at *inside.Cursor, f func(c *Conn) (more bool)) {
 			}
 		}
 	})
+	if !called {
+		l.countBlocked(at)
+	}
 	if !called || at.Next == 0 {
 		at.Loop, at.Next = at.Loop+1, 0
+	}
+}
+
+// countBlocked notes that l, which has not answered, is passed over.
+func (l *Loop) countBlocked(at *inside.Cursor) {
+	if n := int(l.load.Load()); n > 0 && at.Stays != nil { // or it has ended
+		at.Stays[inside.Blocked] += n
 	}
 }
 
@@ -179,18 +190,20 @@ func (s *Server) freeze(at *inside.Cursor, max, size int) (batch []*inside.Moved
 func (s *Server) freezePorts(at *inside.Cursor) (all []*inside.Moved) {
 	l := s.loops[at.Loop]
 	at.Loop++
-	l.call(func() {
+	if !l.callWithin(at.Wait, func() {
 		for _, p := range l.ports {
 			all = append(all, p.moveOut(at.Addrs)...)
 		}
-	})
+	}) {
+		l.countBlocked(at)
+	}
 	return all
 }
 
 // copies implements inside.Handover.
-func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
+func (s *Server) copies(addrs []string, perKind int, wait time.Duration) (all []*inside.Moved) {
 	taken := make(map[inside.Kind]int)
-	for at := (inside.Cursor{Addrs: addrs}); at.Loop < len(s.loops); {
+	for at := (inside.Cursor{Addrs: addrs, Wait: wait}); at.Loop < len(s.loops); {
 		s.walk(&at, func(c *Conn) bool {
 			// Keys are not copied, and a Dial is there once.
 			party, why := c.mayMove(addrs)
@@ -208,8 +221,8 @@ func (s *Server) copies(addrs []string, perKind int) (all []*inside.Moved) {
 }
 
 // countStaying implements inside.Handover.
-func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
-	at := inside.Cursor{Addrs: addrs, Stays: make(map[inside.Reason]int)}
+func (s *Server) countStaying(addrs []string, wait time.Duration) map[inside.Reason]int {
+	at := inside.Cursor{Addrs: addrs, Wait: wait, Stays: make(map[inside.Reason]int)}
 	for at.Loop < len(s.loops) {
 		s.walk(&at, func(c *Conn) bool {
 			switch party, why := c.mayMove(addrs); {
@@ -226,21 +239,19 @@ func (s *Server) countStaying(addrs []string) map[inside.Reason]int {
 
 // pauseInput implements inside.Handover.
 func (s *Server) pauseInput(which inside.Paused) {
-	for _, l := range s.loops {
-		l.call(func() {
-			for _, c := range slices.Clone(l.conns) {
-				switch {
-				case which == inside.PauseNone:
-					if c.extras != nil {
-						c.extras.stays = inside.Moves
-					}
-					c.resume(heldToMove)
-				case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
-					c.pause(heldToMove)
+	s.tellLoops(func(l *Loop) {
+		for _, c := range slices.Clone(l.conns) {
+			switch {
+			case which == inside.PauseNone:
+				if c.extras != nil {
+					c.extras.stays = inside.Moves
 				}
+				c.resume(heldToMove)
+			case c.isOpen() && !c.isUDP() && (which == inside.PauseAll && !c.hasBusiness() || c.owesAnswer()):
+				c.pause(heldToMove)
 			}
-		})
-	}
+		}
+	})
 }
 
 // stays returns why c has not moved when the other process, or its Save or its socket, was asked.
@@ -424,6 +435,7 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 		m.Input = append(m.Input, f.ahead...)
 	}
 	m.Thaw = func(refused bool) {
+		clear(m.TLS) // of secrets
 		if c.loop.Post(func() {
 			if refused {
 				c.more().stays = inside.Refused
@@ -434,6 +446,7 @@ func (c *Conn) moveBuffers(m *inside.Moved) {
 		}
 	}
 	m.Drop = func(err error) {
+		clear(m.TLS)
 		if c.loop.Post(func() { c.drop(err, true) }) != nil {
 			f.abandon()
 		}
@@ -627,8 +640,7 @@ func (c *Conn) drop(err error, moved bool) {
 		return
 	}
 	if m := f.moved; m != nil {
-		m.CloseNet()
-		clear(m.TLS)
+		m.Discard()
 	}
 	f.abandon()
 	_ = f.spare.Close()

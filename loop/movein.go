@@ -115,7 +115,7 @@ func (s *Server) moveIn(batch []*inside.Moved) {
 			continue
 		}
 		m.Thaw = func(bool) {}
-		m.Drop = func(error) { m.CloseNet() }
+		m.Drop = func(error) { m.Discard() }
 		i := slices.IndexFunc(s.listeners, func(ln *listener) bool { return ln.key() == m.Addr })
 		if m.Pipe < 2 || l == nil {
 			l = s.leastLoaded()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -284,5 +285,16 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 		srv.FailAccept(0, syscall.EMFILE)
 		srv.FailAccept(0, syscall.EMFILE) // is taken when the pause after the one before is over
 		testkit.Want(t, "first pause after a success", time.Since(began), 5*time.Millisecond)
+		srv.Open() // the listener waits for the next one
+		before := log.Len()
+		srv.Server.AcceptNewcomers(false)
+		srv.FailAccept(0, interrupted(func() { srv.Server.AcceptNewcomers(true) }))
+		testkit.Want(t, "log of an Accept that a handover has ended", log.String()[before:], "")
 	})
 }
+
+// interrupted is the error of a deadline that has passed. It is called when a caller asks for that.
+type interrupted func()
+
+func (interrupted) Error() string          { return "interrupted" }
+func (f interrupted) Is(target error) bool { f(); return target == os.ErrDeadlineExceeded }

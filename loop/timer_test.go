@@ -357,7 +357,7 @@ func TestTimersOfAFrozenConnection(t *testing.T) {
 			}
 			stopped, moved, late = c.AfterFunc(time.Second, counts("stopped")), c.AfterFunc(time.Second, counts("moved")), c.AfterFunc(time.Second, counts("late"))
 			every, twice = c.Every(time.Second, counts("every")), c.AfterFunc(time.Second, counts("twice"))
-			if err := c.Freeze(); err != nil {
+			if err := loop.Freeze(c); err != nil {
 				t.Fatal(err)
 			}
 			gone = c.AfterFunc(time.Second, counts("gone"))
@@ -376,7 +376,7 @@ func TestTimersOfAFrozenConnection(t *testing.T) {
 			if len(fired) != 0 || !late.Pending() || !every.Pending() || !twice.Pending() || !gone.Stop() {
 				t.Errorf("fired while frozen: %v; or not pending", fired)
 			}
-			c.Thaw()
+			loop.Thaw(c)
 		})
 		wait(10 * time.Millisecond)
 		srv.Do(0, func(*loop.Loop) {

@@ -167,7 +167,8 @@ type Handover[Server any] struct {
 	AllowHops func(s Server, on bool)
 
 	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that,
-	// and forgets which connections were refused.
+	// and forgets which connections were refused. It does not wait: what is asked of a loop
+	// afterwards comes after it.
 	PauseInput func(s Server, which Paused)
 
 	// Freeze takes connections off the loop at the Cursor, for MoveIn of another Server, at most
@@ -180,12 +181,13 @@ type Handover[Server any] struct {
 	FreezePorts func(s Server, c *Cursor) []*Moved
 
 	// Copies returns copies of plain connections that were accepted and are not in a Pipe, at most
-	// perKind of each kind, as Moved without Socket.
-	Copies func(s Server, addrs []string, perKind int) []*Moved
+	// perKind of each kind, as Moved without Socket. It leaves out loops that are blocked, as a
+	// Cursor with this Wait does.
+	Copies func(s Server, addrs []string, perKind int, wait time.Duration) []*Moved
 
 	// CountStaying returns how many connections there are, by the reason for which they stay. It
 	// calls no Save: where that has failed it is the last Freeze that has found out.
-	CountStaying func(s Server, addrs []string) map[Reason]int
+	CountStaying func(s Server, addrs []string, wait time.Duration) map[Reason]int
 
 	// MoveIn gives moved connections to the Server, and waits until Accept has returned for each.
 	// They are frozen, until Thaw. Moved.Err says which ones the Server does not take: they are for
@@ -209,6 +211,7 @@ type Cursor struct {
 	Loop int
 	Next int // it looks at those before this place; 0: at all of the loop
 
+	Wait         time.Duration  // a loop that has not answered by then is passed over: its connections are Blocked
 	Addrs        []string       // of the other Server: a connection of another one cannot move
 	Kinds        map[Kind]bool  // only the first of each kind is taken, and it is noted here; nil: all are
 	PauseBlocked bool           // pauses the input of those whose output waits, so that no more comes
@@ -234,6 +237,7 @@ const (
 	// These may pass.
 	Handshake
 	NotReady
+	Blocked
 	Busy
 	Jobs
 	SaveFailed
@@ -245,7 +249,7 @@ const (
 
 func (r Reason) String() string {
 	return [...]string{"", "refused", "no Save", "UDP", "TLS", "dialed", "no address", "net.Conn", "codec",
-		"handshake", "not ready", "busy", "jobs", "Save failed", "output waits", "no socket", "on its way back", "too late"}[r]
+		"handshake", "not ready", "loop blocked", "busy", "jobs", "Save failed", "output waits", "no socket", "on its way back", "too late"}[r]
 }
 
 // MayPass reports whether it may move later.
@@ -312,8 +316,9 @@ type Moved struct {
 // Size returns about how many bytes it takes on its way.
 func (m *Moved) Size() int { return 256 + len(m.Input) + len(m.Output) + len(m.Codec) + len(m.Handler) }
 
-// CloseNet closes the socket's copy, if there is one.
-func (m *Moved) CloseNet() {
+// Discard closes the socket's copy, if there is one, and erases the secrets of TLS.
+func (m *Moved) Discard() {
+	clear(m.TLS)
 	if m.Net != nil {
 		_ = m.Net.Close()
 	}

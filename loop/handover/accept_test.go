@@ -31,7 +31,7 @@ func TestLarge(t *testing.T) {
 		return srv
 	}
 	a, b := large("a"), large("b")
-	notes := &notebook{notes: []string{strings.Repeat("x", 20<<20)}}
+	notes := &notebook{notes: []string{strings.Repeat("x", 17<<20)}}
 	if _, err := open(t, a, handover.Config{Path: path, State: notes, Timeout: patience}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestLarge(t *testing.T) {
 	if n.report.Died || n.report.Moved != 0 || n.report.Stayed["refused"] != 1 {
 		t.Errorf("%+v, want one that stays with a process that is alive", n.report)
 	}
-	if len(got.notes) != 1 || len(got.notes[0]) != 20<<20 {
+	if len(got.notes) != 1 || len(got.notes[0]) != 17<<20 {
 		t.Errorf("the State has not arrived: %d notes", len(got.notes))
 	}
 	c.say("two\n")

@@ -45,6 +45,7 @@
 //   - connections that have not received their PROXY header, are in a handshake, are busy
 //     (Conn.SetBusy), or have jobs, calls or replies in progress, each for as long as that lasts,
 //     at most Config.Patience
+//   - connections of an event loop that is blocked by a callback; with a State nothing moves then
 //   - connections that Accept refuses
 //   - connections with more than 16 MiB of state and buffers, and the other ends of their Pipes
 //   - connections of addresses that the new process lacks

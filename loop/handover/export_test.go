@@ -65,6 +65,16 @@ func (s *Successor) Retired() {
 	}
 }
 
+// SpendReserve frees the descriptors in reserve, as for a process that meets a full one.
+func (h *Handover) SpendReserve() { h.freeReserve() }
+
+// HasReserve reports whether no descriptor of the reserve is missing.
+func (h *Handover) HasReserve() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.reserve) == keepFiles
+}
+
 // Stop stops to accept newcomers, as a process that is stopped.
 func (s *Successor) Stop() { s.h.acceptNewcomers(false) }
 

@@ -822,8 +822,12 @@ func openHTTPErr(t *testing.T, srv *loop.Server, path string, more func(*handove
 func TestStrangers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
-	start(t, path, a)
+	n, err := open(t, a, handover.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := dial(t, a)
+	n.SpendReserve()
 	for name, says := range map[string]string{
 		"nothing":         "",
 		"half a message":  "\x01\x00",
@@ -846,6 +850,7 @@ func TestStrangers(t *testing.T) {
 			t.Fatalf("after %s: %q, %v", name, line, err)
 		}
 	}
+	testkit.Eventually(t, "the reserve is whole again", n.HasReserve)
 	for range 5 { // which say nothing, for two seconds at most
 		silent, err := net.Dial("unix", path)
 		if err != nil {

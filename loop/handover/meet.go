@@ -213,10 +213,20 @@ func (h *Handover) answer() {
 			l := newLine(nc.(*net.UnixConn))
 			if err := h.hearHello(l); err != nil {
 				h.srv.Logger.Warn().Err(err).Msg("handover: a process was refused")
-				_ = l.write(message{kind: refuse, body: []byte(err.Error())}, nil, time.Now().Add(helloTimeout))
-				l.hang()
+				h.dismiss(l, message{kind: refuse, body: []byte(err.Error())})
 			}
 		}()
+	}
+}
+
+// dismiss hangs up on a process that takes nothing over. answer may have spent the reserve on it.
+func (h *Handover) dismiss(l *line, m message) {
+	_ = l.write(m, nil, time.Now().Add(helloTimeout))
+	l.hang()
+	select {
+	case <-h.quit: // the reserve may be freed already
+	default:
+		h.fillReserve()
 	}
 }
 
@@ -251,8 +261,7 @@ func (h *Handover) hearHello(l *line) error {
 		return fmt.Errorf("it serves none of this server's addresses, but %q", g.Addrs)
 	}
 	if !h.beginGiving(l, pid, g.Addrs) {
-		_ = l.write(message{kind: busy}, nil, time.Now().Add(helloTimeout))
-		l.hang()
+		h.dismiss(l, message{kind: busy})
 	}
 	return nil
 }

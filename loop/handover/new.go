@@ -154,7 +154,7 @@ func (t *taking) moved(m message) *inside.Moved {
 			c.Net = nc
 		}
 	}
-	c.Drop = func(error) { c.CloseNet() }
+	c.Drop = func(error) { c.Discard() }
 	return c
 }
 

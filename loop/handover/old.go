@@ -218,8 +218,10 @@ func (g *giving) prepare() {
 	g.h.own(false)
 	g.h.acceptNewcomers(false)
 	g.sweep.begin()
-	g.quiesce()
-	err := g.rehearse()
+	err := g.quiesce()
+	if err == nil {
+		err = g.rehearse()
+	}
 	if err == nil && g.h.cfg.State != nil {
 		g.batch, err = g.sweep.everything()
 	}
@@ -233,8 +235,9 @@ func (g *giving) prepare() {
 }
 
 // quiesce waits for HTTP requests in hand, and with a State for jobs and for connections that come
-// back to their loops, at most Patience.
-func (g *giving) quiesce() {
+// back to their loops, at most Patience. An error: nothing can move with the State.
+func (g *giving) quiesce() error {
+	var stays map[inside.Reason]int
 	for end := time.Now().Add(g.h.cfg.Patience); time.Now().Before(end); time.Sleep(lookAgain / 4) {
 		rest := true
 		for _, w := range g.h.webs {
@@ -242,13 +245,22 @@ func (g *giving) quiesce() {
 		}
 		if g.h.cfg.State != nil { // what awaits something is read on until it is here
 			in.PauseInput(g.h.srv, inside.PauseAll)
-			stays := in.CountStaying(g.h.srv, g.sweep.addrs)
-			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack] == 0
+			stays = in.CountStaying(g.h.srv, g.sweep.addrs, g.h.cfg.Timeout/2)
+			rest = rest && stays[inside.Jobs]+stays[inside.Busy]+stays[inside.ComingBack]+stays[inside.Blocked] == 0
 		}
 		if rest {
-			return
+			break
 		}
 	}
+	return blocked(stays)
+}
+
+// blocked returns an error if a loop has been passed over, without which no State can move.
+func blocked(stays map[inside.Reason]int) error {
+	if n := stays[inside.Blocked]; n > 0 {
+		return fmt.Errorf("an event loop is blocked, as its log says: its %d connections cannot move with the State", n)
+	}
+	return nil
 }
 
 // rehearse gives the new process the State, and has it accept copies of connections.
@@ -258,7 +270,7 @@ func (g *giving) rehearse() error {
 		return err
 	}
 	var copies []*inside.Moved
-	for _, m := range in.Copies(g.h.srv, g.sweep.addrs, samples) {
+	for _, m := range in.Copies(g.h.srv, g.sweep.addrs, samples, g.h.cfg.Timeout/2) {
 		body := recordOf(m)
 		if len(body) > maxMessage { // it stays: see records
 			continue
@@ -462,7 +474,7 @@ func (g *giving) send(k kind, n int) {
 		m.body = []byte(g.why)
 	case over:
 		stays := make(map[string]int)
-		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs) {
+		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs, g.h.cfg.Timeout/2) {
 			stays[why.String()] = n
 		}
 		m.body, _ = json.Marshal(stays)
@@ -484,7 +496,6 @@ func (g *giving) keep() {
 	}
 	for _, m := range g.batch {
 		if m != nil {
-			clear(m.TLS) // of secrets
 			m.Thaw(false)
 		}
 	}
@@ -494,7 +505,6 @@ func (g *giving) keep() {
 func (g *giving) gone() {
 	for _, m := range g.batch {
 		if m != nil {
-			clear(m.TLS)
 			if m.Drop(ErrMoved); m.Remote != nil {
 				g.moved++
 			}
@@ -555,7 +565,7 @@ func (s *sweep) release() {
 }
 
 func (s *sweep) rewind() {
-	s.place = inside.Cursor{Addrs: s.addrs, Starved: s.h.freeReserve, PauseBlocked: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
+	s.place = inside.Cursor{Wait: s.h.cfg.Timeout / 2, Addrs: s.addrs, Starved: s.h.freeReserve, PauseBlocked: s.stage >= pausing, Stays: make(map[inside.Reason]int)}
 }
 
 // next returns the next batch. If it is empty, the next look is due after again, or this was the
@@ -615,9 +625,13 @@ func (s *sweep) take(max, size int) []*inside.Moved {
 	return in.Freeze(s.h.srv, &s.place, max, size)
 }
 
-// takeAll takes up to max off all loops.
+// takeAll takes up to max off all loops. Those of one stage do not wait for several loops that are
+// blocked.
 func (s *sweep) takeAll(max, size int) (batch []*inside.Moved) {
 	for s.place.Loop < len(s.h.srv.Loops()) && len(batch) < max {
+		if s.stage == oneOfEach && len(batch) > 0 && time.Since(batch[0].Frozen) >= s.place.Wait {
+			break
+		}
 		batch = append(batch, s.take(max-len(batch), size)...)
 	}
 	return batch
@@ -630,6 +644,9 @@ func (s *sweep) everything() (batch []*inside.Moved, err error) {
 	for end := time.Now().Add(s.h.cfg.Patience); ; time.Sleep(lookAgain / 4) {
 		s.rewind()
 		batch = append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
+		if err = blocked(s.place.Stays); err != nil {
+			return batch, err
+		}
 		stuck := s.place.Stays[inside.NoSocket]
 		if late := time.Now().After(end); late && stuck > 0 {
 			return batch, fmt.Errorf("%d connections cannot move, as the old process has no descriptor left", stuck)
@@ -639,5 +656,6 @@ func (s *sweep) everything() (batch []*inside.Moved, err error) {
 	}
 	s.stage = ports
 	s.rewind()
-	return append(batch, s.takeAll(math.MaxInt, math.MaxInt)...), nil
+	batch = append(batch, s.takeAll(math.MaxInt, math.MaxInt)...)
+	return batch, blocked(s.place.Stays)
 }
