@@ -79,7 +79,7 @@ type ActorRef[M any] struct{ a *Actor[M] }
 // loop, and never inline. Any goroutine may call it, the actor itself too. m, with all that it
 // refers to, then belongs to the actor: bytes of a message must be copied. nil means queued; if the
 // actor stops first, m is dropped, which only Ask reports. ErrStopped: the actor is stopped, or r
-// is zero. loop.ErrServerClosed is Loop.Post's.
+// is zero. loop.ErrServerClosed: as for Loop.Post.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {

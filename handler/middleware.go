@@ -22,7 +22,7 @@ const (
 )
 
 // A Middleware adds something around the handlers of connections: a limit, a heartbeat, a log. It
-// wraps the Accept function rather than a handler, so that it sees the Conn when that opens (to set
+// wraps the Accept function rather than a handler, so that it sees the Conn when it opens (to set
 // timers and hooks, or to refuse it), and makes new state for each connection. One that only needs
 // hooks returns the handler of next unchanged, and costs nothing per message.
 type Middleware interface {
@@ -152,9 +152,9 @@ type Limit struct {
 	// Burst is how many messages may arrive at once after a pause. 0 means PerSecond rounded up.
 	Burst int
 	Drop  bool // drop excess messages instead of closing the connection
-	// Exceeded, if not nil, is called on the loop for each excess message, before the connection
-	// closes, if it does: to count it, or to notify the peer. msg is valid until it returns, and
-	// nil for a frame that the codec would answer.
+	// Exceeded, if not nil, is called on the loop for each excess message, to count it or to notify
+	// the peer. Without Drop, the connection closes after that. msg is valid until Exceeded
+	// returns; it is nil for a frame that the codec would answer.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 

@@ -68,9 +68,9 @@ type Limits struct {
 
 	// HoldBackAt is how many bytes of output may be pending in one connection while its input is
 	// decoded. Above it, decoding stops until half of it is sent: TCP flow control slows down a
-	// peer that sends requests faster than it reads answers. (MaxOutbound limits output that
-	// timers, Tells and groups push.) It must be less than MaxOutbound. 0 means 256 KiB, or a
-	// quarter of MaxOutbound if that is less.
+	// peer that sends requests faster than it reads answers. (Output of timers, Tells and groups,
+	// and of one callback, is limited by MaxOutbound only.) It must be less than MaxOutbound. 0
+	// means 256 KiB, or a quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
 	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +130,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	}
 	s.tellLoops(func(l *Loop) { l.mayStop = true })
 	if !waitForUpTo(stuckTimeout, s.ended()...) {
-		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
+		return 0, errors.New("loop: a callback does not return, or too many functions are queued; still running: " + s.notEnded())
 	}
 	return int(s.Stats().Cut - before), nil
 }
@@ -199,15 +200,16 @@ func waitFor(ctx context.Context, all ...<-chan struct{}) error {
 	return nil
 }
 
-func (s *Server) notEnded() (which string) {
+func (s *Server) notEnded() string {
+	var which []string
 	for _, l := range s.loops {
 		select {
 		case <-l.ended:
 		default:
-			which += fmt.Sprintf("loop %d with %d connections, %d in its mailbox; ", l.index, l.load.Load(), l.mail.Len())
+			which = append(which, fmt.Sprintf("loop %d (connections: %d, queued functions: %d)", l.index, l.load.Load(), l.mail.Len()))
 		}
 	}
-	return which
+	return strings.Join(which, ", ")
 }
 
 // Shutdown ends the server, as when Start's context is done, and waits until no function of the
@@ -233,9 +235,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close ends the server at once, without Drain.Delay and Drain.Window, and cuts connections that do
-// not take their output immediately. Their OnClose gets ErrServerClosed. Close does not block: Wait
-// returns when the loops have ended, which still run their mailboxes and OnStop. Any goroutine may
-// call it, including a loop's, also during a drain; before Start it returns an error.
+// not take their output immediately. Their OnClose gets ErrServerClosed. Close does not block. Wait
+// returns when the loops have ended; before that they run their mailboxes and OnStop. Any goroutine
+// may call it, including a loop's, also during a drain; before Start it returns an error.
 func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
@@ -341,9 +343,12 @@ func (l *Loop) cutOverdue() {
 		if !begun {
 			c.callOnDrain()
 		}
-		if c.at() == stateDraining { // with jobs not done
+		if c.at() == stateDraining { // busy, or with jobs not done
 			c.beginClose(ErrServerClosed)
-			c.noteOutputLost(errUnfinished)
+			if end := &c.extras.ending; end.outputLost == nil {
+				end.outputLost = errUnfinished
+				c.loop.count.add(numCut, 1)
+			}
 		}
 		c.beginClose(ErrServerClosed)
 		c.goOnClosing(true) // which tries once more: a loop that was late may not have done it yet

@@ -18,9 +18,9 @@ var (
 	// ErrClosed means that the connection is closed or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrOutputLost means that output from before the close was lost: the peer did not accept it
-	// within Server.Timeouts.Close or before the drain ended, or it has gone. OnClose gets it in
-	// addition to the reason.
+	// ErrOutputLost means that the peer did not take all output sent before the close:
+	// Timeouts.Close passed, the drain ended, or the peer disconnected. OnClose gets it in addition
+	// to the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
 	// ErrIdle means that the peer sent nothing for the idle timeout, or no byte within
@@ -78,7 +78,7 @@ var (
 
 var (
 	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
-	errUnfinished = errors.New("loop: its jobs were not done when the time of the drain was over")
+	errUnfinished = errors.New("loop: not done within Drain.Timeout")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
 	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
@@ -89,6 +89,22 @@ type lossError struct{ reason, lost error }
 
 func (e *lossError) Error() string   { return fmt.Sprintf("%v; %v", e.reason, e.lost) }
 func (e *lossError) Unwrap() []error { return []error{e.reason, e.lost} }
+
+// noteOutputLost notes that output of a connection that closes was lost, and counts that.
+func (c *Conn) noteOutputLost(why error) {
+	end := &c.extras.ending
+	switch end.outputLost {
+	case nil:
+		c.loop.count.add(numCut, 1)
+	case errUnfinished: // counted already
+		why = errUnfinished
+	default:
+		return
+	}
+	if end.outputLost = ErrOutputLost; why != nil {
+		end.outputLost = &lossError{ErrOutputLost, why}
+	}
+}
 
 // A PanicError is the reason for the close of a connection whose code panicked.
 type PanicError struct {
@@ -112,7 +128,7 @@ type DrainError struct {
 
 // Error implements error.
 func (e *DrainError) Error() string {
-	return fmt.Sprintf("loop: drain: %d connections were cut, which took no output for Server.Timeouts.Close, or were not done within Drain.Timeout", e.Cut)
+	return fmt.Sprintf("loop: drain cut %d connection(s): output not taken within Server.Timeouts.Close, or not done within Drain.Timeout", e.Cut)
 }
 
 // A closeReason says what ended a connection, as far as it matters for Stats.ClosedBy.

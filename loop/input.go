@@ -414,9 +414,10 @@ func (c *Conn) goOnAfterOutput() {
 // Linux it notices that a TCP peer resets the connection, and closes c at once: messages not yet
 // delivered are then lost, as are bytes that the reset overtakes. The idle timeout keeps running,
 // but bytes that wait, in the loop or in the socket, count as received, with two exceptions: output
-// is pending and the peer takes none of it, or the peer has shut down its output (only Linux shows
-// that behind unread bytes). In these cases the idle timeout evicts c within twice its duration.
-// Without an idle timeout, TCP keep-alive finds a peer that has closed in both directions.
+// is pending and the peer takes none of it, or the peer has shut down its output (only Linux
+// reports that while unread bytes remain). In these cases the idle timeout evicts c within twice
+// its duration. Without an idle timeout, TCP keep-alive finds a peer that has closed in both
+// directions.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)

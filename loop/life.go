@@ -234,7 +234,7 @@ func (c *Conn) stopWaiting(x *extras) {
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
-	outputLost   error         // that output was lost, and why, if so
+	outputLost   error         // that output was lost, and why; or errUnfinished
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
@@ -343,18 +343,6 @@ func (c *Conn) abort(err error) {
 	end.dropOutput = true
 	c.beginClose(err)
 	c.touch()
-}
-
-// noteOutputLost notes that output of a connection that closes was lost, and counts that.
-func (c *Conn) noteOutputLost(why error) {
-	end := &c.extras.ending
-	if end.outputLost != nil {
-		return
-	}
-	c.loop.count.add(numCut, 1)
-	if end.outputLost = ErrOutputLost; why != nil {
-		end.outputLost = &lossError{ErrOutputLost, why}
-	}
 }
 
 // goOnClosing goes on with the end of c when a turn ends: it writes what the socket takes, and

@@ -41,8 +41,8 @@ type PipeConfig struct {
 // If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //
 // Pipe removes the functions that were passed to OnEOF, OnHighWater and OnFlushed before. Functions
-// passed later run in addition to the pipe's own work: that of OnEOF before the half-close is
-// passed on.
+// passed later run in addition to the pipe's own work; a function given to OnEOF runs before the
+// half-close is passed on.
 //
 // A connection may be in one pipe only. Pipe panics if the connections live on two loops, are the
 // same, include a UDP session, are already in a pipe, or are about to move.

@@ -203,6 +203,8 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 			switch string(msg) {
 			case "begin":
 				c.SetBusy(true)
+			case "say":
+				return c.Send(msg)
 			case "next":
 				c.SetBusy(false)
 				c.SetBusy(true)
@@ -214,11 +216,13 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 		})
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-		idle, p, cut := srv.Open(), srv.Open(), srv.Open()
+		idle, p, cut, full := srv.Open(), srv.Open(), srv.Open(), srv.Open()
 		p.Send("begin\n")
 		cut.Send("begin\n")
+		full.Block(0)
+		full.Send("begin\nsay\n")
 		srv.Shutdown()
-		if !idle.Closed() || p.Closed() || drained != 3 {
+		if !idle.Closed() || p.Closed() || drained != 4 {
 			t.Errorf("idle closed %v, busy closed %v, OnDrain %d times", idle.Closed(), p.Closed(), drained)
 		}
 		srv.Sleep(10 * time.Second)
@@ -231,8 +235,12 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 			t.Errorf("received %q, closed with %v", got, p.Reason())
 		}
 		var cutErr *loop.DrainError
-		if err := srv.Stop(); !errors.As(err, &cutErr) || cutErr.Cut != 1 {
-			t.Errorf("Stop: %v, want one cut", err)
+		if err := srv.Stop(); !errors.As(err, &cutErr) || cutErr.Cut != 2 {
+			t.Errorf("Stop: %v, want two cut", err)
+		}
+		testkit.WantErr(t, "the one with output", full.Reason(), loop.ErrOutputLost)
+		if err := cut.Reason(); errors.Is(err, loop.ErrOutputLost) || !errors.Is(err, loop.ErrServerClosed) {
+			t.Errorf("the one that was cut, without output, got %v, want ErrServerClosed without ErrOutputLost", err)
 		}
 	})
 }

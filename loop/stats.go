@@ -78,12 +78,12 @@ type LoopStats struct {
 	// seconds, MaxLag the largest since the start.
 	Lag, MaxLag time.Duration
 
-	// Turn is how long the loop was busy without polling its sockets: with the input of one
-	// connection, or a batch of timers and posts. If one callback takes long, this is its time.
-	// Turn is the longest of the last 10 to 20 seconds, MaxTurn the longest since the start; the
-	// turn that is running counts with its time so far. Of turns for input that are shorter than a
-	// quarter of Server.Debug.BlockedAfter, a random one in 16 is measured; all others are. Time
-	// during which the process was stopped counts, here and in Lag.
+	// Turn is the longest time, over the last 10 to 20 seconds, that the loop ran without polling
+	// its sockets: with the input of one connection, or a batch of timers and posts. If one
+	// callback takes long, this is its time. MaxTurn is the longest since the start; the turn that
+	// is running counts with its time so far. Of turns for input that are shorter than a quarter of
+	// Server.Debug.BlockedAfter, a random one in 16 is measured; all others are. Time during which
+	// the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
 	// SocketWait is how long a ready socket waits before the loop serves it: for the turns ahead of

@@ -85,9 +85,10 @@ func TestDrainCutsBlockedPeers(t *testing.T) {
 				}
 			}
 			var cut *loop.DrainError
-			if err := s.Stop(); !errors.As(err, &cut) || cut.Cut != 3 || !strings.Contains(err.Error(), "3 connections") {
+			if err := s.Stop(); !errors.As(err, &cut) || cut.Cut != 3 {
 				t.Errorf("Wait: %v", err)
 			}
+			testkit.Want(t, "Wait", fmt.Sprint(cut), "loop: drain cut 3 connection(s): output not taken within Server.Timeouts.Close, or not done within Drain.Timeout")
 			if took := time.Since(began); took < c.want || took > c.want+2*time.Millisecond {
 				t.Errorf("took %v, want %v", took, c.want)
 			}
@@ -139,7 +140,7 @@ func TestStuckLoop(t *testing.T) {
 		resume := s.Stall(0)
 		began := time.Now()
 		err = s.Stop()
-		if took := time.Since(began); err == nil || took > 2*time.Minute || !strings.Contains(err.Error(), "loop 0 with 1 connections") {
+		if took := time.Since(began); err == nil || took > 2*time.Minute || !strings.Contains(err.Error(), "; still running: loop 0 (connections: 1, queued functions: ") || !strings.HasSuffix(err.Error(), ")") {
 			t.Errorf("Wait returned %v after %v", err, took)
 		}
 		if !errors.Is(q.Reason(), loop.ErrServerClosed) || !stopped[1] {

@@ -89,7 +89,7 @@ func named(cfg *tls.Config, address string) *tls.Config {
 // they wait for the handshake if output was sent after StartTLS, Close for at most
 // Server.Timeouts.Close.
 //
-// cfg is used as Server.TLS and Dialer.TLS are, and must not be changed any more. Its hooks run
+// cfg is used as Server.TLS and Dialer.TLS are, and must not be changed afterwards. Its hooks run
 // outside the loop. The certificate of a dialed server must match the host in the address, or
 // cfg.ServerName.
 //

@@ -36,8 +36,8 @@ func (e *LimitError) Error() string {
 // panic.
 type SchedulerConfig struct {
 	Tick time.Duration // the resolution, as in [Config]; 0 means time.Millisecond
-	// MaxPending is how many timers may be pending when Set adds one, for keys that peers choose.
-	// AfterFunc, At and Every have no limit. 0 means DefaultMaxPending.
+	// MaxPending limits Set, whose keys peers may choose: it fails while so many timers are
+	// pending. AfterFunc, At and Every have no limit. 0 means DefaultMaxPending.
 	MaxPending int
 
 	// Workers is how many callbacks may run at a time, each on its own goroutine. A timer that is
@@ -448,8 +448,8 @@ func (s *Scheduler) stop() {
 	}
 }
 
-// Shutdown is Stop, and then waits for running callbacks to return, or until ctx is done, whose
-// error it returns then. It may be called again, but not by a callback, which would wait for
+// Shutdown calls Stop and waits until running callbacks have returned, or until ctx is done; then
+// it returns ctx's error. It may be called again, but not by a callback, which would wait for
 // itself.
 func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
 	left := s.Stop()

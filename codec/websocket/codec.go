@@ -84,7 +84,8 @@ type Codec struct {
 	MaxHandshake int
 
 	// HandshakeTimeout bounds the handshake: then the connection closes with ErrTimeout, and with a
-	// 408 if a request has begun. 0 means DefaultHandshakeTimeout, 10 s.
+	// 408 if a request has begun and HTTP and HTTPServer are nil. 0 means DefaultHandshakeTimeout,
+	// 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed.

@@ -132,15 +132,15 @@ var (
 	ErrClosed = errors.New("redisgroup: hub closed")
 	// ErrQueueFull means that Config.MaxQueue bytes are queued already: Redis is slow or
 	// unreachable.
-	ErrQueueFull = errors.New("redisgroup: too much waits for Redis")
+	ErrQueueFull = errors.New("redisgroup: the queue for Redis is full")
 	// ErrTimeout means that Redis was unreachable for Config.PublishTimeout. It did not accept the
 	// message.
-	ErrTimeout = errors.New("redisgroup: Redis was away for too long")
+	ErrTimeout = errors.New("redisgroup: Redis was unreachable for too long")
 	// ErrUncertain means that the connection was lost while Redis was processing the message, which
 	// may or may not have been published. The Hub does not send it again.
-	ErrUncertain = errors.New("redisgroup: it is not known whether the message was published")
-	// ErrClock is passed to Config.OnError. Redis' clock was set by more than half a lease.
-	ErrClock = errors.New("redisgroup: redis' clock was set")
+	ErrUncertain = errors.New("redisgroup: the message may or may not have been published")
+	// ErrClock is passed to Config.OnError. The Redis clock was changed by more than half a lease.
+	ErrClock = errors.New("redisgroup: the Redis clock jumped")
 	// ErrMute is passed to Config.OnError. The Redis user is not permitted to publish.
 	ErrMute = errors.New("redisgroup: the user may not publish")
 	// ErrTaken means that another owner holds the name.

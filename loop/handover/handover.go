@@ -99,7 +99,7 @@ var (
 
 	// ErrNotTaken means that the connection, or a copy of it, was passed to Accept to move here,
 	// but the previous process keeps it.
-	ErrNotTaken = errors.New("handover: a rehearsal, or the connection stays with the previous process")
+	ErrNotTaken = errors.New("handover: the previous process keeps the connection")
 )
 
 func (c *Config) fill() (err error) {

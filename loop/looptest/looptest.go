@@ -226,7 +226,7 @@ func (s *Server) BreakLoop(i int, err error) {
 // poller.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
-// Addr is the network address of a Peer that OpenFrom did not give one. It has no IP.
+// Addr is the network address of a Peer that was not opened with OpenFrom. It has no IP.
 type Addr struct{ n int }
 
 // Network returns "memory".

@@ -20,7 +20,7 @@ var (
 
 	// Errors for Config.OnError.
 	ErrLost  = errors.New("redis has lost tasks")            // keys that existed are gone
-	ErrClock = errors.New("redis' clock was set")            // by more than half a lease
+	ErrClock = errors.New("the Redis clock jumped")          // by more than half a lease
 	ErrHints = errors.New("redis does not pass messages on") // the Redis user is not permitted to publish or subscribe
 )
 
