@@ -56,7 +56,7 @@ func (c *Conn) received(p []byte) {
 	l.enter()
 	c.idle.lastRead = l.now
 	l.count.add(numBytesIn, len(p))
-	if listed, touched := c.out.todo&settleDue != 0, l.touched.len(); c.isOpen() {
+	if c.isOpen() {
 		c.out.todo |= settleDue // it is settled here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
@@ -69,12 +69,10 @@ func (c *Conn) received(p []byte) {
 		if l.level == levelOver {
 			c.keepsTooMuch()
 		}
-		switch {
-		case !listed && l.touched.len() == touched, // only c has something to write
-			!l.deferTouched():
+		if l.touched.len() < mergeFrom || !l.deferTouched() {
 			c.settle()
-		case !listed:
-			l.touched.add(c)
+		} else {
+			c.list()
 		}
 	} else if c.at() == stateFlushing {
 		c.countDiscarded(len(p))

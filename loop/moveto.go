@@ -244,7 +244,7 @@ func (c *Conn) mayHop() bool {
 	case c.in.pauses&inRunQueue != 0, x.watermarks.told, x.jobs != nil && x.jobs.goesOn, c.isTLS() && c.tlsLayer().Queued():
 		c.touch() // it is in the run queue
 		return false
-	case c.out.todo&settleDue != 0:
+	case c.out.todo&(settleDue|listed) != 0:
 		return false
 	}
 	return !x.hop.fenced && c.in.pauses&(startingTLS|heldByCodec|frozenToMove) == 0 && !c.sendsFile()

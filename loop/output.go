@@ -31,6 +31,7 @@ type todo uint8
 
 const (
 	settleDue     todo = 1 << iota // it comes: the connection is in loop.touched, or received runs
+	listed                         // the connection is in loop.touched
 	afterWriteDue                  // settle calls afterWrite
 )
 
@@ -202,6 +203,13 @@ func (c *Conn) endAppend(tail []byte) {
 func (c *Conn) touch() {
 	if c.out.todo&settleDue == 0 {
 		c.out.todo |= settleDue
+		c.list()
+	}
+}
+
+func (c *Conn) list() {
+	if c.out.todo&listed == 0 {
+		c.out.todo |= listed
 		c.loop.touched.add(c)
 	}
 }

@@ -140,7 +140,7 @@ func (l *Loop) leave() {
 		l.nesting--
 		return
 	}
-	if l.touched.len() != 0 && !l.deferTouched() {
+	if n := l.touched.len(); n != 0 && (n < mergeFrom || !l.deferTouched()) {
 		l.settleTouched(l.now + inputSlice)
 	}
 	if l.now >= l.tickAt && l.now-l.advanced >= ioAdvance {
@@ -356,9 +356,6 @@ func (l *Loop) runQueued(n int) {
 // the other sockets send to the same connections until then, for mergeFor at most, is written with
 // it: ten members of a room who speak at once cost ten writes, not a hundred.
 func (l *Loop) deferTouched() bool {
-	if l.touched.len() < mergeFrom {
-		return false
-	}
 	if l.mergeUntil == 0 {
 		l.mergeUntil = l.now + mergeFor
 		l.requestTurn()
@@ -370,7 +367,9 @@ func (l *Loop) deferTouched() bool {
 // others: an OnClose may send and close in turn. Those that are left are settled in a later turn.
 func (l *Loop) settleTouched(end time.Duration) {
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
-		l.touched.next().settle()
+		c := l.touched.next()
+		c.out.todo &^= listed
+		c.settle()
 		if s.over(l) && l.touched.len() > 0 {
 			l.requestTurn()
 			return
