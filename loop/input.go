@@ -69,10 +69,10 @@ func (c *Conn) received(p []byte) {
 		if l.level == levelOver {
 			c.keepsTooMuch()
 		}
-		if l.touched.len() < mergeFrom || !l.deferTouched() {
+		if l.touched.len() < mergeFrom {
 			c.settle()
 		} else {
-			c.list()
+			c.settleAmongOthers()
 		}
 	} else if c.at() == stateFlushing {
 		c.countDiscarded(len(p))
@@ -363,7 +363,8 @@ func (c *Conn) stopReading() {
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //
-// There is one such hook; nil removes it. A panic in f closes c.
+// There is one such hook; nil removes it. One that is set after the peer's end was delivered is not
+// called. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
 	c.loop.owner.Check("Conn.OnEOF")
 	if !c.isClosed() {

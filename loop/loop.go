@@ -59,6 +59,7 @@ type Loop struct {
 	conns       []*Conn
 	lastAddrs   *sharedAddrs          // of the last connection of TCP
 	touched     line[*Conn]           // to be settled when this turn ends
+	deferred    int                   // how many these were when a turn last left them to another one
 	mergeUntil  time.Duration         // until when these may wait; 0: they do not
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet

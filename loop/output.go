@@ -36,9 +36,9 @@ const (
 )
 
 // Send appends one message, framed by the codec, to the output. The messages of one callback are
-// written together when it returns. After a callback that sends to four or more connections, the
-// write is delayed by up to 1 ms and includes what other callbacks send to the same connection
-// meanwhile. msg is copied.
+// written together when it returns. After a callback that sends to four or more connections, their
+// writes are delayed by up to 1 ms, and for the callback that runs then. Each includes what other
+// callbacks send to the same connection meanwhile. msg is copied.
 //
 // The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
 // it, after an attempt to write them to the socket. Otherwise the connection closes at once with

@@ -95,13 +95,16 @@ func TestOneWriteForARoom(t *testing.T) {
 }
 
 // While members of a room speak without end, what one has said waits for 1 ms, and for the callbacks
-// in which that is over.
+// in which that is over. A reply to someone else, who is in no room, does not wait.
 func TestRoomWaitsBriefly(t *testing.T) {
 	const each = 300 * time.Microsecond // takes a callback
 	var room []*loop.Conn
 	srv := &loop.Server{Codec: codec.Lines{}, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
 		room = append(room, c)
 		return script{Message: func(c *loop.Conn, msg []byte) error {
+			if string(msg) == "alone" {
+				return c.Send(msg)
+			}
 			for _, member := range room {
 				_ = member.Send(msg)
 			}
@@ -114,15 +117,23 @@ func TestRoomWaitsBriefly(t *testing.T) {
 		for range 20 {
 			peers = append(peers, srv.Open())
 		}
-		began, received := time.Now(), make(chan time.Duration, 100)
+		stranger := srv.Open()
+		room = room[:len(peers)]
+		began, received, replied := time.Now(), make(chan time.Duration, 100), make(chan time.Duration, 1)
 		peers[0].Answer(func([]byte) []byte { received <- time.Since(began); return nil })
+		stranger.Answer(func([]byte) []byte { replied <- time.Since(began); return nil })
 		release := make(chan struct{})
 		_ = srv.Loops()[0].Post(func() { <-release })
 		for i, p := range peers {
-			p.Send(fmt.Sprintln(i))
+			if p.Send(fmt.Sprintln(i)); i == 0 {
+				stranger.Send("alone\n")
+			}
 		}
 		close(release)
 		srv.Sleep(time.Second)
+		if at := <-replied; at != each {
+			t.Errorf("the stranger's reply came at %v, want %v", at, each)
+		}
 		last := time.Duration(0)
 		for n := len(received); n > 0; n-- {
 			at := <-received

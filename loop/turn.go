@@ -360,7 +360,19 @@ func (l *Loop) deferTouched() bool {
 		l.mergeUntil = l.now + mergeFor
 		l.requestTurn()
 	}
+	l.deferred = l.touched.len()
 	return l.now < l.mergeUntil
+}
+
+// settleAmongOthers settles c, whose input has been decoded, while others are touched. It is
+// deferred with these if it has sent to some, or is one of them; a reply to c alone is not.
+func (c *Conn) settleAmongOthers() {
+	l := c.loop
+	if l.touched.len() == l.deferred && c.out.todo&listed == 0 || !l.deferTouched() {
+		c.settle()
+	} else {
+		c.list()
+	}
 }
 
 // settleTouched settles connections that were touched, until end, but one at least. That may touch
@@ -375,7 +387,7 @@ func (l *Loop) settleTouched(end time.Duration) {
 			return
 		}
 	}
-	l.mergeUntil = 0
+	l.mergeUntil, l.deferred = 0, 0
 }
 
 // settle does what is left to be done for c at the end of a turn: it writes what was sent, unless
