@@ -67,7 +67,7 @@ func (h *Handover) restart() {
 			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already running")
 			return
 		}
-		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process did not call Open yet: killing it and starting another")
+		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: killing it and starting another")
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
