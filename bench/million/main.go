@@ -85,7 +85,7 @@ func main() {
 			restore()
 			os.Exit(1)
 		}()
-		results := &measure.Results{Spreads: true}
+		results := &measure.Results{}
 		err = o.measureAll(numbers, strings.Split(*names, ","), results)
 		restore()
 		measure.Check(err)

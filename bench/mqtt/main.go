@@ -64,7 +64,7 @@ func main() {
 	build.Stderr = os.Stderr
 	measure.Check(build.Run())
 	contenders := strings.Split(*only, ",")
-	results := &measure.Results{Base: "mosquitto", Spreads: true}
+	results := &measure.Results{Base: "mosquitto"}
 	for round, name := range measure.Turns(*rounds, contenders) {
 		measure.Progress("round %d of %d: %s", round+1, *rounds, name)
 		if err := o.measure(name, results); err != nil {

@@ -40,7 +40,7 @@ func TestResults(t *testing.T) {
 	}
 	r.Add("size", "ours", 0.25)
 	var out strings.Builder
-	r.table(r.Base, Spread.String).print(&out)
+	r.table(r.Base).print(&out)
 	want := `|       | ours             | theirs | ours / theirs |
 |-------|------------------|--------|---------------|
 | speed | 2.00 (1.00–3.00) | 4.00   | 0.50          |

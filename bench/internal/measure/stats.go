@@ -55,7 +55,6 @@ func Quantile[T cmp.Ordered](values []T, q float64) (v T) {
 // is what the first is compared with, round by round.
 type Results struct {
 	Base                 string
-	Spreads              bool // documents have the least and the greatest, too
 	measures, contenders []string
 	values               map[[2]string][]float64
 }
@@ -76,24 +75,19 @@ func (r *Results) Add(measure, contender string, v float64) {
 }
 
 // Show prints a table with its name. With a directory of documents it also brings the table to date
-// that stands there between the comments <!-- name --> and <!-- end of name -->, which has medians
-// and no ratio. That table chooses the lines and columns, by their names; where there is none yet,
-// it gets all.
+// that stands there between the comments <!-- name --> and <!-- end of name -->, which has no ratio.
+// That table chooses the lines and columns, by their names; where there is none yet, it gets all.
 func (r *Results) Show(name, docs string) error {
 	fmt.Printf("\n%s\n\n", name)
-	r.table(r.Base, Spread.String).print(os.Stdout)
+	r.table(r.Base).print(os.Stdout)
 	if docs == "" {
 		return nil
 	}
-	text := func(s Spread) string { return digits(s.Median) }
-	if r.Spreads {
-		text = Spread.String
-	}
-	return r.table("", text).replace(name, docs)
+	return r.table("").replace(name, docs)
 }
 
 // table has a line for each measure and a column for each contender, and one for the ratio to base.
-func (r *Results) table(base string, text func(Spread) string) (t table) {
+func (r *Results) table(base string) (t table) {
 	t = table{append([]string{""}, r.contenders...)}
 	compares := slices.Contains(r.contenders, base) && base != r.contenders[0]
 	if compares {
@@ -104,7 +98,7 @@ func (r *Results) table(base string, text func(Spread) string) (t table) {
 		for _, c := range r.contenders {
 			cell := ""
 			if v := r.values[[2]string{m, c}]; len(v) > 0 {
-				cell = text(SpreadOf(v))
+				cell = SpreadOf(v).String()
 			}
 			line = append(line, cell)
 		}
