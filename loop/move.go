@@ -205,12 +205,14 @@ func (s *Server) copies(addrs []string, perKind int, wait time.Duration) (all []
 	taken := make(map[inside.Kind]int)
 	for at := (inside.Cursor{Addrs: addrs, Wait: wait}); at.Loop < len(s.loops); {
 		s.walk(&at, func(c *Conn) bool {
-			// Keys are not copied, and a Dial is there once.
 			party, why := c.mayMove(addrs)
-			if kind := c.kind(); len(party) == 1 && why == inside.Moves && !c.isTLS() && !c.isDialed() && taken[kind] < perKind {
+			if kind := c.kind(); len(party) == 1 && why == inside.Moves && !c.isDialed() && taken[kind] < perKind { // a Dial is there once
 				if m, _ := c.saved(); m != nil {
 					taken[kind]++
 					c.moveBuffers(m)
+					if t := c.tlsLayer(); t != nil {
+						m.TLS = t.Settled()
+					}
 					all = append(all, m)
 				}
 			}

@@ -64,7 +64,7 @@ func TestComesBack(t *testing.T) {
 			secure.hears("a 1 one")
 			paused.say("one\n")
 			ref := testkit.Receive(t, "a paused connection", resume)
-			inRehearsal := 2 // of the addresses without TLS and Pipe
+			inRehearsal := 3 // of the addresses without a Pipe
 			next := serve(func(c *loop.Conn) loop.Handler {
 				if inRehearsal--; inRehearsal < 0 {
 					return nil

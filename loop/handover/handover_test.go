@@ -738,6 +738,42 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A version that takes no TLS connection is refused, as one that takes no plain connection. What
+// it is shown in the rehearsal has no keys.
+func TestRefusesAllOverTLS(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, b, c := lines("a"), lines("b"), lines("c")
+	a.Drain.Delay = patience
+	for _, srv := range []*loop.Server{a, b, c} {
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{testkit.Certificate("localhost")}}
+	}
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		if state, ok := c.TLS(); !ok || state.Version != tls.VersionTLS13 {
+			t.Errorf("Accept sees TLS: %v, %x; want 1.3", ok, state.Version)
+		}
+		return nil
+	}
+	start(t, path, a)
+	var clients []*client
+	for range 5 {
+		c := dial(t, a)
+		c.secure()
+		c.say("one\nhal")
+		c.hears("a 1 one")
+		clients = append(clients, c)
+	}
+	if n, err := open(t, b, handover.Config{Path: path}); err == nil {
+		t.Fatalf("the next process is in charge: %+v; want an error, as it takes no connection", n.report)
+	}
+	if r := start(t, path, c); r.Moved != len(clients) {
+		t.Errorf("after the failure %+v, want all moved", r)
+	}
+	for _, c := range clients {
+		c.say("f\n")
+		c.hears("c 2 half")
+	}
+}
+
 // One process answers HTTP: the old one until the switch, the next one after it.
 func TestHTTP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")

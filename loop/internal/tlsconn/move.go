@@ -89,7 +89,13 @@ func (c *Conn) Abandon() {
 // what crypto/tls keeps to itself, such as TLS 1.2.
 func (c *Conn) Movable() bool { return c.mayDetach() == nil }
 
-// StateIn returns what the handshake has settled, of what Saved has returned.
+// Settled returns what StateIn needs of c, which is Movable: no keys, and nothing to resume.
+func (c *Conn) Settled() []byte {
+	state, _ := json.Marshal(moved{Settled: settledOf(c.settled)}) // of numbers and bytes
+	return state
+}
+
+// StateIn returns what the handshake has settled, of what Saved or Settled has returned.
 func StateIn(state []byte) (tls.ConnectionState, bool) {
 	var m moved
 	if json.Unmarshal(state, &m) != nil {
