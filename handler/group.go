@@ -283,9 +283,10 @@ func (g *Group) shardFor(l *loop.Loop) *shard {
 const (
 	unsent = "a broadcast cannot be encoded"
 
-	pieceMembers = 256 // members served in one task: with a write to each about a millisecond
-	maxBatch     = 32  // consecutive broadcasts that go to a member in one write
-	maxForms     = 8   // of one message: members whose codec needs yet another get it by Send
+	pieceMembers = 256     // members served in one task: with a write to each about a millisecond
+	pieceBytes   = 1 << 20 // fewer of them, if they are sent more than this
+	maxBatch     = 32      // consecutive broadcasts that go to a member in one write
+	maxForms     = 8       // of one message: members whose codec needs yet another get it by Send
 )
 
 // A shard is the members on one loop, which alone changes them, under the lock.
@@ -365,8 +366,12 @@ func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
 	}
+	each := 0 // bytes for a member
+	for _, b := range s.batch {
+		each += len(b.msg)
+	}
 	end := s.visited
-	s.visited = max(0, end-pieceMembers)
+	s.visited = max(0, end-min(pieceMembers, max(1, pieceBytes/max(1, each))))
 	for i := range s.batch {
 		s.visit(&s.batch[i], s.visited, end)
 	}

@@ -150,9 +150,11 @@ type shed struct {
 // shedding makes a Loop a runnable that goes on with its shed.
 type shedding Loop
 
-// Run closes the connections that hold most, as far as this piece of the list has them.
+// Run closes the connections that hold most, as far as this piece of the list has them. Before, it
+// writes what they hold for want of time only.
 func (w *shedding) Run() {
 	l := (*Loop)(w)
+	l.settleTouched(never)
 	s := &l.shed
 	for range shedWalk {
 		excess := l.excess()

@@ -356,6 +356,9 @@ func (l *Loop) runQueued(n int) {
 // the other sockets send to the same connections until then, for mergeFor at most, is written with
 // it: ten members of a room who speak at once cost ten writes, not a hundred.
 func (l *Loop) deferTouched() bool {
+	if l.level != levelLow {
+		return false
+	}
 	if l.mergeUntil == 0 {
 		l.mergeUntil = l.now + mergeFor
 		l.requestTurn()
@@ -376,8 +379,12 @@ func (c *Conn) settleAmongOthers() {
 }
 
 // settleTouched settles connections that were touched, until end, but one at least. That may touch
-// others: an OnClose may send and close in turn. Those that are left are settled in a later turn.
+// others: an OnClose may send and close in turn. Those that are left are settled in a later turn;
+// none is left when buffers take much, so that what was sent is written before more is.
 func (l *Loop) settleTouched(end time.Duration) {
+	if l.level != levelLow {
+		end = never
+	}
 	for s := sliceOf(l.now, end); l.touched.len() > 0; {
 		c := l.touched.next()
 		c.out.todo &^= listed
