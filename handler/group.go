@@ -27,9 +27,9 @@ type GroupConfig struct {
 //
 // A broadcast copies the message once, posts to each loop that has members once, and encodes it
 // there once per codec, however many members there are. Members leave when they close. A slow
-// member does not affect others: the limit of its own output closes it, or it gets a Backlog. A
-// large group is served 256 members at a time, and in between the loop serves its other
-// connections; later posts and Tells to that loop wait until all members are served.
+// member does not affect others: the limit of its own output closes it, or it gets a Backlog.
+// During a long broadcast the loop serves other connections after each millisecond; later posts and
+// Tells to that loop wait until all members are served.
 //
 // # Order
 //

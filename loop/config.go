@@ -43,18 +43,20 @@ type Limits struct {
 
 	// Refusal is sent to a connection that is refused because of a limit, instead of a reset: keep
 	// it short, and in wire format. The server then waits for the peer to close, for at most a
-	// second and for 64 peers at a time; other peers are reset. So are those of a TLS address.
+	// second and for 64 peers at a time; other peers are reset. So are those of a TLS address, and
+	// above MaxConnsPerIP those that come through ProxyProtocol.
 	Refusal []byte
 
 	// MaxHandshakes is how many started handshakes may be waiting for their clients; each takes 36
-	// KB. One more cuts the handshake that has waited longest. 0 means 1,024.
+	// KB. Each loop has an equal share: one more there cuts the one that has waited longest. 0 means
+	// 1,024.
 	MaxHandshakes int
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
-	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, so that a
-	// flood leaves the rest to existing sessions. Peers that have proved their address (see
-	// Conn.LimitReplies) do not count. Without such proofs, set it to 16 times the usual number of
-	// sessions. 0 means 131,072.
+	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, for each
+	// address of the server, so that a flood leaves the rest to existing sessions. Peers that have
+	// proved their address (see Conn.LimitReplies) do not count. Without such proofs, set it to 16
+	// times the usual number of sessions. 0 means 131,072.
 	MaxSessions int
 
 	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
@@ -158,8 +160,8 @@ type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
 	// Write work here (above Limits.MaxOutbound they fail). It is not called if the peer could not
-	// receive a message: because it has closed, its connection has failed, or it does not take its
-	// output.
+	// receive a message, because its connection has failed or it does not take its output, or if
+	// its own close or half-close is the reason.
 	OnClosing func(c *Conn, err error)
 
 	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
@@ -189,8 +191,9 @@ type Debug struct {
 	Strict bool
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged
-	// as a warning, with the stack of the callback, and counted in Stats.Blocked. Time during which
-	// the process itself was stopped does not count. 0 means 100 ms.
+	// as a warning, with the stack of the callback, and counted in Stats.Blocked. At most one
+	// warning is logged in a second. Time during which the process itself was stopped does not
+	// count. 0 means 100 ms.
 	BlockedAfter time.Duration
 
 	// CryptoTLS makes crypto/tls handle all TLS connections after their handshakes, including those

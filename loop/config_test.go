@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,8 +70,6 @@ func TestValidation(t *testing.T) {
 		{"Server.Timeouts.IdleJitter", func(s *loop.Server) { s.Timeouts.IdleJitter = time.Second }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
 		{"Server.NumLoops is 100000: want at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
-		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
-		{"Server.Drain.Timeout is 30ns: is the unit missing?", func(s *loop.Server) { s.Drain.Timeout = 30 }},
 		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 20}}
 		}},
@@ -94,7 +93,6 @@ func TestValidation(t *testing.T) {
 		{"Server.Listeners[1].Addr", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0"}, {Addr: "tcp://" + taken}}
 		}},
-		{"Server.Timeouts.Handshake is 30ns: is the unit missing?", func(s *loop.Server) { s.Timeouts.Handshake = 30 }},
 		{"Server.Listeners[0].MaxConns", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", MaxConns: -1}}
 		}},
@@ -163,6 +161,32 @@ func TestNegativeNumbers(t *testing.T) {
 	}
 	if numbers < 25 {
 		t.Errorf("a Server has %d numbers, want 29: its structs were not looked at", numbers)
+	}
+}
+
+// Each duration of a Server is refused if its unit is missing.
+func TestUnitMissing(t *testing.T) {
+	durations := 0
+	for field, v := range testkit.Numbers(&loop.Server{}) {
+		if v.Type() != reflect.TypeFor[time.Duration]() {
+			continue
+		}
+		durations++
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+		for name, v := range testkit.Numbers(srv) {
+			if name == field {
+				v.SetInt(20)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err, want := srv.Start(ctx), "Server."+field+" is 20ns: is the unit missing?"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Start returns %v, want an error with %q", err, want)
+		}
+		cancel()
+		_ = srv.Wait()
+	}
+	if durations < 11 {
+		t.Errorf("a Server has %d durations, want 11", durations)
 	}
 }
 

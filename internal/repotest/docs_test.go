@@ -242,6 +242,20 @@ func TestSnippets(t *testing.T) {
 	goCommand(t, dir, "go mod init example.com/snippets && "+replaceThis()+" && cp "+root+"/go.sum . && go build ./... && go test "+strings.Join(tests, " "))
 }
 
+// The players of docs/matches.md move from match to match, and the race detector, which needs cgo,
+// finds nothing.
+func TestMatches(t *testing.T) {
+	dir := t.TempDir()
+	blocks := codeIn(t, "docs/matches.md")
+	if len(blocks) != 1 {
+		t.Fatalf("docs/matches.md has %d blocks of code, want 1", len(blocks))
+	}
+	write(t, filepath.Join(dir, "matches.go"), snippet("matches", "docs/matches.md", blocks[0].code))
+	write(t, filepath.Join(dir, "matches_test.go"), read(t, "internal/repotest/testdata/matches_test.go"))
+	goCommand(t, dir, "go mod init example.com/matches && "+replaceThis()+" && cp "+root+"/go.sum .")
+	goCommand(t, dir, "test $(go env CGO_ENABLED) = 0 || race=-race; go test $race .")
+}
+
 // goCommand runs a line of the shell in a module, which may change its go.mod.
 func goCommand(t *testing.T, dir, line string) {
 	t.Helper()

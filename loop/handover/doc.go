@@ -80,8 +80,8 @@
 //
 // The new process takes nothing before it reports that everything it needs has started, and that it
 // has accepted copies of three connections of each kind. Dialed connections and Pipes are not
-// copied, nor are the keys of TLS. A kind is an address, a handler type, and a codec type. If the
-// new process accepts none of a kind, ends, or is too slow, the old process goes on.
+// copied, nor are the keys of TLS. A kind is an address, TLS or not, a handler type, and a codec
+// type. If the new process accepts none of a kind, ends, or is too slow, the old process goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.
