@@ -33,7 +33,7 @@ import (
 //
 // Where these are, with a PROXY header and TLS:
 //
-//	listener.go: serve → admit → acquire
+//	listener.go: serve → acceptNext (on EngineEpoll: internal/epoll/acceptor.go) → admit → acquire
 //	arrival.go:  chooseLoop → hand → enroll
 //	internal/gnetengine/engine.go: Enroll → enrollBlocking → OnOpen
 //	arrival.go:  land
@@ -89,7 +89,7 @@ func (a *arrival) lost(reason error) {
 }
 
 // hand gives an accepted connection to l, where open is called soon, or else lost.
-func (ln *listener) hand(nc net.Conn, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
+func (ln *listener) hand(nc engine.Newcomer, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
 	if err := ln.fit(nc); err != nil {
 		lost(err)
 		return
@@ -99,7 +99,7 @@ func (ln *listener) hand(nc net.Conn, l *Loop, open func(engine.Socket) engine.S
 
 // fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
 // error.
-func (ln *listener) fit(nc net.Conn) error {
+func (ln *listener) fit(nc engine.Newcomer) error {
 	if ln.foreign {
 		c, ok := nc.(syscall.Conn)
 		if !ok {
@@ -122,16 +122,22 @@ func (ln *listener) fit(nc net.Conn) error {
 
 // enroll makes the engine hand nc to l, where open is called, or else lost. The server waits for
 // one of the two before it ends.
-func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+func (l *Loop) enroll(nc engine.Newcomer, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := l.server
 	s.newcomers.Add(1)
-	l.engine.Enroll(nc, func(sock engine.Socket) engine.Sink {
+	opened := func(sock engine.Socket) engine.Sink {
 		defer s.newcomers.Done()
 		return open(sock)
-	}, func(err error) {
+	}
+	failed := func(err error) {
 		defer s.newcomers.Done()
 		lost(err)
-	})
+	}
+	if a, ok := nc.(engine.Accepted); ok {
+		a.Enroll(l.engine, opened, failed)
+	} else {
+		l.engine.Enroll(nc.(net.Conn), opened, failed)
+	}
 }
 
 // land is called on the loop with the socket, and is a turn. An arrival that does not land, as
@@ -438,7 +444,7 @@ func (l *Loop) stuckFor(now time.Duration) time.Duration {
 
 // refuse makes a connection that is above a limit linger after Server.Limits.Refusal, or resets it.
 // A client that waits for TLS could not read that.
-func (ln *listener) refuse(nc net.Conn, reason error) {
+func (ln *listener) refuse(nc engine.Newcomer, reason error) {
 	s := ln.server
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
@@ -458,9 +464,12 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 }
 
 // reset ends it at once.
-func reset(nc net.Conn) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+func reset(nc engine.Newcomer) {
+	switch c := nc.(type) {
+	case *net.TCPConn:
+		_ = c.SetLinger(0)
+	case engine.Accepted:
+		c.ResetOnClose()
 	}
 	_ = nc.Close()
 }

@@ -54,6 +54,7 @@ type listener struct {
 	codec                 codec.Codec
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
+	acceptor              engine.Acceptor // accepts in place of net; nil: net does
 	net                   net.Listener
 	lastLocal, lastRemote net.IP         // of the last connection
 	packets               []net.Conn     // in place of net, for UDP: sockets, at first one for each loop
@@ -115,6 +116,19 @@ func (s *Server) listen(ctx context.Context) error {
 			}
 		}
 	}
+	return s.makeAcceptors()
+}
+
+// makeAcceptors makes the engine accept, if it can, from listeners that are not from outside.
+func (s *Server) makeAcceptors() (err error) {
+	e, ok := s.engine.(engine.AcceptorEngine)
+	for _, ln := range s.listeners {
+		if ok && ln.net != nil && !ln.foreign {
+			if ln.acceptor, err = e.NewAcceptor(ln.net); err != nil {
+				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -122,6 +136,9 @@ func (s *Server) closeListeners() {
 	for _, ln := range s.listeners {
 		if ln.net != nil {
 			_ = ln.net.Close()
+		}
+		if ln.acceptor != nil {
+			_ = ln.acceptor.Close()
 		}
 	}
 }
@@ -176,7 +193,10 @@ func (ln *listener) serve() {
 
 // acceptNext accepts a connection. Listener.AcceptFrom may be user code, so a panic becomes an
 // error.
-func (ln *listener) acceptNext() (nc net.Conn, err error) {
+func (ln *listener) acceptNext() (nc engine.Newcomer, err error) {
+	if ln.acceptor != nil {
+		return ln.acceptor.Accept()
+	}
 	goroutine.Guard(func() { nc, err = ln.net.Accept() }, func(v any) { err = ln.server.loops[0].hookPanicked(v) })
 	if err == nil && (nc == nil || isTypedNil(nc)) {
 		err = fmt.Errorf("loop: %s accepts a nil connection, of type %T", ln.field, nc)
@@ -224,7 +244,9 @@ func (g *acceptGate) isShut() bool {
 }
 
 func (ln *listener) setDeadline(t time.Time) {
-	if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
+	if ln.acceptor != nil {
+		_ = ln.acceptor.SetDeadline(t)
+	} else if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
 		_ = d.SetDeadline(t)
 	}
 }
@@ -258,7 +280,7 @@ func (s *Server) sleep(d time.Duration) bool {
 }
 
 // admit gives an accepted connection to the loop with the fewest, or refuses it.
-func (ln *listener) admit(nc net.Conn) {
+func (ln *listener) admit(nc engine.Newcomer) {
 	s := ln.server
 	s.accepted.Add(1)
 	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)

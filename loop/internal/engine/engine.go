@@ -42,6 +42,39 @@ type Engine interface {
 	Stop() error
 }
 
+// An AcceptorEngine is an Engine that accepts without package net.
+type AcceptorEngine interface {
+	// NewAcceptor returns what accepts from ln, a listener of package net. The socket is open until
+	// both are closed.
+	NewAcceptor(ln net.Listener) (Acceptor, error)
+}
+
+// An Acceptor accepts in place of a net.Listener. One goroutine calls Accept; any may call the
+// other methods. Errors are like those of package net.
+type Acceptor interface {
+	Accept() (Newcomer, error)
+	SetDeadline(t time.Time) error
+	Close() error
+}
+
+// A Newcomer is a connection that was accepted: a net.Conn, or an Accepted.
+type Newcomer interface {
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr // nil: the peer has gone
+	Close() error
+}
+
+// An Accepted is what an Acceptor accepts. It is closed, or enrolled, once.
+type Accepted interface {
+	Newcomer
+
+	// ResetOnClose makes Close reset the peer.
+	ResetOnClose()
+
+	// Enroll is Loop.Enroll, with a Loop of the same Engine.
+	Enroll(l Loop, open func(Socket) Sink, lost func(error))
+}
+
 // A Loop is one event loop of an Engine.
 type Loop interface {
 	// TickAt makes the loop call Host.OnDeadline once the time since Start's base is when, in place

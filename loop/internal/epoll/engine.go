@@ -86,6 +86,11 @@ func (l *epollLoop) Enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lo
 		go lost(err)
 		return
 	}
+	l.enroll(fd, open, lost)
+}
+
+// enroll is Enroll for a descriptor, which is the loop's.
+func (l *epollLoop) enroll(fd int, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l.Put(func() {
 		if err := l.open(fd, open); err != nil {
 			lost(err)
