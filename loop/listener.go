@@ -110,6 +110,9 @@ func (s *Server) listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, sockets.ListenAdvice(err, ln.network, ln.address))
 		}
+		if ln.net != nil && strings.HasPrefix(ln.network, "tcp") && !sockets.HasKeepAlive(ln.net) {
+			ln.setsEach = true
+		}
 		if ln.net != nil && ln.tcp.Backlog != 0 {
 			if err = sockets.SetBacklog(ln.net, ln.tcp.Backlog); err != nil {
 				return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
@@ -119,11 +122,12 @@ func (s *Server) listen(ctx context.Context) error {
 	return s.makeAcceptors()
 }
 
-// makeAcceptors makes the engine accept, if it can, from listeners that are not from outside.
+// makeAcceptors makes the engine accept, if it can, from listeners that are not from outside, and
+// that connections inherit all options from.
 func (s *Server) makeAcceptors() (err error) {
 	e, ok := s.engine.(engine.AcceptorEngine)
 	for _, ln := range s.listeners {
-		if ok && ln.net != nil && !ln.foreign {
+		if ok && ln.net != nil && !ln.foreign && (!strings.HasPrefix(ln.network, "tcp") || sockets.HasKeepAlive(ln.net)) {
 			if ln.acceptor, err = e.NewAcceptor(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}

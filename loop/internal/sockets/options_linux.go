@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -13,7 +14,16 @@ import (
 // costs them no system call.
 const InheritsKeepAlive = true
 
-// setKeepAlive sets what package net would set for a connection.
+// HasKeepAlive reports whether a TCP listener has the times of keepalive. MPTCP, which package net
+// listens with, has none before Linux 6.9.
+func HasKeepAlive(ln net.Listener) bool {
+	return withListener(ln, func(fd int) error {
+		_, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+		return err
+	}) == nil
+}
+
+// setKeepAlive sets what package net would set for a connection, as far as the socket has it.
 func setKeepAlive(fd int, o net.KeepAliveConfig) error {
 	if o.Idle < 0 {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0)
@@ -24,6 +34,9 @@ func setKeepAlive(fd int, o net.KeepAliveConfig) error {
 		if err == nil && n > 0 { // negative: the system's
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, option, n)
 		}
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOPROTOOPT) {
+		return nil // see HasKeepAlive
 	}
 	return err
 }

@@ -12,6 +12,9 @@ import (
 // InheritsKeepAlive says that each connection is to be given its keepalive.
 const InheritsKeepAlive = false
 
+// HasKeepAlive says that listeners do not have it.
+func HasKeepAlive(net.Listener) bool { return false }
+
 func setKeepAlive(int, net.KeepAliveConfig) error { return nil }
 
 func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }
