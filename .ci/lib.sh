@@ -2,8 +2,9 @@
 set -uo pipefail
 exec </dev/null
 # The timeout is that of a package's tests, in place of ten minutes: the machine may be slow. What is
-# built says nothing of git, which may refuse to answer if somebody else owns this directory.
-export GOFLAGS="${GOFLAGS-} -timeout=40m -buildvcs=false"
+# built says nothing of git, which may refuse to answer if somebody else owns this directory. Tests
+# wait much: more packages are tested at once than there are processors.
+export GOFLAGS="${GOFLAGS-} -timeout=40m -buildvcs=false -p=$(($(nproc) + 1))"
 
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 engines=(epoll net) # the engines besides the default one, as LOOPWHEEL_ENGINE names them
