@@ -126,7 +126,7 @@ func (g *Group) leave(c *loop.Conn) bool {
 
 // remove takes c out of a shard. g.mu is held.
 func (g *Group) remove(s *shard, c *loop.Conn) {
-	if s.remove(c); len(s.members) == 0 {
+	if s.remove(c); len(s.members)+len(s.joining) == 0 {
 		g.shards = slices.DeleteFunc(g.shards, func(other *shard) bool { return other == s })
 	}
 }
@@ -192,7 +192,8 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 //
 // nil means that msg is on its way. A loop whose mailbox is full, or that has ended, is left out:
 // the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
-// loop.ErrServerClosed to errors.Is. The other members do get msg, and a second Broadcast would
+// loop.ErrServerClosed to errors.Is. For a callback of a connection no mailbox is too full: the
+// connection is not read until half of it has run (see loop.Limits.MaxMailbox). The other members do get msg, and a second Broadcast would
 // send it to them twice. If a member's codec refuses msg, it does not get it, and this is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 

@@ -200,6 +200,38 @@ func TestGroupMailboxFull(t *testing.T) {
 	})
 }
 
+// A member that broadcasts faster than the loop delivers is held back. None of its messages fails,
+// and others are heard.
+func TestGroupFloodIsHeldBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const lines, limit = 10_000, 100
+		g := handler.NewGroup(handler.GroupConfig{})
+		longest := 0
+		var srv *looptest.Server
+		srv = looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: limit, MaxOutbound: 64 << 20}, Codec: codec.Lines{},
+			Accept: func(c *loop.Conn) loop.Handler {
+				g.Join(c)
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					longest = max(longest, srv.Stats().Mailbox)
+					return g.BroadcastExcept(c.Ref(), msg)
+				})
+			}})
+		peers := open(srv, 2)
+		peers[0].Send(strings.Repeat("x\n", lines))
+		peers[1].Send("hello\n")
+		srv.Sleep(time.Minute)
+		if got := strings.Count(peers[1].Received(), "x\n"); got != lines {
+			t.Errorf("the other member got %d lines, want %d", got, lines)
+		}
+		if got := peers[0].Received(); got != "hello\n" {
+			t.Errorf("the flooder got %q, want hello", got)
+		}
+		if longest > 2*limit {
+			t.Errorf("up to %d broadcasts waited, want about %d", longest, limit)
+		}
+	})
+}
+
 // A loop without members, or without any more, is left alone.
 func TestGroupOnlyLoopsWithMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -160,3 +160,42 @@ func TestStateMoves(t *testing.T) {
 		testkit.Want(t, "keys", users.Len(), 0)
 	})
 }
+
+// Two members change places while a broadcast is under way. Both stay members, and can move again.
+func TestGroupMembersSwapLoops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := handler.NewGroup(handler.GroupConfig{})
+		var conns []*loop.Conn
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+			room.Join(c)
+			conns = append(conns, c)
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+		}})
+		peers := []*looptest.Peer{srv.Open(), srv.Open()}
+		first, second := conns[0].Loop(), conns[1].Loop()
+		busy := func() { time.Sleep(90 * time.Millisecond) } // no event: a callback that takes long
+		must(t, first.Post(func() {
+			_ = conns[0].MoveTo(second, nil)
+			busy()
+		}))
+		time.Sleep(20 * time.Millisecond) // in virtual time
+		must(t, room.Broadcast([]byte("one")))
+		must(t, first.Post(busy))
+		time.Sleep(100 * time.Millisecond)
+		must(t, second.Post(func() { _ = conns[1].MoveTo(first, nil) }))
+		time.Sleep(time.Second)
+		must(t, room.Broadcast([]byte("two")))
+		must(t, first.Post(func() { _ = conns[1].MoveTo(second, nil) }))
+		time.Sleep(time.Second)
+		must(t, room.Broadcast([]byte("three")))
+		synctest.Wait()
+		for i, p := range peers {
+			if got := string(p.Received()); got != "one\ntwo\nthree\n" {
+				t.Errorf("member %d got %q, want all three", i, got)
+			}
+		}
+		if n := room.Len(); n != 2 {
+			t.Errorf("Len is %d, want 2", n)
+		}
+	})
+}

@@ -115,11 +115,17 @@ func (l *Loop) callWithin(most time.Duration, f func()) bool {
 	return true
 }
 
-// postPieces is inside.ForHandler.PostPieces.
+// postPieces is inside.ForHandler.PostPieces. To a callback of a connection no mailbox is too full:
+// the connection is held back, as by Post.
 func (l *Loop) postPieces(f func() (more bool)) (number uint64, err error) {
-	number, err = l.mail.TryPut(task{f: func() { l.unfinished = f() }})
-	if err == nil {
+	t := task{f: func() { l.unfinished = f() }}
+	if number, err = l.mail.TryPut(t); err == nil {
 		l.wake()
+	} else if p := runningLoop(); err == ErrMailboxFull && p != nil && p.running.conn != nil {
+		var waiting int
+		if number, waiting, err = l.mail.Put(t); err == nil {
+			l.posted(number, waiting)
+		}
 	}
 	return number, err
 }

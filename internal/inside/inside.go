@@ -49,7 +49,8 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// called until it returns false, and what was posted after it waits. Between two calls the loop
 	// writes what was sent, and when a millisecond is over it polls its sockets and runs its
 	// timers. The number counts what was put into the mailbox: between n and n+1 there is nothing
-	// else. The errors are TryPost's. Any goroutine may call it.
+	// else. The errors are TryPost's, but a callback of a connection gets no ErrMailboxFull. Any
+	// goroutine may call it.
 	PostPieces func(l Loop, f func() (more bool)) (number uint64, err error)
 
 	// AfterStop calls f as the last thing on the loop, after Server.OnStop, when Post does not work
