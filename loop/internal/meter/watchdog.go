@@ -18,6 +18,9 @@ const (
 	// minLook and maxLook are the shortest and the longest time between two looks. A turn of
 	// maxLook is always seen, and so measured by its loop, whatever the threshold is.
 	minLook, maxLook = time.Millisecond, 25 * time.Millisecond
+
+	// stopTimeout is how long Stop waits.
+	stopTimeout = time.Second
 )
 
 // A Watchdog watches the loops of a server. It is one goroutine that looks at all loops now and
@@ -108,10 +111,15 @@ func (d *Watchdog) Run() {
 	}
 }
 
-// Stop ends Run and waits for that.
+// Stop ends Run and waits for that, but not for a log that blocks.
 func (d *Watchdog) Stop() {
 	close(d.quit)
-	<-d.done
+	late := time.NewTimer(stopTimeout)
+	defer late.Stop()
+	select {
+	case <-d.done:
+	case <-late.C:
+	}
 }
 
 func (d *Watchdog) anyTurn() bool {

@@ -178,3 +178,29 @@ func TestProbes(t *testing.T) {
 	d.look(425*ms, 25*ms)
 	expect(2, 0, 450*ms)
 }
+
+// blockedWriter is a log that nobody reads.
+type blockedWriter chan struct{}
+
+func (w blockedWriter) Write(p []byte) (int, error) {
+	<-w
+	return len(p), nil
+}
+
+// A log that blocks holds up the watchdog, but not the end of the server.
+func TestWatchdogWithABlockedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, log := time.Now(), make(blockedWriter)
+		d, m := NewWatchdog(100*time.Millisecond, func() time.Duration { return time.Since(base) }, zerolog.New(log)), new(Meter)
+		d.Watch(m, func() {})
+		go d.Run()
+		m.Begin(time.Since(base))
+		testkit.Pass(time.Second) // it reports, and blocks
+		began := time.Now()
+		d.Stop()
+		if took := time.Since(began); took != stopTimeout {
+			t.Errorf("Stop took %v, want %v", took, stopTimeout)
+		}
+		close(log)
+	})
+}
