@@ -136,7 +136,8 @@ func (a *actor) StopWithError(err error) {
 }
 
 // Shutdown is Stop for goroutines other than a loop's. It waits until the OnStop functions have
-// run, after which no code of the actor runs; when ctx is done it returns ctx's error.
+// run, after which no code of the actor runs, except the done functions of questions that it has
+// asked: cancel these in OnStop. When ctx is done it returns ctx's error.
 func (a *actor) Shutdown(ctx context.Context) error {
 	a.Stop()
 	return await(ctx, a.ended)

@@ -28,8 +28,9 @@ type GroupConfig struct {
 // A broadcast copies the message once, posts to each loop that has members once, and encodes it
 // there once per codec, however many members there are. Members leave when they close. A slow
 // member does not affect others: the limit of its own output closes it, or it gets a Backlog.
-// During a long broadcast the loop serves other connections after each millisecond; later posts and
-// Tells to that loop wait until all members are served.
+// During a long broadcast the loop serves other connections after each 256 members, or fewer if they
+// are sent more than a megabyte; later posts and Tells to that loop wait until all members are
+// served.
 //
 // # Order
 //
@@ -118,6 +119,7 @@ func (g *Group) leave(c *loop.Conn) bool {
 	}
 	g.len--
 	if b := s.find(c).backlog; b != nil {
+		g.dropped.Add(uint64(len(b.queue)))
 		b.clear()
 	}
 	g.remove(s, c)
@@ -184,7 +186,8 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped returns how many messages full backlogs have dropped. Any goroutine may call it.
+// Dropped returns how many messages in backlogs were dropped, as the backlog was full or its member
+// left or closed, or replaced by BroadcastKey. Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
@@ -204,8 +207,8 @@ func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 }
 
 // BroadcastKey is Broadcast of the newest value of something, such as a price or a position: msg
-// replaces a message with the same key in the backlog of a member. With an empty key it is
-// Broadcast.
+// replaces a message with the same key in the backlog of a member, at its place: before what was
+// broadcast in between. With an empty key it is Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }

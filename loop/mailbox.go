@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
@@ -154,11 +155,12 @@ func (r Ref) Tell(f func(c *Conn)) error {
 }
 
 // Send sends a copy of msg to the peer, as one message. Its errors are Tell's. An error of
-// Conn.Send closes the connection with it. Any goroutine may call it.
+// Conn.Send closes the connection with it, except codec.ErrClosed: the codec is closing already.
+// Any goroutine may call it.
 func (r Ref) Send(msg []byte) error {
 	msg = bytes.Clone(msg)
 	return r.Tell(func(c *Conn) {
-		if err := c.Send(msg); err != nil {
+		if err := c.Send(msg); err != nil && !errors.Is(err, codec.ErrClosed) {
 			c.CloseWithError(err)
 		}
 	})

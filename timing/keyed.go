@@ -64,8 +64,8 @@ func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
 // Update gives a key the value that f returns, in one step: f gets the key's value, and false if it
 // has none. A new entry expires d from now; an existing one keeps its deadline, so that a counter
 // counts within a window of time. Update returns the new value, or the error that Set would return,
-// without calling f. f runs with the lock held and must not call methods of k. If f panics, nothing
-// has changed.
+// without calling f. f runs with the lock held and must not call methods of k. If f panics, no
+// entry has changed.
 func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V) (value V, err error) {
 	err = k.s.schedule(d, func(when time.Duration) error {
 		if e := k.k.Find(key); e != nil {

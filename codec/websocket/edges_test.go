@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/gobwas/ws"
 
@@ -60,6 +61,33 @@ func TestCloseBehindCloseWrite(t *testing.T) {
 		e, ok := errors.AsType[*websocket.CloseError](p.Reason())
 		if !ok || e.Code != 4000 || errors.Is(e, io.EOF) {
 			t.Errorf("closed with %v", p.Reason())
+		}
+	})
+}
+
+// A message from another goroutine does not cut short the wait for the peer's close frame.
+func TestSendWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var conn *loop.Conn
+		p := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: func(c *loop.Conn) loop.Handler {
+			conn = c
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				websocket.Close(c, 4000, "enough")
+				return nil
+			})
+		}}).Open()
+		p.Send(request("x"), string(text("bye").wire()))
+		testkit.Pass(time.Second)
+		if err := conn.Ref().Send([]byte("late")); err != nil {
+			t.Errorf("Ref.Send: %v, want nil", err)
+		}
+		testkit.Pass(websocket.CloseWait - 2*time.Second)
+		if p.Reason() != nil {
+			t.Errorf("it has closed with %v, want it to wait for the peer", p.Reason())
+		}
+		testkit.Pass(websocket.CloseWait)
+		if e, ok := errors.AsType[*websocket.CloseError](p.Reason()); !ok || e.Code != 4000 {
+			t.Errorf("closed with %v, want 4000", p.Reason())
 		}
 	})
 }

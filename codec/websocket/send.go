@@ -82,8 +82,9 @@ func EmptyPing[C LoopConn](c C) error { return Ping(c, nil) }
 
 // Close closes c with a code and a reason (RFC 6455 section 7.1.2): it sends a close frame and
 // waits for the peer's, for at most CloseWait. Meanwhile nothing can be sent, and messages received
-// are dropped. OnClose then gets a *CloseError with code and reason. A second call does nothing.
-// The rules for code and reason are those of Codec.Status.
+// are dropped. OnClose then gets a *CloseError with code and reason, unless the connection ends
+// otherwise before, with io.EOF for example. A second call does nothing. The rules for code and
+// reason are those of Codec.Status.
 //
 // Conn.Close and CloseWithError also send a close frame, and do not wait. Neither does Close if c
 // is not an open WebSocket.
