@@ -214,7 +214,7 @@ func (s *Server) notEnded() string {
 
 // Shutdown ends the server, as when Start's context is done, and waits until no function of the
 // program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore their
-// context, which Wait abandons after 5 s. It returns what Wait returns, or ctx's error if that is
+// context, which Wait abandons after 5 s. Hooks of a tls.Config may still run. It returns what Wait returns, or ctx's error if that is
 // done first. The server then continues to end, and Shutdown may be called again. Any number of
 // goroutines may call it, after Start. On a loop it does nothing and returns an error, like Wait.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -11,10 +11,10 @@ import (
 
 const (
 	// fresh is how long an answer is good for, at least; but for dear times as long as it took to
-	// make, up to maxFresh: each open file makes Go's process metrics dearer.
+	// make, up to maxFresh, which a rate must bear: each open file makes Go's process metrics dearer.
 	fresh    = time.Second
 	dear     = 500
-	maxFresh = 10 * time.Second
+	maxFresh = 2 * time.Second
 
 	// maxAnswers is how many forms of an answer are kept: what clients accept differs little.
 	maxAnswers = 8

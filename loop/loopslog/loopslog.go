@@ -38,8 +38,8 @@ const (
 // as text or as numbers remain text or numbers: an error becomes its message, a duration a number
 // in zerolog.DurationFieldUnit, which is milliseconds unless the program changes it, and a time
 // becomes text. A time under zerolog.TimestampFieldName, which Context.Timestamp adds, becomes the
-// record's time. Without one, the record has the time at which it was handed over. The context of
-// an event is not passed on, and a record has no source.
+// record's time, if zerolog.TimeFieldFormat has a date. Without one, the record has the time at
+// which it was handed over. The context of an event is not passed on, and a record has no source.
 //
 // h decides which levels are logged, each time; Logger.Level can exclude more. A Logger that is
 // derived from this one by Sample asks its own sampler first and h later, when the line has already
@@ -113,6 +113,30 @@ func levelOf(level zerolog.Level) slog.Level {
 	return slog.Level(4 * (int(level) - int(zerolog.InfoLevel))) // one of the program's own
 }
 
+// timeOf returns the time that zerolog has written, or zero if it is none with a date.
+func timeOf(v slog.Value) time.Time {
+	if v.Kind() == slog.KindInt64 {
+		switch n := v.Int64(); zerolog.TimeFieldFormat {
+		case zerolog.TimeFormatUnix:
+			return time.Unix(n, 0)
+		case zerolog.TimeFormatUnixMs:
+			return time.UnixMilli(n)
+		case zerolog.TimeFormatUnixMicro:
+			return time.UnixMicro(n)
+		case zerolog.TimeFormatUnixNano:
+			return time.Unix(0, n)
+		}
+	}
+	if v.Kind() != slog.KindString {
+		return time.Time{}
+	}
+	at, err := time.Parse(zerolog.TimeFieldFormat, v.String())
+	if err != nil || at.Year() == 0 {
+		return time.Time{}
+	}
+	return at
+}
+
 // recordOf takes a line apart.
 func recordOf(level slog.Level, line string) slog.Record {
 	if !json.Valid([]byte(line)) {
@@ -133,9 +157,8 @@ func recordOf(level slog.Level, line string) slog.Record {
 			continue
 		case isText && a.Key == zerolog.LevelFieldName:
 			continue
-		case isText && a.Key == zerolog.TimestampFieldName && at.IsZero():
-			var err error
-			if at, err = time.Parse(zerolog.TimeFieldFormat, a.Value.String()); err == nil {
+		case a.Key == zerolog.TimestampFieldName && at.IsZero():
+			if at = timeOf(a.Value); !at.IsZero() {
 				continue
 			}
 		}

@@ -257,6 +257,47 @@ func (discard) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// A times is a handler that keeps the time of its last record, and what it has under "time".
+type times struct {
+	slog.Handler
+	at  time.Time
+	own slog.Value
+}
+
+func (h *times) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *times) Handle(_ context.Context, r slog.Record) error {
+	h.at, h.own = r.Time, slog.Value{}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == zerolog.TimestampFieldName {
+			h.own = a.Value
+		}
+		return true
+	})
+	return nil
+}
+
+// The time that zerolog has written is the record's in all its formats. One without a date is not.
+func TestTimeFormats(t *testing.T) {
+	was, clock := zerolog.TimeFieldFormat, zerolog.TimestampFunc
+	defer func() { zerolog.TimeFieldFormat, zerolog.TimestampFunc = was, clock }()
+	want := time.Date(2026, 11, 29, 8, 30, 0, 0, time.UTC)
+	zerolog.TimestampFunc = func() time.Time { return want }
+	for format, has := range map[string]bool{zerolog.TimeFormatUnix: true, zerolog.TimeFormatUnixMs: true, zerolog.TimeFormatUnixMicro: true,
+		zerolog.TimeFormatUnixNano: true, time.RFC3339: true, time.RFC3339Nano: true, "15:04:05": false, "today": false} {
+		zerolog.TimeFieldFormat = format
+		h := new(times)
+		log := loopslog.Logger(h).With().Timestamp().Logger()
+		log.Info().Msg("x")
+		if has && (!h.at.Equal(want) || !h.own.Equal(slog.Value{})) {
+			t.Errorf("%q: the record's time is %v, want %v; beside it %v", format, h.at, want, h.own)
+		}
+		if !has && (time.Since(h.at) > time.Minute || h.own.Equal(slog.Value{})) {
+			t.Errorf("%q: the record's time is %v, want now; beside it %v, want the text", format, h.at, h.own)
+		}
+	}
+}
+
 // unmarshaling is what a program would do by itself.
 type unmarshaling struct{ h slog.Handler }
 
