@@ -92,7 +92,7 @@ func (g *Group) Join(c *loop.Conn) bool {
 	}
 	g.seq++
 	g.len++
-	s.add(member{c: c, seen: g.seq})
+	s.add(member{c: c, seen: g.seq, passage: new(passage)})
 	state.groups = append(state.groups, g)
 	return true
 }
@@ -311,11 +311,11 @@ type member struct {
 	c       *loop.Conn
 	seen    uint64   // the last broadcast that it got, or that was made before it joined
 	backlog *backlog // nil: no message has waited for it so far
-	passage *passage // of its last move to another loop, or nil
+	passage *passage // of its Join, or its last move to another loop
 }
 
-// A passage is a member's move from one loop to another, by which broadcasts find it that come
-// later.
+// A passage is a member's Join, or its move from one loop to another, by which broadcasts find it
+// that come later: not those from before another Join.
 type passage struct{ _ byte }
 
 // A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.

@@ -142,7 +142,7 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 // warnSeldom logs a warning that a peer may be able to cause, at most once a second. It ignores
 // errors of a closing connection, which OnClose reports.
 func warnSeldom(c *loop.Conn, err error, msg string) {
-	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
+	if err != nil && !ends(err) {
 		in.Warn(c, err, msg)
 	}
 }

@@ -199,3 +199,38 @@ func TestGroupMembersSwapLoops(t *testing.T) {
 		}
 	})
 }
+
+// A member that leaves and joins again before its move is over gets nothing from before that.
+func TestGroupRejoinInAMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := handler.NewGroup(handler.GroupConfig{})
+		var conns []*loop.Conn
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+			conns = append(conns, c)
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+		}})
+		peer := srv.Open()
+		srv.Open()
+		from, to := conns[0].Loop(), conns[1].Loop()
+		busy := func() { time.Sleep(90 * time.Millisecond) } // no event: a callback that takes long
+		must(t, from.Post(func() {
+			_ = conns[0].MoveTo(to, func(c *loop.Conn) {
+				room.Join(c)
+				c.AfterFunc(50*time.Millisecond, func() {
+					room.Leave(c)
+					room.Join(c)
+					_ = c.Send([]byte("joined again"))
+				})
+			})
+			busy()
+		}))
+		time.Sleep(20 * time.Millisecond) // in virtual time
+		must(t, from.Post(busy))
+		time.Sleep(100 * time.Millisecond)
+		must(t, room.Broadcast([]byte("before that")))
+		time.Sleep(time.Second)
+		if got := peer.Received(); got != "joined again\n" {
+			t.Errorf("got %q, want only what came after the second Join", got)
+		}
+	})
+}
