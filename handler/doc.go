@@ -24,7 +24,7 @@
 // settings are a programming error and panic at once.
 //
 // Package loop's one rule holds here: code that uses a *loop.Conn or an *Actor runs on its loop,
-// and must not touch anything of another loop. Four things are how loops
-// talk to each other: a Group (Broadcast, Each, Len), a Registry (Get, Len, All), an ActorRef, and
-// package loop's Ref. Their messages keep their order: each loop has one mailbox.
+// and must not touch anything of another loop. Four things are how loops talk to each other: a Group
+// (Broadcast, Each, Len), a Registry (Get, Len, All), an ActorRef, and package loop's Ref. Their
+// messages keep their order: each loop has one mailbox.
 package handler

@@ -3,7 +3,6 @@ package handler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
