@@ -73,7 +73,10 @@ func (s *CallStats) add(more CallStats) {
 //	calls := handler.NewCalls[reply](c, handler.CallConfig{})
 //	...
 //	id, err := calls.Begin(0, func(r reply, err error) { ... })
-//	c.Send(request(id, ...))
+//	...
+//	if err := c.Send(request(id, ...)); err != nil {
+//		calls.Cancel(id) // it was not sent
+//	}
 //	...
 //	calls.Answer(r.id, r) // in OnMessage
 //
@@ -300,8 +303,7 @@ func (cs *Calls[A]) shrink() {
 // Pipeline is Calls for protocols without ids, in which answers arrive in the order of the requests
 // (HTTP/1.1, Redis, SMTP). Done functions, errors and the close of the connection are as for Calls.
 //
-//	pipe.Begin(0, func(answer []byte, err error) { ... })
-//	c.Send(request)
+//	id, err := pipe.Call(0, request, func(answer []byte, err error) { ... })
 //	...
 //	pipe.Answer(msg) // in OnMessage
 //
@@ -319,8 +321,41 @@ func NewPipeline[A any](c *loop.Conn, cfg CallConfig) *Pipeline[A] {
 	return &Pipeline[A]{calls: NewCalls[A](c, cfg)}
 }
 
-// Begin begins a call, as Calls.Begin; its request must be sent before the next Begin. The id is
-// for Cancel.
+// Call sends a request, one message, by Conn.Send. done is called when the call ends, as for
+// Calls.Begin; a timeout of 0 or less means CallConfig.Timeout. The id is for Cancel. After an error
+// there is no call, and done is not called; other calls get their own answers. The error is
+// ErrTooManyCalls, the error of the closed connection, or Conn.Send's.
+func (p *Pipeline[A]) Call(timeout time.Duration, request []byte, done func(answer A, err error)) (id uint64, err error) {
+	onLoop(p.calls.conn, "handler.Pipeline.Call")
+	begun, err := p.Begin(timeout, done)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if id == 0 { // also if the codec has panicked
+			p.takeBack(begun)
+		}
+	}()
+	if err = p.calls.conn.Send(request); err != nil {
+		return 0, err
+	}
+	return begun, nil
+}
+
+// takeBack ends a call whose request was not sent.
+func (p *Pipeline[A]) takeBack(id uint64) {
+	p.calls.Cancel(id)
+	if p.calls.lastID == id {
+		p.calls.lastID--
+	} else { // the hook of OnHighWater has begun another: only the last place can be taken back
+		p.calls.conn.Close()
+	}
+}
+
+// Begin begins a call, as Calls.Begin, whose request is not one Send: a SendFile, or several Writes.
+// The request must be sent before the next Begin or Call. If it cannot be sent, close the
+// connection: Cancel would leave its place in the order, and later calls would get the answers of
+// others. The id is for Cancel.
 func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	if p.calls.closed == nil && p.Unanswered() >= p.calls.max {
 		return 0, ErrTooManyCalls
@@ -338,8 +373,8 @@ func (p *Pipeline[A]) Answer(answer A) bool {
 	return p.calls.Answer(p.answered, answer)
 }
 
-// Cancel ends a call without calling its done function, and reports whether it was under way. Its
-// answer is dropped when it arrives.
+// Cancel ends a call without calling its done function, and reports whether it was under way. The
+// call keeps its place in the order: its answer is dropped when it arrives.
 func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
 
 // Unanswered returns how many answers are outstanding, those of ended calls included.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -150,6 +151,87 @@ func TestCallsSlotsUsedAgain(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A request that cannot be sent has no place in the order: the answers after it are not shifted.
+func TestPipelineCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var pipe *handler.Pipeline[string]
+		var conn *loop.Conn
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: panicky{codec.Lines{Max: 10}}, Accept: func(c *loop.Conn) loop.Handler {
+			conn, pipe = c, handler.NewPipeline[string](c, handler.CallConfig{Timeout: time.Second, Max: 4})
+			return loop.HandlerFunc(func(_ *loop.Conn, answer []byte) error { pipe.Answer(string(answer)); return nil })
+		}})
+		p := srv.Open()
+		var ended []string
+		call := func(request string, want error) (id uint64) {
+			t.Helper()
+			id, err := pipe.Call(0, []byte(request), func(answer string, err error) {
+				ended = append(ended, fmt.Sprint(request, ": ", answer, " ", err))
+			})
+			if !errors.Is(err, want) || (id == 0) != (err != nil) {
+				t.Errorf("%s: %d, %v, want %v", request, id, err, want)
+			}
+			return id
+		}
+		srv.Do(0, func(*loop.Loop) {
+			call("a", nil)
+			call("much too long", codec.ErrTooLong)
+			b := call("b", nil)
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("no panic")
+					}
+				}()
+				call("panic", nil)
+			}()
+			call("c", nil)
+			call("d", nil)
+			call("e", handler.ErrTooManyCalls)
+			pipe.Cancel(b)
+			testkit.Want(t, "Unanswered", pipe.Unanswered(), 4)
+		})
+		wantReceived(t, p, "a\nb\nc\nd\n")
+		p.Send("A\nB\nC\nD\n")
+		srv.Do(0, func(*loop.Loop) {
+			testkit.Want(t, "ended", fmt.Sprint(ended), "[a: A <nil> c: C <nil> d: D <nil>]")
+			testkit.Want(t, "Stats", pipe.Stats(), handler.CallStats{Begun: 6, Answered: 3, Cancelled: 3, Unmatched: 1})
+			conn.Close()
+			call("f", loop.ErrClosed)
+		})
+		testkit.Pass(time.Minute)
+		testkit.Want(t, "ended in all", len(ended), 3)
+	})
+}
+
+// A hook that begins a call while a request is refused costs the connection, or answers would be
+// those of others.
+func TestPipelineCallWithinCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallConfig{})
+		k.peer.Block(0)
+		k.do(func() {
+			done := func(string, error) {}
+			_ = k.conn.Send([]byte("waits"))
+			k.conn.OnHighWater(0, func() { _, _ = k.pipe.Call(0, []byte("inner"), done) })
+			if _, err := k.pipe.Call(0, []byte("two\nlines"), done); err == nil {
+				t.Error("it was sent")
+			}
+			testkit.Want(t, "closing", k.conn.Ref().Tell(func(*loop.Conn) {}), loop.ErrClosed)
+		})
+		k.peer.Reset()
+	})
+}
+
+// panicky is a codec that cannot encode everything.
+type panicky struct{ codec.Codec }
+
+func (p panicky) AppendFrame(dst, msg []byte) ([]byte, error) {
+	if string(msg) == "panic" {
+		panic(string(msg))
+	}
+	return p.Codec.AppendFrame(dst, msg)
 }
 
 func TestPipelineOrder(t *testing.T) {

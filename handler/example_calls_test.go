@@ -49,7 +49,11 @@ func ExampleCalls() {
 					ended <- fmt.Sprintf("%s: %q, timeout %v", word, answer, errors.Is(err, handler.ErrCallTimeout))
 				})
 				if err == nil {
-					_ = c.Send(fmt.Appendf(nil, "%d %s", id, word))
+					err = c.Send(fmt.Appendf(nil, "%d %s", id, word))
+				}
+				if err != nil {
+					calls.Cancel(id)
+					ended <- err.Error()
 				}
 			}
 			ask("silence", 10*time.Millisecond)

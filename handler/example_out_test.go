@@ -16,15 +16,15 @@ func ExamplePipeline() {
 	accept := func(c *loop.Conn) loop.Handler {
 		questions := handler.NewPipeline[string](c, handler.CallConfig{})
 		ask := func(question string) {
-			_, err := questions.Begin(10*time.Second, func(answer string, err error) {
+			_, err := questions.Call(10*time.Second, []byte(question), func(answer string, err error) {
 				if err != nil {
 					c.CloseWithError(err)
 					return
 				}
 				_ = c.Send([]byte(question + " " + answer + ", I see."))
 			})
-			if err == nil {
-				_ = c.Send([]byte(question))
+			if err != nil {
+				c.CloseWithError(err)
 			}
 		}
 		ask("Your name?")

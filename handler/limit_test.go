@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -212,6 +213,87 @@ func TestLimitExcusesWhatIsNotRead(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A handler that pauses reading for each message does not raise the rate, and a peer that keeps to it
+// is not limited, however long the pauses are.
+func TestLimitWithPauses(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent   float64 // a second; the limit is 10
+		pause  func(rng *rand.Rand, n int) time.Duration
+		atMost int // pass in 100 s; 0 means all
+	}{
+		"ten times the rate, short pauses": {100, func(*rand.Rand, int) time.Duration { return 45 * time.Millisecond }, 1010},
+		"ten times the rate, long pauses":  {100, func(*rand.Rand, int) time.Duration { return 3 * time.Second }, 1010},
+		"ten times the rate, random pauses": {100, func(rng *rand.Rand, _ int) time.Duration {
+			return time.Duration(rng.Int64N(int64(200 * time.Millisecond)))
+		}, 1010},
+		"ten times the rate, after a long": {100, longThenShort, 1010},
+		"at the rate, short pauses":        {10, func(*rand.Rand, int) time.Duration { return 45 * time.Millisecond }, 0},
+		"at the rate, random pauses": {10, func(rng *rand.Rand, _ int) time.Duration {
+			return time.Duration(rng.Int64N(int64(190 * time.Millisecond)))
+		}, 0},
+		"at the rate, short after a long":    {10, longThenShort, 0},
+		"at the rate, pauses of many a time": {10, func(_ *rand.Rand, n int) time.Duration { return time.Duration(max(0, 3-n)) * 5 * time.Second }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				rng, passed, dropped := rand.New(rand.NewPCG(testkit.Seed(t, 1), 1)), 0, 0
+				srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+						if d := test.pause(rng, passed); d > 0 {
+							c.PauseRead()
+							c.AfterFunc(d, c.ResumeRead)
+						}
+						passed++
+						return nil
+					})
+				}, handler.Limit{PerSecond: 10, Burst: 2, Drop: true, Exceeded: func(*loop.Conn, []byte) { dropped++ }}))
+				p := srv.Open()
+				for range int(100 * test.sent) {
+					_, _ = p.Write([]byte("x\n"))
+					testkit.Pass(time.Duration(float64(time.Second) / test.sent))
+				}
+				if test.atMost == 0 {
+					testkit.Want(t, "dropped", dropped, 0)
+				} else if passed > test.atMost {
+					t.Errorf("%d passed, want at most %d", passed, test.atMost)
+				}
+			})
+		})
+	}
+}
+
+func longThenShort(_ *rand.Rand, n int) time.Duration {
+	if n == 0 {
+		return 30 * time.Second
+	}
+	return 45 * time.Millisecond
+}
+
+// A peer does not save up the pauses in which it sent nothing.
+func TestLimitForgetsPauses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		passed := 0
+		srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(_ *loop.Conn, line []byte) error {
+				if passed++; len(line) > 0 {
+					c.PauseRead()
+					c.AfterFunc(500*time.Millisecond, c.ResumeRead)
+				}
+				return nil
+			})
+		}, handler.Limit{PerSecond: 10, Burst: 2, Drop: true}))
+		p := srv.Open()
+		for range 50 {
+			p.Send("pause\n")
+			testkit.Pass(2 * time.Second)
+		}
+		p.Send(strings.Repeat("\n", 100))
+		if passed -= 50; passed > 2+5 {
+			t.Errorf("%d passed at once", passed)
+		}
+	})
 }
 
 // What the codec answers counts, but for its handshake: pings of WebSocket.

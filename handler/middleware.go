@@ -247,31 +247,36 @@ type bucket struct {
 	tokens      float64
 	at          time.Duration // when tokens was right
 
-	// Messages that the peer sent while it was not read come all at once: they are let through, up
-	// to what the rate allowed in that time, if they are handled soon after.
+	// Messages that the peer sent while it was not read come all at once. So what the full bucket
+	// could not hold of that time is kept for them, and forfeited if they are not handled soon after.
 	unread  time.Duration // for how long it was not read in all, when last looked at
-	grew    time.Duration // when that was last seen to grow
-	excused float64       // tokens for that time
-	until   time.Duration // when they are forfeited
+	lost    float64       // tokens that the full bucket could not hold since that last grew
+	excused float64       // of these, those of the time in which it was not read
+	until   time.Duration // when they are forfeited; time in which it is not read does not count
 }
 
 // take takes one token at now, if there is one. unread is for how long the peer was not read in
 // all, in which times may be counted twice.
 func (b *bucket) take(now, unread time.Duration) bool {
 	const whole = 1 - 1e-6 // of a peer that keeps to the rate exactly, as fractions add up
-	b.tokens = min(b.burst, b.tokens+float64(now-b.at)*b.rate)
-	b.at = now
-	if unread > b.unread {
-		b.excused += float64(min(unread-b.unread, now-b.grew)) * b.rate
-		b.unread, b.grew, b.until = unread, now, now+time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
+	filled := b.tokens + float64(now-b.at)*b.rate
+	b.tokens, b.at = min(b.burst, filled), now
+	b.lost += filled - b.tokens
+	more := max(0, unread-b.unread)
+	if now-more > b.until {
+		b.excused = 0
 	}
-	switch {
-	case b.tokens >= whole:
-		b.tokens = max(0, b.tokens-1)
-	case b.excused >= whole && now <= b.until:
-		b.excused--
-	default:
+	if more > 0 {
+		b.excused += min(float64(more)*b.rate, b.lost)
+		b.unread, b.lost = unread, 0
+		b.until = now + time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
+	}
+	if b.tokens+b.excused < whole {
 		return false
+	}
+	if b.tokens--; b.tokens < 0 {
+		b.excused = max(0, b.excused+b.tokens)
+		b.tokens = 0
 	}
 	return true
 }

@@ -70,6 +70,22 @@ func TestPoolShutdown(t *testing.T) {
 	})
 }
 
+// Shutdown of a Pool stops all connections at once: peers that read nothing are waited for
+// together.
+func TestPoolShutdownOfStuckConnections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newPooled(t, handler.PoolConfig[string]{})
+		for _, p := range k.peers {
+			p.Block(0)
+			k.call("x")
+		}
+		start := time.Now()
+		testkit.WantErr(t, "Shutdown", k.pool.Shutdown(within(t, time.Minute)), nil)
+		testkit.Want(t, "took", time.Since(start), 5*time.Second)
+		_ = k.srv.Stop()
+	})
+}
+
 // Shutdown of a Link that is dialing, or that another has stopped, returns as well.
 func TestLinkShutdownWithoutAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
