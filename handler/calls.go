@@ -85,8 +85,8 @@ func (s *CallStats) add(more CallStats) {
 // call no longer counts against Max. A panic in done closes the connection. All methods must be
 // called on the connection's loop.
 //
-// An answer that arrives in time counts even if the loop was blocked: input that waits is read
-// before a call times out. While calls are under way, a drain of the server goes on reading the
+// An answer that arrives in time counts even if the loop was blocked: as long as input waits to be
+// read, a call has up to twice its timeout. While calls are under way, a drain of the server goes on reading the
 // connection and waits for their answers, and a handover does not move it.
 //
 // Each call has a timer in its loop's wheel, and allocates nothing at steady state. The memory of a
@@ -116,14 +116,13 @@ type call[A any] struct {
 	timer  loop.Timer
 	expire func()        // what the timer calls, made once
 	next   *call[A]      // of the spare ones
-	graces uint8         // how often its timeout was put off because input waits
-	read   time.Duration // when input was last read, at the first of these times
+	graces time.Duration // how often its timeout may be put off because input waits
 }
 
 const (
-	// A call that times out while input waits gets callGrace more for that to be read, up to
-	// maxGraces times if nothing was read meanwhile, as the loop was blocked again.
-	callGrace, maxGraces = 10 * time.Millisecond, 3
+	// A call that times out while input waits gets callGrace more for that to be read, as often as
+	// its timeout has these, but minGraces times at least.
+	callGrace, minGraces = 10 * time.Millisecond, 3
 )
 
 // NewCalls returns the Calls of c. When c closes, calls under way fail with the error that OnClose
@@ -195,13 +194,14 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 			cs.end(k)(none, ErrCallTimeout)
 		}
 	}
-	timer := cs.conn.AfterFunc(cmp.Or(max(timeout, 0), cs.timeout), k.expire)
+	timeout = cmp.Or(max(timeout, 0), cs.timeout)
+	timer := cs.conn.AfterFunc(timeout, k.expire)
 	if timer == (loop.Timer{}) {
 		return loop.ErrClosed // Close was called, and what is under way fails soon
 	}
 	cs.spare = k.next
 	cs.stats.Begun++
-	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, 0
+	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, max(minGraces, timeout/callGrace)
 	if cs.calls[id] = k; len(cs.calls) == 1 {
 		in.AwaitsAnswers(cs.conn, true)
 	}
@@ -214,11 +214,10 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 
 // mayBeHere reports whether the answer to a call that has timed out may be in input that waits.
 func (cs *Calls[A]) mayBeHere(k *call[A]) bool {
-	waits, read := in.Input(cs.conn)
-	if !waits || k.graces > 0 && read > k.read || k.graces == maxGraces {
+	if waits, _ := in.Input(cs.conn); !waits || k.graces == 0 {
 		return false
 	}
-	k.graces, k.read = k.graces+1, read
+	k.graces--
 	return true
 }
 

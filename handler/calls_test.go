@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -392,4 +393,52 @@ func TestCallsBesideLongOnes(t *testing.T) {
 			k.want(t, id, "", handler.ErrCallTimeout, time.Hour+time.Duration(40*i)*time.Millisecond)
 		}
 	})
+}
+
+// Answers that are there when a blocked loop goes on count, however long they take.
+func TestAnswersBehindABlockedLoop(t *testing.T) {
+	for _, row := range []struct {
+		calls, piece int
+		each         time.Duration
+	}{{300, 1 << 30, time.Millisecond}, {3000, 1 << 30, 100 * time.Microsecond}, {3000, 1000, 100 * time.Microsecond}} {
+		bubble(t, func(t *testing.T) {
+			srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler { return nil }})
+			backend := srv.Backend("tcp", "db:1")
+			answered := 0
+			srv.Do(0, func(l *loop.Loop) {
+				loop.Dialer{Codec: codec.Lines{}}.Dial(l, "tcp://db:1", func(c *loop.Conn, _ error) loop.Handler {
+					calls := handler.NewCalls[string](c, handler.CallConfig{Timeout: time.Second})
+					for range row.calls {
+						id, _ := calls.Begin(0, func(_ string, err error) {
+							if err == nil {
+								answered++
+							}
+						})
+						_ = c.Send(fmt.Append(nil, id))
+					}
+					return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+						time.Sleep(row.each) // what an answer takes
+						id, _ := strconv.ParseUint(string(msg), 10, 64)
+						calls.Answer(id, "")
+						return nil
+					})
+				})
+			})
+			p := backend.Accept()
+			requests := p.Received()
+			resume := srv.Stall(0)
+			time.Sleep(500 * time.Millisecond) // in virtual time
+			for len(requests) > 0 {
+				n := min(len(requests), row.piece)
+				p.Send(requests[:n])
+				requests = requests[n:]
+			}
+			time.Sleep(1500 * time.Millisecond)
+			resume()
+			srv.Sleep(5 * time.Second)
+			if answered != row.calls {
+				t.Errorf("%+v: %d calls were answered, want all", row, answered)
+			}
+		})
+	}
 }

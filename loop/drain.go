@@ -441,13 +441,16 @@ func (c *Conn) owesAnswer() bool { return c.out.owed > 0 || c.hasJobs() }
 // hasBusiness reports whether c has business that may need its input: SetBusy, or calls.
 func (c *Conn) hasBusiness() bool { return c.out.awaited > 0 || c.isBusy() }
 
-// inputWaits reports whether input waits that is delivered soon: in the socket, or for its turn.
+// inputWaits reports whether input waits that is delivered soon: in the socket, for its turn, or
+// behind the message that is being delivered.
 func (c *Conn) inputWaits() bool {
 	switch {
 	case !c.isOpen() || c.in.pauses&^inRunQueue != 0:
 		return false
 	case c.in.pauses == inRunQueue:
 		return c.in.decoder.Buffered() > 0
+	case c.loop.running.decoding == c.id && len(c.loop.running.rest) > 0:
+		return true
 	default:
 		return c.hasUnread()
 	}
