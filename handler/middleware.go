@@ -269,7 +269,7 @@ func (b *bucket) take(now, unread time.Duration) bool {
 	if more > 0 {
 		b.excused += min(float64(more)*b.rate, b.lost)
 		b.unread, b.lost = unread, 0
-		b.until = now + time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
+		b.keepExcused()
 	}
 	if b.tokens+b.excused < whole {
 		return false
@@ -277,8 +277,14 @@ func (b *bucket) take(now, unread time.Duration) bool {
 	if b.tokens--; b.tokens < 0 {
 		b.excused = max(0, b.excused+b.tokens)
 		b.tokens = 0
+		b.keepExcused() // there may be more
 	}
 	return true
+}
+
+// keepExcused puts off when excused is forfeited.
+func (b *bucket) keepExcused() {
+	b.until = b.at + time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
 }
 
 // ErrHeartbeat, wrapped with the duration, closes a connection whose peer was silent for too long.
