@@ -228,8 +228,10 @@ func TestLimitWithPauses(t *testing.T) {
 		"ten times the rate, random pauses": {100, func(rng *rand.Rand, _ int) time.Duration {
 			return time.Duration(rng.Int64N(int64(200 * time.Millisecond)))
 		}, 1010},
-		"ten times the rate, after a long": {100, longThenShort, 1010},
-		"at the rate, short pauses":        {10, func(*rand.Rand, int) time.Duration { return 45 * time.Millisecond }, 0},
+		"ten times the rate, after a long":      {100, longThenShort, 1010},
+		"at the rate, short pauses":             {10, func(*rand.Rand, int) time.Duration { return 45 * time.Millisecond }, 0},
+		"ten times the rate, slow after a long": {100, slowAfterLong, 1010},
+		"at the rate, slow after a long":        {10, slowAfterLong, 0},
 		"at the rate, random pauses": {10, func(rng *rand.Rand, _ int) time.Duration {
 			return time.Duration(rng.Int64N(int64(190 * time.Millisecond)))
 		}, 0},
@@ -262,6 +264,15 @@ func TestLimitWithPauses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowAfterLong takes longer for what has come in a long pause than the excuse lasts at first.
+func slowAfterLong(_ *rand.Rand, n int) time.Duration {
+	if n == 0 {
+		return 30 * time.Second
+	}
+	testkit.Block(4 * time.Millisecond)
+	return 0
 }
 
 func longThenShort(_ *rand.Rand, n int) time.Duration {

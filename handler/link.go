@@ -58,6 +58,9 @@ type LinkConfig struct {
 // With STARTTLS, the backlog and whatever else is sent before loop.Conn.StartTLS goes out in plain
 // text. A Heartbeat, put around Accept by Chain, finds a peer that is dead but has not closed.
 //
+// A drain of the server closes the connection after all others, and at the latest when nine tenths
+// of Server.Drain.Timeout are over. In a drain the Link does not dial.
+//
 // Its methods must be called on its loop, except Shutdown. It lives until Stop, or the end of the
 // loop.
 type Link struct {
@@ -198,7 +201,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 		return nil
 	}
 	k.live = true
-	in.Pin(c)
+	in.Pin(c, true) // requests that the drain waits for may need it
 	c.AfterClose(k.closed)
 	h := k.cfg.Accept(c)
 	if h == nil || k.stopped {

@@ -36,7 +36,8 @@ type PoolConfig[A any] struct {
 //	err := users.Call(0, request, func(r reply, err error) { ... })
 //
 // When a connection closes, its calls fail; whether to retry one is up to the caller. The methods
-// must be called on the loop, except Shutdown. The Pool lives until Stop, or the end of the loop.
+// must be called on the loop, except Shutdown. The Pool lives until Stop, or the end of the loop. A
+// drain closes its connections last, as that of a Link.
 type Pool[A any] struct {
 	loop  *loop.Loop
 	links []*Link

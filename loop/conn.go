@@ -86,7 +86,7 @@ type extras struct {
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
-	pinned        bool          // it does not move to another loop
+	pinned        pin           // whether it may move to another loop
 	uncounted     bool          // its end is not in Stats.ClosedBy
 	jobs          *offloaded
 	file          *fileOutput   // SendFile
@@ -101,6 +101,15 @@ type extras struct {
 
 	state inside.ConnState[*Loop] // package handler's
 }
+
+// A pin keeps a connection on its loop.
+type pin uint8
+
+const (
+	notPinned  pin = iota
+	pinned         // it does not move to another loop
+	pinnedLast     // nor does it, and the drain closes it last
+)
 
 // more returns the extras, which are made when they are first needed.
 func (c *Conn) more() *extras {

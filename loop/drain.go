@@ -22,6 +22,10 @@ const (
 
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
 	stuckTimeout = 5 * time.Second
+
+	// drainLastPart: so large a part of Drain.Timeout, a tenth, is left to the connections that the
+	// drain closes last.
+	drainLastPart = 10
 )
 
 // supervise waits for the end and carries it out.
@@ -111,14 +115,18 @@ func (s *Server) loopFailed(err error) error {
 // an error if a loop does not answer.
 func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
-	var drained []<-chan struct{}
+	var served, drained []<-chan struct{}
 	for _, l := range s.loops {
-		drained = append(drained, l.drained)
+		served, drained = append(served, l.served), append(drained, l.drained)
 	}
 	s.noHops.Store(true) // before a loop looks which connections it has
 	s.tellLoops((*Loop).beginDrain)
 	patience, cancel := context.WithTimeout(s.hurry, s.Drain.Timeout)
 	defer cancel()
+	early, cancelEarly := context.WithTimeout(patience, s.Drain.Timeout-s.Drain.Timeout/drainLastPart)
+	defer cancelEarly()
+	_ = waitFor(early, served...)
+	s.tellLoops((*Loop).drainLast)
 	if waitFor(patience, drained...) != nil {
 		// Each loop cuts what is still open before its mailbox: that may take as long
 		// as it likes, and is soon done when nobody is left whom it is for.
@@ -253,13 +261,14 @@ func (s *Server) onLoop() bool {
 	return slices.ContainsFunc(s.loops, func(l *Loop) bool { return l.meter.IsOn(id) })
 }
 
-// beginDrain closes the connections of a loop, in random order, at even times of Drain.Window.
+// beginDrain closes the connections of a loop, in random order, at even times of Drain.Window. Those
+// of Links are served until the others have closed, on all loops: their requests may need them.
 func (l *Loop) beginDrain() {
 	if l.draining { // it was overdue, and has been cut
 		return
 	}
 	l.refuseAll(ErrServerClosed)
-	conns := slices.Clone(l.conns)
+	conns := slices.DeleteFunc(slices.Clone(l.conns), (*Conn).drainsLast)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	for i, c := range conns {
 		share := float64(i) / float64(len(conns))
@@ -269,6 +278,18 @@ func (l *Loop) beginDrain() {
 		})
 	}
 }
+
+// drainLast closes the connections that beginDrain has left out.
+func (l *Loop) drainLast() {
+	for _, c := range slices.Clone(l.conns) {
+		if c.drainsLast() && c.at() == stateOpen {
+			c.callOnDrain()
+			c.closeWhenDone()
+		}
+	}
+}
+
+func (c *Conn) drainsLast() bool { return c.extras != nil && c.extras.pinned == pinnedLast }
 
 // refuseAll refuses what is on its way, and what opens from now on.
 func (l *Loop) refuseAll(reason error) {
@@ -340,7 +361,7 @@ func (l *Loop) cutOverdue() {
 		l.refuseAll(ErrServerClosed)
 	}
 	for _, c := range slices.Clone(l.conns) {
-		if !begun {
+		if !begun || c.drainsLast() && c.at() == stateOpen {
 			c.callOnDrain()
 		}
 		if c.at() == stateDraining { // busy, or with jobs not done
@@ -362,9 +383,17 @@ func (l *Loop) endLingering() {
 	}
 }
 
-// noteDrained ends the loop's part of the drain once it has no connection left.
+// noteDrained ends the loop's part of the drain once it has no connection left, and the first step
+// of it when only those are left that are closed last.
 func (l *Loop) noteDrained() {
-	if l.draining && len(l.conns)+len(l.lingering) == 0 && l.incoming.Load() == 0 {
+	if !l.draining || l.incoming.Load() != 0 {
+		return
+	}
+	if !l.onlyLast && !slices.ContainsFunc(l.conns, func(c *Conn) bool { return !c.drainsLast() }) {
+		l.onlyLast = true
+		close(l.served)
+	}
+	if len(l.conns)+len(l.lingering) == 0 {
 		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
@@ -429,7 +458,9 @@ type drainState struct {
 	draining    bool
 	cuts        bool // what arrives by MoveTo is cut
 	mayStop     bool
-	overdue     atomic.Bool // cutOverdue is to be called, by the next turn
+	overdue     atomic.Bool   // cutOverdue is to be called, by the next turn
+	onlyLast    bool          // served is closed
+	served      chan struct{} // closed when draining and without connections but those closed last
 	drainedOnce sync.Once
 	drained     chan struct{} // closed when draining and without connections
 	ended       chan struct{} // closed after OnStop

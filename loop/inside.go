@@ -27,7 +27,7 @@ func init() {
 		Reach:         (*Loop).reach,
 		Current:       func(l *Loop) *Conn { return l.running.conn },
 		PostFor:       func(c *Conn, f func()) error { return c.post(task{c: c, f: f}, false) },
-		Pin:           func(c *Conn) { c.more().pinned = true },
+		Pin:           (*Conn).pin,
 		IsClosing:     (*Conn).isClosing,
 		Input:         func(c *Conn) (bool, time.Duration) { return c.inputWaits(), c.idle.lastRead },
 		Unread:        (*Conn).unread,
@@ -91,6 +91,14 @@ func (c *Conn) unread() time.Duration {
 		sum += now
 	}
 	return sum
+}
+
+// pin is inside.ForHandler.Pin.
+func (c *Conn) pin(last bool) {
+	x := c.more()
+	if x.pinned = max(x.pinned, pinned); last {
+		x.pinned = pinnedLast
+	}
 }
 
 // handlerState is inside.ForHandler.State.

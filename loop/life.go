@@ -46,7 +46,7 @@ import (
 //	internal/gnetengine/pause.go: checkPaused → over (a reset while reading is paused)
 //	link.go:    Ended → PlaintextEnded
 //	life.go:    socketEnded → deliverEnd
-//	drain.go:   supervise → drain → beginDrain → closeWhenDone → cutOverdue
+//	drain.go:   supervise → drain → beginDrain → drainLast → closeWhenDone → cutOverdue
 //	life.go:    Close → beginClose → stopAll
 //	turn.go:    settleTouched → settle
 //	life.go:    goOnClosing → sayLastWords → awaitedAcks → waitForPeer → lookAtPeer

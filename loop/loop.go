@@ -125,7 +125,7 @@ func newLoop(s *Server, index int) *Loop {
 	}
 	l.store.Pool.SetMax(l.poolMax())
 	l.fireFunc = l.fire
-	l.drained, l.ended = make(chan struct{}), make(chan struct{})
+	l.served, l.drained, l.ended = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.Limits.MaxMailbox, l.clock)
 	s.watchdog.Watch(&l.meter, func() { l.engine.Probe() })
 	return l

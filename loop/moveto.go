@@ -113,7 +113,7 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 		return ErrServerClosed
 	case c.isUDP():
 		return errors.New("loop: Conn.MoveTo: a UDP session stays on the loop that the system has chosen for its peer")
-	case c.extras != nil && c.extras.pinned || to != nil && to.extras.pinned:
+	case c.extras != nil && c.extras.pinned != notPinned || to != nil && to.extras.pinned != notPinned:
 		return errors.New("loop: Conn.MoveTo: the connection belongs to a handler.Link or a redisgroup.Hub, which keeps it on its loop")
 	case c.hops() || to != nil && to.hops():
 		return errors.New("loop: Conn.MoveTo: the connection is about to move already")

@@ -38,7 +38,7 @@ type memberships map[*loop.Conn]*membership
 func (h *Hub) join(c *loop.Conn) *membership {
 	all := *h.members.Get(c.Loop())
 	if all[c] == nil {
-		in.Pin(c) // the memberships belong to the loop
+		in.Pin(c, false) // the memberships belong to the loop
 		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
 		c.AfterClose(func(err error) { h.leaveAll(c, err) }) // runs at once if c is already closed
 	}

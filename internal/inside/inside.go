@@ -88,8 +88,9 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// closed. Any goroutine may call it. An error: that loop has ended.
 	PostFor func(c Conn, f func()) error
 
-	// Pin keeps a connection on its loop: see Conn.MoveTo.
-	Pin func(c Conn)
+	// Pin keeps a connection on its loop: see Conn.MoveTo. With last, a drain of the server also
+	// closes it after all others.
+	Pin func(c Conn, last bool)
 
 	// IsClosing reports whether the close has begun.
 	IsClosing func(c Conn) bool
