@@ -336,6 +336,30 @@ func TestLimitForgetsPauses(t *testing.T) {
 	})
 }
 
+// What came in a long pause may wait for long behind a large burst of it.
+func TestLimitExcusesBehindALargeBurst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		passed := 0
+		srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+				if passed++; passed == 1 {
+					c.PauseRead()
+					c.AfterFunc(30*time.Second, c.ResumeRead)
+				} else {
+					testkit.Block(4 * time.Millisecond)
+				}
+				return nil
+			})
+		}, handler.Limit{PerSecond: 100, Burst: 300, Drop: true}))
+		p := srv.Open()
+		for range 6000 {
+			_, _ = p.Write([]byte("x\n"))
+			testkit.Pass(10 * time.Millisecond)
+		}
+		testkit.Want(t, "passed", passed, 6000)
+	})
+}
+
 // What the codec answers counts, but for its handshake: pings of WebSocket.
 func TestLimitCountsPings(t *testing.T) {
 	for _, test := range []struct {

@@ -208,8 +208,14 @@ func (b *limited) take(c *loop.Conn, msg []byte) (pass bool, err error) {
 		b.follow(l)
 	}
 	b.stops.watch(b.loop, now)
+	at := now.Sub(b.start)
+	if b.bucket.excused > 0 && at <= b.bucket.until {
+		if waits, _ := in.Input(c); waits { // more of what the peer sent while it was not read, maybe
+			b.bucket.until = at + b.bucket.patience()
+		}
+	}
 	switch l := b.limit; {
-	case b.bucket.take(now.Sub(b.start), in.Unread(c)):
+	case b.bucket.take(at, in.Unread(c)):
 		return true, nil
 	case l.Exceeded != nil:
 		l.Exceeded(c, msg)
@@ -248,7 +254,7 @@ type bucket struct {
 	at          time.Duration // when tokens was right
 
 	// Messages that the peer sent while it was not read come all at once. So what the full bucket
-	// could not hold of that time is kept for them, and forfeited if they are not handled soon after.
+	// could not hold of that time is kept for them, and forfeited soon after no input waits any more.
 	unread  time.Duration // for how long it was not read in all, when last looked at
 	lost    float64       // tokens that the full bucket could not hold since that last grew
 	excused float64       // of these, those of the time in which it was not read
@@ -269,7 +275,7 @@ func (b *bucket) take(now, unread time.Duration) bool {
 	if more > 0 {
 		b.excused += min(float64(more)*b.rate, b.lost)
 		b.unread, b.lost = unread, 0
-		b.keepExcused()
+		b.until = now + b.patience()
 	}
 	if b.tokens+b.excused < whole {
 		return false
@@ -277,14 +283,13 @@ func (b *bucket) take(now, unread time.Duration) bool {
 	if b.tokens--; b.tokens < 0 {
 		b.excused = max(0, b.excused+b.tokens)
 		b.tokens = 0
-		b.keepExcused() // there may be more
 	}
 	return true
 }
 
-// keepExcused puts off when excused is forfeited.
-func (b *bucket) keepExcused() {
-	b.until = b.at + time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
+// patience is how long excused tokens are kept.
+func (b *bucket) patience() time.Duration {
+	return time.Duration(min(max(float64(time.Second), 2/b.rate), float64(time.Hour)))
 }
 
 // ErrHeartbeat, wrapped with the duration, closes a connection whose peer was silent for too long.
