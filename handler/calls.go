@@ -86,8 +86,8 @@ func (s *CallStats) add(more CallStats) {
 // called on the connection's loop.
 //
 // An answer that arrives in time counts even if the loop was blocked: as long as input waits to be
-// read, a call has up to twice its timeout. While calls are under way, a drain of the server goes on reading the
-// connection and waits for their answers, and a handover does not move it.
+// read, a call has up to twice its timeout. While calls are under way, a drain of the server goes
+// on reading the connection and waits for their answers, and a handover does not move it.
 //
 // Each call has a timer in its loop's wheel, and allocates nothing at steady state. The memory of a
 // burst is released 10 to 60 s after it.
@@ -321,8 +321,8 @@ func NewPipeline[A any](c *loop.Conn, cfg CallConfig) *Pipeline[A] {
 }
 
 // Call sends a request, one message, by Conn.Send. done is called when the call ends, as for
-// Calls.Begin; a timeout of 0 or less means CallConfig.Timeout. The id is for Cancel. After an error
-// there is no call, and done is not called; other calls get their own answers. The error is
+// Calls.Begin; a timeout of 0 or less means CallConfig.Timeout. The id is for Cancel. After an
+// error there is no call, and done is not called; other calls get their own answers. The error is
 // ErrTooManyCalls, the error of the closed connection, or Conn.Send's.
 func (p *Pipeline[A]) Call(timeout time.Duration, request []byte, done func(answer A, err error)) (id uint64, err error) {
 	onLoop(p.calls.conn, "handler.Pipeline.Call")
@@ -351,8 +351,8 @@ func (p *Pipeline[A]) takeBack(id uint64) {
 	}
 }
 
-// Begin begins a call, as Calls.Begin, whose request is not one Send: a SendFile, or several Writes.
-// The request must be sent before the next Begin or Call. If it cannot be sent, close the
+// Begin begins a call, as Calls.Begin, whose request is not one Send: a SendFile, or several
+// Writes. The request must be sent before the next Begin or Call. If it cannot be sent, close the
 // connection: Cancel would leave its place in the order, and later calls would get the answers of
 // others. The id is for Cancel.
 func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {

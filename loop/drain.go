@@ -222,9 +222,10 @@ func (s *Server) notEnded() string {
 
 // Shutdown ends the server, as when Start's context is done, and waits until no function of the
 // program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore their
-// context, which Wait abandons after 5 s. Hooks of a tls.Config may still run. It returns what Wait returns, or ctx's error if that is
-// done first. The server then continues to end, and Shutdown may be called again. Any number of
-// goroutines may call it, after Start. On a loop it does nothing and returns an error, like Wait.
+// context, which Wait abandons after 5 s. Hooks of a tls.Config may still run. It returns what Wait
+// returns, or ctx's error if that is done first. The server then continues to end, and Shutdown may
+// be called again. Any number of goroutines may call it, after Start. On a loop it does nothing and
+// returns an error, like Wait.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")
@@ -261,8 +262,9 @@ func (s *Server) onLoop() bool {
 	return slices.ContainsFunc(s.loops, func(l *Loop) bool { return l.meter.IsOn(id) })
 }
 
-// beginDrain closes the connections of a loop, in random order, at even times of Drain.Window. Those
-// of Links are served until the others have closed, on all loops: their requests may need them.
+// beginDrain closes the connections of a loop, in random order, at even times of Drain.Window.
+// Those of Links are served until the others have closed, on all loops: their requests may need
+// them.
 func (l *Loop) beginDrain() {
 	if l.draining { // it was overdue, and has been cut
 		return
