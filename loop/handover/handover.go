@@ -301,9 +301,12 @@ func setOwn(ln net.Listener, on bool) {
 }
 
 // Run calls Ready, unless it was called already, and serves until the next process has taken over
-// or ctx is done. Then it drains the remaining connections, as Server.Shutdown does, and closes
-// everything. It returns nil if no connection was cut. If ctx ends while the next process is taking
-// over, the handover goes on, and this process drains only the connections that it keeps.
+// or ctx is done. Then it drains the remaining connections, closes everything, and returns what
+// Server.Wait returns. Like Wait it gives up on callbacks and jobs that do not return.
+//
+// If ctx ends while a next process starts, that has Config.Timeout to reach Ready. Then this process
+// gives the handover up and drains. If ctx ends later in a handover, the handover goes on, and this
+// process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -349,7 +352,10 @@ func (h *Handover) end() error {
 	} else {
 		time.AfterFunc(h.srv.Drain.Delay, h.closeDoors)
 	}
-	err := h.srv.Shutdown(context.Background())
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = h.srv.Shutdown(over) // it begins the drain, and does not wait for jobs without limit
+	err := h.srv.Wait()
 	h.closeDoors()
 	patience, cancel := context.WithTimeout(context.Background(), h.cfg.Timeout)
 	defer cancel()
