@@ -73,7 +73,7 @@ func (g *giving) run() {
 	for g.phase != idle && g.phase != retired {
 		switch g.phase {
 		case asked:
-			g.hearOne(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
+			g.awaitReady()
 		case sending:
 			g.writeBatch()
 		case offered:
@@ -153,6 +153,36 @@ func (g *giving) hearOne(d time.Duration, late string) {
 	default:
 		g.note(late)
 		g.late(g)
+	}
+}
+
+// awaitReady hears one message, or that there is none within StartTimeout. If this process is to
+// end it waits for Timeout at most: nothing has moved, and the drain must begin.
+func (g *giving) awaitReady() {
+	quit, why := g.h.quit, "it was not ready within StartTimeout"
+	began, late := time.Now(), time.NewTimer(g.h.cfg.StartTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case m, ok := <-g.line.in:
+			if m.close(); ok {
+				g.got(m)
+			} else {
+				g.note("it has ended")
+				g.lineEnded(g)
+			}
+			return
+		case <-quit:
+			quit = nil
+			if rest := time.Until(began.Add(g.h.cfg.StartTimeout)); rest > g.h.cfg.Timeout {
+				late.Reset(g.h.cfg.Timeout)
+				why = "it was not ready within Timeout of the end of this process"
+			}
+		case <-late.C:
+			g.note(why)
+			g.late(g)
+			return
+		}
 	}
 }
 

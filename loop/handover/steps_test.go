@@ -349,3 +349,51 @@ func TestCloseBesideReady(t *testing.T) {
 	c.say("one\n")
 	c.hears("a 1 one")
 }
+
+// A process that is to end while its successor starts waits Timeout for that, and then drains. A
+// successor that is ready in time takes over.
+func TestEndWhileSuccessorStarts(t *testing.T) {
+	for name, inTime := range map[string]bool{"too late": false, "in time": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond, StartTimeout: time.Hour}
+			if inTime {
+				cfg.Timeout = patience
+			}
+			a, b := lines("a"), lines("b")
+			a.Logger, b.Logger = zerolog.Nop(), zerolog.Nop()
+			ha, err := handover.Open(t.Context(), a, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ha.Close()
+			if _, err := ha.Ready(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			hb, err := handover.Open(t.Context(), b, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hb.Close()
+			ctx, end := context.WithCancel(t.Context())
+			end()
+			ended := make(chan error, 1)
+			go func() { ended <- ha.Run(ctx) }()
+			if !inTime {
+				testkit.Eventually(t, "the old process drains", a.Draining)
+			}
+			if r, err := hb.Ready(t.Context()); (err == nil) != inTime {
+				t.Errorf("Ready returns %+v, %v; want success %v", r, err, inTime)
+			}
+			if inTime {
+				c.say("two\n")
+				c.hears("b 2 two")
+			}
+			if err := testkit.Receive(t, "the end of Run", ended); err != nil {
+				t.Errorf("Run returns %v, want nil", err)
+			}
+		})
+	}
+}
