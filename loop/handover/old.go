@@ -36,6 +36,8 @@ type giving struct {
 	done   chan struct{}
 	why    string // it refuses
 	frozen bool   // State.Freeze was called
+	given  bool   // it has the right to accept, and perhaps connections
+	hangs  bool   // it has not said ready in time
 
 	sweep  sweep
 	batch  []*inside.Moved
@@ -53,7 +55,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 	}
 	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs, most: batchConns}, done: make(chan struct{})}
 	h.giving = g
-	h.child.saidHello(pid)
+	h.child.opens(pid)
 	go g.run()
 	return true
 }
@@ -95,6 +97,7 @@ func (g *giving) run() {
 		return
 	}
 	log.Error().Str("why", g.why).Msg("handover: failed; this process continues")
+	g.h.child.fails(g.pid, g.given, g.hangs)
 	g.h.own(true)
 	g.h.fillReserve()
 	g.h.mu.Lock()
@@ -180,6 +183,7 @@ func (g *giving) awaitReady() {
 			}
 		case <-late.C:
 			g.note(why)
+			g.hangs = true
 			g.late(g)
 			return
 		}
@@ -533,6 +537,7 @@ func (g *giving) keep() {
 }
 
 func (g *giving) gone() {
+	g.given = true
 	for _, m := range g.batch {
 		if m != nil {
 			if m.Drop(ErrMoved); m.Remote != nil {
