@@ -38,6 +38,7 @@ type giving struct {
 	frozen bool   // State.Freeze was called
 	given  bool   // it has the right to accept, and perhaps connections
 	hangs  bool   // it has not said ready in time
+	told   bool   // by over: it has announced itself, or will
 
 	sweep  sweep
 	batch  []*inside.Moved
@@ -100,6 +101,9 @@ func (g *giving) run() {
 	g.h.child.fails(g.pid, g.given, g.hangs)
 	g.h.own(true)
 	g.h.fillReserve()
+	if g.told {
+		g.h.announce()
+	}
 	g.h.mu.Lock()
 	g.h.giving = nil
 	g.h.mu.Unlock()
@@ -151,8 +155,7 @@ func (g *giving) hearOne(d time.Duration, late string) {
 	case ok:
 		g.got(m)
 	case ended:
-		g.note("it has ended")
-		g.lineEnded(g)
+		g.itHasEnded()
 	default:
 		g.note(late)
 		g.late(g)
@@ -171,8 +174,7 @@ func (g *giving) awaitReady() {
 			if m.close(); ok {
 				g.got(m)
 			} else {
-				g.note("it has ended")
-				g.lineEnded(g)
+				g.itHasEnded()
 			}
 			return
 		case <-quit:
@@ -188,6 +190,12 @@ func (g *giving) awaitReady() {
 			return
 		}
 	}
+}
+
+// itHasEnded is for the end of the line.
+func (g *giving) itHasEnded() {
+	g.note("it has ended")
+	g.lineEnded(g)
 }
 
 func (g *giving) note(why string) {
@@ -233,7 +241,7 @@ func (g *giving) waitLong() (ends bool) {
 			if m.close(); ok {
 				g.got(m)
 			} else {
-				g.lineEnded(g)
+				g.itHasEnded()
 			}
 		case <-late.C:
 			quit = g.h.quit
@@ -393,6 +401,7 @@ func (g *giving) writeBatch() {
 	deadline := g.since.Add(g.h.cfg.Timeout)
 	if g.n > 0 { // that of batch 0 is down since welcome
 		if err := g.pipe.put(g.n); err != nil {
+			g.note(err.Error())
 			g.lineEnded(g)
 			return
 		}
@@ -460,6 +469,7 @@ func (g *giving) writeLate() {
 		}
 		select {
 		case <-g.h.quit:
+			g.note("it does not read, and this process is to end")
 			g.lineEnded(g)
 			return
 		default:
@@ -486,7 +496,7 @@ func (g *giving) next() {
 		case ok:
 			g.got(m)
 		case ended:
-			g.lineEnded(g)
+			g.itHasEnded()
 		}
 	}
 }
@@ -507,6 +517,7 @@ func (g *giving) send(k kind, n int) {
 	case refuse:
 		m.body = []byte(g.why)
 	case over:
+		g.told = true
 		stays := make(map[string]int)
 		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs, g.h.cfg.Timeout/2) {
 			stays[why.String()] = n

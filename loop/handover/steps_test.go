@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -396,4 +398,44 @@ func TestEndWhileSuccessorStarts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When the successor dies after it has announced itself, the old process announces itself again. Its
+// log has the reason.
+func TestSuccessorDiesAfterOver(t *testing.T) {
+	dir, log := t.TempDir(), make(lineWriter, 100)
+	cfg := handover.Config{Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "pid"), Timeout: 500 * time.Millisecond}
+	a := lines("a")
+	a.Logger = zerolog.New(log)
+	h, err := handover.Open(t.Context(), a, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := next(t, cfg.Path)
+	b.Until(handover.Over)
+	if err := os.WriteFile(cfg.PIDFile, []byte("the next one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Die()
+	for line := ""; !strings.Contains(line, "this process continues"); {
+		line = testkit.Receive(t, "a line of the log", log)
+		if strings.Contains(line, "this process continues") && !strings.Contains(line, `"why":"it has ended"`) {
+			t.Errorf("the log has %s, want why", line)
+		}
+	}
+	testkit.Eventually(t, "the PID file has this process again", func() bool {
+		text, _ := os.ReadFile(cfg.PIDFile)
+		return string(text) == fmt.Sprintln(os.Getpid())
+	})
+}
+
+type lineWriter chan string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }
