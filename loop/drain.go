@@ -220,12 +220,12 @@ func (s *Server) notEnded() string {
 	return strings.Join(which, ", ")
 }
 
-// Shutdown ends the server, as when Start's context is done, and waits until no function of the
-// program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore their
-// context, which Wait abandons after 5 s. Hooks of a tls.Config may still run. It returns what Wait
-// returns, or ctx's error if that is done first. The server then continues to end, and Shutdown may
-// be called again. Any number of goroutines may call it, after Start. On a loop it does nothing and
-// returns an error, like Wait.
+// Shutdown ends the server, as when Start's context is done, and waits until no callback and no job
+// of the program runs any more: on the loops, as Wait does, and also jobs of Offload that ignore
+// their context, which Wait abandons after 5 s. Hooks of a tls.Config and a Dialer.Control may still
+// run. Shutdown returns what Wait returns, or ctx's error if that is done first. The server then
+// continues to end, and Shutdown may be called again. Any number of goroutines may call it, after
+// Start. On a loop it does nothing and returns an error, like Wait.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Shutdown needs a Server that was started")

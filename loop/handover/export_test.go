@@ -75,6 +75,9 @@ func (h *Handover) HasReserve() bool {
 	return len(h.reserve) == keepFiles
 }
 
+// Die ends the line, as the end of the process would.
+func (s *Successor) Die() { s.line.hang() }
+
 // Stop stops to accept newcomers, as a process that is stopped.
 func (s *Successor) Stop() { s.h.acceptNewcomers(false) }
 

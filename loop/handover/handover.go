@@ -56,8 +56,9 @@ type Config struct {
 	// DefaultPatience, one second.
 	Patience time.Duration
 
-	// Timeout is how long connections may be in transit before the old process takes them back. 0
-	// means DefaultTimeout, 5 s.
+	// Timeout is how long connections may be in transit before the old process takes them back. A
+	// process that is to end waits as long for a next process that is not ready yet, and after the
+	// drain for HTTP requests in progress. 0 means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
 	// StartTimeout is how long a new process may take to reach Ready, counted from its start or
@@ -159,6 +160,9 @@ type Handover struct {
 	retired chan struct{} // closed when the next process is in charge
 	quit    chan struct{} // closed when the program is to end
 	once    sync.Once
+
+	closed    chan struct{} // by Close
+	closeOnce sync.Once
 }
 
 // Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
@@ -177,7 +181,7 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 			return nil, fmt.Errorf("handover: Config.PIDFile: %w", err)
 		}
 	}
-	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), quit: make(chan struct{})}
+	h := &Handover{cfg: cfg, srv: srv, retired: make(chan struct{}), quit: make(chan struct{}), closed: make(chan struct{})}
 	if cfg.Path != "" {
 		if err := h.meet(ctx); err != nil {
 			h.closeDoors()
@@ -301,9 +305,12 @@ func setOwn(ln net.Listener, on bool) {
 }
 
 // Run calls Ready, unless it was called already, and serves until the next process has taken over
-// or ctx is done. Then it drains the remaining connections, as Server.Shutdown does, and closes
-// everything. It returns nil if no connection was cut. If ctx ends while the next process is taking
-// over, the handover goes on, and this process drains only the connections that it keeps.
+// or ctx is done. Then it drains the remaining connections, closes everything, and returns what
+// Server.Wait returns. Like Wait it gives up on callbacks and jobs that do not return.
+//
+// If ctx ends while a next process starts, that has Config.Timeout to reach Ready. Then this process
+// gives the handover up and drains. If ctx ends later in a handover, the handover goes on, and this
+// process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -333,12 +340,8 @@ func (h *Handover) end() error {
 	if g != nil {
 		<-g.done // the handover empties this process; if it fails the rest drains
 	}
-	retired := false
-	select {
-	case <-h.retired:
-		retired = true
-	default:
-	}
+	h.endChild()
+	retired := isClosed(h.retired)
 	if h.srv.Addrs() == nil { // it was not started
 		h.closeDoors()
 		h.serving.Wait()
@@ -349,7 +352,10 @@ func (h *Handover) end() error {
 	} else {
 		time.AfterFunc(h.srv.Drain.Delay, h.closeDoors)
 	}
-	err := h.srv.Shutdown(context.Background())
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = h.srv.Shutdown(over) // it begins the drain, and does not wait for jobs without limit
+	err := h.srv.Wait()
 	h.closeDoors()
 	patience, cancel := context.WithTimeout(context.Background(), h.cfg.Timeout)
 	defer cancel()
@@ -362,8 +368,18 @@ func (h *Handover) end() error {
 	return err
 }
 
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close closes the Server at once, unless Run has ended it already, and everything else. If Ready
-// was not called, the old process goes on.
+// was not called, the old process goes on. A next process that RestartOn has started, and that has
+// not taken over, is killed.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
@@ -378,6 +394,8 @@ func (h *Handover) Close() error {
 		g.hang()
 		<-g.done
 	}
+	h.endChild()
+	h.closeOnce.Do(func() { close(h.closed) })
 	h.closeDoors()
 	for _, w := range h.webs {
 		_ = w.Server.Close()

@@ -53,7 +53,9 @@ type (
 		Stays connSet
 		Rest  modelMsg // to be written
 		Moved int
-		Back  int // the baton that was taken back last, plus 1
+		Back  int  // the baton that was taken back last, plus 1
+		Gave  bool // To got something
+		Kills bool // To has failed and got nothing: this process may kill it
 
 		New     taker
 		Hand    modelMsg
@@ -185,6 +187,16 @@ func (s *model) end(i int, how life) {
 	*p = modelProc{Life: how, To: p.To, Moved: p.Moved, Taken: p.Taken, Bye: p.Bye}
 }
 
+// kill is that of a successor which has got nothing, by the old process i: RestartOn's.
+func (s *model) kill(i int) {
+	p := &s.Procs[i]
+	if s.Procs[p.To].Accepts || s.owned(int(p.To)) != 0 {
+		s.fail("%d kills %d, which serves", i, p.To)
+	}
+	p.Kills = false
+	s.end(int(p.To), unfit)
+}
+
 // giverIn is a process as what a giver acts on.
 type giverIn struct {
 	s *model
@@ -235,7 +247,7 @@ func (w giverIn) keep() {
 func (w giverIn) gone() {
 	p := w.proc()
 	p.Moved += p.Batch.len()
-	p.Batch = 0
+	p.Batch, p.Gave = 0, true
 }
 
 func (w giverIn) forget() {
@@ -243,7 +255,8 @@ func (w giverIn) forget() {
 	if l.OldEnd, l.ToOld = false, [4]modelMsg{}; w.s.rules.Hole == "keep" {
 		l.Baton = p.Back
 	}
-	p.Batch, p.Stays, p.Rest, p.Moved, p.Back = 0, 0, modelMsg{}, 0, 0
+	p.Kills = !p.Gave || w.s.rules.Hole == "kill"
+	p.Batch, p.Stays, p.Rest, p.Moved, p.Back, p.Gave = 0, 0, modelMsg{}, 0, 0, false
 }
 
 func (s *model) epochs() (all [modelConns]uint8) {
@@ -390,6 +403,7 @@ func (s *model) start(j int, add stepper) {
 		if p.Accepts {
 			add(true, func(t *model) {
 				t.Left.Starts--
+				t.forgetKill(j)
 				t.Procs[j] = modelProc{Life: alive, New: taker{phase: greets}}
 				t.Lines[j] = modelLine{Old: uint8(k), OldEnd: true, NewEnd: true}
 				t.toOld(uint8(j), modelMsg{Kind: hello})
@@ -399,9 +413,19 @@ func (s *model) start(j int, add stepper) {
 	if !exists {
 		add(true, func(t *model) {
 			t.Left.Starts--
+			t.forgetKill(j)
 			t.Procs[j] = modelProc{Life: alive, New: taker{phase: done}, Accepts: true, Socket: true}
 			t.Lines[j] = modelLine{Old: modelProcs}
 		}, "%d starts alone", j)
+	}
+}
+
+// forgetKill: j is another process from now on.
+func (s *model) forgetKill(j int) {
+	for i := range s.Procs {
+		if s.Procs[i].To == uint8(j) {
+			s.Procs[i].Kills = false
+		}
 	}
 }
 
@@ -415,7 +439,7 @@ func (s *model) oldSteps(i int, add stepper) {
 				if p.Old.phase == idle && p.New.phase == done {
 					t.toNew(uint8(j), modelMsg{Kind: welcome})
 					t.Lines[j].Baton = 0 + 1
-					t.Procs[i].To = uint8(j)
+					t.Procs[i].To, t.Procs[i].Kills = uint8(j), false
 					t.Procs[i].Old.begin()
 				} else {
 					t.toNew(uint8(j), modelMsg{Kind: busy})
@@ -425,6 +449,9 @@ func (s *model) oldSteps(i int, add stepper) {
 		}
 	}
 	j, l := p.To, s.Lines[p.To]
+	if p.Kills && s.Procs[j].Life == alive {
+		add(true, func(t *model) { t.kill(i) }, "%d kills %d", i, j)
+	}
 	timeout := func(f func(t *model, p *modelProc)) {
 		if s.Left.Timeouts > 0 {
 			add(true, func(t *model) { t.Left.Timeouts--; f(t, &t.Procs[i]) }, "%d has waited for %d long enough", i, j)
@@ -727,7 +754,7 @@ func TestModelFindsHoles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the model has no time for its holes")
 	}
-	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again"} {
+	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again", "kill"} {
 		t.Run(hole, func(t *testing.T) {
 			if _, broken := explore(budget{1, 1, 2, 1}, rules{Hole: hole}); broken == "" {
 				t.Error("nothing is broken, want a broken promise")

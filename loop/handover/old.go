@@ -36,6 +36,9 @@ type giving struct {
 	done   chan struct{}
 	why    string // it refuses
 	frozen bool   // State.Freeze was called
+	given  bool   // it has the right to accept, and perhaps connections
+	hangs  bool   // it has not said ready in time
+	told   bool   // by over: it has announced itself, or will
 
 	sweep  sweep
 	batch  []*inside.Moved
@@ -53,7 +56,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 	}
 	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs, most: batchConns}, done: make(chan struct{})}
 	h.giving = g
-	h.child.saidHello(pid)
+	h.child.opens(pid)
 	go g.run()
 	return true
 }
@@ -73,7 +76,7 @@ func (g *giving) run() {
 	for g.phase != idle && g.phase != retired {
 		switch g.phase {
 		case asked:
-			g.hearOne(g.h.cfg.StartTimeout, "it was not ready within StartTimeout")
+			g.awaitReady()
 		case sending:
 			g.writeBatch()
 		case offered:
@@ -95,8 +98,12 @@ func (g *giving) run() {
 		return
 	}
 	log.Error().Str("why", g.why).Msg("handover: failed; this process continues")
+	g.h.child.fails(g.pid, g.given, g.hangs)
 	g.h.own(true)
 	g.h.fillReserve()
+	if g.told {
+		g.h.announce()
+	}
 	g.h.mu.Lock()
 	g.h.giving = nil
 	g.h.mu.Unlock()
@@ -148,12 +155,47 @@ func (g *giving) hearOne(d time.Duration, late string) {
 	case ok:
 		g.got(m)
 	case ended:
-		g.note("it has ended")
-		g.lineEnded(g)
+		g.itHasEnded()
 	default:
 		g.note(late)
 		g.late(g)
 	}
+}
+
+// awaitReady hears one message, or that there is none within StartTimeout. If this process is to
+// end it waits for Timeout at most: nothing has moved, and the drain must begin.
+func (g *giving) awaitReady() {
+	quit, why := g.h.quit, "it was not ready within StartTimeout"
+	began, late := time.Now(), time.NewTimer(g.h.cfg.StartTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case m, ok := <-g.line.in:
+			if m.close(); ok {
+				g.got(m)
+			} else {
+				g.itHasEnded()
+			}
+			return
+		case <-quit:
+			quit = nil
+			if rest := time.Until(began.Add(g.h.cfg.StartTimeout)); rest > g.h.cfg.Timeout {
+				late.Reset(g.h.cfg.Timeout)
+				why = "it was not ready within Timeout of the end of this process"
+			}
+		case <-late.C:
+			g.note(why)
+			g.hangs = true
+			g.late(g)
+			return
+		}
+	}
+}
+
+// itHasEnded is for the end of the line.
+func (g *giving) itHasEnded() {
+	g.note("it has ended")
+	g.lineEnded(g)
 }
 
 func (g *giving) note(why string) {
@@ -199,7 +241,7 @@ func (g *giving) waitLong() (ends bool) {
 			if m.close(); ok {
 				g.got(m)
 			} else {
-				g.lineEnded(g)
+				g.itHasEnded()
 			}
 		case <-late.C:
 			quit = g.h.quit
@@ -359,6 +401,7 @@ func (g *giving) writeBatch() {
 	deadline := g.since.Add(g.h.cfg.Timeout)
 	if g.n > 0 { // that of batch 0 is down since welcome
 		if err := g.pipe.put(g.n); err != nil {
+			g.note(err.Error())
 			g.lineEnded(g)
 			return
 		}
@@ -426,6 +469,7 @@ func (g *giving) writeLate() {
 		}
 		select {
 		case <-g.h.quit:
+			g.note("it does not read, and this process is to end")
 			g.lineEnded(g)
 			return
 		default:
@@ -452,7 +496,7 @@ func (g *giving) next() {
 		case ok:
 			g.got(m)
 		case ended:
-			g.lineEnded(g)
+			g.itHasEnded()
 		}
 	}
 }
@@ -473,6 +517,7 @@ func (g *giving) send(k kind, n int) {
 	case refuse:
 		m.body = []byte(g.why)
 	case over:
+		g.told = true
 		stays := make(map[string]int)
 		for why, n := range in.CountStaying(g.h.srv, g.sweep.addrs, g.h.cfg.Timeout/2) {
 			stays[why.String()] = n
@@ -503,6 +548,7 @@ func (g *giving) keep() {
 }
 
 func (g *giving) gone() {
+	g.given = true
 	for _, m := range g.batch {
 		if m != nil {
 			if m.Drop(ErrMoved); m.Remote != nil {

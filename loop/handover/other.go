@@ -34,11 +34,17 @@ func (*Handover) meet(context.Context) error {
 
 func (*Handover) answer() {}
 
-// RestartOn starts the program's file again, with the arguments and the environment of this
-// process, at each of the signals, such as SIGHUP. The file may contain another version by then.
-// The new process takes over by itself. If it does not call Open within Config.StartTimeout it is
-// killed; another signal, from 5 s after its start on, kills it and starts another one. RestartOn
-// returns at once; call it once.
+// RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
+// arguments and the environment of this process. The file may be a newer version by then. The new
+// process takes over by itself. It is killed if it takes longer than Config.StartTimeout to call
+// Open, or from there to Ready. Another signal kills it and starts another if its handover has
+// failed, or if it has not called Open 5 s after its start.
+//
+// When Run's context is done a signal starts nothing, and a new process that has not taken over is
+// killed. Close stops listening for the signals, which then have their usual effect. RestartOn
+// returns at once. Call it once.
 func (*Handover) RestartOn(...os.Signal) {}
+
+func (*Handover) endChild() {}
 
 func notify() error { return nil }

@@ -53,11 +53,12 @@ func TestMain(m *testing.M) {
 type serverConfig struct {
 	Addr, TLS, Path, Engine string
 	Timeout, Patience       time.Duration
+	StartTimeout, Delay     time.Duration // Delay is that of the drain
 	WithState               bool
 	SlowAccept              time.Duration
 	Place                   string // where it does what it Does: "begin", "opened", "freeze", "restore", "accept", "report"
 	Number                  int32  // of the calls of Accept that come before
-	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors", "allow no descriptors"
+	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors", "allow no descriptors", "hang" while there is the file Path.hangs
 	Handler, Codec          versions
 	Pipe, Backend           string // clients of Pipe are piped to Backend; "": nor is there UDP
 	Dial                    string // where to dial to, so often
@@ -113,9 +114,20 @@ func (cfg *serverConfig) addKinds(srv *loop.Server) {
 
 // at is a place of the program.
 func (cfg *serverConfig) at(place string) {
-	if cfg.Place == place {
-		misbehave(cfg.Does)
+	if cfg.Place != place {
+		return
 	}
+	if misbehave(cfg.Does); cfg.Does == "hang" && cfg.hangs() {
+		fmt.Println("hangs")
+		for cfg.hangs() {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func (cfg *serverConfig) hangs() bool {
+	_, err := os.Stat(cfg.Path + ".hangs")
+	return err == nil
 }
 
 func misbehave(how string) {
@@ -171,14 +183,11 @@ func serve(text string) error {
 		return err
 	}
 	cfg.at("begin")
-	for _, err := os.Stat(cfg.Path + ".hangs"); err == nil; _, err = os.Stat(cfg.Path + ".hangs") {
-		time.Sleep(10 * time.Millisecond)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var moved atomic.Int32
 	var pauses pauses
-	srv := &loop.Server{Addr: cfg.Addr, Codec: versionedCodec{versions: cfg.Codec}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second},
+	srv := &loop.Server{Addr: cfg.Addr, Codec: versionedCodec{versions: cfg.Codec}, NumLoops: 2, Timeouts: loop.Timeouts{Close: time.Second}, Drain: loop.Drain{Delay: cfg.Delay},
 		Engine: map[string]loop.Engine{"": loop.EngineDefault, "gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet}[cfg.Engine],
 		Logger: zerolog.New(os.Stderr).Level(zerolog.FatalLevel)}
 	if cfg.TLS != "" {
@@ -205,7 +214,7 @@ func serve(text string) error {
 		}
 		return h
 	}
-	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, Patience: cfg.Patience, PIDFile: cfg.Path + ".pid"}
+	hc := handover.Config{Path: cfg.Path, Timeout: cfg.Timeout, StartTimeout: cfg.StartTimeout, Patience: cfg.Patience, PIDFile: cfg.Path + ".pid"}
 	if cfg.WithState {
 		hc.State = restoring{&cfg}
 	}
@@ -960,40 +969,4 @@ func TestNotify(t *testing.T) {
 		}
 		old = p
 	}
-}
-
-// A successor that hangs before Open is killed by a signal that comes later, for another one; until
-// then a signal changes nothing.
-func TestRestartOn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes 5 s to be sure that a successor hangs")
-	}
-	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
-	old := runWith(t, cfg)
-	defer old.in.Close() // which ends the successor, too: it has the same
-	old.says("serves")
-	c := newCrowd(t, 5*time.Millisecond)
-	c.join(cfg.Addr[6:], 20, nil)
-	hangs := cfg.Path + ".hangs"
-	if err := os.WriteFile(hangs, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_ = old.cmd.Process.Signal(syscall.SIGHUP)
-	time.Sleep(5500 * time.Millisecond)
-	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the first is killed
-	time.Sleep(200 * time.Millisecond)
-	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the second has its time
-	if cut := c.settle(); cut > 0 {
-		t.Errorf("%d connections are cut by a successor that hangs", cut)
-	}
-	if err := os.Remove(hangs); err != nil {
-		t.Fatal(err)
-	}
-	if n, ok := old.says("serves"); n != 20 || !ok { // the successor says so, on the same output
-		t.Errorf("%d have moved, want 20: %q", n, old.said)
-	}
-	if cut := c.settle(); cut > 0 {
-		t.Errorf("%d connections are cut", cut)
-	}
-	c.leave()
 }

@@ -23,34 +23,65 @@ const startGrace = 5 * time.Second
 // A child is the successor that this process has started.
 type child struct {
 	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: there is none
+	cmd   *exec.Cmd // nil: there is none, or it has got something and lives on its own
 	began time.Time
-	hello bool // it has been here
+	stage childStage
 }
 
-// saidHello notes that process pid was here.
-func (c *child) saidHello(pid int) {
+type childStage uint8
+
+const (
+	starting childStage = iota
+	opened              // its handover is under way
+	useless             // its handover has failed, and it has got nothing
+)
+
+// opens notes that a handover to process pid begins.
+func (c *child) opens(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cmd != nil && c.cmd.Process.Pid == pid {
-		c.hello = true
+	if c.is(pid) {
+		c.stage = opened
 	}
 }
 
+// fails notes that the handover to process pid has failed. If it has got something it drains that;
+// otherwise the next signal kills it. One that hangs is killed now.
+func (c *child) fails(pid int, gotSome, hangs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.is(pid):
+	case gotSome:
+		c.cmd = nil
+	default:
+		if c.stage = useless; hangs {
+			_ = c.cmd.Process.Kill()
+		}
+	}
+}
+
+func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == pid }
+
 // RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
 // arguments and the environment of this process. The file may be a newer version by then. The new
-// process takes over by itself. It is killed if it does not call Open within Config.StartTimeout.
-// Until it calls Open, another signal at least 5 s after its start kills it and starts another.
-// RestartOn returns at once. Call it once.
+// process takes over by itself. It is killed if it takes longer than Config.StartTimeout to call
+// Open, or from there to Ready. Another signal kills it and starts another if its handover has
+// failed, or if it has not called Open 5 s after its start.
+//
+// When Run's context is done a signal starts nothing, and a new process that has not taken over is
+// killed. Close stops listening for the signals, which then have their usual effect. RestartOn
+// returns at once. Call it once.
 func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)
 	go func() {
+		defer signal.Stop(asked) // not in a drain, which the next signal would end
 		for {
 			select {
 			case <-asked:
 				h.restart()
-			case <-h.retired:
+			case <-h.closed:
 				return
 			}
 		}
@@ -62,12 +93,16 @@ func (h *Handover) restart() {
 	c := &h.child
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if isClosed(h.quit) || isClosed(h.retired) { // with mu: endChild finds what was started before
+		h.srv.Logger.Warn().Msg("handover: this process is ending and starts no other")
+		return
+	}
 	if c.cmd != nil {
-		if c.hello || time.Since(c.began) < startGrace {
+		if c.stage == opened || c.stage == starting && time.Since(c.began) < startGrace {
 			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already running")
 			return
 		}
-		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process has not called Open yet: killing it and starting another")
+		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process does not take over: killing it and starting another")
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
@@ -77,11 +112,11 @@ func (h *Handover) restart() {
 		c.cmd = nil
 		return
 	}
-	c.cmd, c.began, c.hello = next, time.Now(), false
+	c.cmd, c.began, c.stage = next, time.Now(), starting
 	impatience := time.AfterFunc(h.cfg.StartTimeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.cmd == next && !c.hello {
+		if c.cmd == next && c.stage == starting {
 			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
 			_ = next.Process.Kill()
 		}
@@ -94,8 +129,25 @@ func (h *Handover) restart() {
 		if c.cmd == next {
 			c.cmd = nil
 		}
-		h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+		if err != nil {
+			h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has failed")
+		} else {
+			h.srv.Logger.Info().Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+		}
 	}()
+}
+
+// endChild kills the process that was started and has not taken over, as this one ends: it would
+// find nobody to take over from, and serve on its own.
+func (h *Handover) endChild() {
+	c := &h.child
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd == nil || isClosed(h.retired) {
+		return
+	}
+	h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: this process is ending: killing the next one, which has not taken over")
+	_ = c.cmd.Process.Kill()
 }
 
 // notify tells systemd, if that asks, that this process is the service's main process and ready,

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -348,4 +350,92 @@ func TestCloseBesideReady(t *testing.T) {
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
+}
+
+// A process that is to end while its successor starts waits Timeout for that, and then drains. A
+// successor that is ready in time takes over.
+func TestEndWhileSuccessorStarts(t *testing.T) {
+	for name, inTime := range map[string]bool{"too late": false, "in time": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond, StartTimeout: time.Hour}
+			if inTime {
+				cfg.Timeout = patience
+			}
+			a, b := lines("a"), lines("b")
+			a.Logger, b.Logger = zerolog.Nop(), zerolog.Nop()
+			ha, err := handover.Open(t.Context(), a, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ha.Close()
+			if _, err := ha.Ready(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			hb, err := handover.Open(t.Context(), b, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hb.Close()
+			ctx, end := context.WithCancel(t.Context())
+			end()
+			ended := make(chan error, 1)
+			go func() { ended <- ha.Run(ctx) }()
+			if !inTime {
+				testkit.Eventually(t, "the old process drains", a.Draining)
+			}
+			if r, err := hb.Ready(t.Context()); (err == nil) != inTime {
+				t.Errorf("Ready returns %+v, %v; want success %v", r, err, inTime)
+			}
+			if inTime {
+				c.say("two\n")
+				c.hears("b 2 two")
+			}
+			if err := testkit.Receive(t, "the end of Run", ended); err != nil {
+				t.Errorf("Run returns %v, want nil", err)
+			}
+		})
+	}
+}
+
+// When the successor dies after it has announced itself, the old process announces itself again. Its
+// log has the reason.
+func TestSuccessorDiesAfterOver(t *testing.T) {
+	dir, log := t.TempDir(), make(lineWriter, 100)
+	cfg := handover.Config{Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "pid"), Timeout: 500 * time.Millisecond}
+	a := lines("a")
+	a.Logger = zerolog.New(log)
+	h, err := handover.Open(t.Context(), a, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := next(t, cfg.Path)
+	b.Until(handover.Over)
+	if err := os.WriteFile(cfg.PIDFile, []byte("the next one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Die()
+	for line := ""; !strings.Contains(line, "this process continues"); {
+		line = testkit.Receive(t, "a line of the log", log)
+		if strings.Contains(line, "this process continues") && !strings.Contains(line, `"why":"it has ended"`) {
+			t.Errorf("the log has %s, want why", line)
+		}
+	}
+	testkit.Eventually(t, "the PID file has this process again", func() bool {
+		text, _ := os.ReadFile(cfg.PIDFile)
+		return string(text) == fmt.Sprintln(os.Getpid())
+	})
+}
+
+type lineWriter chan string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }

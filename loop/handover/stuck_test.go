@@ -3,6 +3,7 @@
 package handover_test
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -198,6 +199,60 @@ func TestBlockedInAccept(t *testing.T) {
 				if err := testkit.Receive(t, "OnClose", ends); !errors.Is(err, handover.ErrNotTaken) {
 					t.Errorf("OnClose got %v, want ErrNotTaken", err)
 				}
+			}
+		})
+	}
+}
+
+// Run of a process that has retired gives up on a job and on a callback that do not return, as
+// Server.Wait does, and says which loop does not end.
+func TestRunGivesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes Wait's limits, 5 s each")
+	}
+	for _, row := range []struct {
+		name, want string
+		hang       func(c *loop.Conn, hold <-chan struct{}) error
+	}{
+		{"on a job", "", func(c *loop.Conn, hold <-chan struct{}) error {
+			return loop.Offload(c, func(context.Context) int { <-hold; return 0 }, func(*loop.Conn, int) {})
+		}},
+		{"on a callback", "a callback does not return", func(_ *loop.Conn, hold <-chan struct{}) error {
+			<-hold
+			return nil
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			hold, cfg := make(chan struct{}), handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond}
+			defer close(hold)
+			a := lines("a")
+			a.Drain.Timeout = 100 * time.Millisecond
+			a.Accept = func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+					_ = c.Send([]byte("hangs"))
+					c.Loop().Post(func() { _ = row.hang(c, hold) })
+					return nil
+				})
+			}
+			n, err := open(t, a, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("hangs")
+			if _, err := open(t, lines("b"), cfg); err != nil {
+				t.Fatal(err)
+			}
+			err = testkit.Receive(t, "the end of Run", n.ended)
+			if row.want == "" {
+				var cut *loop.DrainError
+				if err != nil && !errors.As(err, &cut) {
+					t.Errorf("Run returns %v, want nil or a DrainError", err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("Run returns %v, want %q", err, row.want)
 			}
 		})
 	}

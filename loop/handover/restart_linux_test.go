@@ -1,0 +1,177 @@
+package handover_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop/handover"
+)
+
+// This file is about the successors that RestartOn starts. They share the output of the first
+// process, whose says hears them, too.
+
+// makeHang has the successors hang in cfg.Place until goOn is called.
+func makeHang(t *testing.T, cfg serverConfig) (goOn func()) {
+	t.Helper()
+	if err := os.WriteFile(cfg.Path+".hangs", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = os.Remove(cfg.Path + ".hangs") }
+}
+
+// A successor that hangs before Open is killed by a signal that comes later, for another one; until
+// then a signal changes nothing.
+func TestRestartOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 5 s to be sure that a successor hangs")
+	}
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "begin", Does: "hang"}
+	old := runWith(t, cfg)
+	defer old.in.Close() // which ends the successor, too: it has the same
+	old.says("serves")
+	c := newCrowd(t, 5*time.Millisecond)
+	c.join(cfg.Addr[6:], 20, nil)
+	goOn := makeHang(t, cfg)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	time.Sleep(5500 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the first is killed
+	time.Sleep(200 * time.Millisecond)
+	_ = old.cmd.Process.Signal(syscall.SIGHUP) // the second has its time
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut by a successor that hangs", cut)
+	}
+	goOn()
+	if n, ok := old.says("serves"); n != 20 || !ok { // the successor says so, on the same output
+		t.Errorf("%d have moved, want 20: %q", n, old.said)
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut", cut)
+	}
+	c.leave()
+}
+
+// A successor that hangs between Open and Ready is killed after StartTimeout, and the next signal
+// starts another one.
+func TestHangsAfterOpen(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "opened", Does: "hang",
+		StartTimeout: 2 * time.Second}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	old.says("hangs")
+	goOnAfterOther(t, old, goOn)
+}
+
+// A successor whose handover has failed, and that does not end, is killed by the next signal, which
+// starts another one.
+func TestHangsInRestore(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "restore", Does: "hang",
+		WithState: true, Timeout: 500 * time.Millisecond}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	old.says("hangs")
+	goOnAfterOther(t, old, goOn)
+}
+
+// goOnAfterOther sends signals until a second successor hangs, and then until one takes over.
+func goOnAfterOther(t *testing.T, old *process, goOn func()) {
+	t.Helper()
+	end := make(chan struct{})
+	defer close(end)
+	go func() {
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(100 * time.Millisecond):
+				_ = old.cmd.Process.Signal(syscall.SIGHUP)
+			}
+		}
+	}()
+	old.says("hangs") // the second one
+	goOn()
+	if _, ok := old.says("serves"); !ok {
+		t.Errorf("no other successor takes over: %q", old.said)
+	}
+}
+
+// A process that is to end starts no successor any more.
+func TestSignalWhileItDrains(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Delay: time.Second}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	nc, err := net.Dial("tcp", cfg.Addr[6:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = old.cmd.Process.Signal(syscall.SIGTERM)
+	testkit.Eventually(t, "it drains", func() bool {
+		nc, err := net.Dial("tcp", cfg.Addr[6:])
+		if err == nil {
+			nc.Close()
+		}
+		return err != nil
+	})
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	if _, ok := old.says("opened"); ok {
+		t.Error("it starts another process, which serves")
+	} else if code := old.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it ends with %d, want 0", code)
+	}
+}
+
+// A successor that has not taken over when the old process ends ends with it: at its Open it would
+// find nobody, and serve.
+func TestEndsWithASuccessor(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "begin", Does: "hang"}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	old.says("hangs")
+	_ = old.cmd.Process.Signal(syscall.SIGTERM)
+	time.AfterFunc(3*time.Second, goOn) // in case it lives
+	if _, ok := old.says("opened"); ok {
+		t.Error("the successor goes on, and serves")
+	}
+}
+
+// Close ends the goroutine of RestartOn.
+func TestCloseEndsRestartOn(t *testing.T) {
+	srv := lines("a")
+	srv.Logger = zerolog.Nop()
+	h, err := handover.Open(t.Context(), srv, handover.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Handover).RestartOn.func")
+	}
+	h.RestartOn(syscall.SIGUSR2)
+	testkit.Eventually(t, "RestartOn waits", waiting)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "its goroutine has ended", func() bool { return !waiting() })
+}
