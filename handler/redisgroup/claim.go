@@ -278,6 +278,9 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 // and owner is called once more, with ErrTaken. It is never called after c has closed. ClaimFor must
 // be called on c's loop. If it returns an error of loop.Offload or a *SizeError, it does not call
 // then. It panics if then is nil.
+//
+// ClaimFor is a job of loop.Offload: other jobs of c wait for it. If Redis does not answer, that
+// takes as long as the client's timeouts and retries.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
 		panic("redisgroup: ClaimFor with a nil func")
