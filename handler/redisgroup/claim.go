@@ -278,6 +278,9 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 // and owner is called once more, with ErrTaken. It is never called after c has closed. ClaimFor must
 // be called on c's loop. If it returns an error of loop.Offload or a *SizeError, it does not call
 // then. It panics if then is nil.
+//
+// ClaimFor is a job of loop.Offload: other jobs of c wait for it. If Redis does not answer, that
+// takes as long as the client's timeouts and retries.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
 		panic("redisgroup: ClaimFor with a nil func")
@@ -290,26 +293,32 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 		return loop.ErrClosed
 	}
 	by, key := &claimant{c.Ref(), then}, claimKey{name, owner}
-	m.claims[key]++
-	err := loop.Offload(c, func(ctx context.Context) error {
+	ho := m.holdOn(key)
+	err := loop.Offload(c, func(job context.Context) error {
+		// A child of ho's context ends before ho.end returns, so that no grant comes after leave.
+		ctx, cancel := context.WithCancel(ho.ctx)
+		defer cancel()
+		stop := context.AfterFunc(job, cancel)
+		defer stop()
 		return h.renewer.claim(ctx, name, owner, by)
 	}, func(c *loop.Conn, err error) {
-		if err != nil {
-			m.unclaim(key)
+		if err = cmp.Or(err, ho.ctx.Err()); err != nil {
+			m.unclaim(key, ho)
 		}
 		then(c, err)
 	})
 	if err != nil {
-		m.unclaim(key)
+		m.unclaim(key, ho)
 	}
 	return err
 }
 
 // ReleaseFor releases a name that ClaimFor has claimed for c, unless another connection of owner in
-// this process holds it, too. It does not wait for Redis. It must be called on c's loop.
+// this process holds it, too. It ends c's pending calls of ClaimFor for that name and owner: their
+// then gets context.Canceled. It does not wait for Redis. It must be called on c's loop.
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 	if m := (*h.members.Get(c.Loop()))[c]; m != nil {
-		delete(m.claims, claimKey{name, owner})
+		m.endHold(claimKey{name, owner})
 	}
 	h.renewer.leave(name, owner, c.Ref())
 }

@@ -125,8 +125,11 @@ func (n *node) command(c *loop.Conn, line []byte) error {
 		if err = n.hub.Bind(c, f[1]); err == nil {
 			return c.Send([]byte("bound"))
 		}
-	case "claim":
+	case "claim", "flinch":
 		err = n.hub.ClaimFor(c, f[1], f[2], func(c *loop.Conn, err error) { _ = c.Send(fmt.Appendf(nil, "claimed %s %v", f[1], err)) })
+		if f[0] == "flinch" {
+			n.hub.ReleaseFor(c, f[1], f[2])
+		}
 	case "unclaim":
 		n.hub.ReleaseFor(c, f[1], f[2])
 	case "send":

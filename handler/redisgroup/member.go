@@ -1,6 +1,7 @@
 package redisgroup
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -18,15 +19,41 @@ type membership struct {
 	rooms map[*room]*joining // nil once joined; includes the room of the user's own messages
 	user  string             // the user to which the connection is bound, or ""
 
-	claims map[claimKey]int // of ClaimFor: how many are granted or pending
+	holds map[claimKey]*hold // of ClaimFor, until ReleaseFor
 }
 
 type claimKey struct{ name, owner string }
 
-// unclaim removes one of several claims.
-func (m *membership) unclaim(key claimKey) {
-	if m.claims[key]--; m.claims[key] <= 0 {
-		delete(m.claims, key)
+// A hold is a connection's hold on a name. When it ends, its pending claims end, too: a late grant
+// is given back.
+type hold struct {
+	claims int             // granted or pending
+	ctx    context.Context // done when the hold has ended
+	end    context.CancelFunc
+}
+
+// holdOn returns the hold on a name, with one claim more.
+func (m *membership) holdOn(key claimKey) *hold {
+	if m.holds[key] == nil {
+		ctx, end := context.WithCancel(context.Background())
+		m.holds[key] = &hold{ctx: ctx, end: end}
+	}
+	m.holds[key].claims++
+	return m.holds[key]
+}
+
+// unclaim removes one of several claims. The hold may have ended, and another have begun.
+func (m *membership) unclaim(key claimKey, ho *hold) {
+	if ho.claims--; ho.claims == 0 && m.holds[key] == ho {
+		m.endHold(key)
+	}
+}
+
+// endHold ends the hold on a name, if there is one.
+func (m *membership) endHold(key claimKey) {
+	if ho := m.holds[key]; ho != nil {
+		delete(m.holds, key)
+		ho.end()
 	}
 }
 
@@ -39,7 +66,7 @@ func (h *Hub) join(c *loop.Conn) *membership {
 	all := *h.members.Get(c.Loop())
 	if all[c] == nil {
 		in.Pin(c, false) // the memberships belong to the loop
-		all[c] = &membership{rooms: make(map[*room]*joining), claims: make(map[claimKey]int)}
+		all[c] = &membership{rooms: make(map[*room]*joining), holds: make(map[claimKey]*hold)}
 		c.AfterClose(func(err error) { h.leaveAll(c, err) }) // runs at once if c is already closed
 	}
 	return all[c]
@@ -68,7 +95,8 @@ func (h *Hub) leaveAll(c *loop.Conn, err error) {
 			r.change(m.user, -1)
 			h.release(r)
 		}
-		for key := range m.claims {
+		for key, ho := range m.holds {
+			ho.end()
 			h.renewer.leave(key.name, key.owner, ref)
 		}
 	}

@@ -18,9 +18,10 @@ const (
 
 // Add adds a task. A nil error means that Redis has stored it: a worker gets it when it is due, at
 // least once, unless it is canceled or replaced before that. After an error of the client, Redis
-// may or may not have stored it. Adding it again is safe: a task with a key is not stored twice. If
-// the client itself resends the command because an answer was lost, the result is that of the first
-// attempt, unless the task is over by then: then it runs again.
+// may or may not have stored it. To add it again, give it a key and OnConflict: Ignore. Then it runs
+// again only if it was over by then. With Replace it also runs again if it was running: both run at
+// once. If the client itself resends the command because an answer was lost, the result is that of
+// the first attempt, unless the task is over by then: then it runs again.
 //
 // The error is ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }

@@ -3,6 +3,7 @@ package rediswheel
 import (
 	"crypto/rand"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/onredis"
@@ -15,7 +16,8 @@ import (
 type shard struct {
 	timer timing.Timer
 	ready bool          // to be claimed as soon as a place is free
-	busy  bool          // being claimed
+	busy  bool          // being claimed, or unclaimed
+	few   int           // if positive, the maximum number of tasks of a claim: an answer was lost
 	owner string        // the last known owner
 	take  bool          // to be claimed even if another worker owns it
 	renew time.Duration // when to claim it even without free places
@@ -59,6 +61,9 @@ func (w *worker) claim() {
 	for k, i := range ready {
 		s := &w.shards[i]
 		n := min(max(places/(len(ready)-k), minBatch), maxBatch, places)
+		if s.few > 0 {
+			n = min(n, s.few)
+		}
 		places -= n
 		if n > 0 || w.now() >= s.renew {
 			w.claimShard(i, n)
@@ -79,21 +84,58 @@ func (w *worker) claimShard(i, n int) {
 	s.busy, s.take, s.ready = true, false, false
 	w.q.count(func(s *Stats) { s.Claims++ })
 	w.ask(c, func(answer any) {
-		s.busy = false
-		got := 0
-		if rows, ok := answer.([]any); ok {
-			got = w.claimed(i, run{w: w, shard: i, token: token, until: until}, n, rows)
-		} else {
-			w.afterPause(func() { s.ready = true })
+		rows, ok := answer.([]any)
+		if !ok {
+			w.places.giveBack(n, 0)
+			w.unclaim(i, token, s.few == 1)
+			s.few = 1
+			return
 		}
+		if s.few *= 2; s.few > maxBatch {
+			s.few = 0
+		}
+		got := w.claimed(i, run{w: w, shard: i, until: until}, n, rows)
 		w.places.giveBack(n-got, 0)
-		if w.stopping {
-			w.leave()
-		} else if w.now() < s.shun {
-			w.decline(i)
-		}
-		w.balance()
+		w.claimEnded(i)
 	})
+}
+
+// unclaim gives back the tasks of a claim without an answer, once Redis answers. Until then the
+// worker makes no other claim of the shard, whose answer would be lost, too.
+//
+// It may be because of a task that the answer was lost: a record so large that it cannot be read in
+// time. So the next claim is for one task. If that answer is lost, too, the task stays where it is
+// until its lease ends, and others come first. The claims after that are for twice as many tasks
+// each time.
+func (w *worker) unclaim(i int, token string, later bool) {
+	s := &w.shards[i]
+	ask := func() {
+		w.ask(w.q.on(i, "unclaim", "", token, later), func(answer any) {
+			if answer == nil && !w.stopping {
+				w.unclaim(i, token, later)
+				return
+			}
+			s.ready = true
+			w.claimEnded(i)
+		})
+	}
+	if w.stopping {
+		ask()
+	} else {
+		w.afterPause(ask)
+	}
+}
+
+// claimEnded ends what claimShard began.
+func (w *worker) claimEnded(i int) {
+	s := &w.shards[i]
+	s.busy = false
+	if w.stopping {
+		w.leave()
+	} else if w.now() < s.shun {
+		w.decline(i)
+	}
+	w.balance()
 }
 
 // claimed processes the answer of claim.lua. It begins a run like the given one for each task, and
@@ -125,6 +167,7 @@ func (w *worker) claimed(i int, like run, most int, answer []any) int {
 	for k, id := range ids {
 		r := like
 		r.offset, r.task = redisNow-now, Task{Key: id, Due: time.UnixMilli(toInt(dues[k]))}
+		r.token, _, _ = strings.Cut(states[k], " ")
 		r.task.readState(states[k])
 		w.begin(&r, records[k])
 	}

@@ -27,8 +27,8 @@ func (k Kinds) Handle(ctx context.Context, t Task) error {
 // acknowledged when f has returned. f should return soon: for longer work use [Told].
 //
 // If post fails, the task is postponed by a second and no attempt is counted. If the context ends
-// before f has begun, f is not called. A panic in f fails the attempt, and then propagates to the
-// loop.
+// before f has begun, f is not called. If the Timeout ends while f runs, the task is tried again,
+// and the result of f is ignored. A panic in f fails the attempt, and then propagates to the loop.
 func Posted(post func(f func()) error, f func(t Task) error) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		result := make(chan error, 1)
@@ -58,7 +58,10 @@ type Teller[M any] interface {
 // of done are ignored.
 //
 // If Tell fails, the task is postponed by a second and no attempt is counted. A connection that
-// closes drops pending messages: give such tasks a short Timeout.
+// closes drops pending messages: such a task is tried again after its Timeout.
+//
+// The Timeout must be longer than the receiver ever takes. After it the task is tried again, even if
+// the receiver still works on it, and a later call of done is ignored.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		teller, err := to(t)

@@ -29,11 +29,13 @@ import (
 //
 // A status of 2xx is success. A status of 410 is final: the task is dead. Everything else is
 // retried: transport errors, other statuses, and redirects, which are not followed. The delay is
-// that of Config.Backoff, or of a Retry-After header that is in the future and within an hour.
+// that of Config.Backoff, or of a Retry-After header in the future, which counts as an hour if it
+// is longer.
 //
 // Requests carry the headers of Standard Webhooks (standardwebhooks.com). Webhook-Id is the same in
-// all attempts of one occurrence, so that a receiver can detect duplicates. The others are
-// Webhook-Timestamp and, with a Secret, Webhook-Signature.
+// all attempts of one occurrence, so that a receiver can detect duplicates. A task that was added
+// again while it ran, or after it had finished, has another one. The others are Webhook-Timestamp
+// and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
 	Timeout     time.Duration // for one request, including the response; 0 means 10 seconds
 	MaxResponse int64         // bytes of a response that are read; a longer one counts, too; 0 means 64 KiB

@@ -23,7 +23,7 @@ const (
 	Cancelled               // by this call: it will never start, or not again if an attempt had failed
 	Running                 // a worker has it
 	Scheduled               // it is not due yet
-	Retrying                // it waits for a retry
+	Retrying                // it was claimed before, and put back: see Stats.Retrying
 	Dead                    // it was given up
 )
 

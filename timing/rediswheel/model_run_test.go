@@ -99,6 +99,10 @@ func (r *modelRun) one() {
 	case n < 91:
 		r.same("requeue", r.script(shard, "move", now, key, 0, 1), r.requeue(key))
 	case n < 92:
+		claim, _, _ := strings.Cut(r.token(key), ".")
+		later := r.rand.IntN(2) == 0
+		r.same("unclaim", r.script(shard, "unclaim", now, claim, later), r.unclaim(shard, claim, later))
+	case n < 93:
 		age := r.rand.Int64N(3000)
 		r.same("purge", r.script(shard, "purge", now, age, math.MaxInt32), r.purge(shard, age))
 	default:
@@ -133,7 +137,8 @@ func (r *modelRun) claims(shard, most int) {
 		ids, dues, states, records := list(rows[6]), list(rows[7]), list(rows[8]), list(rows[9])
 		for i, id := range ids {
 			got = append(got, fmt.Sprint(id, " ", dues[i], " ", states[i], " ", records[i]))
-			r.tokens[id] = append(r.tokens[id], token)
+			run, _, _ := strings.Cut(states[i], " ")
+			r.tokens[id] = append(r.tokens[id], run)
 		}
 	}
 	r.same("claim", got, want)

@@ -26,7 +26,8 @@ type modelTask struct {
 	shard                int
 	place                string // due, run or dead
 	score                int64
-	token                string
+	claim, token         string
+	was                  int64 // when it was due before it was claimed
 	attempts, deliveries int64
 	cancelled            bool
 	occurrence           int64
@@ -110,9 +111,30 @@ func (m *model) recover(shard int) {
 			t.place, t.score = "dead", m.now
 			t.reason = fmt.Sprintf("given to %d workers, and none of them finished it", t.deliveries)
 		default:
-			t.place, t.score = "due", m.now
+			t.place, t.score = "due", min(t.was, m.now)
 		}
 	}
+}
+
+// unclaim is what unclaim.lua should do.
+func (m *model) unclaim(shard int, claim string, later bool) string {
+	n := 0
+	for key, t := range m.tasks {
+		if t.shard != shard || t.place != "run" || t.claim != claim {
+			continue
+		}
+		n++
+		t.deliveries--
+		switch t.claim = ""; {
+		case t.cancelled:
+			delete(m.tasks, key)
+		case later:
+			t.token = fmt.Sprint("lost.", t.was)
+		default:
+			t.token, t.place, t.score = "-", "due", t.was
+		}
+	}
+	return fmt.Sprint(n)
 }
 
 func (m *model) claim(shard int, worker string, take bool, token string, most int) (got []string) {
@@ -131,7 +153,8 @@ func (m *model) claim(shard int, worker string, take bool, token string, most in
 			t.occurrence = t.score
 		}
 		due := t.score
-		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, token, true
+		t.claim, t.was, t.token = token, due, fmt.Sprint(token, ".", due)
+		t.place, t.score, t.stated = "run", m.now+modelLease, true
 		t.deliveries++
 		got = append(got, fmt.Sprint(key, " ", due, " ", t.state(), " ", t.record))
 	}

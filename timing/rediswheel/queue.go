@@ -36,8 +36,9 @@ type Config struct {
 	Places *Places // shared by several queues, in place of Concurrency; nil means none
 	Weight int     // of the queue among those that share Places; 0 means 1; at most 1,000
 
-	// Rate is the maximum number of tasks of the queue that start per second, on all workers
-	// together. Each shard gets an equal part of it. 0 means no limit.
+	// Rate is the maximum average number of tasks of the queue that start per second, on all
+	// workers together. Each shard gets an equal part of it, and may start one task at once, plus
+	// its part of 50 ms. 0 means no limit.
 	Rate float64
 
 	// Lease is how long a task stays with a worker that no longer renews it, because it has
@@ -49,7 +50,7 @@ type Config struct {
 	Timeout time.Duration
 
 	MaxAttempts   int // attempts before a task is a dead letter; 0 means 16
-	MaxDeliveries int // workers lost with a task before it is a dead letter; 0 means 16
+	MaxDeliveries int // workers lost with a task in one attempt before it is a dead letter; 0 means 16
 
 	// Backoff returns how long to wait after a failed attempt; the first attempt is 1. nil means
 	// [DefaultBackoff].
@@ -62,8 +63,9 @@ type Config struct {
 
 	StopTimeout time.Duration // how long Run waits for handlers when it stops; 0 means 20 seconds
 
-	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Workers check that every
-	// ten refreshes and delete the oldest. 0 means 10,000, and 90 days.
+	// MaxDead is how many dead tasks are kept, and DeadAge for how long. Each shard keeps an equal
+	// part of MaxDead. Workers check that every ten refreshes and delete the oldest. 0 means
+	// 10,000, and 90 days.
 	MaxDead int
 	DeadAge time.Duration
 
@@ -72,7 +74,8 @@ type Config struct {
 	// as they are: to change one, Add it.
 	Repeating []Task
 
-	// OnError gets every failed attempt with its task. With the zero Task it gets whatever stops a
+	// OnError gets every failed attempt with its task, but no task that is dead because of
+	// MaxDeliveries: Stats.Died counts those. With the zero Task it gets whatever stops a
 	// worker from working: Redis is unreachable, has lost its data (ErrLost), has a changed clock
 	// (ErrClock), or does not pass messages on (ErrHints, which Open reports, too). It is called on
 	// many goroutines, and should return soon. nil means that errors are only counted.

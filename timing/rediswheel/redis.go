@@ -32,7 +32,9 @@ func loadScripts() map[string]*onredis.Script {
 }
 
 // repeatable are the scripts that return the same answer if the client sends them again.
-var repeatable = map[string]bool{"add": true, "get": true, "leave": true, "list": true, "pause": true, "stats": true}
+var repeatable = map[string]bool{
+	"add": true, "get": true, "leave": true, "list": true, "pause": true, "stats": true, "unclaim": true,
+}
 
 // A call is a script with its keys and arguments.
 type call struct {

@@ -10,7 +10,7 @@ type Stats struct {
 	// In Redis. Each shard is queried separately, so the numbers are not of one instant.
 	Scheduled int           // not started yet, including Retrying and Overdue
 	Overdue   int           // of Scheduled: already due
-	Retrying  int           // of Scheduled: with a failed attempt or a lost worker
+	Retrying  int           // of Scheduled: put back after a failed attempt, a lost worker or a postponement
 	Running   int           // with workers
 	Dead      int           // given up
 	Late      time.Duration // how long the first of Overdue has been due

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/loopwheel/loopwheel/internal/redistest"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
@@ -56,6 +58,31 @@ func TestStopWithoutRedis(t *testing.T) {
 		t.Errorf("it stopped after %v", d)
 	}
 	s.Signal(syscall.SIGCONT)
+}
+
+// Redis stands still for longer than the client waits. The tasks that were due meanwhile run when it
+// goes on, not a lease later, and the lateness shows how late they were.
+func TestRedisStopped(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	const lease, stop, n = 5 * testkit.Patience, 3 * time.Second, 50
+	client := s.ClientWith(redis.Options{ReadTimeout: time.Second, MaxRetries: -1})
+	q := open(t, client, Config{Lease: lease, OnError: func(Task, error) {}})
+	r := newRecorder()
+	end := start(t, q, r)
+	tasks := make([]Task, n)
+	for i := range tasks {
+		tasks[i] = Task{Key: fmt.Sprint(i), Delay: time.Second}
+	}
+	must(t, open(t, s.PatientClient(), Config{}).AddBatch(context.Background(), tasks))
+	s.Signal(syscall.SIGSTOP)
+	time.Sleep(stop)
+	s.Signal(syscall.SIGCONT)
+	r.wait(t, n)
+	must(t, end())
+	if s := q.Local(); s.Recovered != 0 || s.LatenessMax < time.Second {
+		t.Errorf("%+v", s)
+	}
 }
 
 // A worker stands still for three leases, with a task. Another does the task; what the first says

@@ -7,17 +7,17 @@
 --         look again; and if it is the owner 4 '1' if more is due, else '0', 5 tasks put back,
 --         6 tasks dead, of the tasks claimed 7 ids, 8 due times, 9 states, 10 records, and 11 '1' if
 --         keys of the shard were deleted, else '0'
--- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not
--- run is -.
+-- A state is "token cancelled attempts deliveries occurrence reason". The token of what runs is that
+-- of its claim, a dot, and when it was due in ms; of what does not run it is -.
 local worker, token, most = ARGV[2], ARGV[4], tonumber(ARGV[5])
 local now, seen = clock(math.floor)
 local expiry = now + ARGV[7] -- of a lease that begins now
 allow_when_full()
-local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token', 'sweep')
+local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token', 'sweep', 'gone')
 local owner, till, sweep = held[1], tonumber(held[2]) or 0, held[6] or 0
 if till > now + ARGV[9] then till = 0 end -- the clock was set back since
 if ARGV[3] ~= '1' and owner ~= worker and till > now then return {now, owner, till - now} end
-if held[5] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
+if held[5] == token or held[7] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
 
 -- Each record is that of a task that waits, runs or is dead. If it is not so, somebody deleted a key:
 -- records that are left over are looked for, some at a time. Those that workers have come back.
@@ -47,8 +47,8 @@ end
 
 local back, died = 0, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', run, '-inf', now, 'LIMIT', 0, 100)) do
-  local cancelled, attempts, deliveries, rest =
-    string.match(redis.call('HGET', state, id) or '- 0 0 0 ' .. now .. ' ', '^%S+ (%d) (%d+) (%d+) (.*)$')
+  local had, cancelled, attempts, deliveries, rest =
+    string.match(redis.call('HGET', state, id) or '- 0 0 0 ' .. now .. ' ', '^(%S+) (%d) (%d+) (%d+) (.*)$')
   if cancelled == '1' then
     redis.call('HDEL', body, id)
     redis.call('HDEL', state, id)
@@ -60,7 +60,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', run, '-inf', now, 'LIMIT', 0, 10
     died = died + 1
   else
     redis.call('HSET', state, id, '- 0 ' .. attempts .. ' ' .. deliveries .. ' ' .. rest)
-    redis.call('ZADD', due, now, id)
+    redis.call('ZADD', due, was_due(had, now), id)
     back = back + 1
   end
   redis.call('ZREM', run, id)
@@ -92,9 +92,9 @@ if n > 0 then
       local at, st = tonumber(rows[2 * i])
       if olds[i] then
         local attempts, deliveries, rest = string.match(olds[i], '^%S+ %d (%d+) (%d+) (.*)$')
-        st = token .. ' 0 ' .. attempts .. ' ' .. deliveries + 1 .. ' ' .. rest
+        st = token .. '.' .. at .. ' 0 ' .. attempts .. ' ' .. deliveries + 1 .. ' ' .. rest
       else
-        st = token .. ' 0 0 1 ' .. at .. ' '
+        st = token .. '.' .. at .. ' 0 0 1 ' .. at .. ' '
       end
       ids[k], dues[k], states[k], records[k] = all[i], at, st, record
       leases[2 * k - 1], leases[2 * k] = expiry, all[i]

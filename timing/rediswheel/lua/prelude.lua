@@ -33,3 +33,9 @@ local function hint_due(at, now)
     hint('* ' .. at + 1 - now)
   end
 end
+
+-- was_due returns when a task that comes back was due before it was claimed: its run's token ends
+-- with that. Tokens of older versions do not.
+local function was_due(token, now)
+  return math.min(tonumber(string.match(token, '%.(%d+)$') or now), now)
+end
