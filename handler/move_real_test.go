@@ -29,8 +29,9 @@ type moves struct {
 	conns int
 	srv   *loop.Server
 	group *handler.Group
-	unix  string     // an address of it
-	addrs []net.Addr // plain, unix, TLS, and through a Pipe
+	few   *handler.Group // of three: its loops often have no member
+	unix  string         // an address of it
+	addrs []net.Addr     // plain, unix, TLS, and through a Pipe
 
 	asked, moved, closed, fired atomic.Int64
 	told, heard, faults         atomic.Int64
@@ -176,7 +177,11 @@ func (m *moves) accept(c *loop.Conn) loop.Handler {
 	c.OnIdle(loop.IdleRead, 50*time.Millisecond, func(int) { x.maybeMove(5) })
 	m.mu.Lock()
 	m.all = append(m.all, x)
+	few := len(m.all) <= 3
 	m.mu.Unlock()
+	if few {
+		m.few.Join(c)
+	}
 	m.group.Join(c) // all are there when the group has them
 	return x
 }
@@ -240,7 +245,8 @@ func (m *moves) client(i int) {
 		sent <- n
 		_ = nc.(interface{ CloseWrite() error }).CloseWrite()
 	}()
-	in, head, next, cast := bufio.NewReader(nc), make([]byte, 8), uint32(0), uint32(0)
+	in, head, next := bufio.NewReader(nc), make([]byte, 8), uint32(0)
+	casts := map[uint32]uint32{5: 0, 6: 0} // the last broadcast of each group, by the size of its messages
 	for {
 		if _, err := io.ReadFull(in, head); err != nil {
 			if err != io.EOF {
@@ -249,11 +255,11 @@ func (m *moves) client(i int) {
 			break
 		}
 		size, n := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(head[4:])
-		if size == 5 { // a broadcast
-			if n != cast+1 && cast != 0 {
-				m.fault("client %d: broadcast %d after %d", i, n, cast)
+		if last, ok := casts[size]; ok { // a broadcast
+			if n != last+1 && last != 0 {
+				m.fault("client %d: broadcast %d after %d, of those with %d bytes", i, n, last, size)
 			}
-			cast = n
+			casts[size] = n
 		} else if n != next {
 			m.fault("client %d: answer %d, want %d", i, n, next)
 		} else {
@@ -309,7 +315,7 @@ func TestMovesAtRandom(t *testing.T) {
 }
 
 func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
-	m := &moves{t: t, seed: testkit.Seed(t, 52), conns: conns, unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{})}
+	m := &moves{t: t, seed: testkit.Seed(t, 52), conns: conns, unix: "unix://" + testkit.SocketPath(t), group: handler.NewGroup(handler.GroupConfig{}), few: handler.NewGroup(handler.GroupConfig{})}
 	m.srv = &loop.Server{NumLoops: 4, Engine: engine, Codec: codec.Length{}, Accept: m.accept, IdleTimeout: time.Hour,
 		Timeouts: loop.Timeouts{Handshake: time.Hour, Frame: time.Hour}, Limits: loop.Limits{MaxOutbound: 64 << 20},
 		Listeners: []loop.Listener{
@@ -336,6 +342,7 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 				time.Sleep(time.Millisecond) // no event: the loops are behind, and each member that moves has one more to run
 			}
 			must(t, m.group.Broadcast(append(binary.BigEndian.AppendUint32(nil, n), 'b')))
+			must(t, m.few.Broadcast(append(binary.BigEndian.AppendUint32(nil, n), 'b', 'b')))
 			time.Sleep(m.each(200 * time.Microsecond)) // no event: it is how often it says something
 		}
 	})
@@ -346,6 +353,9 @@ func moveAtRandom(t *testing.T, engine loop.Engine, conns int, most int64) {
 		}
 		_ = m.srv.Loops()[rand.IntN(4)].Post(func() { time.Sleep(time.Millisecond) }) // so that its mailbox is long
 		time.Sleep(20 * time.Millisecond)                                             // no event: it is how often
+	}
+	if n := m.few.Len(); n != 3 {
+		t.Errorf("the group of three has %d members", n)
 	}
 	m.ended.Store(true)
 	others.Wait()
