@@ -38,7 +38,6 @@ type snapshot struct {
 	Buffered  float64    `json:"buffered"` // of Server.Limits.MaxBuffered, in percent
 	Shaken    uint64     `json:"handshakes"`
 	Unshaken  uint64     `json:"handshakesFailed"`
-	Shaking   int        `json:"handshakesPending"`
 	Offloaded int        `json:"offloaded"`
 	Waiting   int        `json:"offloadWaiting"`
 	Loops     []loopView `json:"loops"`
@@ -116,7 +115,7 @@ func (k *looker) snapshot() snapshot {
 		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.ClosedBy["idle"],
 		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack, Moved: st.Moved,
 		Buffered: 100 * float64(st.Buffered) / float64(max(1, bufferedLimit(k.server))),
-		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
+		Shaken:   st.Handshakes, Unshaken: st.HandshakesFailed,
 		Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,
 		Loops: make([]loopView, len(st.Loops)),
 	}

@@ -92,7 +92,6 @@ const tiles = [
   ['jobs waiting', s => count(s.offloadWaiting)],
   ['TLS handshakes', s => count(s.handshakes)],
   ['failed handshakes', s => count(s.handshakesFailed)],
-  ['handshakes pending', s => count(s.handshakesPending)],
 ];
 
 function showTiles(s, r) {
