@@ -86,8 +86,9 @@ func (s *CallStats) add(more CallStats) {
 // called on the connection's loop.
 //
 // An answer that arrives in time counts even if the loop was blocked: as long as input waits to be
-// read, a call has up to twice its timeout. While calls are under way, a drain of the server goes
-// on reading the connection and waits for their answers, and a handover does not move it.
+// read, a call gets up to its timeout again, or 30 ms if that is longer. While calls are under way,
+// a drain of the server goes on reading the connection and waits for their answers, and a handover
+// does not move it.
 //
 // Each call has a timer in its loop's wheel, and allocates nothing at steady state. The memory of a
 // burst is released 10 to 60 s after it.
@@ -114,9 +115,9 @@ type call[A any] struct {
 	order  uint64 // of Begin
 	done   func(A, error)
 	timer  loop.Timer
-	expire func()        // what the timer calls, made once
-	next   *call[A]      // of the spare ones
-	graces time.Duration // how often its timeout may be put off because input waits
+	expire func()   // what the timer calls, made once
+	next   *call[A] // of the spare ones
+	graces int      // how often its timeout may be put off because input waits
 }
 
 const (
@@ -201,7 +202,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	}
 	cs.spare = k.next
 	cs.stats.Begun++
-	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, max(minGraces, timeout/callGrace)
+	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, max(minGraces, int(timeout/callGrace))
 	if cs.calls[id] = k; len(cs.calls) == 1 {
 		in.AwaitsAnswers(cs.conn, true)
 	}

@@ -28,8 +28,8 @@ type GroupConfig struct {
 // A broadcast copies the message once, posts to each loop that has members once, and encodes it
 // there once per codec, however many members there are. Members leave when they close. A slow
 // member does not affect others: the limit of its own output closes it, or it gets a Backlog.
-// During a long broadcast the loop serves other connections after each 256 members, or fewer if they
-// are sent more than a megabyte; later posts and Tells to that loop wait until all members are
+// During a long broadcast the loop serves other connections after every 256 members, or fewer if
+// they are sent more than a megabyte; later posts and Tells to that loop wait until all members are
 // served.
 //
 // # Order
@@ -195,9 +195,10 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 //
 // nil means that msg is on its way. A loop whose mailbox is full, or that has ended, is left out:
 // the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
-// loop.ErrServerClosed to errors.Is. For a callback of a connection no mailbox is too full: the
-// connection is not read until half of it has run (see loop.Limits.MaxMailbox). The other members do get msg, and a second Broadcast would
-// send it to them twice. If a member's codec refuses msg, it does not get it, and this is logged.
+// loop.ErrServerClosed to errors.Is. The other members do get msg, and a second Broadcast would
+// send it to them twice. A callback of a connection gets no loop.ErrMailboxFull: the connection is
+// not read until half of the mailbox has run (see loop.Limits.MaxMailbox). If a member's codec
+// refuses msg, it does not get it, and this is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
 // BroadcastExcept is Broadcast to all members but one, such as the sender. The zero Ref excepts

@@ -282,35 +282,6 @@ func longThenShort(_ *rand.Rand, n int) time.Duration {
 	return 45 * time.Millisecond
 }
 
-// A peer that keeps to the rate is not limited after a pause, however long its messages take then.
-func TestLimitAfterALongPause(t *testing.T) {
-	for _, each := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond} {
-		bubble(t, func(t *testing.T) {
-			passed := 0
-			srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
-				return loop.HandlerFunc(func(_ *loop.Conn, line []byte) error {
-					if passed++; len(line) > 0 {
-						c.PauseRead()
-						c.AfterFunc(30*time.Second, c.ResumeRead)
-					}
-					time.Sleep(each) // what a message takes
-					return nil
-				})
-			}, handler.Limit{PerSecond: 10, Burst: 10}))
-			p := srv.Open()
-			p.Send("pause\n")
-			for range 400 {
-				srv.Sleep(100 * time.Millisecond)
-				p.Send("\n")
-			}
-			srv.Sleep(5 * time.Second)
-			if passed != 401 || p.Reason() != nil {
-				t.Errorf("%v each: %d messages passed, and it closed with %v; want 401, nil", each, passed, p.Reason())
-			}
-		})
-	}
-}
-
 // A peer does not save up the pauses in which it sent nothing.
 func TestLimitForgetsPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {

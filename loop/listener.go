@@ -110,7 +110,7 @@ func (s *Server) listen(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, sockets.ListenAdvice(err, ln.network, ln.address))
 		}
-		if ln.net != nil && strings.HasPrefix(ln.network, "tcp") && !sockets.HasKeepAlive(ln.net) {
+		if ln.net != nil && !ln.givesKeepAlive() {
 			ln.setsEach = true
 		}
 		if ln.net != nil && ln.tcp.Backlog != 0 {
@@ -127,13 +127,18 @@ func (s *Server) listen(ctx context.Context) error {
 func (s *Server) makeAcceptors() (err error) {
 	e, ok := s.engine.(engine.AcceptorEngine)
 	for _, ln := range s.listeners {
-		if ok && ln.net != nil && !ln.foreign && (!strings.HasPrefix(ln.network, "tcp") || sockets.HasKeepAlive(ln.net)) {
+		if ok && ln.net != nil && !ln.foreign && ln.givesKeepAlive() {
 			if ln.acceptor, err = e.NewAcceptor(ln.net); err != nil {
 				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
 			}
 		}
 	}
 	return nil
+}
+
+// givesKeepAlive reports whether connections have the keepalive of ln, or need none.
+func (ln *listener) givesKeepAlive() bool {
+	return !strings.HasPrefix(ln.network, "tcp") || sockets.HasKeepAlive(ln.net)
 }
 
 func (s *Server) closeListeners() {

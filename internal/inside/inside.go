@@ -183,8 +183,8 @@ type Handover[Server any] struct {
 	FreezePorts func(s Server, c *Cursor) []*Moved
 
 	// Copies returns copies of connections that were accepted and are not in a Pipe, at most perKind
-	// of each kind, as Moved without Socket and without the keys of TLS. It leaves out loops that are blocked, as a
-	// Cursor with this Wait does.
+	// of each kind, as Moved without Socket and without the keys of TLS. It leaves out loops that
+	// are blocked, as a Cursor with this Wait does.
 	Copies func(s Server, addrs []string, perKind int, wait time.Duration) []*Moved
 
 	// CountStaying returns how many connections there are, by the reason for which they stay. It

@@ -59,34 +59,25 @@ func TestRestartOn(t *testing.T) {
 	c.leave()
 }
 
-// A successor that hangs between Open and Ready is killed after StartTimeout, and the next signal
-// starts another one.
-func TestHangsAfterOpen(t *testing.T) {
-	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "opened", Does: "hang",
-		StartTimeout: 2 * time.Second}
-	old := runWith(t, cfg)
-	defer old.in.Close()
-	old.says("serves")
-	goOn := makeHang(t, cfg)
-	defer goOn()
-	_ = old.cmd.Process.Signal(syscall.SIGHUP)
-	old.says("hangs")
-	goOnAfterOther(t, old, goOn)
-}
-
-// A successor whose handover has failed, and that does not end, is killed by the next signal, which
-// starts another one.
-func TestHangsInRestore(t *testing.T) {
-	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "restore", Does: "hang",
-		WithState: true, Timeout: 500 * time.Millisecond}
-	old := runWith(t, cfg)
-	defer old.in.Close()
-	old.says("serves")
-	goOn := makeHang(t, cfg)
-	defer goOn()
-	_ = old.cmd.Process.Signal(syscall.SIGHUP)
-	old.says("hangs")
-	goOnAfterOther(t, old, goOn)
+// A successor that hangs blocks no restart. Between Open and Ready it is killed after StartTimeout;
+// one whose handover has failed, and that does not end, is killed by the next signal.
+func TestHangingSuccessor(t *testing.T) {
+	for name, cfg := range map[string]serverConfig{
+		"after Open": {Place: "opened", StartTimeout: 2 * time.Second},
+		"in Restore": {Place: "restore", WithState: true, Timeout: 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Addr, cfg.Path, cfg.Does = "tcp://"+testkit.FreeAddr(t), filepath.Join(t.TempDir(), "s"), "hang"
+			old := runWith(t, cfg)
+			defer old.in.Close()
+			old.says("serves")
+			goOn := makeHang(t, cfg)
+			defer goOn()
+			_ = old.cmd.Process.Signal(syscall.SIGHUP)
+			old.says("hangs")
+			goOnAfterOther(t, old, goOn)
+		})
+	}
 }
 
 // goOnAfterOther sends signals until a second successor hangs, and then until one takes over.
