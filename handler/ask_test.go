@@ -48,12 +48,12 @@ func TestAskFromALoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 2, echoes)
 		a := spawn(t, srv.Loops()[1], adder)
-		var first, second, silent, canceled asked
+		var first, second, silent, cancelled asked
 		srv.Do(0, func(l *loop.Loop) {
 			handler.Ask(l, a, 0, add(3), first.done)
 			handler.Ask(l, a, 0, add(4), second.done)
 			handler.Ask(l, a, time.Second, add(-1), silent.done)
-			handler.Ask(l, a, 0, add(0), canceled.done)()
+			handler.Ask(l, a, 0, add(0), cancelled.done)()
 			if first != (asked{}) {
 				t.Error("answered inline")
 			}
@@ -61,7 +61,7 @@ func TestAskFromALoop(t *testing.T) {
 		testkit.Pass(time.Second)
 		testkit.Want(t, "first", first, (asked{n: 3}))
 		testkit.Want(t, "second", second, (asked{n: 7}))
-		testkit.Want(t, "canceled", canceled, (asked{}))
+		testkit.Want(t, "cancelled", cancelled, (asked{}))
 		testkit.WantErr(t, "silent.err", silent.err, handler.ErrCallTimeout)
 		testkit.Want(t, "silent.n", silent.n, 0)
 	})

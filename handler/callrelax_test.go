@@ -19,7 +19,7 @@ func TestCallsGiveBackMemory(t *testing.T) {
 		burst := func() {
 			for range many {
 				_, _ = k.calls.Begin(time.Second, nobody)
-				_, _ = k.pipe.Begin(time.Second, nobody)
+				_, _ = k.pipe.CallFunc(time.Second, sent, nobody)
 			}
 		}
 		k.do(func() { long[0] = k.begin(t, time.Hour) })

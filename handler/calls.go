@@ -327,16 +327,35 @@ func NewPipeline[A any](c *loop.Conn, cfg CallConfig) *Pipeline[A] {
 // ErrTooManyCalls, the error of the closed connection, or Conn.Send's.
 func (p *Pipeline[A]) Call(timeout time.Duration, request []byte, done func(answer A, err error)) (id uint64, err error) {
 	onLoop(p.calls.conn, "handler.Pipeline.Call")
-	begun, err := p.Begin(timeout, done)
+	return p.call(timeout, func() error { return p.calls.conn.Send(request) }, p.takeBack, done)
+}
+
+// CallFunc is Call for a request that is not one Send: a Write, several, or a SendFile. send sends
+// it, within CallFunc. If send fails or panics, the connection is closed, since part of the request
+// may have been sent.
+func (p *Pipeline[A]) CallFunc(timeout time.Duration, send func() error, done func(answer A, err error)) (id uint64, err error) {
+	onLoop(p.calls.conn, "handler.Pipeline.CallFunc")
+	return p.call(timeout, send, func(id uint64) {
+		p.calls.Cancel(id)
+		p.calls.conn.Close()
+	}, done)
+}
+
+// call begins a call and sends its request. undo is called if that fails, also if the codec panics.
+func (p *Pipeline[A]) call(timeout time.Duration, send func() error, undo func(id uint64), done func(answer A, err error)) (id uint64, err error) {
+	if p.calls.closed == nil && p.Unanswered() >= p.calls.max {
+		return 0, ErrTooManyCalls
+	}
+	begun, err := p.calls.Begin(timeout, done)
 	if err != nil {
 		return 0, err
 	}
 	defer func() {
-		if id == 0 { // also if the codec has panicked
-			p.takeBack(begun)
+		if id == 0 {
+			undo(begun)
 		}
 	}()
-	if err = p.calls.conn.Send(request); err != nil {
+	if err = send(); err != nil {
 		return 0, err
 	}
 	return begun, nil
@@ -350,17 +369,6 @@ func (p *Pipeline[A]) takeBack(id uint64) {
 	} else { // the hook of OnHighWater has begun another: only the last place can be taken back
 		p.calls.conn.Close()
 	}
-}
-
-// Begin begins a call, as Calls.Begin, whose request is not one Send: a SendFile, or several
-// Writes. The request must be sent before the next Begin or Call. If it cannot be sent, close the
-// connection: Cancel would leave its place in the order, and later calls would get the answers of
-// others. The id is for Cancel.
-func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	if p.calls.closed == nil && p.Unanswered() >= p.calls.max {
-		return 0, ErrTooManyCalls
-	}
-	return p.calls.Begin(timeout, done)
 }
 
 // Answer ends the oldest call whose answer has not arrived. It returns false if that call has ended

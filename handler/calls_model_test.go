@@ -17,7 +17,7 @@ import (
 type modelCall struct {
 	id       uint64
 	deadline time.Time
-	over     bool  // it has ended, or was canceled
+	over     bool  // it has ended, or was cancelled
 	want     error // how it must end now, if it does
 	ended    int
 }
@@ -124,7 +124,7 @@ func (m *callsModel) act() {
 		m.remove(k)
 		m.stats.Cancelled++
 		if !m.calls.Cancel(id) {
-			m.t.Fatalf("%d not canceled", id)
+			m.t.Fatalf("%d not cancelled", id)
 		}
 	}
 }

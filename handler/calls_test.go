@@ -85,8 +85,8 @@ func TestCallsEnd(t *testing.T) {
 			if a == 0 || a == b || !k.calls.Answer(b, "early") || k.calls.Answer(b, "again") {
 				t.Errorf("ids %d and %d, or an answer was taken twice", a, b)
 			}
-			if !k.calls.Cancel(c) || k.calls.Cancel(c) || k.calls.Answer(c, "canceled") {
-				t.Error("a call was canceled twice, or answered after that")
+			if !k.calls.Cancel(c) || k.calls.Cancel(c) || k.calls.Answer(c, "cancelled") {
+				t.Error("a call was cancelled twice, or answered after that")
 			}
 		})
 		testkit.Pass(time.Second)
@@ -102,7 +102,7 @@ func TestCallsEnd(t *testing.T) {
 		k.want(t, b, "early", nil, 0)
 		k.want(t, d, "", io.EOF, time.Second)
 		if len(k.ended[c]) > 0 {
-			t.Errorf("a canceled call ended with %v", k.ended[c])
+			t.Errorf("a cancelled call ended with %v", k.ended[c])
 		}
 		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Cancelled: 1, Failed: 1, Unmatched: 5}
 		k.do(func() {
@@ -225,6 +225,39 @@ func TestPipelineCallWithinCall(t *testing.T) {
 	})
 }
 
+// sent stands for a request that was sent.
+func sent() error { return nil }
+
+// A request of several writes: if one fails, the connection closes, and no answer comes to another
+// call.
+func TestPipelineCallFunc(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"an error": func() error { return io.ErrShortWrite },
+		"a panic":  func() error { panic("send") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				k := newCaller(t, handler.CallConfig{})
+				var whole uint64
+				k.do(func() {
+					whole, _ = k.pipe.CallFunc(0, func() error {
+						return errors.Join(k.conn.Write([]byte("a")), k.conn.Write([]byte("b\n")))
+					}, k.note(&whole))
+				})
+				testkit.Want(t, "request", k.peer.Received(), "ab\n")
+				k.do(func() {
+					defer func() { _ = recover() }()
+					_, err := k.pipe.CallFunc(0, func() error {
+						return errors.Join(k.conn.Write([]byte("half")), fail())
+					}, func(string, error) { t.Error("done was called") })
+					testkit.Want(t, "error", errors.Is(err, io.ErrShortWrite), true)
+				})
+				k.want(t, whole, "", loop.ErrClosed, 0)
+			})
+		})
+	}
+}
+
 // panicky is a codec that cannot encode everything.
 type panicky struct{ codec.Codec }
 
@@ -240,7 +273,7 @@ func TestPipelineOrder(t *testing.T) {
 		k := newCaller(t, handler.CallConfig{Timeout: time.Second, Max: 20})
 		ids := make([]uint64, 20)
 		begin := func(i int, timeout time.Duration) {
-			id, err := k.pipe.Begin(timeout, func(answer string, err error) { k.note(&ids[i])(answer, err) })
+			id, err := k.pipe.CallFunc(timeout, sent, func(answer string, err error) { k.note(&ids[i])(answer, err) })
 			if err != nil {
 				t.Errorf("call %d: %v", i, err)
 			}
@@ -254,7 +287,7 @@ func TestPipelineOrder(t *testing.T) {
 				begin(i, time.Duration(1+i%2)*time.Second)
 			}
 			k.pipe.Cancel(ids[3])
-			if _, err := k.pipe.Begin(0, func(string, error) {}); err != handler.ErrTooManyCalls {
+			if _, err := k.pipe.CallFunc(0, sent, func(string, error) {}); err != handler.ErrTooManyCalls {
 				t.Errorf("call 21: %v", err)
 			}
 		})
@@ -357,7 +390,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 			for range 10 {
 				id, _ := k.calls.Begin(time.Minute, done)
 				odd, _ := k.calls.Begin(time.Second, done)
-				_, _ = k.pipe.Begin(time.Minute, done)
+				_, _ = k.pipe.CallFunc(time.Minute, sent, done)
 				k.calls.Answer(id, "yes")
 				k.calls.Answer(odd, "yes")
 				k.pipe.Answer("yes")

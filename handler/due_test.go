@@ -251,7 +251,7 @@ func TestStrict(t *testing.T) {
 				"Calls.Answer":        func() { cs.Answer(0, 0) },
 				"Calls.Cancel":        func() { cs.Cancel(0) },
 				"Calls.Stats":         func() { cs.Stats() },
-				"Pipeline.Begin":      func() { _, _ = pipe.Begin(0, done) },
+				"Pipeline.CallFunc":   func() { _, _ = pipe.CallFunc(0, nil, done) },
 				"Pipeline.Call":       func() { _, _ = pipe.Call(0, nil, done) },
 				"Pipeline.Answer":     func() { pipe.Answer(0) },
 				"Pipeline.Cancel":     func() { pipe.Cancel(0) },

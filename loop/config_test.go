@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -55,10 +56,10 @@ func TestValidation(t *testing.T) {
 		{"TCP.KeepAlive.Idle is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Idle = 12 * time.Hour }},
 		{"TCP.KeepAlive.Interval is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Interval = 12 * time.Hour }},
 		{"TCP.KeepAlive.Count is 200: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Count = 200 }},
-		{"TCP.SendBuffer is 4294967297: the system takes at most", func(s *loop.Server) { s.TCP.SendBuffer = 1<<32 + 1 }},
-		{"TCP.ReceiveBuffer is 4294967297: the system takes at most", func(s *loop.Server) { s.TCP.ReceiveBuffer = 1<<32 + 1 }},
-		{"Listeners[0].TCP.Backlog is 4294967297: the system takes at most", func(s *loop.Server) {
-			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", TCP: loop.TCPOptions{Backlog: 1<<32 + 1}}}
+		{"TCP.SendBuffer is 9223372036854775807: the system takes at most", func(s *loop.Server) { s.TCP.SendBuffer = math.MaxInt }},
+		{"TCP.ReceiveBuffer is 9223372036854775807: the system takes at most", func(s *loop.Server) { s.TCP.ReceiveBuffer = math.MaxInt }},
+		{"Listeners[0].TCP.Backlog is 9223372036854775807: the system takes at most", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", TCP: loop.TCPOptions{Backlog: math.MaxInt}}}
 		}},
 		{"AcceptFrom is a nil *net.TCPListener", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{AcceptFrom: (*net.TCPListener)(nil)}}

@@ -119,21 +119,21 @@ func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func
 	_ = l.Post(a.begin) // an error: l has ended
 }
 
-// A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
+// A dialing is an attempt to connect. Its fields belong to the loop, except for cancelled.
 type dialing struct {
-	loop     *Loop
-	dialer   Dialer
-	addr     string
-	open     func(c *Conn, err error) Handler
-	network  string
-	address  string
-	codec    codec.Codec
-	deadline time.Duration
-	timer    wheel.Timer
-	stop     func(cause error) // ends what is under way
-	way      arrival           // of the connection, which counts against MaxConns meanwhile
-	over     bool
-	canceled atomic.Bool
+	loop      *Loop
+	dialer    Dialer
+	addr      string
+	open      func(c *Conn, err error) Handler
+	network   string
+	address   string
+	codec     codec.Codec
+	deadline  time.Duration
+	timer     wheel.Timer
+	stop      func(cause error) // ends what is under way
+	way       arrival           // of the connection, which counts against MaxConns meanwhile
+	over      bool
+	cancelled atomic.Bool
 
 	ctx    context.Context // of DialContext, or nil
 	forget func() bool     // stops waiting for ctx
@@ -142,7 +142,7 @@ type dialing struct {
 // begin runs on the loop.
 func (a *dialing) begin() {
 	l := a.loop
-	if a.canceled.Load() {
+	if a.cancelled.Load() {
 		return
 	}
 	l.dials[a] = struct{}{}
@@ -365,7 +365,7 @@ func (a *dialing) endIfLate() (ended bool) {
 	if a.loop.clock() >= a.deadline {
 		a.fail(a.timeout())
 	}
-	return a.over || a.canceled.Load()
+	return a.over || a.cancelled.Load()
 }
 
 // end ends the attempt, and reports whether somebody must be notified.
@@ -381,7 +381,7 @@ func (a *dialing) end() bool {
 		a.forget()
 	}
 	a.way.release()
-	return !a.canceled.Load()
+	return !a.cancelled.Load()
 }
 
 // fail ends the attempt and says why.
@@ -405,7 +405,7 @@ func (a *dialing) abort(err error) {
 
 // cancel may be called on any goroutine.
 func (a *dialing) cancel() {
-	if !a.canceled.Swap(true) {
+	if !a.cancelled.Swap(true) {
 		_ = a.loop.Post(func() { a.abort(net.ErrClosed) }) // an error: the loop has ended, and with it a
 	}
 }

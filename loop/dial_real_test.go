@@ -237,7 +237,7 @@ func TestDialHangs(t *testing.T) {
 	})
 }
 
-// A loop that is blocked must not bring a connection to life that was canceled, or whose time is
+// A loop that is blocked must not bring a connection to life that was cancelled, or whose time is
 // over.
 func TestDialOnABlockedLoop(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {

@@ -175,7 +175,7 @@ func TestDialThroughProxies(t *testing.T) {
 	})
 }
 
-// A proxy that never answers is given up after Timeout, or when the attempt is canceled.
+// A proxy that never answers is given up after Timeout, or when the attempt is cancelled.
 func TestDialThroughASilentProxy(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -97,6 +98,8 @@ func (o *options) check() error {
 		return errors.New("-rooms must be positive, and -history not negative")
 	case o.keep < o.idle || o.keep < time.Second:
 		return errors.New("-keep must be at least -idle, and a second: a room with somebody in it is kept")
+	case o.redis != "" && slices.Contains(strings.Split(o.redis, ","), ""):
+		return fmt.Errorf("-redis %q has an empty address", o.redis)
 	case (o.cert == "") != (o.key == ""):
 		return errors.New("-tls-cert and -tls-key go together")
 	}

@@ -107,7 +107,7 @@ func TestBadOptions(t *testing.T) {
 		{"-rate NaN", "-rate"},
 		{"-rooms 0", "-rooms"},
 		{"-history -1", "-history"},
-		{"-keep 1m -idle 2m", "-keep"},
+		{"-keep 1m -idle 2m", "-keep"}, {"-redis ,", "-redis"},
 		{"-tls-cert x", "-tls-key"},
 		{"-tls-cert /none -tls-key /none", "-tls-cert and -tls-key: open /none: no such file"},
 		{"-addr udp://127.0.0.1:0", "-addr udp"},

@@ -35,7 +35,7 @@ var (
 	certFile  = flag.String("cert", "", "the certificate of -tls, a `file` (PEM)")
 	keyFile   = flag.String("key", "", "and its key, a `file` (PEM)")
 	users     = flag.String("users", "", "only users in this `file` may connect: a line name:password each")
-	deny      = flag.String("deny", "", "`topics` and filters that no client may use, separated by commas")
+	deny      = flag.String("deny", "", "no client may use these `topics` and filters, separated by commas and compared as text")
 	keepAlive = flag.Uint("max-keepalive", 0, "the longest keep alive of clients of version 5, in `seconds`; 0: any")
 	inflight  = flag.Uint("max-inflight", 0, "the `number` of messages of QoS 1 and 2 under way in each direction of a client; 0: 100")
 	aliases   = flag.Uint("max-alias", 0, "the `number` of topic aliases of a client in each direction; 0: 16")
@@ -82,6 +82,11 @@ func run(ctx context.Context) error {
 	cfg := Config{MaxKeepAlive: uint16(*keepAlive), MaxInflight: int(*inflight), MaxAlias: int(*aliases), MaxPacket: int(*packet), MaxSession: uint32(*sessions)}
 	if *deny != "" {
 		cfg.Deny = strings.Split(*deny, ",")
+		for _, filter := range cfg.Deny {
+			if err := mqtt.CheckFilter([]byte(filter)); err != nil {
+				return fmt.Errorf("-deny %q: %w", filter, err)
+			}
+		}
 	}
 	if *users != "" {
 		known, err := readUsers(*users)

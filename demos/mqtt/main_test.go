@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func TestFlags(t *testing.T) {
 	testkit.FlagErrors(t, [][]string{
-		{`besides the flags: ["x"]`, "x"}, {"-max-keepalive", "-max-keepalive=65536"}, {"-max-inflight", "-max-inflight=65536"}, {"-state", "-addr=tcp://127.0.0.1:0", "-state=/"}, {"-handover", "-addr=tcp://127.0.0.1:0", "-handover=/none/x"}, {"-engine", "-engine=x"}, {"-users", "-users=/none"},
+		{`besides the flags: ["x"]`, "x"}, {"-max-keepalive", "-max-keepalive=65536"}, {"-max-inflight", "-max-inflight=65536"}, {"-state", "-addr=tcp://127.0.0.1:0", "-state=/"}, {"-handover", "-addr=tcp://127.0.0.1:0", "-handover=/none/x"}, {"-engine", "-engine=x"}, {`-deny "a/#/b"`, "-deny=a/#/b"}, {`-deny ""`, "-deny=a,"}, {"-users", "-users=/none"},
 		{"-cert", "-cert=/none"}, {"-tls", "-tls=tcp://127.0.0.1:0"}, {"-addr nowhere", "-addr=nowhere"}, {"-addr is empty", "-addr="}, {"-state", "-addr=tcp://127.0.0.1:0", "-state=/none/x"}, {"-loops -1", "-addr=tcp://127.0.0.1:0", "-loops=-1"},
 		{`-ws "nowhere"`, "-addr=tcp://127.0.0.1:0", "-ws=nowhere"}, {"-metrics", "-addr=tcp://127.0.0.1:0", "-metrics=nowhere"},
 	})

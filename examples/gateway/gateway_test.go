@@ -351,6 +351,8 @@ func TestFlags(t *testing.T) {
 		{"", "open", "false", "GATEWAY_KEY"},
 		{"secret", "drain", "-1s", "-drain"},
 		{"secret", "http", "", "-http"},
+		{"secret", "names", "A.example, b.example", ""},
+		{"secret", "names", "a.example,", "-names"},
 	} {
 		t.Run(fmt.Sprintf("key %q -%s=%s", test.key, test.flag, test.value), func(t *testing.T) {
 			t.Setenv("GATEWAY_KEY", test.key)

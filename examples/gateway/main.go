@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,10 +63,20 @@ func checkFlags() error {
 		return errors.New("-addr is empty")
 	case *apiAddr == "":
 		return errors.New("-http is empty: devices could not be reached")
+	case slices.Contains(hostNames(), ""):
+		return fmt.Errorf("-names %q has an empty name", *names)
 	case os.Getenv("GATEWAY_KEY") == "" && !*open:
 		return errors.New("GATEWAY_KEY is not set, so anybody could be any device: set it, or say -open")
 	}
 	return nil
+}
+
+// hostNames returns the names of -names, in lower case.
+func hostNames() []string {
+	if *names == "" {
+		return nil
+	}
+	return strings.Split(strings.ToLower(strings.ReplaceAll(*names, " ", "")), ",")
 }
 
 // run serves until ctx is done or another process has taken over, and then ends everything in
@@ -74,7 +85,7 @@ func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
 	g := &gateway{
 		key:     []byte(os.Getenv("GATEWAY_KEY")), // a flag would show it to everybody here
-		names:   strings.Split(*names, ","),
+		names:   hostNames(),
 		devices: handler.NewRegistry[string](),
 	}
 	srv := g.server(*addr, *drain, log)

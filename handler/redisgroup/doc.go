@@ -14,6 +14,6 @@
 // messages are queued within bounds, and in plain rooms members of the same process still receive
 // each other's messages.
 //
-// docs/rooms.md describes the guarantees, the behavior in each kind of failure, and the cost of a
+// docs/rooms.md describes the guarantees, the behaviour in each kind of failure, and the cost of a
 // room.
 package redisgroup

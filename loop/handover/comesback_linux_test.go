@@ -163,10 +163,3 @@ func TestRefusesWithoutDescriptors(t *testing.T) {
 
 // end ends what the client sends.
 func (c *client) end() { _ = c.Conn.(*net.TCPConn).CloseWrite() }
-
-// secure begins TLS.
-func (c *client) secure() {
-	nc := tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true})
-	c.Conn = nc
-	c.in.Reset(nc)
-}

@@ -148,6 +148,13 @@ func dialAddr(t *testing.T, addr net.Addr) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
+// secure begins TLS.
+func (c *client) secure() {
+	nc := tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true})
+	c.Conn = nc
+	c.in.Reset(nc)
+}
+
 func (c *client) say(s string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, s); err != nil {

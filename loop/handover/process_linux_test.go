@@ -138,6 +138,8 @@ func misbehave(how string) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "panic":
 		panic("Accept")
+	case "leave its directory":
+		_ = os.Chdir("/")
 	case "fill the disk": // no file may grow
 		signal.Ignore(syscall.SIGXFSZ)
 		_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Max: syscall.RLIM_INFINITY & (1<<63 - 1)})
@@ -299,7 +301,7 @@ type process struct {
 	said  []string
 }
 
-func runWith(t *testing.T, cfg serverConfig) *process {
+func runWith(t *testing.T, cfg serverConfig, changes ...func(*exec.Cmd)) *process {
 	t.Helper()
 	text, err := json.Marshal(cfg)
 	if err != nil {
@@ -308,6 +310,9 @@ func runWith(t *testing.T, cfg serverConfig) *process {
 	p := &process{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), serverEnv+"="+string(text))
 	p.cmd.Stderr = os.Stderr
+	for _, change := range changes {
+		change(p.cmd)
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ import (
 // startGrace is for how long another signal does not end the next process.
 const startGrace = 5 * time.Second
 
+// startDir is the directory that relative paths in os.Args refer to.
+var startDir, _ = os.Getwd()
+
 // A child is the successor that this process has started.
 type child struct {
 	mu    sync.Mutex
@@ -64,10 +67,10 @@ func (c *child) fails(pid int, gotSome, hangs bool) {
 func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == pid }
 
 // RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
-// arguments and the environment of this process. The file may be a newer version by then. The new
-// process takes over by itself. It is killed if it takes longer than Config.StartTimeout to call
-// Open, or from there to Ready. Another signal kills it and starts another if its handover has
-// failed, or if it has not called Open 5 s after its start.
+// arguments and the environment of this process, in the directory that it was started in. The file
+// may be a newer version by then. The new process takes over by itself. It is killed if it takes
+// longer than Config.StartTimeout to call Open, or from there to Ready. Another signal kills it and
+// starts another if its handover has failed, or if it has not called Open 5 s after its start.
 //
 // When Run's context is done a signal starts nothing, and a new process that has not taken over is
 // killed. Close stops listening for the signals, which then have their usual effect. RestartOn
@@ -106,6 +109,9 @@ func (h *Handover) restart() {
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
+	if _, err := os.Stat(startDir); err == nil {
+		next.Dir = startDir
+	}
 	next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := next.Start(); err != nil {
 		h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process")

@@ -3,6 +3,7 @@ package handover_test
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -57,6 +58,32 @@ func TestRestartOn(t *testing.T) {
 		t.Errorf("%d connections are cut", cut)
 	}
 	c.leave()
+}
+
+// The program may leave the directory that it was started in by a relative path, and that directory
+// may be gone.
+func TestRestartAfterChdir(t *testing.T) {
+	program, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := t.TempDir()
+	for name, start := range map[string]func(*exec.Cmd){
+		"relative path": func(c *exec.Cmd) { c.Dir, c.Args[0] = filepath.Dir(program), "./"+filepath.Base(program) },
+		"gone":          func(c *exec.Cmd) { c.Dir, c.Args[0] = gone, program },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "begin", Does: "leave its directory"}
+			old := runWith(t, cfg, func(c *exec.Cmd) { c.Path = program; start(c) })
+			defer old.in.Close()
+			old.says("serves")
+			_ = os.Remove(gone)
+			_ = old.cmd.Process.Signal(syscall.SIGHUP)
+			if _, ok := old.says("serves"); !ok {
+				t.Errorf("no successor takes over: %q", old.said)
+			}
+		})
+	}
 }
 
 // A successor that hangs blocks no restart. Between Open and Ready it is killed after StartTimeout;

@@ -135,7 +135,7 @@ func testTicks(t *testing.T, c engineConfig) {
 		{"earlier", []time.Duration{engine.Never - 1, time.Hour, 5 * ms}},
 		{"later", []time.Duration{ms, time.Hour, 20 * ms}},
 		{"after never", []time.Duration{engine.Never, 5 * ms}},
-		{"canceled", []time.Duration{5 * ms, engine.Never}},
+		{"cancelled", []time.Duration{5 * ms, engine.Never}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r.t = t

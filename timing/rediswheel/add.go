@@ -17,7 +17,7 @@ const (
 )
 
 // Add adds a task. A nil error means that Redis has stored it: a worker gets it when it is due, at
-// least once, unless it is canceled or replaced before that. After an error of the client, Redis
+// least once, unless it is cancelled or replaced before that. After an error of the client, Redis
 // may or may not have stored it. To add it again, give it a key and OnConflict: Ignore. Then it runs
 // again only if it was over by then. With Replace it also runs again if it was running: both run at
 // once. If the client itself resends the command because an answer was lost, the result is that of
@@ -117,7 +117,7 @@ func (q *Queue) restore(ctx context.Context) error {
 // had failed or it was dead. Running means that a worker has the task. It may finish, but it will
 // be neither retried nor repeated; its context ends with the cause ErrCancelled. NotFound means
 // that there is nothing to cancel. After an error of the client the task may or may not be
-// canceled.
+// cancelled.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	v, err := q.evalKey(ctx, "cancel", key, key)
 	status := map[any]Status{"cancelled": Cancelled, "running": Running}[v]
@@ -161,7 +161,7 @@ func (q *Queue) reschedule(ctx context.Context, t Task) error {
 }
 
 // Pause stops all workers from starting tasks of this queue until Resume. Running tasks continue,
-// and tasks can still be added, canceled and inspected. After an error, some shards may be paused
+// and tasks can still be added, cancelled and inspected. After an error, some shards may be paused
 // and others not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 

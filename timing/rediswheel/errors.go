@@ -14,7 +14,7 @@ var (
 	ErrTooLarge = errors.New("too large")                             // the key, the body or the headers
 	ErrBadTask  = errors.New("bad task")                              // a field is invalid; the text names it
 	ErrConflict = errors.New("a task with this key is there already") // and OnConflict is Fail
-	ErrNotFound = errors.New("no such task")                          // it was never added, is over, or was canceled
+	ErrNotFound = errors.New("no such task")                          // it was never added, is over, or was cancelled
 	ErrRunning  = errors.New("the task is running")                   // too late to reschedule it
 	ErrConfig   = errors.New("bad config")                            // the text names the field, or the setting of Redis
 

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,9 +41,9 @@ type HTTPCallback struct {
 	Timeout     time.Duration // for one request, including the response; 0 means 10 seconds
 	MaxResponse int64         // bytes of a response that are read; a longer one counts, too; 0 means 64 KiB
 
-	// PerHost is the maximum number of concurrent requests to one host, so that a slow host does
-	// not take all places. Tasks above it are postponed by about a second, and no attempt is
-	// counted. 0 means 16.
+	// PerHost is the maximum number of concurrent requests to one host and port, so that a slow
+	// host does not take all places. Tasks above it are postponed by about a second, and no attempt
+	// is counted. 0 means 16.
 	PerHost int
 
 	Secret string // signs requests: "whsec_" and the key in base64, or the key itself
@@ -130,7 +131,7 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	if err := sign(req, secret, t.Body); err != nil {
 		return err
 	}
-	host := req.URL.Host
+	host := hostPort(req.URL)
 	if !h.count(host, 1) {
 		wait := time.Second + jitter(time.Second/2)
 		return Postpone(wait, fmt.Errorf("%d requests to %s are on their way", h.PerHost, host))
@@ -146,6 +147,21 @@ func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, h.MaxResponse)) // so that the connection can be used again
 	return judge(resp)
+}
+
+// hostPort returns the host and port of a URL, the same for all spellings of a name or address.
+func hostPort(u *url.URL) string {
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	} else if ascii, err := httpguts.PunycodeHostPort(host); err == nil {
+		host = ascii
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
 // count adds n to the requests in flight to a host, unless there are too many already.

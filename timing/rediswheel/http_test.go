@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -264,6 +265,23 @@ func TestSpecialNetworks(t *testing.T) {
 	for _, text := range []string{"", "127.0.0.1", "host:80", "[fe80::1%lo]:80"} {
 		if refusePrivate("tcp", text, nil) == nil {
 			t.Errorf("%q was let through", text)
+		}
+	}
+}
+
+// PerHost knows a host by all spellings of its name, address and port.
+func TestHostSpellings(t *testing.T) {
+	for want, spellings := range map[string][]string{
+		"example.com:80":           {"http://example.com", "http://EXAMPLE.com.:80/x", "http://user@example.com:0080", "http://example.com:"},
+		"example.com:443":          {"https://example.com", "HTTPS://Example.Com:443"},
+		"[2001:db8::1]:80":         {"http://[2001:DB8::1]/", "http://[2001:db8:0:0::0:1]"},
+		"192.0.2.1:80":             {"http://192.0.2.1", "http://[::ffff:192.0.2.1]:80"},
+		"xn--bcher-kva.example:80": {"http://bücher.example", "http://BÜCHER.example", "http://xn--bcher-kva.example"},
+	} {
+		for _, spelling := range spellings {
+			u, err := url.Parse(spelling)
+			must(t, err)
+			testkit.Want(t, spelling, hostPort(u), want)
 		}
 	}
 }

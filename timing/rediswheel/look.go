@@ -19,7 +19,7 @@ type Status int
 
 // Results of Cancel and Get.
 const (
-	NotFound  Status = iota // it was never added, is over, or was canceled
+	NotFound  Status = iota // it was never added, is over, or was cancelled
 	Cancelled               // by this call: it will never start, or not again if an attempt had failed
 	Running                 // a worker has it
 	Scheduled               // it is not due yet

@@ -20,7 +20,7 @@ import (
 //	KEY * MS            something is due before the shard's owner looks
 //	KEY WORKER MS       who owns the shard, and for how long; - if nobody does
 //	KEY WORKER MS more  its owner has more tasks than places
-//	KEY ! TOKEN ID      a running task was canceled
+//	KEY ! TOKEN ID      a running task was cancelled
 func (w *worker) hear(message string) {
 	f := append(strings.SplitN(message, " ", 4), "", "", "", "")
 	key, who, ms, more := f[0], f[1], f[2], f[3]

@@ -70,7 +70,7 @@ type Config struct {
 	DeadAge time.Duration
 
 	// Repeating are tasks with Every or Cron that the queue always has. Run adds the missing ones,
-	// also canceled ones, when it begins and when Redis has lost them (ErrLost). Existing ones stay
+	// also cancelled ones, when it begins and when Redis has lost them (ErrLost). Existing ones stay
 	// as they are: to change one, Add it.
 	Repeating []Task
 

@@ -202,7 +202,7 @@ func (w *worker) reportEnds() {
 }
 
 // renewLeases extends the leases of all runs. If a lease ends because Redis does not answer, the
-// run's context is canceled: another worker may have its task.
+// run's context is cancelled: another worker may have its task.
 func (w *worker) renewLeases() {
 	longer, now := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}, w.now()
 	ask := func(r *run) end {

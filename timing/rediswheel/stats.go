@@ -21,7 +21,7 @@ type Stats struct {
 	// In this process.
 	Added       uint64        // tasks added or replaced by Add and AddBatch
 	Ignored     uint64        // tasks not added because of the policy Ignore
-	Cancelled   uint64        // tasks canceled before they ran
+	Cancelled   uint64        // tasks cancelled before they ran
 	Claimed     uint64        // tasks taken from Redis
 	Done        uint64        // acknowledged
 	Failed      uint64        // failed attempts, including panics

@@ -17,7 +17,7 @@ const (
 )
 
 // Policy determines what Add does if a task with the same key exists, waiting or running. A task
-// that is dead, or was canceled during its last run, is over: it is replaced under every policy.
+// that is dead, or was cancelled during its last run, is over: it is replaced under every policy.
 type Policy int
 
 // Policies of Task.OnConflict.
@@ -53,7 +53,7 @@ type Task struct {
 	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
 	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
-	// A repeating task has either Every or Cron. It stays under its key until it is canceled. An
+	// A repeating task has either Every or Cron. It stays under its key until it is cancelled. An
 	// occurrence starts only when the previous one is over: done, or given up after MaxAttempts,
 	// which is reported but makes no dead letter. Periods count from the first occurrence and do
 	// not drift.

@@ -18,7 +18,7 @@ import (
 // panic counts as an error.
 //
 // The context ends at the timeout of the attempt. It ends with the cause ErrCancelled if the task
-// is canceled, with ErrLeaseLost when another worker may have the task, and with ErrStopping after
+// is cancelled, with ErrLeaseLost when another worker may have the task, and with ErrStopping after
 // StopTimeout. With one of these causes, an error is not a failed attempt: the task is over, or
 // goes to another worker.
 type Handler interface {

@@ -57,15 +57,15 @@ func Target(address string) (string, error) {
 // Connect makes the proxy at the other end of nc connect to a target. It reads no byte that comes
 // after the proxy's answer. With an error, and at the end of ctx, nc is closed.
 func Connect(ctx context.Context, nc net.Conn, p *url.URL, target string) (err error) {
-	canceled := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { _ = nc.Close(); close(canceled) })
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close(); close(cancelled) })
 	if p.Scheme == "http" {
 		err = connectHTTP(nc, p.User, target)
 	} else {
 		err = connectSOCKS(nc, p.User, target)
 	}
 	if !stop() {
-		<-canceled
+		<-cancelled
 		return ctx.Err()
 	}
 	if err != nil {
