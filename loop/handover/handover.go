@@ -73,7 +73,8 @@ type Config struct {
 }
 
 // A State moves from one process to the next in one piece. Its methods are called one at a time, on
-// goroutines that are not a loop's.
+// goroutines that are not a loop's. A handover fails if one of them takes longer than Config.Timeout;
+// Thaw is then called when that method has returned, and no other handover begins before that.
 type State interface {
 	// Freeze is called first, in the old process. By then no input is read, except for UDP and
 	// where SetBusy or a call needs it, and jobs have ended or Patience is over. Nothing may change

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
@@ -34,11 +35,12 @@ type giving struct {
 	pipe   baton
 	pid    int
 	done   chan struct{}
-	why    string // it refuses
-	frozen bool   // State.Freeze was called
-	given  bool   // it has the right to accept, and perhaps connections
-	hangs  bool   // it has not said ready in time
-	told   bool   // by over: it has announced itself, or will
+	why    string        // it refuses
+	frozen bool          // State.Freeze was called
+	state  chan struct{} // closed when the last call of a State's method has returned; nil: there was none
+	given  bool          // it has the right to accept, and perhaps connections
+	hangs  bool          // it has not said ready in time
+	told   bool          // by over: it has announced itself, or will
 
 	sweep  sweep
 	batch  []*inside.Moved
@@ -103,6 +105,18 @@ func (g *giving) run() {
 	g.h.fillReserve()
 	if g.told {
 		g.h.announce()
+	}
+	if g.state == nil {
+		g.forgotten()
+	} else {
+		go g.forgotten()
+	}
+}
+
+// forgotten allows another handover when the State's methods have returned.
+func (g *giving) forgotten() {
+	if g.state != nil {
+		<-g.state
 	}
 	g.h.mu.Lock()
 	g.h.giving = nil
@@ -360,19 +374,60 @@ func (g *giving) sendState(deadline time.Time) error {
 		return nil
 	}
 	g.frozen = true
-	if err := s.Freeze(); err != nil {
-		return fmt.Errorf("State.Freeze: %w", err)
+	if err := g.callState("Freeze", deadline, s.Freeze); err != nil {
+		return err
 	}
 	w := &stateWriter{g: g, deadline: deadline}
-	if err := s.Save(w); err != nil {
-		return fmt.Errorf("State.Save: %w", err)
+	defer w.end()
+	if err := g.callState("Save", deadline, func() error { return s.Save(w) }); err != nil {
+		return err
 	}
 	return w.send(1)
+}
+
+// callState calls a method of the State, after the last one has returned, and gives up at the
+// deadline. While a method runs this process begins no other handover.
+func (g *giving) callState(name string, deadline time.Time, f func() error) error {
+	last, done, result := g.state, make(chan struct{}), make(chan error, 1)
+	g.state = done
+	go func() {
+		defer close(done)
+		if last != nil {
+			<-last
+		}
+		result <- f()
+	}()
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	select {
+	case err := <-result:
+		if err != nil {
+			return fmt.Errorf("State.%s: %w", name, err)
+		}
+		return nil
+	case <-late.C:
+		return fmt.Errorf("State.%s has not returned within Config.Timeout", name)
+	}
+}
+
+// thaw does not wait for a Thaw that comes after a method that hangs.
+func (g *giving) thaw() {
+	deadline := time.Now().Add(g.h.cfg.Timeout)
+	select {
+	case <-g.state:
+	default:
+		deadline = time.Now()
+	}
+	if err := g.callState("Thaw", deadline, func() error { g.h.cfg.State.Thaw(); return nil }); err != nil {
+		g.h.srv.Logger.Error().Err(err).Msg("handover: no handover can begin until the State's method returns")
+	}
 }
 
 // A stateWriter sends the State in chunks.
 type stateWriter struct {
 	g        *giving
+	mu       sync.Mutex // for a Save that goes on after its time
+	ended    bool
 	buf      bytes.Buffer
 	sum      int64
 	deadline time.Time
@@ -391,8 +446,20 @@ func (w *stateWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// end lets nothing more be sent.
+func (w *stateWriter) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+}
+
 // send sends a chunk; last is 1 with the last one.
 func (w *stateWriter) send(last int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return errLate
+	}
 	return w.g.line.write(message{kind: stateData, n: last, body: w.buf.Next(stateChunk)}, nil, w.deadline)
 }
 
@@ -566,7 +633,7 @@ func (g *giving) forget() {
 		g.pipe.close()
 	}
 	if g.frozen {
-		g.h.cfg.State.Thaw()
+		g.thaw()
 	}
 }
 

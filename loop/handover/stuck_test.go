@@ -5,6 +5,7 @@ package handover_test
 import (
 	"context"
 	"errors"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -116,6 +117,87 @@ func TestLoopBlocksMeanwhile(t *testing.T) {
 		c.say("two\n")
 		c.hears("b 2 two")
 	}
+}
+
+// A State's method that does not return costs the handover, and not the service. The next handover
+// waits until it has returned.
+func TestStateHangs(t *testing.T) {
+	for _, method := range []string{"Freeze", "Save", "Thaw"} {
+		t.Run(method, func(t *testing.T) {
+			hold := make(chan struct{})
+			notes := &hangingNotes{method: method, hold: hold}
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s"), Timeout: 300 * time.Millisecond, State: notes}
+			notes.refuses.Store(method == "Thaw")
+			_, clients := twoLoops(t, cfg, func(*loop.Conn) {})
+			want := map[string]string{"Thaw": "State.Freeze: no"}[method]
+			if want == "" {
+				want = "State." + method + " has not returned within Config.Timeout"
+			}
+			if _, err := open(t, lines("b"), handover.Config{Path: cfg.Path, State: &notebook{}}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("got %v, want %q", err, want)
+			}
+			clients[0][0].say("two\n")
+			clients[0][0].hears("a 2 two")
+			got := make(chan error, 1)
+			var b *node
+			go func() {
+				var err error
+				b, err = open(t, lines("b"), handover.Config{Path: cfg.Path, State: &notebook{}})
+				got <- err
+			}()
+			select {
+			case err := <-got:
+				t.Fatalf("the next handover ends with %v while State.%s runs", err, method)
+			case <-time.After(500 * time.Millisecond):
+			}
+			notes.refuses.Store(false)
+			close(hold)
+			if err := <-got; err != nil {
+				t.Fatal(err)
+			}
+			testkit.Want(t, "moved", b.report.Moved, 4)
+			testkit.Want(t, "calls of Thaw", notes.thawed.Load(), 1)
+			if n := notes.atOnce.Load(); n > 0 {
+				t.Errorf("%d methods were called while another ran", n)
+			}
+			clients[0][0].say("three\n")
+			clients[0][0].hears("b 3 three")
+		})
+	}
+}
+
+// hangingNotes are a State of which a method hangs.
+type hangingNotes struct {
+	notebook
+	method  string
+	hold    chan struct{}
+	refuses atomic.Bool
+	running atomic.Bool
+	atOnce  atomic.Int32
+}
+
+func (n *hangingNotes) call(method string, f func() error) error {
+	if !n.running.CompareAndSwap(false, true) {
+		n.atOnce.Add(1)
+	}
+	defer n.running.Store(false)
+	if method == n.method {
+		<-n.hold
+	}
+	return f()
+}
+
+func (n *hangingNotes) Freeze() error {
+	return n.call("Freeze", func() error {
+		if n.refuses.Load() {
+			return errors.New("no")
+		}
+		return nil
+	})
+}
+func (n *hangingNotes) Thaw() { _ = n.call("Thaw", func() error { n.notebook.Thaw(); return nil }) }
+func (n *hangingNotes) Save(w io.Writer) error {
+	return n.call("Save", func() error { return n.notebook.Save(w) })
 }
 
 // With a State, which moves with all connections or not at all, nothing moves while a loop is
