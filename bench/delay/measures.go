@@ -93,7 +93,7 @@ func idle(r *redisServer, s settings, out *measure.Results) error {
 			time.Sleep(s.window)
 			return nil
 		})
-		out.Add("32 idle workers: commands/s, including in scripts", c.name(), u.commands/s.window.Seconds())
+		out.Add("32 idle workers: commands/s, with those in scripts", c.name(), u.commands/s.window.Seconds())
 		out.Add("32 idle workers: ms of Redis' CPU a second", c.name(), u.redis.Seconds()*1e3/s.window.Seconds())
 		return err
 	})
