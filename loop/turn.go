@@ -484,9 +484,9 @@ const (
 )
 
 // A slice is a stretch of time for callbacks, however long each takes. To read the clock after each
-// would cost more than short ones do, so it is read after callbacks 1, 2, 4, 8 and so on, as long
-// as they are short. If all take about the same time, the slice ends late by twice slowStride, or by
-// one of them if that is longer.
+// would cost more than short ones do, so it is read after callbacks 1, 3, 7 and 15, and then after
+// every 16, as long as they are short. If all take about the same time, the slice ends late by twice
+// slowStride, or by one of them if that is longer.
 type slice struct {
 	end   time.Duration
 	seen  time.Duration // the clock at the last look
