@@ -41,7 +41,7 @@ var kinds = []kind{
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
 	{name: "timing.Scheduler", handle: 24, make: newScheduler, library: true},
 	{name: "time.AfterFunc", handle: 8, make: newStd, library: true},
-	{name: "RussellLuo", handle: 8, make: newRussell, library: true},
+	{name: "RussellLuo/timingwheel", handle: 8, make: newRussell, library: true},
 }
 
 // budget is what an event loop might allow for one Advance: it bounds the longest one.

@@ -29,7 +29,7 @@ var servers = []struct {
 	name  string
 	serve func() error
 }{
-	{"loopwheel", func() error { return serveLoopwheel(loop.EngineGnet) }},
+	{"EngineGnet", func() error { return serveLoopwheel(loop.EngineGnet) }},
 	{"EngineEpoll", func() error { return serveLoopwheel(loop.EngineEpoll) }},
 	{"Go's net", serveNet},
 	{"gnet", func() error { return measure.RunGnet("udp", &gnetEcho{}, gnet.WithNumEventLoop(1)) }},

@@ -71,20 +71,20 @@ func (o *options) register(fs *flag.FlagSet) {
 	}
 	fs.StringVar(&o.web, "addr", "tcp://127.0.0.1:8080", "serve the page and its WebSocket on this `address`, tcp://host:port")
 	fs.StringVar(&o.lines, "lines", "tcp://127.0.0.1:7000", "serve lines on this `address`, tcp://host:port")
-	fs.StringVar(&o.redis, "redis", "", "Redis `server`, or some of a cluster, separated by commas; without, one in this process")
-	fs.Func("also", "other `servers` of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT", list(&o.also))
+	fs.StringVar(&o.redis, "redis", "", "Redis `server`, or some of a cluster, separated by commas; empty: one in this process")
+	fs.Func("also", "other `servers` of the same chat, separated by commas, that pages switch to when they lose this one, as http://HOST:PORT", list(&o.also))
 	fs.Func("origins", "`origins`, separated by commas, whose pages may connect besides our own", list(&o.origins))
 	fs.StringVar(&o.cert, "tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
 	fs.StringVar(&o.key, "tls-key", "", "and its key in this `file` (PEM)")
 	fs.StringVar(&o.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
-	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "send away who says nothing for this `duration`")
+	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "send away users who are silent for this `duration`")
 	fs.DurationVar(&o.ping, "ping", 15*time.Second, "ping browsers that are silent for this `duration`")
-	fs.Float64Var(&o.rate, "rate", 5, "`messages` per second that one may send in the long run")
+	fs.Float64Var(&o.rate, "rate", 5, "`messages` per second that a user may send on average")
 	fs.IntVar(&o.rooms, "rooms", 1000, "have this `number` of rooms at most")
-	fs.DurationVar(&o.keep, "keep", 24*time.Hour, "forget a room, and what was said in it, when nobody was there for this `duration`")
-	fs.IntVar(&o.history, "history", 50, "show this `number` of messages to who enters a room")
-	fs.DurationVar(&o.lease, "lease", 10*time.Second, "who was connected to a server that has died is gone after this `duration`")
-	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
+	fs.DurationVar(&o.keep, "keep", 24*time.Hour, "forget a room, and what was said in it, after it was empty for this `duration`")
+	fs.IntVar(&o.history, "history", 50, "show this `number` of messages to users who enter a room")
+	fs.DurationVar(&o.lease, "lease", 10*time.Second, "keep the users of a server that has died for this `duration`")
+	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means GOMAXPROCS - 1")
 }
 
 // check looks at what would do harm later. The addresses are checked by who listens on them.
@@ -174,7 +174,7 @@ func connect(addrs string, out io.Writer) (client redis.UniversalClient, end fun
 		endRedis = func() { close(stop); m.Close() }
 		go age(m, stop)
 		addrs = m.Addr()
-		fmt.Fprintln(out, "redis: in this process: it forgets all when that ends")
+		fmt.Fprintln(out, "redis: in this process; its data is lost at exit")
 	}
 	client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ","), ContextTimeoutEnabled: true})
 	return client, func() { _ = client.Close(); endRedis() }, nil

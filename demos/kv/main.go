@@ -1,5 +1,5 @@
 // Command kv is a small server for Redis clients. It shows three things: keys that are sharded over
-// the loops of a server, a keyed wheel per loop that expires them, and calls that cross loops.
+// the loops of a server, the wheel of each loop, which expires them, and calls that cross loops.
 // Start reading at session.go. README.md lists the commands.
 package main
 

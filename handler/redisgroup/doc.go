@@ -1,5 +1,6 @@
 // Package redisgroup provides rooms whose members are connected to several processes, on any number
-// of machines. It extends handler.Group to all of them through Redis 7, Redis Cluster or Valkey.
+// of machines. It extends handler.Group to all of them through Redis (6.2 or later), Redis Cluster
+// (7 or later) or Valkey.
 //
 //	hub, err := redisgroup.Open(ctx, redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"}), redisgroup.Config{})
 //
