@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/mqtt"
@@ -54,9 +57,51 @@ type peer struct {
 	v  mqtt.Version
 }
 
+// dial connects to host:port, or over TLS 1.3 or WebSocket to tls:host:port or ws:host:port.
+func dial(addr string) (net.Conn, error) {
+	if addr, ok := strings.CutPrefix(addr, "tls:"); ok {
+		return tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+	}
+	addr, ok := strings.CutPrefix(addr, "ws:")
+	if !ok {
+		return net.Dial("tcp", addr)
+	}
+	nc, r, _, err := ws.Dialer{Protocols: []string{"mqtt"}}.Dial(context.Background(), "ws://"+addr+"/")
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		return nil, errors.New("the broker has sent something before CONNECT")
+	}
+	here, there := net.Pipe()
+	go func() { // NextReader would lose the part of a frame that is there at a deadline
+		defer nc.Close()
+		for {
+			b, err := wsutil.ReadServerBinary(nc)
+			if err == nil {
+				_, err = there.Write(b)
+			}
+			if err != nil {
+				there.Close()
+				return
+			}
+		}
+	}()
+	return webSocket{here, nc}, nil
+}
+
+// A webSocket reads what its goroutine has taken out of frames, and writes frames.
+type webSocket struct {
+	net.Conn
+	nc net.Conn
+}
+
+func (w webSocket) Write(b []byte) (int, error) { return len(b), wsutil.WriteClientBinary(w.nc, b) }
+func (w webSocket) Close() error                { return errors.Join(w.Conn.Close(), w.nc.Close()) }
+
 // join connects a client and returns whether the broker had a session of it.
 func join(addr string, c mqtt.Connect) (p *peer, present bool, err error) {
-	nc, err := net.Dial("tcp", addr)
+	nc, err := dial(addr)
 	if err != nil {
 		return nil, false, err
 	}

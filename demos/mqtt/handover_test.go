@@ -19,10 +19,11 @@ import (
 )
 
 // process starts the broker's program, which takes over if another one runs, and returns when it serves.
-func process(t *testing.T, addr, meet string) *exec.Cmd {
+func process(t *testing.T, addr, meet string, flags ...string) *exec.Cmd {
 	t.Helper()
 	var said strings.Builder
 	cmd := testkit.Program(context.Background(), "-addr", "tcp://"+addr, "-loops", "2", "-handover", meet)
+	cmd.Args = append(cmd.Args, flags...)
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -48,8 +49,8 @@ func process(t *testing.T, addr, meet string) *exec.Cmd {
 	return cmd
 }
 
-// TestHandover: five processes in a row take over while clients publish and receive. All connections
-// stay open. Each subscriber gets all messages in the publisher's order: those of QoS 2 and of QoS 1,
+// TestHandover: five processes in a row take over while clients publish and receive, over TCP, TLS 1.3
+// and WebSocket. All connections stay open. Each subscriber gets all messages in the publisher's order: those of QoS 2 and of QoS 1,
 // whose connections never break, exactly once. Retained messages and a session that is away move, too.
 func TestHandover(t *testing.T) {
 	clients, handovers := 60, 5
@@ -57,8 +58,11 @@ func TestHandover(t *testing.T) {
 		clients = 2000
 		testkit.NeedFiles(t, 3*clients)
 	}
-	addr, meet := testkit.FreeAddr(t), filepath.Join(t.TempDir(), "meet")
-	current := process(t, addr, meet)
+	addr, tlsAddr, wsAddr, meet := testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), filepath.Join(t.TempDir(), "meet")
+	cert, key := testkit.CertificateFiles(t, testkit.Certificate("localhost"))
+	flags := []string{"-tls", "tcp://" + tlsAddr, "-cert", cert, "-key", key, "-ws", "tcp://" + wsAddr}
+	ways := []string{addr, "tls:" + tlsAddr, "ws:" + wsAddr}
+	current := process(t, addr, meet, flags...)
 
 	away := mustConnect(t, addr, "away")
 	subscribe(t, away, "p/0", 1)
@@ -78,10 +82,10 @@ func TestHandover(t *testing.T) {
 	ended := make(chan struct{}) // closed when all publishers have
 	for i := range clients / 2 {
 		qos := byte(1 + i%2)
-		sub := mustConnect(t, addr, fmt.Sprint("sub", i))
+		sub := mustConnect(t, ways[i%3], fmt.Sprint("sub", i))
 		subscribe(t, sub, fmt.Sprint("p/", i), qos)
 		subscribers.Go(func() { count(t, i, sub, &sent[i], ended) })
-		pub := mustConnect(t, addr, fmt.Sprint("pub", i))
+		pub := mustConnect(t, ways[(i+1)%3], fmt.Sprint("pub", i))
 		publishers.Go(func() {
 			rate := time.NewTicker(time.Duration(clients) * 500 * time.Microsecond) // of all: 1,000 a second
 			defer rate.Stop()
@@ -97,7 +101,7 @@ func TestHandover(t *testing.T) {
 		})
 	}
 	for range handovers {
-		next := process(t, addr, meet)
+		next := process(t, addr, meet, flags...)
 		if err := current.Wait(); err != nil {
 			t.Fatalf("the old process: %v", err)
 		}
