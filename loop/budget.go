@@ -192,9 +192,25 @@ func (s *shed) nextPass(excess int64) bool {
 // connection of its loop could. That is for a loop whose budget is used up, which must not wait for
 // its shed while more comes.
 func (c *Conn) keepsTooMuch() {
-	if l := c.loop; int64(c.in.decoder.Cap()) > 2*l.memoryShare()/int64(max(1, len(l.conns))) && l.excess() > 0 {
+	if l := c.loop; int64(c.in.decoder.Cap()+c.parts()) > 2*l.memoryShare()/int64(max(1, len(l.conns))) && l.excess() > 0 {
 		c.closeForMemory()
 	}
+}
+
+// countParts has what the codec of c holds of unfinished messages count as a buffer.
+func (c *Conn) countParts(size int) {
+	if before := c.parts(); size != before {
+		c.idleExtras().parts = size
+		c.loop.store.Pool.Carry(size - before)
+	}
+}
+
+// parts returns what countParts has counted.
+func (c *Conn) parts() int {
+	if w := c.idle.extras; w != nil {
+		return w.parts
+	}
+	return 0
 }
 
 // closeForMemory closes c and gives back its buffers now.
@@ -216,7 +232,7 @@ func (c *Conn) bufferBytes() int {
 
 // plainBufferBytes is bufferBytes without those of the layer of TLS.
 func (c *Conn) plainBufferBytes() int {
-	n := c.in.decoder.Cap()
+	n := c.in.decoder.Cap() + c.parts()
 	if b := c.out.box; b != nil {
 		n += b.Cap()
 	}

@@ -76,13 +76,14 @@ type Limits struct {
 	HoldBackAt int
 
 	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is
-	// held back, incomplete frames, the queues of the mailboxes, and buffers that the loops keep
-	// for reuse. From half of it on, HoldBackAt shrinks to a quarter and input is read in small
-	// pieces, from three quarters on to a sixteenth. Above it, the loops that use more than their
-	// share write all pending output, and then close the connections with the largest buffers, with
-	// ErrMaxBuffered, until an eighth is free. A single callback may exceed the limit. Memory of the
-	// kernel and of the program itself does not count. 0 means an eighth of the memory that the
-	// process may use: the limit of its cgroup and GOMEMLIMIT, or a quarter of the machine's memory.
+	// held back, incomplete frames, what codecs hold of unfinished messages (codec.Assembler), the
+	// queues of the mailboxes, and buffers that the loops keep for reuse. From half of it on,
+	// HoldBackAt shrinks to a quarter and input is read in small pieces, from three quarters on to
+	// a sixteenth. Above it, the loops that use more than their share write all pending output, and
+	// then close the connections with the largest buffers, with ErrMaxBuffered, until an eighth is
+	// free. A single callback may exceed the limit. Memory of the kernel and of the program itself
+	// does not count. 0 means an eighth of the memory that the process may use: the limit of its
+	// cgroup and GOMEMLIMIT, or a quarter of the machine's memory.
 	MaxBuffered int
 
 	// MaxMailbox is how many functions may be queued for one loop before their senders are slowed

@@ -43,6 +43,7 @@ type idleExtras struct {
 	outputMoved time.Duration // when output was last seen to move, or began to wait, or notYet
 	sawFIN      bool          // the peer's end was seen after input that waits
 	frame       frameTime
+	parts       int           // bytes that the codec holds of unfinished messages, as countParts saw it last
 	pausedFor   time.Duration // the ends of pauses less their beginnings: add now while paused
 }
 

@@ -186,6 +186,10 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 			c.pace = uint8(min(untilLook, maxPace))
 		}
 	}
+	if c.codecMode != framesOnly && c.isOpen() {
+		size, _ := c.unfinished()
+		c.countParts(size)
+	}
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		// With data, a partial record is fresh input: link.readable calls watchRecord next, which
 		// looks at it.

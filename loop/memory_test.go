@@ -134,6 +134,52 @@ func TestMaxBuffered(t *testing.T) {
 	testkit.Want(t, "HoldBackAt afterwards", r.holdBackAt, 256<<10)
 }
 
+// What a codec holds of unfinished messages counts as buffers do, until it is complete, the connection
+// closes, or has moved to another loop.
+func TestMaxBufferedOfCodecs(t *testing.T) {
+	r := newRig(t, &Server{Codec: codec.Stack{Outer: codec.Length{Max: 1 << 20}, Inner: codec.Lines{Max: 1 << 20}}, Limits: Limits{MaxBuffered: 1 << 20}},
+		HandlerFunc(func(*Conn, []byte) error { return nil }))
+	frame := func(text string) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
+	}
+	used := func() int { return r.store.Pool.Size() - r.store.Pool.Held() }
+	half := strings.Repeat("x", 100<<10)
+	first, s, _ := r.connect()
+	s.Readable(frame(half))
+	s.Readable(frame(half))
+	r.turn()
+	if n := used(); n < 200<<10 || n > 300<<10 {
+		t.Errorf("%d bytes are used while 200 KiB of a line are there", n)
+	}
+	s.Readable(frame("\n"))
+	r.turn()
+	testkit.Want(t, "bytes in use when the line is complete", used(), 0)
+	s.Readable(frame("y"))
+	first.Close()
+	r.turn()
+	testkit.Want(t, "bytes in use when it has closed", used(), 0)
+
+	reasons := make(map[error]int)
+	var conns []*Conn
+	for range 15 {
+		c, s, _ := r.connect()
+		c.AfterClose(func(err error) { reasons[err]++ })
+		conns = append(conns, c)
+		s.Readable(frame(half))
+		for range 100 {
+			r.turn()
+		}
+	}
+	if n := reasons[ErrMaxBuffered]; n < 4 || n > 10 {
+		t.Errorf("of 15 connections with 100 KiB, %d were closed for memory (%v), want 4 to 10 with a limit of 1 MiB", n, reasons)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	r.turn()
+	testkit.Want(t, "bytes in use when all have closed", used(), 0)
+}
+
 // Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both
 // fit.
 func TestMemoryWarning(t *testing.T) {

@@ -265,6 +265,10 @@ func (c *Conn) restoreCodec() (err error) {
 	case ok:
 		err = s.Restore(state)
 		c.in.decoder.Restored()
+		if err == nil {
+			size, _ := c.unfinished()
+			c.countParts(size)
+		}
 	case len(state) > 0:
 		err = fmt.Errorf("loop: it has the state of a codec, which %T cannot take", c.in.decoder.Codec())
 	}
