@@ -72,8 +72,11 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	now := l.clock()
 	if lasts := now - x.since; lasts >= crowdLogAfter && (x.logged == 0 || now-x.logged >= crowdLogEvery) {
 		x.logged = now
-		l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.Limits.MaxMailbox).Dur("for", lasts).Str("producer", x.main()).
-			Msg("the mailbox of a loop stays above MaxMailbox")
+		place := x.main()
+		go func() { // the caller may hold locks that the log's writer needs
+			l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.Limits.MaxMailbox).Dur("for", lasts).Str("producer", place).
+				Msg("the mailbox of a loop stays above MaxMailbox")
+		}()
 	}
 }
 

@@ -230,16 +230,31 @@ func TestCrowdLeavesTheLoopsToOthers(t *testing.T) {
 	})
 }
 
-// A mailbox that stays above its limit is logged once a minute, with the code that adds most.
+// A mailbox that stays above its limit is logged once a minute, with the code that adds most. The
+// log's writer may itself post to that loop, as one does that shows the log to a connection, and may
+// need a lock that is held where the code posts.
 func TestCrowdIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: 100}, Logger: zerolog.New(&log), Accept: silent})
+		var l *loop.Loop
+		var mu sync.Mutex
+		writer := writerFunc(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for range 8 { // one of which is sampled
+				_ = l.Post(func() {})
+			}
+			return log.Write(p)
+		})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Limits: loop.Limits{MaxMailbox: 100}, Logger: zerolog.New(writer), Accept: silent})
+		l = srv.Loops()[0]
 		resume := srv.Stall(0)
 		for range 150 { // seconds
+			mu.Lock()
 			for range 200 {
-				_ = srv.Loops()[0].Post(func() {})
+				_ = l.Post(func() {})
 			}
+			mu.Unlock()
 			testkit.Pass(time.Second)
 		}
 		resume()
@@ -255,6 +270,10 @@ func TestCrowdIsLogged(t *testing.T) {
 		}
 	})
 }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // A batch crosses at the end of the turn, to each loop, and after that turn's Tells and
 // Posts. Functions for a closed connection are dropped, and a loop that has ended takes none.

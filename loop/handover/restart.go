@@ -94,18 +94,23 @@ func (h *Handover) RestartOn(signals ...os.Signal) {
 // restart starts the next process.
 func (h *Handover) restart() {
 	c := &h.child
+	var say logLater
+	defer say.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isClosed(h.quit) || isClosed(h.retired) { // with mu: endChild finds what was started before
-		h.srv.Logger.Warn().Msg("handover: this process is ending and starts no other")
+		say.add(func() { h.srv.Logger.Warn().Msg("handover: this process is ending and starts no other") })
 		return
 	}
 	if c.cmd != nil {
+		pid := c.cmd.Process.Pid
 		if c.stage == opened || c.stage == starting && time.Since(c.began) < startGrace {
-			h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process is already running")
+			say.add(func() { h.srv.Logger.Warn().Int("pid", pid).Msg("handover: the next process is already running") })
 			return
 		}
-		h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: the next process does not take over: killing it and starting another")
+		say.add(func() {
+			h.srv.Logger.Warn().Int("pid", pid).Msg("handover: the next process does not take over: killing it and starting another")
+		})
 		_ = c.cmd.Process.Kill()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
@@ -114,16 +119,20 @@ func (h *Handover) restart() {
 	}
 	next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := next.Start(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process")
+		say.add(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process") })
 		c.cmd = nil
 		return
 	}
 	c.cmd, c.began, c.stage = next, time.Now(), starting
 	impatience := time.AfterFunc(h.cfg.StartTimeout, func() {
+		var say logLater
+		defer say.now()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.cmd == next && c.stage == starting {
-			h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
+			say.add(func() {
+				h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
+			})
 			_ = next.Process.Kill()
 		}
 	})
@@ -131,10 +140,10 @@ func (h *Handover) restart() {
 		err := next.Wait() // it outlives this process, or has failed
 		impatience.Stop()
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		if c.cmd == next {
 			c.cmd = nil
 		}
+		c.mu.Unlock()
 		if err != nil {
 			h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has failed")
 		} else {
@@ -147,13 +156,29 @@ func (h *Handover) restart() {
 // find nobody to take over from, and serve on its own.
 func (h *Handover) endChild() {
 	c := &h.child
+	var say logLater
+	defer say.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cmd == nil || isClosed(h.retired) {
 		return
 	}
-	h.srv.Logger.Warn().Int("pid", c.cmd.Process.Pid).Msg("handover: this process is ending: killing the next one, which has not taken over")
+	pid := c.cmd.Process.Pid
+	say.add(func() {
+		h.srv.Logger.Warn().Int("pid", pid).Msg("handover: this process is ending: killing the next one, which has not taken over")
+	})
 	_ = c.cmd.Process.Kill()
+}
+
+// logLater are log lines to be written without a lock: a writer may block.
+type logLater []func()
+
+func (l *logLater) add(line func()) { *l = append(*l, line) }
+
+func (l *logLater) now() {
+	for _, say := range *l {
+		say()
+	}
 }
 
 // notify tells systemd, if that asks, that this process is the service's main process and ready,
