@@ -181,7 +181,8 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 }
 
 // SetHandler makes h the handler of c, for example when a connection switches protocols: h gets the
-// next message, and OnClose. The previous handler is not notified. SetHandler panics in Accept,
+// next message, and OnClose. The previous handler is not notified, and its middlewares, such as
+// handler.Limit, no longer apply: wrap h in those that it needs. SetHandler panics in Accept,
 // whose result becomes the handler, with a nil h, and on a connection of a Pipe. After Close it
 // does nothing.
 func (c *Conn) SetHandler(h Handler) {
