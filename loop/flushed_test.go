@@ -61,3 +61,45 @@ func TestInfoDoesNotWaitForFlushed(t *testing.T) {
 		}
 	})
 }
+
+// A hook that is set while output waits, by whatever callback, is called when that is flushed.
+func TestOnFlushedSetLate(t *testing.T) {
+	for _, where := range []string{"OnMessage", "Tell", "timer", "other"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				called := 0
+				var conn *loop.Conn
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+					set := func() { c.OnFlushed(func() { called++ }) }
+					conn = c
+					return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+						switch {
+						case string(m) == "big":
+							return c.Send(make([]byte, 100<<10))
+						case where == "OnMessage":
+							set()
+						case where == "Tell":
+							return c.Ref().Tell(func(*loop.Conn) { set() })
+						case where == "timer":
+							c.AfterFunc(time.Millisecond, set)
+						default:
+							c.Loop().AfterFunc(time.Millisecond, set)
+						}
+						return nil
+					})
+				}})
+				p := srv.Open()
+				p.Block(1000)
+				p.Send("big")
+				p.Send("set")
+				srv.Sleep(10 * time.Millisecond)
+				testkit.Want(t, "calls while output waits", called, 0)
+				p.Unblock()
+				srv.Sleep(time.Second)
+				testkit.Want(t, "bytes", len(p.Received()), 100<<10)
+				testkit.Want(t, "calls when it is flushed", called, 1)
+				srv.Do(0, func(*loop.Loop) { testkit.Want(t, "Pending", conn.Pending(), 0) })
+			})
+		})
+	}
+}

@@ -370,8 +370,13 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // one such hook per connection; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
-	if !c.isClosed() {
-		c.more().watermarks.onFlushed = f
+	if c.isClosed() {
+		return
+	}
+	w := &c.more().watermarks
+	if w.onFlushed = f; c.extras.file != nil || c.out.box != nil && c.out.box.Blocked {
+		w.waited = true // which nobody wanted to know before
+		c.out.todo |= afterWriteDue
 	}
 }
 
