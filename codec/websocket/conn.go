@@ -267,6 +267,7 @@ func (c *connCodec) checkText(text []byte, final bool) bool {
 // the Client says. Before the handshake is done it is kept, up to 64 KiB altogether.
 func (c *connCodec) AppendFrame(dst, frame []byte) ([]byte, error) {
 	kind := c.sendKind()
+	c.sendNext = 0 // it is not that of what a hook sends within this Send
 	switch {
 	case c.phase >= closing:
 		return dst, ErrNotOpen

@@ -20,6 +20,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
 )
 
 // greeter is a handler that knows nothing of WebSocket.
@@ -185,6 +186,22 @@ func TestSendKinds(t *testing.T) {
 		socket.Send(request("x"), string(text("x").wire()))
 		_, frames := received(socket)
 		wants(t, frames, `binary "x"`, `text "x"`, `text "x"`)
+	})
+}
+
+// What a hook sends within SendBinary is of the usual kind.
+func TestSendKindInHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: &websocket.Codec{},
+			Accept: func(c *loop.Conn) loop.Handler {
+				c.OnHighWater(5, func() { _ = c.Send([]byte("hook")) })
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return websocket.SendBinary(c, msg) })
+			},
+		})
+		p := wstest.Open(t, srv, "/", nil)
+		p.Send("message")
+		testkit.Want(t, "messages", fmt.Sprint(p.Messages()), fmt.Sprint([]wstest.Message{{Kind: websocket.Binary, Data: "message"}, {Kind: websocket.Text, Data: "hook"}}))
 	})
 }
 
