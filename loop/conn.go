@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -233,15 +234,21 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	if c.isClosed() {
 		return
 	}
-	c.in.decoder.SetCodec(cd)
-	c.lookAtCodec()
+	c.changeCodec(cd)
 	if c.movedFrom() == nil { // or else it goes on with the state that it had
 		c.openCodec()
 	}
-	c.forgetFrame()
 	if c.loop.running.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
+}
+
+// changeCodec replaces the codec, and forgets what that has begun.
+func (c *Conn) changeCodec(cd codec.Codec) {
+	c.in.decoder.SetCodec(cd)
+	c.lookAtCodec()
+	c.forgetFrame()
+	c.countParts(0)
 }
 
 // AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code
@@ -350,6 +357,9 @@ func (c *Conn) openCodec() {
 		}
 		if timeout > 0 {
 			c.AfterFunc(timeout, func() {
+				if now := c.in.decoder.Codec(); reflect.ValueOf(now).Comparable() && any(now) != any(o) {
+					return // another codec has replaced it
+				}
 				if err := o.Opening(); err != nil {
 					c.beginClose(err)
 				}

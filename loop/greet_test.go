@@ -193,3 +193,35 @@ func (a *asking) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 
 func (*asking) Opening() error { return nil }
 func (*asking) Opened() error  { return nil }
+
+// The time of a greeting does not count for a connection that has another codec by then.
+func TestSetCodecEndsGreeting(t *testing.T) {
+	for name, change := range map[string]func(c *loop.Conn){
+		"in Accept": func(c *loop.Conn) { c.SetCodec(codec.Lines{}) },
+		"later":     func(c *loop.Conn) { c.AfterFunc(time.Second, func() { c.SetCodec(codec.Lines{}) }) },
+		"Pipe": func(c *loop.Conn) {
+			loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
+				loop.Pipe(c, b, loop.PipeConfig{})
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &greeter{timeout: 10 * time.Second}, Accept: func(c *loop.Conn) loop.Handler {
+					change(c)
+					return loop.HandlerFunc(func(c *loop.Conn, m []byte) error { return nil })
+				}})
+				if name == "Pipe" {
+					b := srv.Backend("tcp", "b:1")
+					defer func() { b.Accept().Close() }()
+				}
+				p := srv.Open()
+				srv.Sleep(time.Hour)
+				if p.Closed() {
+					t.Errorf("it was closed with %v", p.Reason())
+				}
+			})
+		})
+	}
+}

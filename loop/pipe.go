@@ -111,9 +111,7 @@ func (s *pipeSide) begin() {
 	if c.handler != nil { // otherwise takeOver is called when Accept has returned
 		s.takeOver()
 	}
-	c.in.decoder.SetCodec(nil)
-	c.lookAtCodec()
-	c.forgetFrame()
+	c.changeCodec(nil)
 	if !c.isClosing() {
 		c.idle.timeout = s.pipe.cfg.IdleTimeout
 		c.refileIdle()
