@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -427,4 +429,43 @@ func TestNetConnGivenBack(t *testing.T) {
 		synctest.Wait()
 		testkit.Want(t, "connections after the end", srv.Stats().Conns, 0)
 	})
+}
+
+// Input that was kept goes to the net.Conn once, also with a codec that unpacks frames.
+func TestNetConnAfterUnpacking(t *testing.T) {
+	const size = 100
+	frame := string(binary.BigEndian.AppendUint32(nil, size)) + strings.Repeat("x", size-1) + "\n"
+	for _, cd := range []codec.Codec{codec.Length{}, codec.Stack{Outer: codec.Length{}, Inner: codec.Lines{}}} {
+		for _, paused := range []bool{false, true} {
+			for _, frames := range []int{3, 300} {
+				t.Run(fmt.Sprintf("%T paused=%v %d", cd, paused, frames), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						conns := make(chan net.Conn, 1)
+						srv := looptest.Start(t, &loop.Server{Codec: cd, Accept: func(c *loop.Conn) loop.Handler {
+							if paused {
+								c.PauseRead()
+								c.AfterFunc(time.Second, c.ResumeRead)
+							}
+							return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+								nc, err := c.NetConn()
+								testkit.WantErr(t, "NetConn", err, nil)
+								conns <- nc
+								return nil
+							})
+						}})
+						p := srv.Open()
+						p.Send(strings.Repeat(frame, frames))
+						p.CloseWrite()
+						nc := <-conns
+						got, err := io.ReadAll(nc)
+						testkit.WantErr(t, "ReadAll", err, nil)
+						if want := strings.Repeat(frame, frames-1); string(got) != want {
+							t.Errorf("read %d bytes, want the %d after the first message", len(got), len(want))
+						}
+						_ = nc.Close()
+					})
+				})
+			}
+		}
+	}
 }

@@ -220,7 +220,7 @@ func (d *Decoder) Cap() int {
 // Release then. They are valid until the next call of a method. nil: there are none, or they are
 // lent.
 func (d *Decoder) LeftOver() []byte {
-	if d.Buffered() == 0 {
+	if d.rest == nil || d.rest.lent || d.rest.size() == 0 {
 		return nil
 	}
 	return d.rest.buf[d.rest.off:]
