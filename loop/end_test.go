@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -179,4 +181,57 @@ func TestZeroValues(t *testing.T) {
 			t.Errorf("reason %v", p.Reason())
 		}
 	})
+}
+
+// When both sides have ended their output, in whatever order, the connection closes, once all that
+// was sent has gone.
+func TestBothOutputsEnd(t *testing.T) {
+	for name, accept := range map[string]func(c *loop.Conn) (onMessage func()){
+		"OnEOF, CloseWrite in it": func(c *loop.Conn) func() {
+			c.OnEOF(func() {
+				_ = c.Send([]byte("that is all"))
+				c.CloseWrite()
+			})
+			return func() {}
+		},
+		"OnEOF, CloseWrite later": func(c *loop.Conn) func() {
+			c.OnEOF(func() {
+				_ = c.Send([]byte("that is all"))
+				c.AfterFunc(2*time.Second, c.CloseWrite)
+			})
+			return func() {}
+		},
+		"OnEOF, CloseWrite before": func(c *loop.Conn) func() {
+			c.OnEOF(func() {})
+			return func() {
+				_ = c.Send([]byte("that is all"))
+				c.CloseWrite()
+			}
+		},
+		"no OnEOF": func(c *loop.Conn) func() {
+			return func() {
+				_ = c.Send([]byte("that is all"))
+				c.CloseWrite()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+					onMessage := accept(c)
+					return loop.HandlerFunc(func(*loop.Conn, []byte) error { onMessage(); return nil })
+				}})
+				p := srv.Open()
+				p.Block(3)
+				p.Send("x\n")
+				p.CloseWrite()
+				srv.Sleep(4 * time.Second)
+				p.Unblock()
+				srv.Sleep(time.Second)
+				testkit.Want(t, "received", p.Received(), "that is all\n")
+				testkit.Want(t, "reason", p.Reason(), io.EOF)
+				testkit.Want(t, "open connections", srv.Stats().Conns, 0)
+			})
+		})
+	}
 }

@@ -175,7 +175,15 @@ func (c *Conn) deliverEnd() {
 		if c.callHook(f); pipe != nil && c.isOpen() {
 			c.callHook(pipe.end)
 		}
+		c.closeIfEnded()
 	case !c.hasJobs(): // which answer first
+		c.beginClose(io.EOF)
+	}
+}
+
+// closeIfEnded closes c if both sides have ended their output. Pipes and net.Conns end by themselves.
+func (c *Conn) closeIfEnded() {
+	if c.out.finRequested && c.in.end == endDelivered && c.isOpen() && c.extras.pipe == nil && !c.isNet() {
 		c.beginClose(io.EOF)
 	}
 }

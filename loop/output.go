@@ -295,7 +295,7 @@ func (c *Conn) tryAgain(progress bool) {
 }
 
 // CloseWrite shuts down the output only: after the pending output the peer reads EOF. From now on
-// Send and Write return ErrClosed. The loop still reads from c, and closes it when the peer shuts
+// Send and Write return ErrClosed. The loop still reads from c, and closes it when the peer has shut
 // down its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
@@ -306,6 +306,7 @@ func (c *Conn) CloseWrite() {
 	if c.out.box == nil && c.sock != nil && !c.sendsFile() {
 		c.sock.CloseWrite()
 	}
+	c.closeIfEnded()
 }
 
 // watermarks are what a connection's user wants to know about its pending output.
