@@ -108,7 +108,7 @@ func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64
 			if err == nil || !ln.calls.Cancel(id) { // or it has ended meanwhile
 				return nil
 			}
-			if !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
+			if !ends(err) {
 				return err
 			}
 		}

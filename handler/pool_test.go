@@ -182,6 +182,41 @@ func TestPoolLosesConnections(t *testing.T) {
 	})
 }
 
+// A connection whose codec is in its closing handshake is passed over.
+func TestPoolPassesOverClosing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var codecs []*closingLines
+		k := newPooled(t, handler.PoolConfig[string]{Size: 2, Accept: func(c *loop.Conn, calls *handler.Calls[string]) loop.Handler {
+			cd := new(closingLines)
+			codecs = append(codecs, cd)
+			c.SetCodec(cd)
+			return answering(c, calls)
+		}})
+		k.do(func(*loop.Loop) { codecs[0].closing = true })
+		for i := range 10 {
+			o := k.call("hello")
+			answer(k.peers[0])
+			answer(k.peers[1])
+			if o.begun != nil || o.answer != "hello" {
+				t.Errorf("call %d: %+v", i, *o)
+			}
+		}
+		k.do(func(*loop.Loop) { testkit.Want(t, "connections in use", k.pool.Stats().Connected, 1) })
+	})
+}
+
+type closingLines struct {
+	codec.Lines
+	closing bool
+}
+
+func (c *closingLines) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if c.closing {
+		return dst, fmt.Errorf("%w: it has said goodbye", codec.ErrClosed)
+	}
+	return c.Lines.AppendFrame(dst, frame)
+}
+
 // What cannot be sent is no call: if a connection takes nothing more another one is asked, and if
 // the codec refuses the message nobody is.
 func TestPoolRefuses(t *testing.T) {
