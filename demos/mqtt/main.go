@@ -130,6 +130,9 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("-metrics: %w", err)
 		}
 	}
+	if *meet != "" {
+		h.RestartOn(syscall.SIGHUP)
+	}
 	if err := b.run(ctx, h, *stateFile); err != nil {
 		return fmt.Errorf("with -addr %s, -tls %q, -ws %q, -state %q and -handover %q: %w", *addr, *tlsAddr, *wsAddr, *stateFile, *meet, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/mqtt"
@@ -342,7 +341,6 @@ func (b *broker) run(ctx context.Context, h *handover.Handover, file string) err
 	for _, a := range b.srv.Addrs() {
 		fmt.Println("listening on", a)
 	}
-	h.RestartOn(syscall.SIGHUP)
 	err = h.Run(ctx)
 	select {
 	case <-h.Retired():

@@ -126,11 +126,11 @@ func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) erro
 		return fmt.Errorf("-handover %s: %w", o.meet, err)
 	}
 	defer h.Close()
+	if o.meet != "" { // before Ready, after which a service manager may send that signal
+		h.RestartOn(syscall.SIGHUP)
+	}
 	if _, err := h.Ready(ctx); err != nil {
 		return fmt.Errorf("-addr %s: %w", o.addr, err)
-	}
-	if o.meet != "" {
-		h.RestartOn(syscall.SIGHUP)
 	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	said := make(chan struct{})

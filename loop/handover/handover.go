@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -440,11 +441,31 @@ func (h *Handover) freeReserve() {
 	h.reserve = nil
 }
 
-// writePID writes the file in one step, so that a full disk leaves the old one. Without keep it
-// only finds out whether it could.
+// writePID writes the file, in one step if its directory allows that, so that a full disk leaves the
+// old one. Without keep it only finds out whether it could.
 func writePID(path string, keep bool) error {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to // a link stays one
+	}
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", path)
+	}
+	text := []byte(strconv.Itoa(os.Getpid()) + "\n")
 	beside := fmt.Sprintf("%s.%x", path, rand.Uint32())
-	err := os.WriteFile(beside, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
+	err := os.WriteFile(beside, text, 0o644)
+	if errors.Is(err, fs.ErrPermission) { // that of the directory; the file may be this user's
+		f, openErr := os.OpenFile(path, os.O_WRONLY, 0)
+		if openErr != nil {
+			return err
+		}
+		if keep {
+			_, err = f.Write(text)
+			err = errors.Join(err, f.Truncate(int64(len(text))))
+		} else {
+			err = nil
+		}
+		return errors.Join(err, f.Close())
+	}
 	if err == nil && keep {
 		err = os.Rename(beside, path)
 	}

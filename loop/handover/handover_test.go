@@ -989,6 +989,7 @@ func TestMistakes(t *testing.T) {
 		"others may":   {Path: filepath.Join(public, "s")},
 		"negative":     {Path: filepath.Join(dir, "s"), Timeout: -1},
 		"PIDFile":      {Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "none", "pid")},
+		"regular file": {Path: filepath.Join(dir, "s"), PIDFile: public},
 	} {
 		if _, err := open(t, lines("a"), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error that says %q", err, want)
@@ -996,5 +997,38 @@ func TestMistakes(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(file); string(text) != "data" {
 		t.Errorf("the file has %q", text)
+	}
+}
+
+// A PID file that is a link stays one, and one in a directory of another user is overwritten.
+func TestPIDFile(t *testing.T) {
+	for _, name := range []string{"a link", "a directory without permission"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, file := filepath.Join(dir, "pid"), filepath.Join(dir, "pid")
+			if err := os.WriteFile(file, []byte("a number of another process\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if name == "a link" {
+				path = filepath.Join(t.TempDir(), "pid")
+				if err := os.Symlink(file, path); err != nil {
+					t.Fatal(err)
+				}
+			} else if os.Getuid() == 0 {
+				t.Skip("root has permission")
+			} else if err := os.Chmod(dir, 0o500); err != nil {
+				t.Fatal(err)
+			} else {
+				defer func() { _ = os.Chmod(dir, 0o700) }()
+			}
+			if _, err := open(t, lines("a"), handover.Config{PIDFile: path}); err != nil {
+				t.Fatal(err)
+			}
+			text, _ := os.ReadFile(file)
+			testkit.Want(t, "the file", string(text), fmt.Sprintln(os.Getpid()))
+			if i, err := os.Lstat(path); err != nil || name == "a link" && i.Mode()&os.ModeSymlink == 0 {
+				t.Errorf("the link is now %v, %v", i.Mode(), err)
+			}
+		})
 	}
 }

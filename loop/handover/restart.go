@@ -118,7 +118,9 @@ func (h *Handover) restart() {
 		next.Dir = startDir
 	}
 	next.Stdin, next.Stdout, next.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := next.Start(); err != nil {
+	h.freeReserve() // to start it takes some descriptors
+	err := next.Start()
+	if h.fillReserve(); err != nil {
 		say.add(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process") })
 		c.cmd = nil
 		return
@@ -129,7 +131,7 @@ func (h *Handover) restart() {
 		defer say.now()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.cmd == next && c.stage == starting {
+		if c.cmd == next && c.stage == starting && !isClosed(h.retired) { // retired: it takes over from another one
 			say.add(func() {
 				h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
 			})
@@ -196,6 +198,7 @@ func notify() error {
 		return err
 	}
 	defer nc.Close()
+	_ = nc.SetWriteDeadline(time.Now().Add(5 * time.Second)) // it may not read
 	if _, err := fmt.Fprintf(nc, "MAINPID=%d\nREADY=1", os.Getpid()); err != nil {
 		return err
 	}
