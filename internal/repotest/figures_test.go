@@ -124,3 +124,73 @@ func TestMillionInProcesses(t *testing.T) {
 		t.Error("no document speaks of a million connections: does this still see them?")
 	}
 }
+
+// The ratios in prose follow from the tables.
+func TestComparisons(t *testing.T) {
+	cell := func(page, name, row, column string) float64 {
+		t.Helper()
+		median, _, _ := strings.Cut(table(t, between(t, page, "<!-- "+name+" -->", "<!-- end of "+name+" -->"))[row][column], " ")
+		v, err := strconv.ParseFloat(median, 64)
+		if err != nil {
+			t.Fatalf("%s, %s, %s, %s: %v", page, name, row, column, err)
+		}
+		return v
+	}
+	memory := func(column string) float64 {
+		return cell("docs/performance.md", "echo memory", "idle after 64 B", column) - cell("docs/performance.md", "echo memory", "idle after 64 B", "gnet")
+	}
+	short := func(column string) float64 {
+		const row = "50 at a time, 64 B, a connection each"
+		return cell("docs/performance.md", "echo CPU", row, column) / cell("docs/performance.md", "echo CPU", row, "gnet")
+	}
+	peer := func(column string) float64 {
+		const row = "one peer, one datagram"
+		return cell("docs/performance.md", "UDP", row, column) / cell("docs/performance.md", "UDP", row, "gnet")
+	}
+	million := func(column, a, b string) float64 {
+		return cell("docs/scaling.md", "million", a+", 100,000", column) / cell("docs/scaling.md", "million", b+", 100,000", column)
+	}
+	const beat, bytes, late = "CPU of a heartbeat, µs", "user memory, B", "evictions late p99, ms"
+	const from, scaling = "docs/coming-from.md", "docs/scaling.md"
+	for _, c := range []struct {
+		page, text string // with the ratio in words at %s
+		ratio      float64
+	}{
+		{from, "about %s KB more per idle connection", memory("EngineGnet")},
+		{from, "EngineEpoll` takes %s KB more than gnet", memory("EngineEpoll")},
+		{from, "%s times the CPU for short connections; ", short("EngineGnet")},
+		{from, "%s times the CPU for short connections, ", short("EngineEpoll")},
+		{from, "%s times the CPU for a lone UDP peer. ", peer("EngineGnet")},
+		{from, "%s times for a lone UDP peer, ", peer("EngineEpoll")},
+		{from, "%s times as much CPU per heartbeat as gnet with a timing wheel", million(beat, "loopwheel", "gnet-timingwheel")},
+		{from, "or %s times as much as gnet with plain lists", million(beat, "loopwheel", "gnet-list")},
+		{from, "and per heartbeat %s times as much as gnet with a timing wheel", million(beat, "loopwheel-epoll", "gnet-timingwheel")},
+		{from, "or %s times as much as with plain lists", million(beat, "loopwheel-epoll", "gnet-list")},
+		{scaling, "(*gnet-list*) takes %s of the CPU", million(beat, "gnet-list", "loopwheel")},
+		{scaling, "of the CPU and %s of the memory; its lists", million(bytes, "gnet-list", "loopwheel")},
+		{scaling, "so evictions are %s times as late", million(late, "gnet-list", "loopwheel")},
+		{scaling, "`EngineEpoll` takes %s of the CPU", million(beat, "loopwheel-epoll", "loopwheel")},
+		{scaling, "ticks of 10 ms) takes %s of the CPU", million(beat, "gnet-timingwheel", "loopwheel")},
+		{scaling, "of the memory; evictions are %s times as late", million(late, "gnet-timingwheel", "loopwheel")},
+		{scaling, "of the CPU and %s of the memory. Package net", million(bytes, "loopwheel-epoll", "loopwheel")},
+		{scaling, "of the CPU and %s of the memory; evictions", million(bytes, "gnet-timingwheel", "loopwheel")},
+		{scaling, "Package net takes %s of the CPU", million(beat, "net", "loopwheel")},
+		{scaling, "of the CPU and %s times the memory (here", million(bytes, "net", "loopwheel")},
+	} {
+		text := strings.Join(strings.Fields(prose(t, c.page)), " ")
+		found := regexp.MustCompile(strings.Replace(regexp.QuoteMeta(c.text), "%s", `([a-z0-9.]+)`, 1)).FindStringSubmatch(text)
+		if found == nil {
+			t.Errorf("%s does not say %q", c.page, c.text)
+			continue
+		}
+		said, ok := map[string]float64{"half": .5, "twice": 2, "two": 2, "three": 3, "four": 4, "five": 5, "nine": 9, "ten": 10}[found[1]]
+		if !ok {
+			if said, _ = strconv.ParseFloat(found[1], 64); said == 0 {
+				t.Errorf("%s: %q is no number", c.page, found[0])
+			}
+		}
+		if c.ratio < said*.93-.03 || c.ratio > said*1.07+.03 {
+			t.Errorf("%s says %q, which is %.2f by the tables", c.page, found[0], c.ratio)
+		}
+	}
+}
