@@ -238,17 +238,18 @@ func TestPipelineCallFunc(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				k := newCaller(t, handler.CallConfig{})
+				write := func(s string) error { _, err := k.conn.Write([]byte(s)); return err }
 				var whole uint64
 				k.do(func() {
 					whole, _ = k.pipe.CallFunc(0, func() error {
-						return errors.Join(k.conn.Write([]byte("a")), k.conn.Write([]byte("b\n")))
+						return errors.Join(write("a"), write("b\n"))
 					}, k.note(&whole))
 				})
 				testkit.Want(t, "request", k.peer.Received(), "ab\n")
 				k.do(func() {
 					defer func() { _ = recover() }()
 					_, err := k.pipe.CallFunc(0, func() error {
-						return errors.Join(k.conn.Write([]byte("half")), fail())
+						return errors.Join(write("half"), fail())
 					}, func(string, error) { t.Error("done was called") })
 					testkit.Want(t, "error", errors.Is(err, io.ErrShortWrite), true)
 				})

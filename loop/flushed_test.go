@@ -2,8 +2,11 @@ package loop_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )

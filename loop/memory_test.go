@@ -145,6 +145,9 @@ func TestMaxBufferedOfCodecs(t *testing.T) {
 	used := func() int { return r.store.Pool.Size() - r.store.Pool.Held() }
 	half := strings.Repeat("x", 100<<10)
 	first, s, _ := r.connect()
+	s.Readable(frame("z\n"))
+	r.turn()
+	base := used() // a box for replies, which the loop keeps
 	s.Readable(frame(half))
 	s.Readable(frame(half))
 	r.turn()
@@ -153,11 +156,11 @@ func TestMaxBufferedOfCodecs(t *testing.T) {
 	}
 	s.Readable(frame("\n"))
 	r.turn()
-	testkit.Want(t, "bytes in use when the line is complete", used(), 0)
+	testkit.Want(t, "bytes in use when the line is complete", used(), base)
 	s.Readable(frame("y"))
 	first.Close()
 	r.turn()
-	testkit.Want(t, "bytes in use when it has closed", used(), 0)
+	testkit.Want(t, "bytes in use when it has closed", used(), base)
 
 	reasons := make(map[error]int)
 	var conns []*Conn
@@ -177,7 +180,7 @@ func TestMaxBufferedOfCodecs(t *testing.T) {
 		c.Close()
 	}
 	r.turn()
-	testkit.Want(t, "bytes in use when all have closed", used(), 0)
+	testkit.Want(t, "bytes in use when all have closed", used(), base)
 }
 
 // Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both

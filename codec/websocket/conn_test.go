@@ -195,11 +195,14 @@ func TestSendKindInHook(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{
 			NumLoops: 1, Codec: &websocket.Codec{},
 			Accept: func(c *loop.Conn) loop.Handler {
-				c.OnHighWater(5, func() { _ = c.Send([]byte("hook")) })
+				c.AfterFunc(time.Millisecond, func() { // not for the handshake
+					c.OnHighWater(5, func() { _ = c.Send([]byte("hook")) })
+				})
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return websocket.SendBinary(c, msg) })
 			},
 		})
 		p := wstest.Open(t, srv, "/", nil)
+		srv.Sleep(time.Second)
 		p.Send("message")
 		testkit.Want(t, "messages", fmt.Sprint(p.Messages()), fmt.Sprint([]wstest.Message{{Kind: websocket.Binary, Data: "message"}, {Kind: websocket.Text, Data: "hook"}}))
 	})

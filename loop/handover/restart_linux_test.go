@@ -67,13 +67,14 @@ func TestRestartAfterChdir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := t.TempDir()
+	gone := filepath.Join(t.TempDir(), "gone")
 	for name, start := range map[string]func(*exec.Cmd){
 		"relative path": func(c *exec.Cmd) { c.Dir, c.Args[0] = filepath.Dir(program), "./"+filepath.Base(program) },
 		"gone":          func(c *exec.Cmd) { c.Dir, c.Args[0] = gone, program },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "begin", Does: "leave its directory"}
+			_ = os.Mkdir(gone, 0o700)
 			old := runWith(t, cfg, func(c *exec.Cmd) { c.Path = program; start(c) })
 			defer old.in.Close()
 			old.says("serves")
