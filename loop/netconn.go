@@ -42,7 +42,7 @@ const netMark = 64 << 10
 // calls the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
 //
 // If NetConn returns an error, it has had no effect. The error is ErrClosed, or says that c is a
-// UDP session, in a Pipe, or about to start TLS.
+// UDP session, in a Pipe, about to start TLS, sending a file, or moving to another process.
 func (c *Conn) NetConn() (net.Conn, error) {
 	c.loop.owner.Check("Conn.NetConn")
 	return c.becomeNet(ErrDetached)

@@ -37,13 +37,17 @@ const (
 
 // Send appends one message, framed by the codec, to the output. The messages of one callback are
 // written together when it returns. After a callback that sends to four or more connections, their
-// writes are delayed by up to 1 ms, and for the callback that runs then. Each includes what other
-// callbacks send to the same connection meanwhile. msg is copied.
+// writes are delayed by up to 1 ms, or until the callback that is running then returns. Each
+// includes what other callbacks send to the same connection meanwhile. msg is copied.
 //
 // The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
 // it, after an attempt to write them to the socket. Otherwise the connection closes at once with
 // ErrSlowConsumer, which Send also returns. After Close it returns ErrClosed. If the codec fails,
 // Send returns its error; nothing is sent, and the connection stays open.
+//
+// On a UDP session Send sends one datagram, without a codec. It may return ErrDatagramTooLong,
+// ErrAmplification, or the system's error. A datagram that the system does not accept is lost
+// without an error: see Stats.Lost.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -296,7 +300,7 @@ func (c *Conn) tryAgain(progress bool) {
 
 // CloseWrite shuts down the output only: after the pending output the peer reads EOF. From now on
 // Send and Write return ErrClosed. The loop still reads from c, and closes it when the peer shuts
-// down its output, too.
+// down its output, too, unless OnEOF is set.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.finRequested {
