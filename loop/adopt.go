@@ -15,11 +15,11 @@ import (
 
 // Adopt hands an existing connection to the server: from net/http's Hijack, a tunnel, systemd
 // (through net.FileConn), or another Server's Conn.Detach. read holds bytes that the previous owner
-// has read but not used. The connection delivers them before all other input. Adopt copies them. as
-// sets the Codec, Accept, IdleTimeout and TLS of the connection, and an Addr that is a name. The
-// other fields of as are for listening addresses and must be zero. The connection goes to the loop
-// with the fewest connections. It counts as accepted, against MaxConns and MaxConnsPerIP, but not
-// against AcceptRate.
+// has read but not used. The connection delivers them before all other input. Adopt copies them.
+// The Codec, Accept, IdleTimeout and TLS of as apply to the connection; its Addr may be a name (see
+// Server.Addr). The other fields of as are for listening addresses and must be zero. The connection
+// goes to the loop with the fewest connections. It counts as accepted, against MaxConns and
+// MaxConnsPerIP, but not against AcceptRate.
 //
 // Any goroutine may call Adopt, including a loop's. It does not wait. nil means that the server
 // owns nc, which the caller must no longer use. nc goes to its loop, or is closed if the server
@@ -114,9 +114,9 @@ func (a *arrival) handToEngine(nc net.Conn) {
 // If Detach returns an error, it has had no effect. ErrUnflushed means that the socket does not
 // accept all pending output now: call PauseRead, and try again in OnFlushed. ErrClosed means that c
 // is closing. Other errors mean that crypto/tls keeps c (see Server.Debug.CryptoTLS), that the TLS
-// handshake is not complete, that c is in a Pipe or is a UDP session, that Accept has not returned,
-// or that the process is out of descriptors. errors.ErrUnsupported means that there is no socket,
-// as in tests in memory.
+// handshake is not complete, that a file is being sent, that the connection has failed, that c is
+// in a Pipe or is a UDP session, that Accept has not returned, or that the process is out of
+// descriptors. errors.ErrUnsupported means that there is no socket, as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	c.loop.owner.Check("Conn.Detach")
 	if err := c.mayDetach(); err != nil {

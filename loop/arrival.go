@@ -104,7 +104,7 @@ func (ln *listener) fit(nc engine.Newcomer) error {
 		c, ok := nc.(syscall.Conn)
 		if !ok {
 			_ = nc.Close()
-			err := fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+			err := fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set the Listener's TLS)", ln.field, nc)
 			if more, ok := ln.server.warnings.Pass("cannot take connections", time.Now()); ok { // the program's fault
 				ln.server.Logger.Error().Err(err).Int("more", more).Msg("cannot take connections")
 			}

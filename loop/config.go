@@ -28,13 +28,13 @@ import (
 type Limits struct {
 	// MaxConns is how many connections may be open at once; further ones are refused. 0 derives it
 	// from the limit of open files, minus a reserve for the program itself, and from a quarter of
-	// the memory (see MaxBuffered, but of all the machine's memory) at 5 KiB for each connection;
-	// it is a million at most. Start logs a warning if the memory is too small for MaxConns and
-	// MaxBuffered.
+	// the memory that its cgroup and GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each
+	// connection; it is a million at most. Start logs a warning if the memory is too small for
+	// MaxConns and MaxBuffered.
 	MaxConns int
 
-	// MaxConnsPerIP is how many of them may come from one IPv4 address, or from one IPv6 /64
-	// network. 0 means no limit.
+	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
+	// address, or from one IPv6 /64 network. 0 means no limit.
 	MaxConnsPerIP int
 
 	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
@@ -54,14 +54,15 @@ type Limits struct {
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, for each
-	// address of the server, so that a flood leaves the rest to existing sessions. Peers that have
-	// proved their address (see Conn.LimitReplies) do not count. Without such proofs, set it to 16
-	// times the usual number of sessions. 0 means 131,072.
+	// address of the server, so that a flood leaves the rest to existing sessions. The time for
+	// peers that prove their address (see Conn.LimitReplies) is given back. Without such proofs,
+	// set it to 16 times the usual number of sessions. 0 means 131,072.
 	MaxSessions int
 
 	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
-	// with codec.ErrTooLong. A codec with its own limit (codec.Sizer, such as all of package codec
-	// and websocket) uses that one instead. 0 means 16 MiB.
+	// with codec.ErrTooLong. A codec with its own limit (a codec.Sizer, as are those of packages
+	// codec, websocket and mqtt that wait for the end of a frame) uses that one instead. 0 means 16
+	// MiB.
 	MaxFrame int
 
 	// MaxOutbound is how many bytes of output may be pending in one connection before Send fails
@@ -69,10 +70,10 @@ type Limits struct {
 	MaxOutbound int
 
 	// HoldBackAt is how many bytes of output may be pending in one connection while its input is
-	// decoded. Above it, decoding stops until half of it is sent: TCP flow control slows down a
-	// peer that sends requests faster than it reads answers. (Output of timers, Tells and groups,
-	// and of one callback, is limited by MaxOutbound only.) It must be less than MaxOutbound. 0
-	// means 256 KiB, or a quarter of MaxOutbound if that is less.
+	// decoded. Above it, decoding stops until no more than half of HoldBackAt is pending: TCP flow
+	// control slows down a peer that sends requests faster than it reads answers. (Output of
+	// timers, Tells and groups, and of one callback, is limited by MaxOutbound only.) It must be
+	// less than MaxOutbound. 0 means 256 KiB, or a quarter of MaxOutbound if that is less.
 	HoldBackAt int
 
 	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is
@@ -88,9 +89,10 @@ type Limits struct {
 
 	// MaxMailbox is how many functions may be queued for one loop before their senders are slowed
 	// down: TryPost and TryTell fail with ErrMailboxFull, TellWait waits, and a connection whose
-	// callbacks add more is not read until half of them have run; neither is one that keeps sending
-	// input while Tells for it are queued. Post and Tell never fail because of it. A mailbox that
-	// stays above it is logged once a minute, with the code that adds most. 0 means 65,536.
+	// callbacks add more is not read until no more than half of MaxMailbox are queued; neither is
+	// one that keeps sending input while Tells for it are queued. Post and Tell never fail because
+	// of it. A mailbox that stays above it is logged once a minute, with the code that adds most. 0
+	// means 65,536.
 	MaxMailbox int
 
 	// MaxOffload is how many Offload jobs run at the same time, each on a goroutine. 16,384 more
@@ -127,9 +129,9 @@ type Timeouts struct {
 	// that connected together are not evicted together. 0 means none.
 	IdleJitter time.Duration
 
-	// IdleCountsOutput makes output that the peer takes count as activity for idle timeouts. Where
-	// the system does not report what the peer has taken, output that the socket takes counts. An
-	// eviction may then be late by the timeout at most.
+	// IdleCountsOutput makes output that the peer takes count as activity for idle timeouts. With
+	// it an eviction may be late by up to the timeout. Where the system does not report what the
+	// peer has taken, output that the socket takes counts.
 	IdleCountsOutput bool
 }
 
@@ -160,9 +162,9 @@ type Drain struct {
 type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
-	// Write work here (above Limits.MaxOutbound they fail). It is not called if the peer could not
-	// receive a message, because its connection has failed or it does not take its output, or if
-	// its own close or half-close is the reason.
+	// Write work here (above Limits.MaxOutbound they fail). It is not called if the connection has
+	// failed, if the peer does not take its output, after CloseWrite, or if the peer's own close or
+	// half-close is the reason.
 	OnClosing func(c *Conn, err error)
 
 	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
@@ -170,16 +172,17 @@ type Hooks struct {
 	ConnState func(c *Conn, s ConnState)
 
 	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may
-	// send a last message, which is flushed before the close.
+	// send a last message, which is flushed before the close. A panic in it closes c.
 	OnDrain func(c *Conn)
 }
 
-// UDPOptions are options of all UDP sockets.
+// UDPOptions are options of the sockets of all UDP addresses.
 type UDPOptions struct {
 	// Control is called by Start with each socket before it is bound, like that of
 	// net.ListenConfig. On Linux there is one socket for each loop, and the first one gets
 	// broadcasts and multicasts. IP_RECVERR is reset, because epoll would report an error forever.
-	// nil means none.
+	// After package handover it is called with the inherited socket, which is bound already. nil
+	// means none.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -235,7 +238,7 @@ func (s *Server) prepare() error {
 		return fmt.Errorf("loop: Server.Limits.HoldBackAt %d must be less than MaxOutbound %d: otherwise a peer that sends requests fast is closed before it is held back",
 			s.Limits.HoldBackAt, s.Limits.MaxOutbound)
 	case s.NumLoops > maxLoops:
-		return fmt.Errorf("loop: Server.NumLoops is %d: want at most %d, and usually no more than processors",
+		return fmt.Errorf("loop: Server.NumLoops is %d: want at most %d, and usually no more than there are processors",
 			s.NumLoops, maxLoops)
 	case s.Engine > EngineNet:
 		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
@@ -349,7 +352,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	case ln.accept == nil:
 		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
 	case isTypedNil(ln.codec):
-		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
+		return nil, fmt.Errorf("loop: %s.Codec holds a nil %T: leave the field unset, or set a codec", field, ln.codec)
 	}
 	if ln.codec, err = framing.Compile(ln.codec); err != nil {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)

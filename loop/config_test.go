@@ -74,8 +74,8 @@ func TestValidation(t *testing.T) {
 		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 20}}
 		}},
-		{"Server.Codec is a nil *loop_test.nilCodec", func(s *loop.Server) { s.Codec = (*nilCodec)(nil) }},
-		{"Server.Listeners[0].Codec is a nil *loop_test.nilCodec", func(s *loop.Server) {
+		{"Server.Codec holds a nil *loop_test.nilCodec", func(s *loop.Server) { s.Codec = (*nilCodec)(nil) }},
+		{"Server.Listeners[0].Codec holds a nil *loop_test.nilCodec", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: (*nilCodec)(nil)}}
 		}},
 		{"partly IPv4", func(s *loop.Server) { s.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::ffff:0.0.0.0/90")} }},

@@ -24,9 +24,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// A Conn is one connection. It lives on one loop, and its methods may be called only there;
-// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
-// After the close, methods do nothing, and those that return an error return ErrClosed.
+// A Conn is one connection. It lives on one loop, until MoveTo moves it to another. Its methods may
+// be called only there, unless their comments say otherwise; elsewhere hold its Ref. In builds with
+// the race detector a call from another goroutine panics. After the close, methods do nothing, and
+// those that return an error return ErrClosed, except for SyscallConn.
 //
 // Its states and their transitions (see life.go; docs/conn-states.svg shows the same):
 //
@@ -136,8 +137,9 @@ func (c *Conn) ID() uint64 { return c.id }
 // connections may share.
 func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 
-// LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
-// it. Like RemoteAddr's, the result may be shared.
+// LocalAddr returns the address of this side, also in OnClose: for an accepted connection, the one
+// that the peer connected to. Any goroutine may call it. Like RemoteAddr's, the result may be
+// shared.
 func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
 // ProxyTLVs yields the types and values of the TLVs in the PROXY protocol header that a load
@@ -189,7 +191,9 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 func (c *Conn) SetHandler(h Handler) {
 	c.loop.owner.Check("Conn.SetHandler")
 	switch {
-	case h == nil || isTypedNil(h):
+	case h == nil:
+		panic("loop: Conn.SetHandler with a nil Handler")
+	case isTypedNil(h):
 		panic(fmt.Sprintf("loop: Conn.SetHandler with a nil %T", h))
 	case c.at() == stateOpening:
 		panic("loop: Conn.SetHandler in Accept, which returns the handler")
@@ -254,7 +258,7 @@ func (c *Conn) changeCodec(cd codec.Codec) {
 // AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code
 // that is attached to a connection but is not its handler. Functions run in the order in which they
 // were added. Those added in an Accept that then refuses c run as well, although OnClose does not.
-// If c is already closed, as it is in OnClose, f runs at once.
+// If c is already closed, as it is in OnClose, f runs at once. AfterClose panics if f is nil.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	needFunc("Conn.AfterClose", f != nil)

@@ -53,7 +53,7 @@ type Dialer struct {
 	TLS *tls.Config
 
 	// Timeout limits name resolution, connecting, the TLS handshake and the codec's handshake
-	// together. 0 means defaultDialTimeout, 10 s.
+	// together. 0 means 10 seconds.
 	Timeout time.Duration
 
 	// IdleTimeout evicts a connection, with ErrIdle, when the peer has sent nothing for this long.
@@ -208,7 +208,7 @@ func (a *dialing) listener() *listener {
 func (a *dialing) check() (err error) {
 	d := &a.dialer
 	if d.Timeout < 0 || d.IdleTimeout < 0 {
-		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s, and never")
+		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s and no timeout, respectively")
 	}
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout
@@ -223,7 +223,7 @@ func (a *dialing) check() (err error) {
 	}
 	cd := d.Codec
 	if isTypedNil(cd) {
-		return fmt.Errorf("loop: Dialer.Codec is a nil %T: leave it nil, or make one", cd)
+		return fmt.Errorf("loop: Dialer.Codec holds a nil %T: leave the field unset, or set a codec", cd)
 	}
 	if a.isUDP() {
 		cd = nil
@@ -235,7 +235,7 @@ func (a *dialing) check() (err error) {
 		return errors.New("loop: Dialer.TLS with a udp address: there is no DTLS")
 	}
 	if t := d.TLS; t != nil && t.Renegotiation != tls.RenegotiateNever {
-		return errors.New("loop: Dialer.TLS.Renegotiation is not possible: leave it RenegotiateNever, its zero")
+		return errors.New("loop: Dialer.TLS.Renegotiation is not possible: leave it RenegotiateNever, its zero value")
 	}
 	return nil
 }

@@ -77,10 +77,10 @@ func (p *panicking) Opening() error   { p.panicIn("Opening"); return p.greeter.O
 // A panic of the codec fails the dial at once, and open is called once.
 func TestDialWithACodecThatPanics(t *testing.T) {
 	for want, cd := range map[string]codec.Codec{
-		"Dialer.Codec is a nil *loop_test.panicking": (*panicking)(nil),
-		"panic: in Validate":                         &panicking{at: "Validate"},
-		"panic: in New":                              &panicking{at: "New"},
-		"panic: in Opening":                          &panicking{at: "Opening"},
+		"Dialer.Codec holds a nil *loop_test.panicking": (*panicking)(nil),
+		"panic: in Validate":                            &panicking{at: "Validate"},
+		"panic: in New":                                 &panicking{at: "New"},
+		"panic: in Opening":                             &panicking{at: "Opening"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,9 +1,10 @@
 // Package loop runs servers for custom protocols on event loops. Each loop owns a timing wheel.
 //
-// A Server accepts connections and distributes them over its loops. A Conn lives on one Loop from
-// its first byte to OnClose. That loop's goroutine handles everything that concerns the connection,
-// one event at a time: messages, timers, idle hooks, and functions sent from other goroutines. So
-// the fields of its Handler are its state and need no lock: a connection is an actor.
+// A Server accepts connections and distributes them over its loops. A Conn lives on one Loop, from
+// its first byte to OnClose unless MoveTo moves it. That loop's goroutine handles everything that
+// concerns the connection, one event at a time: messages, timers, idle hooks, and functions sent
+// from other goroutines. So the fields of its Handler are its state and need no lock: a connection
+// is an actor.
 //
 // The one rule: touch a Conn, its Handler, its timers and the Loop only from that loop. Anywhere
 // else, hold a Ref and call Tell, or call Post on the Loop. In builds with the race detector, a

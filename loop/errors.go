@@ -19,8 +19,8 @@ var (
 	ErrClosed = errors.New("loop: connection closed")
 
 	// ErrOutputLost means that the peer did not take all output sent before the close:
-	// Timeouts.Close passed, the drain ended, or the peer disconnected. OnClose gets it in addition
-	// to the reason.
+	// Timeouts.Close or MaxClose passed, the drain ended, or the peer disconnected. OnClose gets it
+	// in addition to the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
 	// ErrIdle means that the peer sent nothing for the idle timeout, or no byte within
@@ -59,19 +59,20 @@ var (
 	ErrMailboxFull = mailbox.ErrFull
 
 	// ErrOffloadFull means that 16,384 jobs of the server are queued, or 1,024 of this connection,
-	// or as many of this connection as leave room for others.
+	// or as many of this connection as the server has places left.
 	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed means that the server is draining or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrHandshakeTimeout means that the TLS handshake or the PROXY protocol header was not
-	// complete within Server.Timeouts.Handshake. It is logged, because there is no handler yet,
-	// except for a handshake of Conn.StartTLS.
+	// complete within Server.Timeouts.Handshake. It is logged, because there is no handler yet.
+	// After Conn.StartTLS, OnClose gets it.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns means that Server.Limits.MaxConns connections are open, or
-	// Server.Limits.MaxConnsPerIP from that address. It is logged; the peer gets a reset, or
+	// ErrTooManyConns means that a limit on connections is reached: Server.Limits.MaxConns,
+	// MaxConnsPerIP or MaxSessions, or Listener.MaxConns. Server.Adopt returns it, and a Dialer's
+	// open function gets it. Otherwise it is logged, and the peer gets a reset, or
 	// Server.Limits.Refusal.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
@@ -121,9 +122,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// A DrainError reports that the drain was not complete after Drain.Timeout.
+// A DrainError reports that connections were cut during the drain.
 type DrainError struct {
-	Cut int // connections that were cut, with unsent output or unfinished callbacks
+	Cut int // connections that were cut: see Stats.Cut
 }
 
 // Error implements error.

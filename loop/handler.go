@@ -17,17 +17,21 @@ type Handler interface {
 	OnMessage(c *Conn, msg []byte) error
 
 	// OnClose is called once, as the last callback of c, unless Accept refused it. It never
-	// interrupts another callback: a Close within one takes effect after it has returned. err is
-	// the first cause:
+	// interrupts another callback: after a Close within one, it runs when that one has returned.
+	// err is the first cause:
 	//
 	//	nil              Conn.Close
 	//	io.EOF           the peer closed
 	//	ErrIdle          the idle timeout
 	//	ErrSlowFrame     the peer began a frame, and did not finish it in time
 	//	ErrSlowConsumer  the peer did not take its output
+	//	ErrMaxBuffered   the server's buffers were full
 	//	ErrServerClosed  the server drains
+	//	ErrDetached      Conn.Detach or Conn.NetConn
 	//	*PanicError      a callback of c panicked
 	//	other            an error of the codec, the system or OnMessage, or the argument of CloseWithError
+	//
+	// ErrOutputLost may come in addition, even to nil: test with errors.Is.
 	OnClose(c *Conn, err error)
 }
 
@@ -85,8 +89,9 @@ func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 func (HandlerFunc) OnClose(*Conn, error) {}
 
 // HandlerAs returns c's handler as a T, even inside middlewares: the first handler, from the
-// outermost inwards, that is a T. T may be a type or an interface. It returns false if there is
-// none, or if c has no handler, as in Accept and after OnClose. It must be called on c's loop.
+// outermost inwards, that is a T. T may be a concrete type or an interface. It returns false if
+// there is none, or if c has no handler, as in Accept and after OnClose. It must be called on c's
+// loop.
 //
 // A handler that wraps another one makes that one visible with a method Unwrap() any, as those of
 // package handler do.

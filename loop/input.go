@@ -357,10 +357,11 @@ func (c *Conn) stopReading() {
 }
 
 // OnEOF calls f on the loop when the peer has shut down its output (a half-close: shutdown, nc -N)
-// and all its input was delivered. c then stays open: the peer still gets what is sent, and c
-// closes only by Close, by its idle timeout, or because a send fails. Without this hook, a peer
-// that shuts down its output counts as closed, because most such peers have closed altogether:
-// pending output and the answers of offloaded jobs are still sent, but timers and Tells do not run.
+// and all its input was delivered. c then stays open, and the peer still gets what is sent, until
+// something else closes it, such as Close, the idle timeout, or a send that fails. Without this
+// hook, a peer that shuts down its output counts as closed, because most such peers have closed
+// altogether: c stays open until its offloaded jobs are done, and then closes. Pending output is
+// still sent, but timers and Tells do not run any more.
 //
 // To close after pending replies, call CloseAfter of handler.Replies. To close after offloaded
 // jobs, add one more, since they run in order:
@@ -410,8 +411,9 @@ func (c *Conn) goOnAfterOutput() {
 }
 
 // PauseRead stops reading: no OnMessage from now on, not even for messages that have already
-// arrived. The kernel fills its buffers, then TCP flow control stops the peer. Nothing is lost. It
-// is for a handler that forwards messages to something slower than the peer.
+// arrived. The kernel fills its buffers, then TCP flow control stops the peer. Nothing is lost,
+// except the datagrams of a UDP session. It is for a handler that forwards messages to something
+// slower than the peer.
 //
 // Until ResumeRead, the loop does not notice that the peer has closed, unless a send fails. On
 // Linux it notices that a TCP peer resets the connection, and closes c at once: messages not yet

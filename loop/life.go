@@ -280,8 +280,8 @@ func (e *ending) finalCause() error {
 // was acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
 // accepted it. If the peer accepts nothing for Server.Timeouts.Close, or has gone, the remaining
 // output is lost, and OnClose gets ErrOutputLost in addition to the reason. An eviction by the idle
-// timeout waits only if output was pending, or more recent than a quarter of the idle time;
-// otherwise a last message of OnClosing may be lost unnoticed.
+// timeout waits only if it interrupts something (see Server.IdleTimeout); otherwise a last message
+// of OnClosing may be lost unnoticed.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.beginClose(nil)

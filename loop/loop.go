@@ -24,7 +24,7 @@ const (
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
 // Its methods must be called on the loop, where all callbacks run, except for Post, TryPost, Index
-// and Now.
+// and Now, which any goroutine may call, and PostFrom, which is called on the sender's loop.
 type Loop struct {
 	server *Server
 	engine engine.Loop // which calls host: see turn.go

@@ -144,8 +144,8 @@ type Ref struct{ c *Conn }
 // f closes the connection. Tell panics if f is nil.
 //
 // Tell never fails because of a full mailbox. A connection whose callbacks fill a mailbox is not
-// read until half of it has run; see Server.Limits.MaxMailbox. Other goroutines that may be faster
-// than the loop should use TellWait.
+// read until no more than half of Server.Limits.MaxMailbox functions are queued. Other goroutines
+// that may be faster than the loop should use TellWait.
 func (r Ref) Tell(f func(c *Conn)) error {
 	needFunc("Ref.Tell", f != nil)
 	if r.c == nil || r.c.isClosing() {
@@ -166,11 +166,13 @@ func (r Ref) Send(msg []byte) error {
 	})
 }
 
-// Close closes the connection, as Conn.Close does. Any goroutine may call it, also when the
+// Close closes the connection, as Conn.Close does. It is queued like a Tell: on the connection's
+// loop, too, that is still open when Close returns. Any goroutine may call it, also when the
 // connection has closed.
 func (r Ref) Close() { r.CloseWithError(nil) }
 
-// CloseWithError is Close with a reason for OnClose, like Conn.CloseWithError.
+// CloseWithError is Close with a reason for OnClose, like Conn.CloseWithError. It is queued like a
+// Tell.
 func (r Ref) CloseWithError(err error) {
 	_ = r.Tell(func(c *Conn) { c.CloseWithError(err) }) // an error: it is closed, or its loop has ended
 }

@@ -57,7 +57,7 @@ type Saver interface {
 	// returns it there. It is called on c's loop, between two callbacks, and may still send. It
 	// must not change the handler: c may stay. If c moves, OnClose follows with handover.ErrMoved.
 	// An error means that c cannot move now: Save is called again later, as long as other
-	// connections move. A panic closes c.
+	// connections move. It may be called several times, also for a rehearsal. A panic closes c.
 	Save(c *Conn) ([]byte, error)
 }
 

@@ -276,8 +276,8 @@ func (c *Conn) restoreCodec() (err error) {
 }
 
 // Saved returns the state that the Save method of the last handler returned, if c has moved here
-// from another process, and whether it has. Call it in Accept, on c's loop: later it returns nil,
-// false. The bytes belong to the caller.
+// from another process, and whether it has. Call it in Accept, or in a Dialer's open function, on
+// c's loop: later it returns nil, false. The bytes belong to the caller.
 func (c *Conn) Saved() (state []byte, moved bool) {
 	c.loop.owner.Check("Conn.Saved")
 	if m := c.movedFrom(); m != nil {

@@ -93,13 +93,13 @@ func (c *Conn) other() *Conn {
 // timers, hooks and Tells keep running. If l is c's own loop, then runs there after the current
 // callback. OnClose and the functions of AfterClose run on the loop where c closes.
 //
-// nil means that c will move, with exceptions: if c closes before that, for example by a panic, if
-// the server drains, or if package handover moves c to another process, then is not called. A loop
-// that is draining closes an arriving connection, after then. A panic in then closes c. If MoveTo
-// returns an error, it has had no effect. ErrClosed means that c is closed, ErrServerClosed that
-// the server is draining. Other errors mean that c is already about to move, that it is a UDP
-// session, whose loop the system has chosen, or that it belongs to a handler.Link or a
-// redisgroup.Hub. MoveTo panics if l is nil or belongs to another Server.
+// nil means that c will move, and that the function then will be called, unless before that c
+// closes, for example by a panic, the server drains, or package handover moves c to another
+// process. A loop that is draining closes an arriving connection, after then. A panic in then
+// closes c. If MoveTo returns an error, it has had no effect. ErrClosed means that c is closed,
+// ErrServerClosed that the server is draining. Other errors mean that c is already about to move,
+// that it is a UDP session, whose loop the system has chosen, or that it belongs to a handler.Link
+// or a redisgroup.Hub. MoveTo panics if l is nil or belongs to another Server.
 func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 	c.loop.owner.Check("Conn.MoveTo")
 	if l == nil || l.server != c.loop.server {

@@ -42,7 +42,7 @@ const netMark = 64 << 10
 // calls the method SetBusy(bool) of the net.Conn, which is Conn.SetBusy for any goroutine.
 //
 // If NetConn returns an error, it has had no effect. The error is ErrClosed, or says that c is a
-// UDP session, in a Pipe, or about to start TLS.
+// UDP session, in a Pipe, about to start TLS, sending a file, or moving to another process.
 func (c *Conn) NetConn() (net.Conn, error) {
 	c.loop.owner.Check("Conn.NetConn")
 	return c.becomeNet(ErrDetached)
@@ -283,8 +283,8 @@ func (n *netConn) flush(c *Conn) {
 
 // send gives the loop what was written. n.mu is held.
 func (n *netConn) send(c *Conn) {
-	if len(n.out) > 0 {
-		_, _ = c.Write(n.out) // after an error c closes
+	if len(n.out) > 0 && c.mayWrite() == nil { // MaxOutbound is no limit to what is left at the end
+		c.endAppend(append(c.beginAppend(len(n.out)), n.out...))
 	}
 	n.out = emptied(n.out)
 	n.w.cond.Broadcast()

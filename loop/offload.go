@@ -38,8 +38,8 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // for as long as that takes, regardless of the idle timeout.
 //
 // nil means that the job was queued. ErrClosed means that c is closed. ErrOffloadFull means that
-// 1,024 jobs of c are queued, or as many as there is room left of 16,384 for the server.
-// ErrServerClosed means that the server has ended. A panic in job or then closes c with a
+// 16,384 jobs of the server are queued, or 1,024 of c, or as many of c as the server has places
+// left. ErrServerClosed means that the server has ended. A panic in job or then closes c with a
 // *PanicError. Offload panics if job or then is nil.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")

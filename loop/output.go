@@ -37,13 +37,17 @@ const (
 
 // Send appends one message, framed by the codec, to the output. The messages of one callback are
 // written together when it returns. After a callback that sends to four or more connections, their
-// writes are delayed by up to 1 ms, and for the callback that runs then. Each includes what other
-// callbacks send to the same connection meanwhile. msg is copied.
+// writes are delayed by up to 1 ms, or until the callback that is running then returns. Each
+// includes what other callbacks send to the same connection meanwhile. msg is copied.
 //
 // The message is accepted whole if fewer than Server.Limits.MaxOutbound bytes were pending before
 // it, after an attempt to write them to the socket. Otherwise the connection closes at once with
 // ErrSlowConsumer, which Send also returns. After Close it returns ErrClosed. If the codec fails,
 // Send returns its error; nothing is sent, and the connection stays open.
+//
+// On a UDP session Send sends one datagram, without a codec. It may return ErrDatagramTooLong,
+// ErrAmplification, or the system's error. A datagram that the system does not accept is lost
+// without an error: see Stats.Lost.
 func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
@@ -126,22 +130,21 @@ func (c *Conn) sendReply(counted bool) {
 	if !ok {
 		return
 	}
-	before, space := c.pending(), c.beginAppend(0)
-	tail := r.AppendReply(space)
-	var err error
-	if counted && len(tail) > len(space) {
-		if f, ok := HandlerAs[replyFilter](c); ok {
-			pass := false
-			if pass, err = f.FilterReply(c); !pass {
-				tail = nil
+	before := c.pending()
+	if f, ok := HandlerAs[replyFilter](c); counted && ok { // it may send, and close: no append must be open
+		if reply := r.AppendReply(nil); len(reply) > 0 {
+			pass, err := f.FilterReply(c)
+			if pass && c.mayWrite() == nil {
+				c.endAppend(append(c.beginAppend(len(reply)), reply...))
+			}
+			if err != nil {
+				c.refuseMessage(err)
 			}
 		}
-	}
-	if c.out.finRequested {
-		tail = nil
-	}
-	if c.endAppend(tail); err != nil {
-		c.refuseMessage(err)
+	} else if tail := r.AppendReply(c.beginAppend(0)); c.out.finRequested {
+		c.endAppend(nil)
+	} else {
+		c.endAppend(tail)
 	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
 		_ = c.admitOutput()

@@ -45,7 +45,8 @@ type PipeConfig struct {
 // half-close is passed on.
 //
 // A connection may be in one pipe only. Pipe panics if the connections live on two loops, are the
-// same, include a UDP session, are already in a pipe, or are about to move.
+// same, include a UDP session, are already in a pipe, or are about to move, or if cfg.IdleTimeout
+// is negative.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {

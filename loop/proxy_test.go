@@ -192,7 +192,7 @@ func TestListenerThatWraps(t *testing.T) {
 		defer mu.Unlock()
 		return log.String()
 	}
-	testkit.Eventually(t, "the log says what to do", func() bool { return strings.Contains(said(), "Server.TLS") })
+	testkit.Eventually(t, "the log says what to do", func() bool { return strings.Contains(said(), "the Listener's TLS") })
 }
 
 func TestBusyConnectionsAreNotDrained(t *testing.T) {

@@ -22,8 +22,9 @@ import (
 const minWritev = 16 << 10
 
 // Writev writes all buffers of bufs in order, by the rules of Write: all of them or none. From 16
-// KiB on, and without TLS, what the socket takes at once is not copied. Writev does not change bufs
-// and its buffers, and the caller may reuse them when it returns.
+// KiB on, and without TLS, what the socket takes at once is not copied. Writev changes neither bufs
+// nor its buffers, and the caller may reuse them when it returns. On a UDP session all buffers
+// together are one datagram.
 func (c *Conn) Writev(bufs net.Buffers) (int, error) {
 	c.loop.owner.Check("Conn.Writev")
 	total := 0
@@ -91,19 +92,20 @@ const (
 // SendFile sends n bytes of a file, starting at offset, after earlier output. Later output waits
 // for it. The loop never waits for the disk: a goroutine of Offload reads the file. On Linux, for
 // plain sockets, the system sends the bytes from its cache; elsewhere, and with TLS, they are read
-// in pieces of 64 KiB. They count neither for Pending nor against MaxOutbound; output that is sent
-// after them does.
+// in pieces of 64 KiB. They, and output that waits before them, count neither for Pending nor
+// against MaxOutbound; output that is sent after them does.
 //
 // If done is not nil, it is called once on the loop: with nil when the system has accepted all
 // bytes, with io.ErrUnexpectedEOF if the file has fewer than n bytes, or with the read error. Bytes
 // that were read before the error are sent, and c continues. done gets ErrClosed, before OnClose,
 // if c closes meanwhile. The peer then reads a reset, because a normal end could look like the end
 // of the file. The drain, and the end of a peer's output, wait for done. f must stay open until
-// then. SendFile does not change its offset.
+// then; with a nil done, until OnClose. SendFile does not change its offset. A panic in done closes
+// c.
 //
-// If SendFile returns an error, it has had no effect. The error is ErrClosed, ErrSlowConsumer as
-// for Send, ErrOffloadFull, or ErrServerClosed, or says that another file is being sent, that c is
-// a UDP session, or that offset or n is negative.
+// If SendFile returns an error, nothing is sent and done is not called. The error is ErrClosed,
+// ErrSlowConsumer, which closes c as in Send, ErrOffloadFull, or ErrServerClosed, or says that
+// another file is being sent, that c is a UDP session, or that offset or n is negative.
 func (c *Conn) SendFile(f *os.File, offset, n int64, done func(err error)) error {
 	c.loop.owner.Check("Conn.SendFile")
 	switch {

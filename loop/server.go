@@ -28,8 +28,8 @@ import (
 // and Wait. The fields must not be changed after that, and the Server must not be copied. A Server
 // runs only once.
 //
-// The zero value of each field is usable; the field's comment says what it means. A negative value
-// makes Start fail.
+// The zero value of each field but Accept is usable; the field's comment says what it means. A
+// negative value makes Start fail.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (also tcp4 and tcp6; port 0 takes a free one, see
 	// LocalAddr), "unix://path", or "udp://host:port" (also udp4 and udp6). A unix socket left
@@ -41,13 +41,14 @@ type Server struct {
 	// At a UDP address each peer address has a session, which is a Conn. Accept is called for its
 	// first datagram. Each datagram is a message, without a Codec, and Send sends one. IdleTimeout
 	// (2 minutes if it is 0) ends the session. While reading is paused its datagrams are lost, as
-	// are those that the system does not accept (see Stats.Lost). A host name with IPv4 and IPv6
-	// addresses is served on one of each.
+	// are sent ones that the system does not accept (see Stats.Lost). A host name with IPv4 and
+	// IPv6 addresses is served on one of each.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler. It may use c at
-	// once: send a greeting, set timers and hooks, change the codec. nil refuses the connection,
-	// and so does a panic; OnClose is then not called.
+	// once: send a greeting, set timers and hooks, change the codec. A nil Handler refuses the
+	// connection, and so does a panic; OnClose is then not called. Only a Server without Addr, each
+	// of whose Listeners has an Accept, may leave the field nil.
 	Accept Accept
 
 	// Codec frames the messages. nil means codec.Raw: messages are pieces of input as they arrive.
@@ -55,7 +56,7 @@ type Server struct {
 	Codec codec.Codec
 
 	// Listeners are additional addresses, served by the same loops. With them Addr may be empty;
-	// then Accept, Codec, IdleTimeout, TCP and UDP are only the defaults of the Listeners.
+	// then Accept, Codec, IdleTimeout and TCP are only the defaults of the Listeners.
 	Listeners []Listener
 
 	// TLS makes Addr speak TLS. nil means plain. It must not be changed after Start, but its hooks
@@ -77,16 +78,18 @@ type Server struct {
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer.
 	// Output that the peer accepts does not count, unless Timeouts.IdleCountsOutput is set. If an
 	// eviction interrupts something, the peer of a TCP connection reads a reset after what was
-	// sent, not a normal end. It does so if output is pending, if jobs run, if SetBusy is set, or
-	// if the last output is more recent than a quarter of the idle time. Output of an idle hook at
-	// the same moment does not count. 0 means never.
+	// sent, not a normal end. An eviction interrupts something if output is pending, if jobs run or
+	// replies are owed, if SetBusy is set, or if the last output is more recent than a quarter of
+	// the idle time. Output of an idle hook at the same moment does not count. 0 means never, or 2
+	// minutes at a UDP address.
 	IdleTimeout time.Duration
 
 	// OnStart is called as the first function on each loop, before the server accepts connections.
 	// A panic makes Start fail.
 	OnStart func(l *Loop)
 
-	// OnStop is called as the last function on each loop whose OnStart has returned.
+	// OnStop is called as the last function on each loop whose OnStart has returned. A panic in it
+	// is logged and counted.
 	OnStop func(l *Loop)
 
 	// NumLoops is the number of loops. 0 means GOMAXPROCS minus one, and at least one, which leaves
@@ -106,7 +109,7 @@ type Server struct {
 	Drain    Drain
 	Hooks    Hooks
 	TCP      TCPOptions // of Addr's sockets
-	UDP      UDPOptions // of all UDP sockets
+	UDP      UDPOptions // of the sockets of all UDP addresses
 	Debug    Debug
 
 	listeners   []*listener
@@ -168,8 +171,9 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Start checks the fields, opens the listeners and starts the loops; all of that is done when it
-// returns nil. The server then runs until ctx is done. An error names the invalid field; then
-// nothing is left open. Start may be called once.
+// returns nil. The server then runs until ctx is done. After an error nothing that Start has opened
+// is left open; a Listener.AcceptFrom may be. An error about a field names it. Start may be called
+// once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("loop: Server.Start with a nil context")
@@ -215,10 +219,11 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until ctx is done and the drain is over. It returns nil if no connection was cut, and
-// a *DrainError if some were. Another error says why the engine ended unexpectedly, or which loops
-// were abandoned because a callback did not return or a posted function takes too long. Any number
-// of goroutines may call Wait, after Start.
+// Wait waits until the context of Start is done and the drain is over. It returns nil if no
+// connection was cut, and a *DrainError if some were. Another error says why the engine ended
+// unexpectedly, or which loops were abandoned because a callback did not return or a posted
+// function takes too long. Any number of goroutines may call Wait, after Start. On a loop it
+// returns an error.
 //
 // After the server has closed its end of a connection, it waits for the peer to close, for at most
 // a second.
@@ -234,7 +239,7 @@ func (s *Server) Wait() error {
 }
 
 // LocalAddr returns the first of Addrs, with the actual port. It returns nil before Start, and if
-// there is none.
+// there is none. Any goroutine may call it.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.has(phaseServing) || len(s.listeners) == 0 {
 		return nil
@@ -243,7 +248,8 @@ func (s *Server) LocalAddr() net.Addr {
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
-// order, nil for one that is a name without AcceptFrom. Before Start it returns nil.
+// order, nil for one that is a name without AcceptFrom. Before Start it returns nil. Any goroutine
+// may call it.
 func (s *Server) Addrs() []net.Addr {
 	if !s.has(phaseServing) {
 		return nil
@@ -281,7 +287,8 @@ func (s *Server) Conns() iter.Seq[Ref] {
 	}
 }
 
-// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
+// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice. Any
+// goroutine may call it.
 func (s *Server) Loops() []*Loop {
 	if !s.has(phaseLooping) {
 		return nil

@@ -15,10 +15,10 @@ type Stats struct {
 	LoopStats
 
 	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of Accepted: above a limit, with an incomplete handshake, or refused by Accept
+	Refused  uint64 // of Accepted and Sessions: above a limit, with an incomplete handshake, or refused by Accept
 	Probes   uint64 // of Accepted: gone before the first byte of a TLS handshake or a PROXY header
 	Closed   uint64 // connections whose OnClose has returned
-	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or jobs unfinished when the drain timed out
+	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or still busy or with jobs, replies or calls when the drain timed out
 
 	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//
@@ -81,9 +81,9 @@ type LoopStats struct {
 	// Turn is the longest time, over the last 10 to 20 seconds, that the loop ran without polling
 	// its sockets: with the input of one connection, or a batch of timers and posts. If one
 	// callback takes long, this is its time. MaxTurn is the longest since the start; the turn that
-	// is running counts with its time so far. Of turns for input that are shorter than a quarter of
-	// Server.Debug.BlockedAfter, a random one in 16 is measured; all others are. Time during which
-	// the process was stopped counts, here and in Lag.
+	// is running counts with its time so far. Of turns for input that are shorter than 25 ms, or
+	// than a quarter of Server.Debug.BlockedAfter if that is less, a random one in 16 is measured;
+	// all others are. Time during which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
 	// SocketWait is how long a ready socket waits before the loop serves it: for the turns ahead of

@@ -43,8 +43,9 @@ type TCPOptions struct {
 
 	// Control is called with the listening socket before it is bound, like that of
 	// net.ListenConfig: for other options, such as IP_TOS, SO_MARK, SO_BINDTODEVICE and
-	// SO_REUSEPORT. It runs after these options are set, and also for unix sockets. nil means none.
-	// A nonzero SO_LINGER is reset: it would make each close block the loop.
+	// SO_REUSEPORT. It runs after these options are set, and also for unix sockets. After package
+	// handover it is called with the inherited socket, which is bound already. nil means none. A
+	// nonzero SO_LINGER is reset: it would make each close block the loop.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -116,7 +117,7 @@ func (o TCPOptions) setInherited(network string, ln net.Listener) error {
 		err = sockets.SetBacklog(ln, cmp.Or(o.Backlog, math.MaxInt32)) // of which the system takes its largest
 	}
 	if err != nil {
-		return fmt.Errorf("TCP: for the listener of the process before: %w", err)
+		return fmt.Errorf("TCP: for the listener of the previous process: %w", err)
 	}
 	return nil
 }

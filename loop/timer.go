@@ -159,7 +159,7 @@ func (c *Conn) makeDue(putOff []wheel.Timer) {
 }
 
 // AfterFunc calls f on the loop once, after d, unless c closes first. It never calls f early. It
-// may call f late by at most a tick (1 ms), plus the system's wake-up latency and the time for
+// may call f late by less than a tick (1 ms), plus the system's wake-up latency and the time for
 // which the loop is busy. If d is not positive, it calls f at once, but not inline; to split work
 // into pieces, see Loop.AfterFunc. A panic in f closes c. AfterFunc panics if f is nil. After Close
 // it does nothing and returns the zero Timer.
@@ -189,10 +189,11 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 }
 
 // AfterFunc calls f on the loop once, after d. It never calls f early. It may call f late by less
-// than a millisecond, plus the time for which the loop is busy. If d is not positive, it calls f at
-// once, but not inline: within a timer's callback that is the wheel's next tick. So work that is
-// split into pieces with AfterFunc runs at most a thousand pieces per second; Post runs as many as
-// time permits. A panic in f is logged and counted. AfterFunc panics if f is nil.
+// than a tick (1 ms), plus the system's wake-up latency and the time for which the loop is busy. If
+// d is not positive, it calls f at once, but not inline: within a timer's callback that is the
+// wheel's next tick. So work that is split into pieces with AfterFunc runs at most a thousand
+// pieces per second; Post runs as many as time permits. A panic in f is logged and counted.
+// AfterFunc panics if f is nil.
 //
 // Timers do not run after their loop has ended.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
@@ -202,7 +203,8 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 }
 
 // Every calls f on the loop after d and then every d. The rate is fixed: it does not drift, and
-// periods missed by a busy loop are skipped. A d of 0 or less, or a nil f, panics in Every.
+// periods missed by a busy loop are skipped. A panic in f is logged and counted; the timer
+// continues. A d of 0 or less, or a nil f, panics in Every.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)

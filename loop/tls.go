@@ -79,9 +79,9 @@ func named(cfg *tls.Config, address string) *tls.Config {
 // between that message and StartTLS, for example with Offload, must call PauseRead in OnMessage.
 //
 // If done is not nil, it runs on the loop when the handshake is complete, before any message. In
-// done, TLS returns the state of the connection. Output of done follows the output that waited. If
-// the handshake fails, or is not complete within Server.Timeouts.Handshake from the call, done is
-// not called, and c closes with the error.
+// done, TLS returns the state of the connection. Output of done follows the output that waited. A
+// panic in done closes c. If the handshake fails, or is not complete within
+// Server.Timeouts.Handshake from the call, done is not called, and c closes with the error.
 //
 // Meanwhile timers, hooks, Tells and jobs run. Output that waits for the handshake counts as output
 // that the socket does not accept. Bytes of the handshake count as received. PauseRead and SetCodec
@@ -94,8 +94,9 @@ func named(cfg *tls.Config, address string) *tls.Config {
 // cfg.ServerName.
 //
 // If StartTLS returns an error, it has had no effect: ErrClosed after Close or CloseWrite, or an
-// error that says that c uses TLS already or is about to, or what is wrong with cfg. StartTLS
-// panics if cfg is nil, on a UDP session, and on a connection in a Pipe.
+// error that says that c uses TLS already or is about to, that a file is being sent, that c moves
+// to another process, or what is wrong with cfg. StartTLS panics if cfg is nil, on a UDP session,
+// and on a connection in a Pipe.
 func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	c.loop.owner.Check("Conn.StartTLS")
 	client := c.isDialed()
@@ -137,7 +138,7 @@ func checkStart(cfg *tls.Config, client bool) error {
 	case client && cfg.ServerName == "" && !cfg.InsecureSkipVerify:
 		return errors.New("loop: Conn.StartTLS: set ServerName: the dialed address has no host")
 	case client && cfg.Renegotiation != tls.RenegotiateNever:
-		return errors.New("loop: Conn.StartTLS: Renegotiation is not possible: leave it RenegotiateNever, its zero")
+		return errors.New("loop: Conn.StartTLS: Renegotiation is not possible: leave it RenegotiateNever, its zero value")
 	}
 	return nil
 }

@@ -294,9 +294,10 @@ func (c *Conn) notSent(err error) error {
 // LimitReplies makes Send and Write of a UDP session fail with ErrAmplification rather than send
 // more than factor times the bytes received, from the next datagram on. A sender that spoofs a
 // source address then cannot flood the owner of that address. Call it in Accept, with 3, as in
-// QUIC. Call LimitReplies(0) when the peer has proved that it receives datagrams, for example by
-// echoing a random number: see Server.Limits.MaxSessions for the effect on floods. It does nothing
-// for other connections. A negative factor panics.
+// QUIC, and send from OnMessage on: the first datagram counts only then. Call LimitReplies(0) when
+// the peer has proved that it receives datagrams, for example by echoing a random number: see
+// Server.Limits.MaxSessions for the effect on floods. It does nothing for other connections. A
+// negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {

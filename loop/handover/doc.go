@@ -37,14 +37,16 @@
 // These connections stay with the old process as if nothing had happened, and drain there when
 // everything else has moved:
 //
-//   - connections with TLS 1.2, or before StartTLS is done
+//   - connections whose TLS crypto/tls handles (TLS 1.2; see Server.Debug.CryptoTLS), or whose
+//     StartTLS is not done
 //   - connections that were dialed without Dialer.MoveAs, or over UDP
-//   - connections of Listener.AcceptFrom, and of Server.Adopt without a name
+//   - connections without a name of Listener.AcceptFrom or Server.Adopt
+//   - connections that Conn.NetConn has given to a goroutine
 //   - connections whose handler has no Save, or whose codec has state but is no codec.Saver
 //   - connections whose Save fails
 //   - connections that have not received their PROXY header, are in a handshake, are busy
-//     (Conn.SetBusy), or have jobs, calls or replies in progress, each for as long as that lasts,
-//     at most Config.Patience
+//     (Conn.SetBusy), or have jobs, calls or replies in progress, unless that ends within
+//     Config.Patience
 //   - connections of an event loop that is blocked by a callback; with a State nothing moves then
 //   - connections that Accept refuses
 //   - connections with more than 16 MiB of state and buffers, and the other ends of their Pipes
@@ -65,7 +67,7 @@
 // counts continue.
 //
 // A UDP socket moves last, with its sessions, and keeps its peers. The number of sockets remains
-// the number of loops of the first process, whatever UDPOptions say.
+// the number of loops of the first process, whatever Server.NumLoops is.
 //
 // # Who owns a connection
 //
@@ -79,9 +81,10 @@
 // where it was.
 //
 // The new process takes nothing before it reports that everything it needs has started, and that it
-// has accepted copies of three connections of each kind. Dialed connections and Pipes are not
-// copied, nor are the keys of TLS. A kind is an address, TLS or not, a handler type, and a codec
-// type. If the new process accepts none of a kind, ends, or is too slow, the old process goes on.
+// has been sent copies of up to three connections of each kind, and has accepted at least one of
+// each. Dialed connections and Pipes are not copied, nor are the keys of TLS. A kind is an address,
+// TLS or not, a handler type, and a codec type. If the new process accepts none of a kind, ends, or
+// is too slow, the old process goes on.
 //
 // With a Config.State everything moves at one instant: the right to accept, the state, and the
 // connections.

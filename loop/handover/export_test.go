@@ -84,6 +84,14 @@ func (s *Successor) Stop() { s.h.acceptNewcomers(false) }
 // Stayed returns how many connections did not move, by reason.
 func (s *Successor) Stayed() map[string]int { return s.report.Stayed }
 
+// HidePeers has the system tell no numbers of processes, as macOS and FreeBSD.
+func HidePeers() {
+	askPeer = func(fd int) (uid, pid int, err error) {
+		uid, _, err = peerOf(fd)
+		return uid, 0, err
+	}
+}
+
 // Refuse is a process in charge that hands over its meeting socket, and then refuses. It has ended
 // when it returns.
 func Refuse(ln *net.UnixListener) error {

@@ -36,7 +36,7 @@ type Config struct {
 	// Path is the path of the unix socket on which the processes meet. Only their user may have
 	// write access to its directory. The first process creates the socket and hands it over like a
 	// listener. "" means that this process takes over from no other process and hands over to none.
-	// On systems other than unix, any other Path is an error.
+	// On systems other than Linux, macOS and FreeBSD, any other Path is an error.
 	Path string
 
 	// Service is the name of the program. A process with another name is refused. "" means the base
@@ -62,20 +62,23 @@ type Config struct {
 	// drain for HTTP requests in progress. 0 means DefaultTimeout, 5 s.
 	Timeout time.Duration
 
-	// StartTimeout is how long a new process may take to reach Ready, counted from its start or
-	// from Open. 0 means DefaultStartTimeout, one minute.
+	// StartTimeout is how long a new process may take from Open to Ready, and one that RestartOn
+	// has started also from its start to Open. 0 means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
 	// PIDFile is the file that holds the process ID of the process in charge. "" means none.
 	PIDFile string
 
-	// Report is called with the result of Ready when Ready has ended. It may be nil.
+	// Report is called with the result of Ready, before Ready returns it, if there is no error. It
+	// may be nil.
 	Report func(Report)
 }
 
 // A State moves from one process to the next in one piece. Its methods are called one at a time, on
-// goroutines that are not a loop's. A handover fails if one of them takes longer than Config.Timeout;
-// Thaw is then called when that method has returned, and no other handover begins before that.
+// goroutines that are not a loop's. A handover fails if Freeze, Save, Restore and the rehearsal
+// together take longer than Config.Timeout; Thaw is then called when the method of the old process
+// that is running has returned, and no other handover begins before that. A panic in one of them is
+// not recovered.
 type State interface {
 	// Freeze is called first, in the old process. By then no input is read, except for UDP and
 	// where SetBusy or a call needs it, and jobs have ended or Patience is over. Nothing may change
@@ -127,9 +130,9 @@ func (c *Config) fill() (err error) {
 // A Report describes what Ready has done. The zero Report is that of a process without a
 // predecessor.
 type Report struct {
-	Predecessor int            // the process ID of the previous process in charge
+	Predecessor int            // the process ID of the previous process in charge; 0 if there is none
 	Died        bool           // it died during the handover, with what it still owned
-	Moved       int            // connections that have moved; the old process counts the same
+	Moved       int            // connections that have moved; the old process logs the same number
 	Stayed      map[string]int // connections that have not moved, by reason
 	Lost        int            // connections that Accept refused after the old process had died
 	Longest     time.Duration  // longest pause of a connection: last turn there to first turn here
@@ -138,8 +141,8 @@ type Report struct {
 // in is what package loop has for this package.
 var in = inside.Take[inside.Handover[*loop.Server]]()
 
-// A Handover is this process's side of a handover. It may first be the new process, and later the
-// old one.
+// A Handover is this process's side of a handover. It may first be that of the new process, and
+// later that of the old one.
 type Handover struct {
 	cfg Config
 	srv *loop.Server
@@ -169,9 +172,9 @@ type Handover struct {
 
 // Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
 // none, Open creates the socket through which the next process finds this one. If another handover
-// is in progress, Open waits until ctx is done. srv must not have been started: Ready starts it.
-// Between Open and Ready the program starts everything that it needs and that can fail. The old
-// process serves until Ready.
+// is in progress, Open waits for its end, or until ctx is done. srv must not have been started:
+// Ready starts it. Between Open and Ready the program starts everything that it needs and that can
+// fail. The old process serves until Ready.
 //
 // If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
@@ -381,7 +384,7 @@ func isClosed(ch <-chan struct{}) bool {
 
 // Close closes the Server at once, unless Run has ended it already, and everything else. If Ready
 // was not called, the old process goes on. A next process that RestartOn has started, and that has
-// not taken over, is killed.
+// not taken over, is killed. Close always returns nil.
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()

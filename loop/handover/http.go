@@ -111,13 +111,13 @@ type web struct {
 	busy map[net.Conn]struct{} // with a request in hand
 }
 
-// ServeHTTP serves on a TCP address while this process is in charge, with TLS if s has a TLSConfig.
-// The next process takes over the listener if it serves the same name at the same address. Requests
-// in progress may take up to Config.Patience; idle connections are closed. If this process drains
-// before a next one has taken over, new connections are refused from the start of the drain, or from
-// the end of Drain.Delay with KeepAccepting; requests in progress have Config.Timeout after the
-// drain. ServeHTTP must be called before Ready. From then on h owns s, and s.Addr has the actual
-// port.
+// ServeHTTP opens a listener at a TCP address, and returns; an error is that of Listen. Then h
+// serves s there while this process is in charge, with TLS if s has a TLSConfig. The next process
+// takes over the listener if it serves the same name at the same address. Requests in progress may
+// take up to Config.Patience; idle connections are closed. If this process drains before a next one
+// has taken over, new connections are refused from the start of the drain, or from the end of
+// Drain.Delay with KeepAccepting; requests in progress have Config.Timeout after the drain.
+// ServeHTTP must be called before Ready. h owns s from the call on, and s.Addr has the actual port.
 func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
 	ln, err := h.Listen(name, "tcp", addr)
 	if err != nil {

@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,9 @@ const (
 	askAgain     = 100 * time.Millisecond // of a process that is busy, or just ends
 	meetName     = "the meeting socket"
 )
+
+// askPeer is peerOf; tests change it.
+var askPeer = peerOf
 
 // A greeting is the body of hello.
 type greeting struct {
@@ -112,13 +116,12 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 	}
 	body, err := json.Marshal(greeting{version, h.cfg.Service, h.addrs(), freeFiles()})
 	if err == nil {
-		err = l.write(message{kind: hello, body: body}, nil, time.Now().Add(h.cfg.Timeout))
+		err = l.write(message{kind: hello, n: os.Getpid(), body: body}, nil, time.Now().Add(h.cfg.Timeout))
 	}
 	if err != nil {
 		return errAgain
 	}
 	t := &taking{h: h, line: l, taker: taker{phase: greets}, named: make(map[string]net.Listener)}
-	t.report.Predecessor = pid
 	defer func() {
 		if err != nil {
 			t.closeItems()
@@ -126,6 +129,8 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 	}()
 	for first := true; ; first = false {
 		m, err := l.read(maxMessage)
+		pid = cmp.Or(pid, m.n)
+		t.report.Predecessor = pid
 		switch {
 		case ctx.Err() != nil:
 			m.close()
@@ -155,11 +160,11 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 }
 
 // checkPeer returns the number of the process at the other end, which must be of this one's user,
-// or of root.
+// or of root. It is 0 where the system does not tell: then what the process says of itself counts.
 func (h *Handover) checkPeer(l *line) (pid int, err error) {
 	var uid int
 	if err = sockets.With(l.UnixConn, func(fd int) (err error) {
-		uid, pid, err = peerOf(fd)
+		uid, pid, err = askPeer(fd)
 		return err
 	}); err != nil {
 		return 0, fmt.Errorf("handover: cannot tell whose the other process is: %w", err)
@@ -221,6 +226,7 @@ func (h *Handover) answer() {
 
 // dismiss hangs up on a process that takes nothing over. answer may have spent the reserve on it.
 func (h *Handover) dismiss(l *line, m message) {
+	m.n = os.Getpid()
 	_ = l.write(m, nil, time.Now().Add(helloTimeout))
 	l.hang()
 	select {
@@ -239,6 +245,7 @@ func (h *Handover) hearHello(l *line) error {
 	_ = l.SetDeadline(time.Now().Add(helloTimeout))
 	m, err := l.read(maxHello)
 	m.close()
+	pid = cmp.Or(pid, m.n)
 	var g greeting
 	switch {
 	case err != nil || m.kind != hello || json.Unmarshal(m.body, &g) != nil:

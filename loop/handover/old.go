@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -135,7 +136,7 @@ func (g *giving) welcome() (err error) {
 	deadline := time.Now().Add(g.h.cfg.Timeout)
 	names, from := g.h.items()
 	for i, name := range names {
-		if err = g.line.write(message{kind: item, body: []byte(name)}, from[i], deadline); err != nil {
+		if err = g.line.write(message{kind: item, n: os.Getpid(), body: []byte(name)}, from[i], deadline); err != nil {
 			return err
 		}
 	}

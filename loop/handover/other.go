@@ -34,15 +34,7 @@ func (*Handover) meet(context.Context) error {
 
 func (*Handover) answer() {}
 
-// RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
-// arguments and the environment of this process, in the directory that it was started in. The file
-// may be a newer version by then. The new process takes over by itself. It is killed if it takes
-// longer than Config.StartTimeout to call Open, or from there to Ready. Another signal kills it and
-// starts another if its handover has failed, or if it has not called Open 5 s after its start.
-//
-// When Run's context is done a signal starts nothing, and a new process that has not taken over is
-// killed. Close stops listening for the signals, which then have their usual effect. RestartOn
-// returns at once. Call it once.
+// RestartOn does nothing on this system.
 func (*Handover) RestartOn(...os.Signal) {}
 
 func (*Handover) endChild() {}

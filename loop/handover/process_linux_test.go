@@ -63,6 +63,7 @@ type serverConfig struct {
 	Pipe, Backend           string // clients of Pipe are piped to Backend; "": nor is there UDP
 	Dial                    string // where to dial to, so often
 	Dials                   int
+	HidesPeers              bool // the system does not tell the numbers of processes
 }
 
 // The versions of a state that a program writes, and reads: all up to that.
@@ -183,6 +184,9 @@ func serve(text string) error {
 	var cfg serverConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return err
+	}
+	if cfg.HidesPeers {
+		handover.HidePeers()
 	}
 	cfg.at("begin")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -55,11 +55,11 @@ type kind byte
 
 const (
 	noMessage  kind = iota
-	hello           // new: who it is
+	hello           // new: who it is; n is the number of its process
 	welcome         // old: the meeting socket and the pipe follow
-	item            // old: a listener
-	busy            // old: another handover is under way; ask again
-	refuse          // old: a reason, for people
+	item            // old: a listener; n is as in hello
+	busy            // old: another handover is under way; ask again; the same
+	refuse          // old: a reason, for people; the same in answer to hello
 	ready           // new: nothing is left that can fail
 	stateData       // old: a piece of the State
 	rehearse        // old: copies of connections follow

@@ -74,7 +74,7 @@ func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == p
 //
 // When Run's context is done a signal starts nothing, and a new process that has not taken over is
 // killed. Close stops listening for the signals, which then have their usual effect. RestartOn
-// returns at once. Call it once.
+// returns at once. Call it once. On systems other than unix it does nothing.
 func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)

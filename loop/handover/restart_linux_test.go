@@ -1,7 +1,11 @@
 package handover_test
 
 import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,6 +158,44 @@ func TestSignalWhileItDrains(t *testing.T) {
 		t.Error("it starts another process, which serves")
 	} else if code := old.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("it ends with %d, want 0", code)
+	}
+}
+
+// Where the system does not tell the number of the process at the other end, the process says it:
+// so the old one knows its successor, and does not take it for one that has not called Open while
+// it drains for longer than StartTimeout.
+func TestSuccessorSaysWhoItIs(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), TLS: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
+		HidesPeers: true, StartTimeout: 2 * time.Second, Delay: 10 * time.Second}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	nc, err := tls.Dial("tcp", cfg.TLS[6:], &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	stays, moves := &client{t, nc, bufio.NewReader(nc)}, dialAddr(t, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(cfg.Addr[6:])))
+	answers := func(c *client) (pid int) {
+		c.say("a line\n")
+		line, err := c.in.ReadString('\n')
+		if _, e := fmt.Sscan(line, &pid); err != nil || e != nil {
+			t.Errorf("the answer is %q, %v", line, err)
+		}
+		return pid
+	}
+	if a, b := answers(stays), answers(moves); a != old.pid || b != old.pid {
+		t.Errorf("processes %d and %d answer, want %d", a, b, old.pid)
+	}
+	began := time.Now()
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	if pid, _ := old.says("predecessor"); pid != old.pid {
+		t.Errorf("the successor reports process %d as its predecessor, want %d", pid, old.pid)
+	}
+	old.says("serves")
+	time.Sleep(time.Until(began.Add(cfg.StartTimeout + time.Second)))
+	if a, b := answers(stays), answers(moves); a != old.pid || b == old.pid {
+		t.Errorf("processes %d and %d answer after StartTimeout, want %d and its successor", a, b, old.pid)
 	}
 }
 

@@ -110,14 +110,14 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
 	counter("probes_total", "Accepted connections that ended before the first byte of a TLS handshake or PROXY header.", func(s *loop.Stats) uint64 { return s.Probes }),
-	counter("moved_in_total", "Connections that came from the process before, which are not accepted ones.", func(s *loop.Stats) uint64 { return s.MovedIn }),
-	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
-	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
+	counter("moved_in_total", "Connections that came from the previous process; they are not in accepted_total.", func(s *loop.Stats) uint64 { return s.MovedIn }),
+	counter("refused_total", "Connections and UDP peers that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
+	counter("cut_total", "Connections that ended with output lost, or with work unfinished when the drain timed out.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),
-	counter("tls_handshakes_total", "TLS handshakes that were done.", func(s *loop.Stats) uint64 { return s.Handshakes }),
+	counter("tls_handshakes_total", "TLS handshakes completed.", func(s *loop.Stats) uint64 { return s.Handshakes }),
 	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
 	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
-	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
+	gauge("offload_running", "Offloaded jobs that are running.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
 
@@ -127,7 +127,7 @@ var bufferedLimitDesc = desc("buffered_limit_bytes", "What the buffers of all lo
 
 const loopLabel = "loop"
 
-var unpolledDesc = desc("unpolled_seconds", "For how long the loop has not polled its sockets, as far as a probe that waits now tells.", loopLabel)
+var unpolledDesc = desc("unpolled_seconds", "How long the loop has not polled its sockets, by a probe that is still waiting; 0 without one.", loopLabel)
 
 // loopMetrics are those of each loop.
 var loopMetrics = []metric[loop.LoopStats]{
@@ -140,17 +140,17 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
 	counter("moved_total", "Connections that have come from other loops (Conn.MoveTo).", func(s *loop.LoopStats) uint64 { return s.Moved }, loopLabel),
 	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.Limits.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
-	gauge("buffered_bytes", "What buffers of output and input take, and the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
+	gauge("buffered_bytes", "Bytes of buffers that count against Server.Limits.MaxBuffered.", func(s *loop.LoopStats) float64 { return float64(s.Buffered) }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),
-	gauge("socket_wait_recent_max_seconds", "The longest that a probe, which waits as a socket that is ready does, waited in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.SocketWait.Seconds() }, loopLabel),
+	gauge("socket_wait_recent_max_seconds", "The longest wait of a probe, which stands for a ready socket, in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.SocketWait.Seconds() }, loopLabel),
 	{desc("busy_seconds_total", "Time that the loop was busy, estimated.", loopLabel), prometheus.CounterValue, func(s *loop.LoopStats) float64 { return s.Busy.Seconds() }},
 	counter("blocked_total", "Turns that took longer than Server.Debug.BlockedAfter.", func(s *loop.LoopStats) uint64 { return s.Blocked }, loopLabel),
 }
 
 var loopHistograms = []histogram{
-	{desc("turn_seconds", "How long the loop is busy at a stretch; of short turns a sample stands for all.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Turns }},
+	{desc("turn_seconds", "How long the loop is busy at a stretch; short turns are sampled.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Turns }},
 	{desc("timer_lateness_seconds", "How late timers run: the first of those that are due together.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Late }},
 	{desc("mailbox_wait_seconds", "How long posts and tells wait: the oldest of those that are taken together.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Waited }},
 	{desc("socket_wait_seconds", "How long a socket that is ready waits for the loop, by probes sent while it is busy.", loopLabel), func(r *meter.Record) *meter.Series { return &r.Ready }},

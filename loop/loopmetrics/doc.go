@@ -14,9 +14,9 @@
 //
 //	registry.MustRegister(loopmetrics.NewCollector(srv))
 //
-// A scrape reads counters that the loops have published; it takes no lock that a loop takes, and
-// wakes no loop. While the page is open, it asks each loop for its connections, at most a few
-// thousand per second. While nobody looks at a server, this package costs it nothing.
+// A scrape reads counters that the loops have published, and wakes no loop. While the page is open,
+// it asks each loop for its connections, at most a few thousand per second. While nobody looks at a
+// server, this package costs it nothing.
 //
 // For OpenTelemetry use its bridge, go.opentelemetry.io/contrib/bridges/prometheus. Its
 // NewMetricProducer accepts any Gatherer, such as the registry above.

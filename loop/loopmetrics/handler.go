@@ -35,7 +35,7 @@ type Handler struct {
 	// address from reading the page.
 	Hosts []string
 
-	// ReadOnly leaves out the button that closes a connection.
+	// ReadOnly makes the page unable to close connections.
 	ReadOnly bool
 
 	server   *loop.Server
@@ -46,8 +46,8 @@ type Handler struct {
 }
 
 // NewHandler returns a Handler for s. /metrics contains the metrics of s, of Go, and of the
-// process, and those of the collectors in more, such as a timing.Scheduler's. It returns the error
-// of the registry if two collectors have the same metrics.
+// process, and those of the collectors in more, such as a timing.Scheduler's. An answer may be up
+// to two seconds old. It returns the error of the registry if two collectors have the same metrics.
 func NewHandler(s *loop.Server, more ...prometheus.Collector) (*Handler, error) {
 	h := &Handler{server: s, registry: prometheus.NewRegistry()}
 	all := append([]prometheus.Collector{NewCollector(s), collectors.NewGoCollector(),

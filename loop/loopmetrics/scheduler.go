@@ -55,7 +55,7 @@ var schedulerMetrics = []struct {
 		func(s *timing.SchedulerStats) float64 { return float64(s.Skipped) }},
 	{"panics_total", "Callbacks that panicked.", prometheus.CounterValue,
 		func(s *timing.SchedulerStats) float64 { return float64(s.Panics) }},
-	{"lateness_max_seconds", "The longest that a callback was taken up after its deadline.", prometheus.GaugeValue,
+	{"lateness_max_seconds", "The longest time between a deadline and the start of its callback.", prometheus.GaugeValue,
 		func(s *timing.SchedulerStats) float64 { return s.LatenessMax.Seconds() }},
 	{"lateness_p99_seconds", "99 percent of the callbacks were no later than this.", prometheus.GaugeValue,
 		func(s *timing.SchedulerStats) float64 { return s.LatenessP99.Seconds() }},

@@ -1,5 +1,5 @@
 // Package looptest tests handlers without sockets and without waiting, as net/http/httptest does
-// for HTTP. It replaces the network by memory, and the clock by the virtual time of
+// for HTTP. It replaces the network with memory, and the clock with the virtual time of
 // testing/synctest.
 //
 //	func TestGreeting(t *testing.T) {
@@ -19,7 +19,7 @@
 //
 // The server, its loops, wheels, mailboxes, limits and drain are the real ones. The package
 // replaces only gnet and the kernel: accepting, reading, writing, and waking. Each loop is a
-// goroutine of the bubble, so the owner check of builds with the race detector works, too.
+// goroutine of the bubble.
 //
 // Messages are overwritten when OnMessage returns (as with loop.Server.Debug.Strict), so that a
 // handler that keeps borrowed bytes fails its tests. Calls from the wrong goroutine are detected

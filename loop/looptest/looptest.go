@@ -192,8 +192,8 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
-// Meanwhile input and new connections wait. Time can pass; it counts as a slow turn of the loop and
-// in Loop.Away.
+// Meanwhile input and new connections wait. Time can pass; it counts as one slow turn of the loop
+// (LoopStats.Turn).
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	l := s.Loops()[i]

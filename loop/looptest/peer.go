@@ -118,7 +118,7 @@ func (p *Peer) Reset() {
 	p.settle()
 }
 
-// Closed reports whether the server has closed or refused the connection.
+// Closed reports whether the server has closed or refused the connection, or ended its output.
 func (p *Peer) Closed() bool {
 	closed, _ := p.sock.closedBy()
 	return closed
