@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
 )
 
 func TestLimitCloses(t *testing.T) {
@@ -355,6 +358,50 @@ func TestLimitCountsPings(t *testing.T) {
 				} else {
 					wantOpen(t, p)
 				}
+			})
+		})
+	}
+}
+
+// Exceeded may do to the connection what any callback may, also for a frame that the codec answers.
+func TestLimitExceededActs(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	for name, act := range map[string]func(c *loop.Conn){
+		"Send":     func(c *loop.Conn) { _ = c.Send(make([]byte, 60_000)) },
+		"Writev":   func(c *loop.Conn) { _, _ = c.Writev(net.Buffers{make([]byte, 10_000), make([]byte, 10_000)}) },
+		"SendFile": func(c *loop.Conn) { _ = c.SendFile(file, 0, 1000, nil) },
+		"Close":    func(c *loop.Conn) { c.Close() },
+		"Detach":   func(c *loop.Conn) { _, _, _ = c.Detach() },
+		"NetConn": func(c *loop.Conn) {
+			if nc, err := c.NetConn(); err == nil {
+				_ = nc.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				exceeded := 0
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{},
+					Accept: handler.Chain(echoes, handler.Limit{PerSecond: 1, Burst: 1, Drop: true, Exceeded: func(c *loop.Conn, _ []byte) {
+						exceeded++
+						act(c)
+					}})})
+				p := wstest.Open(t, srv, "/", nil)
+				for range 3 {
+					p.Ping("x")
+				}
+				srv.Sleep(time.Second)
+				if exceeded == 0 {
+					t.Error("Exceeded was not called")
+				}
+				testkit.Want(t, "panics", srv.Stats().Panics, 0)
 			})
 		})
 	}

@@ -163,12 +163,13 @@ type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
 	// Write work here (above Limits.MaxOutbound they fail). It is not called if the connection has
-	// failed, if the peer does not take its output, after CloseWrite, or if the peer's own close or
-	// half-close is the reason.
+	// failed, if the peer does not take its output, after CloseWrite, in a Pipe, or if the peer's
+	// own close or half-close is the reason.
 	OnClosing func(c *Conn, err error)
 
 	// ConnState is called on c's loop when a connection changes its state: between two callbacks,
-	// except for StateOpen, which comes before the first message. A panic in it closes c.
+	// except for StateOpen, which comes before the first message, and not at all if Accept has
+	// closed c. A panic in it closes c.
 	ConnState func(c *Conn, s ConnState)
 
 	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may

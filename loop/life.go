@@ -535,7 +535,8 @@ func (c *Conn) sayLastWords() {
 		return
 	}
 	c.setState(stateSpeaking)
-	if f := c.loop.server.Hooks.OnClosing; f != nil && c.codecMode != dialHandshake && !c.isNet() { // the user does not know c
+	hears := end.reason != closedByPeer && c.extras.pipe == nil                                              // or else it is the other side of the Pipe that would hear
+	if f := c.loop.server.Hooks.OnClosing; f != nil && hears && c.codecMode != dialHandshake && !c.isNet() { // the user does not know c
 		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {

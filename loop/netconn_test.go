@@ -469,3 +469,32 @@ func TestNetConnAfterUnpacking(t *testing.T) {
 		}
 	}
 }
+
+// What was sent before NetConn, however much, and what was written last arrive before the end.
+func TestNetConnWriteAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large = 5 << 20 // above MaxOutbound
+		srv := looptest.Start(t, &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+				_ = c.Send(make([]byte, large))
+				nc, err := c.NetConn()
+				testkit.WantErr(t, "NetConn", err, nil)
+				go func() {
+					_, err := nc.Write([]byte("bye"))
+					testkit.WantErr(t, "Write", err, nil)
+					testkit.WantErr(t, "Close", nc.Close(), nil)
+				}()
+				return nil
+			})
+		}})
+		p := srv.Open()
+		p.Block(100 << 10)
+		p.Send("x")
+		srv.Sleep(time.Millisecond)
+		p.Unblock()
+		srv.Sleep(time.Second)
+		got := p.Received()
+		testkit.Want(t, "bytes", len(got), large+3)
+		testkit.Want(t, "the end is", strings.HasSuffix(got, "bye"), true)
+	})
+}

@@ -131,15 +131,20 @@ func (c *Conn) sendReply(counted bool) {
 		return
 	}
 	before := c.pending()
-	if f, ok := HandlerAs[replyFilter](c); counted && ok { // it may send, and close: no append must be open
-		if reply := r.AppendReply(nil); len(reply) > 0 {
-			pass, err := f.FilterReply(c)
-			if pass && c.mayWrite() == nil {
-				c.endAppend(append(c.beginAppend(len(reply)), reply...))
-			}
-			if err != nil {
-				c.refuseMessage(err)
-			}
+	if counted {
+		reply := r.AppendReply(nil)
+		if len(reply) == 0 {
+			return
+		}
+		pass, err := true, error(nil)
+		if f, ok := HandlerAs[replyFilter](c); ok { // it may send or close, so no append must be open
+			pass, err = f.FilterReply(c)
+		}
+		if pass && c.mayWrite() == nil {
+			c.endAppend(append(c.beginAppend(len(reply)), reply...))
+		}
+		if err != nil {
+			c.refuseMessage(err)
 		}
 	} else if tail := r.AppendReply(c.beginAppend(0)); c.out.finRequested {
 		c.endAppend(nil)

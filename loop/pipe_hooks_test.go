@@ -3,6 +3,8 @@ package loop_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -151,5 +153,28 @@ func TestPipeMistakes(t *testing.T) {
 			mustPanicWith(t, "in one already", func() { loop.Pipe(a, c, loop.PipeConfig{}) })
 			mustPanicWith(t, "in one already", func() { loop.Pipe(c, a, loop.PipeConfig{}) })
 		})
+	})
+}
+
+// OnClosing says nothing into the stream of a Pipe.
+func TestPipeHasNoLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1,
+			Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) { _ = c.Send([]byte("last words")) }},
+			Accept: func(c *loop.Conn) loop.Handler {
+				loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
+					loop.Pipe(c, b, loop.PipeConfig{IdleTimeout: time.Minute})
+					return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+				})
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+			}})
+		back := srv.Backend("tcp", "b:1")
+		p := srv.Open()
+		b := back.Accept()
+		p.Send("hello")
+		srv.Sleep(2 * time.Minute)
+		if got, answer := b.Received(), p.Received(); got != "hello" || answer != "" || !p.Closed() {
+			t.Errorf("the sides got %q and %q, closed %v; want hello and nothing, closed", got, answer, p.Closed())
+		}
 	})
 }
