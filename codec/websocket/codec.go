@@ -108,8 +108,9 @@ type Codec struct {
 
 	// Status, if not nil, chooses the code and reason of the close frame when our side closes with
 	// an err that is not a *CloseError. The default is StatusNormal without an error,
-	// StatusGoingAway with one, and no reason. A code that must not be sent becomes
-	// StatusInternalError; a reason is cut to 123 bytes.
+	// StatusInternalError with that of a message that could not be sent (codec.ErrTooLong or
+	// ErrInvalidUTF8), StatusGoingAway with any other, and no reason. A code that must not be sent
+	// becomes StatusInternalError; a reason is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
 	noConn

@@ -271,12 +271,12 @@ func (c *connCodec) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.phase >= closing:
 		return dst, ErrNotOpen
 	case len(frame) > c.config.maxSend():
-		return dst, tooBig("message", len(frame), c.config.maxSend())
+		return dst, unsent("message", len(frame), c.config.maxSend())
 	case kind == Text && !utf8.Valid(frame):
 		return dst, ErrInvalidUTF8
 	case c.phase < agreed:
 		if len(c.beforeOpen)+len(frame) > maxBeforeOpen {
-			return dst, tooBig("backlog before the handshake", len(c.beforeOpen)+len(frame), maxBeforeOpen)
+			return dst, unsent("backlog before the handshake", len(c.beforeOpen)+len(frame), maxBeforeOpen)
 		}
 		c.beforeOpen = c.appendFrame(c.beforeOpen, ws.OpCode(kind), 0, frame)
 		return dst, nil
