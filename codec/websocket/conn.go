@@ -89,7 +89,8 @@ func (c *Conn) Response() *http.Response {
 // Compressed reports whether permessage-deflate was agreed on.
 func (c *Conn) Compressed() bool { return c.deflate }
 
-// Kind returns the kind of the message that OnMessage was called with last; Text before the first.
+// Kind returns the kind of the message in OnMessage. Elsewhere it may be that of one whose
+// fragments are arriving. Before the first message it is Text.
 func (c *Conn) Kind() Kind { return cmp.Or(c.kind, Text) }
 
 // A connCodec is the codec of one connection: it has what package loop calls, and users see its
