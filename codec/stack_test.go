@@ -112,10 +112,10 @@ func TestStackInAStack(t *testing.T) {
 			d.Init(s, nil)
 			rest := pack(blocks)
 			var got []string
-			for len(got) <= n {
+			for more := true; more && len(got) <= n; {
 				var frame []byte
 				var err error
-				if rest, frame, _, err = d.Next(rest); err != nil {
+				if rest, frame, more, err = d.Next(rest); err != nil {
 					t.Fatal(err)
 				}
 				if frame != nil {
