@@ -14,8 +14,7 @@ import (
 // DefaultMax is the largest frame, in bytes, that a codec with a zero Max takes.
 const DefaultMax = length.DefaultMax
 
-// Errors of this package's codecs. They are wrapped with the length and the limit; test for them
-// with errors.Is.
+// Errors of codecs. This package wraps them with details; test for them with errors.Is.
 var (
 	// ErrTooLong: a frame is longer than the codec's Max, or than its length field can express.
 	ErrTooLong = length.ErrTooLong
@@ -114,10 +113,10 @@ type Peer struct {
 	TLS           *tls.ConnectionState // nil: the connection is not encrypted
 
 	// Await is for a codec that has to do something that blocks, such as a database query, before
-	// it can go on. Called from Decode, it runs job on a goroutine, and then then on the loop;
-	// meanwhile nothing is decoded. then may leave output for Responder; its error is treated as
-	// one of Decode. If the connection closes first, ctx is done, and then is not called. An error
-	// means that job will not run. A nil Await means that the caller cannot wait.
+	// it can go on. Called from Decode, it runs job on a goroutine and calls then on the loop
+	// afterwards; meanwhile nothing is decoded. then may leave output for Responder; its error is
+	// treated as one of Decode. If the connection closes first, ctx is done, and then is not
+	// called. An error means that job will not run. A nil Await means that the caller cannot wait.
 	Await func(job func(ctx context.Context), then func() error) error
 
 	// NetConn is for a codec that leaves a connection to code on goroutines, such as net/http.

@@ -14,7 +14,7 @@
 //
 // They are plain values: Length{Size: 2} is ready to use, for any number of connections and on any
 // goroutine. Those that wait for the end of a frame, all except Raw and Fixed, limit its length by
-// Max; zero means DefaultMax, and there is no unlimited. Max counts the bytes of the frame as
+// Max; zero means DefaultMax, and no value means unlimited. Max counts the bytes of the frame as
 // delivered and as passed to AppendFrame, without what the codec puts around it. A longer frame is
 // refused with ErrTooLong as early as possible: with a length field, when that has arrived.
 //
@@ -33,6 +33,7 @@
 //	finds several frames in bytes it consumes at once     Unpacker
 //	begins with a handshake, or our side speaks first     Opener
 //	sends something before closing                        Farewell
+//	can move to another process with its connection       Saver
 //	has settings that can be wrong                        Validator
 //
 // A codec that builds on another keeps it in a field. Do not embed it: its optional methods would

@@ -20,8 +20,9 @@ import (
 //	Inner    | one | two | thr    ee | four    |
 //
 // Inner's frames need not begin or end where Outer's do. Each frame sent is one frame of Inner in
-// one of Outer. Handshakes, replies, farewells, saved states and limits of both codecs work as they
-// do alone: Inner's first output and its replies are sent as frames of Outer.
+// one of Outer. Either may itself be a Stack. Handshakes, replies, farewells, saved states and
+// limits of both codecs work as they do alone: Inner's first output and its replies are sent as
+// frames of Outer.
 //
 // It is a Stateful: the codec of each connection is a *Stacked. It may be copied and shared.
 type Stack struct {
@@ -56,6 +57,8 @@ func (s Stack) New() Codec {
 	c.outer, c.outerOwn = ofConnection(s.Outer)
 	c.inner, c.innerOwn = ofConnection(s.Inner)
 	c.responder, _ = c.inner.(Responder)
+	c.outerMore, _ = c.outer.(Unpacker)
+	c.innerMore, _ = c.inner.(Unpacker)
 	if b, ok := c.inner.(Sizer); ok {
 		if most, _ := b.FrameSize(nil); most > 0 {
 			c.max = most
@@ -93,6 +96,8 @@ type Stacked struct {
 	outer, inner       Codec
 	outerOwn, innerOwn bool      // they have state of this connection
 	responder          Responder // inner, if it is one
+	outerMore          Unpacker  // outer, if it is one
+	innerMore          Unpacker  // inner, if it is one
 	max                int
 
 	// buf[off:] is what Outer has delivered and Inner has not consumed. The first seen bytes of it
@@ -163,10 +168,7 @@ func (s *Stacked) decode(p []byte, seen int) (n int, frame []byte, err error) {
 	} else {
 		n, frame, err = s.inner.Decode(p)
 	}
-	if s.responder != nil {
-		err = errors.Join(err, s.collect())
-	}
-	switch {
+	switch err = s.collect(err); {
 	case err != nil:
 		return 0, nil, err
 	case n < 0 || n > len(p) || n == 0 && frame != nil:
@@ -175,10 +177,15 @@ func (s *Stacked) decode(p []byte, seen int) (n int, frame []byte, err error) {
 	return n, frame, nil
 }
 
-// collect frames what Inner has to say.
-func (s *Stacked) collect() (err error) {
+// collect frames what Inner has to say after it has returned err.
+func (s *Stacked) collect(err error) error {
+	if s.responder == nil {
+		return err
+	}
 	if words := s.responder.AppendReply(nil); len(words) > 0 {
-		s.reply, err = s.outer.AppendFrame(s.reply, words)
+		var refused error
+		s.reply, refused = s.outer.AppendFrame(s.reply, words)
+		err = errors.Join(err, refused)
 	}
 	return err
 }
@@ -200,9 +207,35 @@ func (s *Stacked) checkMax() error {
 	return nil
 }
 
-// NextFrame implements Unpacker.
+// NextFrame implements Unpacker. What Inner has goes before what Outer has: see Unpacker.
 func (s *Stacked) NextFrame() (frame []byte, err error) {
-	for s.off < len(s.buf) && !s.awaits {
+	for !s.awaits {
+		frame, err := s.nextInner()
+		if frame != nil || err != nil || s.awaits || s.outerMore == nil {
+			return frame, err
+		}
+		p, err := s.outerMore.NextFrame()
+		if p == nil || err != nil {
+			return nil, err
+		}
+		s.keep(p)
+	}
+	return nil, nil
+}
+
+// nextInner returns the next frame of Inner in what it has consumed, or in buf.
+func (s *Stacked) nextInner() (frame []byte, err error) {
+	for !s.awaits {
+		if s.innerMore != nil {
+			frame, err := s.innerMore.NextFrame()
+			if err = s.collect(err); frame != nil || err != nil {
+				return frame, err
+			}
+		}
+		if s.off == len(s.buf) {
+			s.buf, s.off = nil, 0 // an idle connection holds no memory
+			return nil, nil
+		}
 		if len(s.buf)-s.off == s.seen {
 			return nil, nil
 		}
@@ -218,10 +251,6 @@ func (s *Stacked) NextFrame() (frame []byte, err error) {
 			return frame, nil // a piece of buf, maybe
 		}
 	}
-	if s.awaits {
-		return nil, nil
-	}
-	s.buf, s.off = nil, 0 // an idle connection holds no memory
 	return nil, nil
 }
 

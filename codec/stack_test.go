@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -22,6 +23,8 @@ func TestStackConformance(t *testing.T) {
 		{"blocks in blocks", codec.Stack{Outer: codec.Length{Size: 2}, Inner: codec.Varint{Max: 1000}}, 1000},
 		{"blocks in lines of one size", codec.Stack{Outer: codec.Varint{}, Inner: codec.Fixed{Size: 10}}, 10},
 		{"three", codec.Stack{Outer: codec.Length{}, Inner: codec.Stack{Outer: codec.Varint{}, Inner: codec.Lines{Max: 500}}}, 500},
+		{"three, the other way", codec.Stack{Outer: codec.Stack{Outer: codec.Length{}, Inner: codec.Varint{}}, Inner: codec.Lines{Max: 500}}, 500},
+		{"four", codec.Stack{Outer: codec.Stack{Outer: codec.Length{}, Inner: codec.Varint{}}, Inner: codec.Stack{Outer: codec.Varint{}, Inner: codec.Lines{Max: 500}}}, 500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := codectest.Suite{New: func() codec.Codec { return c.stack }, Max: c.max}
@@ -80,6 +83,59 @@ func TestStackAcrossFrames(t *testing.T) {
 		}
 		if d.Buffered() > 0 {
 			t.Errorf("in pieces of %d bytes: %d are left over", n, d.Buffered())
+		}
+	}
+}
+
+// A Stack inside a Stack, on either side, finds all frames in what has come, also in another process.
+func TestStackInAStack(t *testing.T) {
+	block := func(p string) string { return string(binary.AppendUvarint(nil, uint64(len(p)))) + p }
+	blocks := block("one\ntwo\nth") + block("ree\n") + block("") + block("\nfive\n")
+	cut := len(blocks) - 3
+	wire := append(pack(blocks[:cut]), pack(blocks[cut:])...)
+	want := []string{"one", "two", "three", "", "five"}
+	length, varint, lines := codec.Length{Size: 2}, codec.Varint{}, codec.Lines{}
+	for name, s := range map[string]codec.Stack{
+		"as Inner": {Outer: length, Inner: codec.Stack{Outer: varint, Inner: lines}},
+		"as Outer": {Outer: codec.Stack{Outer: length, Inner: varint}, Inner: lines},
+	} {
+		for n := 1; n <= len(wire); n++ {
+			var d framing.Decoder
+			d.Init(s, new(framing.Pool))
+			got, err := received(&d, slices.Collect(slices.Chunk(bytes.Clone(wire), n))...)
+			if fmt.Sprint(got) != fmt.Sprint(want) || err != nil || d.Buffered() > 0 {
+				t.Errorf("%s, in pieces of %d bytes: %q, %v, want %q; %d bytes are left over", name, n, got, err, want, d.Buffered())
+			}
+		}
+		for n := range want {
+			var d framing.Decoder
+			d.Init(s, nil)
+			rest := pack(blocks)
+			var got []string
+			for more := true; more && len(got) <= n; {
+				var frame []byte
+				var err error
+				if rest, frame, more, err = d.Next(rest); err != nil {
+					t.Fatal(err)
+				}
+				if frame != nil {
+					got = append(got, string(frame))
+				}
+			}
+			state, err := d.Codec().(codec.Saver).Save()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var next framing.Decoder
+			next.Init(s, nil)
+			if err := next.Codec().(codec.Saver).Restore(state); err != nil {
+				t.Fatal(err)
+			}
+			next.Restored()
+			more, err := received(&next, nil, rest)
+			if got = append(got, more...); fmt.Sprint(got) != fmt.Sprint(want) || err != nil {
+				t.Errorf("%s, moved after %d frames: %q, %v, want %q", name, n+1, got, err, want)
+			}
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 type Question[A any] struct{ question *question[A] }
 
 // Answer answers the question, and reports whether the asker gets the answer: false if the question
-// has ended already, by an answer, a timeout or the stop of the actor.
+// has ended already: answered, timed out, cancelled, or its actor or connection gone.
 func (q Question[A]) Answer(answer A) bool { return q.question.end(answer, nil) }
 
 // Fail answers with an error. A nil error panics.
@@ -40,8 +40,8 @@ func (q Question[A]) Fail(err error) bool {
 // connections of l; if done uses one that has closed, that does nothing. A timeout of 0 or less
 // means DefaultCallTimeout. A nil func panics.
 //
-// In a callback of a connection done follows that: if it moves to another loop, by
-// loop.Conn.MoveTo, done is called there, and there cancel must be called.
+// If Ask is called in a callback of a connection that then moves to another loop
+// (loop.Conn.MoveTo), done is called there, and cancel must be called there.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Question[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")

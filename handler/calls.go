@@ -40,9 +40,9 @@ type CallConfig struct {
 	Timeout time.Duration
 	// Max bounds the calls under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
-	// IDBits is the size of an id in the protocol, 8 to 64 bits. 0 means 32. There must be twice as
-	// many ids as calls under way. An id is reused only after all others, so that a late answer is
-	// not taken for that of a later call.
+	// IDBits is the size of an id in the protocol, 8 to 64 bits. 0 means 32. There must be at least
+	// twice as many ids as Max. An id is reused only after all others, so that a late answer is not
+	// taken for that of a later call.
 	IDBits int
 }
 
@@ -149,8 +149,8 @@ func (l CallConfig) filled() CallConfig {
 // Begin begins a call and returns its id, never 0, to be sent with the request. done is called when
 // the call ends, never within Begin: with the answer, or with an error and the zero A. A timeout of
 // 0 or less means CallConfig.Timeout. Begin returns ErrTooManyCalls if CallConfig.Max calls are
-// under way, and after the connection has closed, its error; then done is not called. A nil done
-// panics.
+// under way, loop.ErrClosed while the connection is closing, and its error once it has closed; then
+// done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	onLoop(cs.conn, "handler.Calls.Begin")
 	id = (cs.lastID + 1) & cs.maxID
@@ -222,8 +222,9 @@ func (cs *Calls[A]) mayBeHere(k *call[A]) bool {
 	return true
 }
 
-// Answer ends the call with that id. It counts the answer as unmatched and returns false if there
-// is no such call, because the answer is late or was never asked for.
+// Answer ends the call with that id and calls its done function before it returns, so answer may
+// refer to OnMessage's msg. It counts the answer as unmatched and returns false if there is no such
+// call, because the answer is late or was never asked for.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 	onLoop(cs.conn, "handler.Calls.Answer")
 	k := cs.calls[id]

@@ -18,13 +18,13 @@
 //	Calls, Pipeline    requests over one connection, with deadlines, answered by id or in order
 //	Pool               calls over several Links
 //
-// Chain wraps middlewares around Server.Accept. They are plain structs with useful zero fields. An
-// actor is made by Spawn, and all else by a New function, with its loop or connection, if it
-// belongs to one, and its Config, if it has settings, whose zero fields are useful. Invalid
-// settings are a programming error and panic at once.
+// Chain wraps middlewares around Server.Accept. They are plain structs; zero fields mean defaults,
+// unless a field's comment says that it must be set. Typed is a plain struct, too. An actor is made
+// by Spawn, and all else by a New function, with its loop or connection, if it belongs to one, and
+// its Config, if it has settings. Invalid settings are a programming error and panic at once.
 //
 // Package loop's one rule holds here: code that uses a *loop.Conn or an *Actor runs on its loop,
-// and must not touch anything of another loop. Four things are how loops talk to each other: a Group
-// (Broadcast, Each, Len), a Registry (Get, Len, All), an ActorRef, and package loop's Ref. Their
-// messages keep their order: each loop has one mailbox.
+// and must not touch anything of another loop. Loops talk to each other through a Group (Broadcast,
+// Each, Len), a Registry (Get, Len, All), an ActorRef (also by Ask), Replies.RunOn, and package
+// loop's Ref and Loop.Post. Their messages keep their order: each loop has one mailbox.
 package handler

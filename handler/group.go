@@ -17,8 +17,8 @@ import (
 type GroupConfig struct {
 	// Backlog is how many messages wait for a slow member, one with more than 64 KiB of output
 	// pending, or half of Server.Limits.MaxOutbound if that is less. A full backlog drops its
-	// oldest message for a new one. Messages sent to the member directly overtake the backlog. 0
-	// means no backlog: Server.Limits.MaxOutbound closes slow members.
+	// oldest message for a new one. Messages sent to the member directly, and Each's f, overtake
+	// the backlog. 0 means no backlog: Server.Limits.MaxOutbound closes slow members.
 	Backlog int
 }
 
@@ -214,8 +214,9 @@ func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Flush sends c at once what was broadcast to it and has not reached it yet. It is for Save of a
-// loop.Saver: what comes later does not go with the connection. It must be called on c's loop.
+// Flush delivers to c at once the broadcasts, and calls of Each, that are on their way to it. What
+// waits in its Backlog stays there. It is for Save of a loop.Saver: what comes later does not go
+// with the connection. It must be called on c's loop.
 func (g *Group) Flush(c *loop.Conn) {
 	onLoop(c, "handler.Group.Flush")
 	g.mu.Lock()
@@ -286,7 +287,7 @@ func (g *Group) shardFor(l *loop.Loop) *shard {
 }
 
 const (
-	unsent = "a broadcast cannot be encoded"
+	unsent = "a broadcast cannot be sent"
 
 	pieceMembers = 256     // members served in one task: with a write to each about a millisecond
 	pieceBytes   = 1 << 20 // fewer of them, if they are sent more than this
@@ -573,9 +574,9 @@ func (f *form) send(c *loop.Conn, msg []byte) {
 	}
 }
 
-// A FrameKeyer is a codec.Stateful whose AppendFrame gives the same bytes for many connections, so
-// that a broadcast is encoded once for all of them, such as WebSocket without compression. A codec
-// that is not Stateful is its own key if it is comparable.
+// A FrameKeyer is a connection's own codec (made by codec.Stateful.New) whose AppendFrame gives the
+// same bytes for many connections, so that a broadcast is encoded once for all of them, such as
+// that of a websocket.Codec. A codec that is not Stateful is its own key if it is comparable.
 type FrameKeyer interface {
 	// FrameKey returns a comparable value: two codecs with equal keys encode alike at present. nil
 	// means that this codec shares with no other. It is called for each broadcast, on the

@@ -29,7 +29,7 @@ func TestGroupLogsOnceASecond(t *testing.T) {
 				}
 			}
 			testkit.Pass(1100 * time.Millisecond)
-			if last := log.String(); strings.Count(last, "cannot be encoded") != 1 || !strings.Contains(last, want) {
+			if last := log.String(); strings.Count(last, "cannot be sent") != 1 || !strings.Contains(last, want) {
 				t.Errorf("want one line with %s: %s", want, last)
 			}
 			log.Reset()

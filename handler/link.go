@@ -31,9 +31,10 @@ type LinkConfig struct {
 	Accept loop.Accept
 	// State, if not nil, is called on the loop for each change: with the connection and nil when it
 	// is open, after Accept; with nil and the error when an attempt has failed or the connection
-	// has closed. Nothing else reports these errors: log them here.
+	// has closed. Nothing else reports failed attempts: log them here.
 	State func(c *loop.Conn, err error)
-	// Min and Max bound the time between two attempts. 0 means 100 ms, and 30 s.
+	// Min and Max bound the time of which a random part passes before the next attempt (see Link).
+	// 0 means 100 ms for Min, 30 s for Max.
 	Min, Max time.Duration
 	// Backlog is how many messages Link.Send keeps while there is no connection, or it is closing.
 	// They are sent first on the next one, as fast as the peer takes them. 0 means none: Send fails
@@ -181,8 +182,9 @@ func (k *Link) Stop() {
 	}
 }
 
-// Shutdown is Stop for goroutines other than a loop's. It waits until the connection has closed and
-// none of its callbacks, State or its calls runs any more; when ctx is done it returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's. It waits until the connection has closed,
+// and its callbacks, the done functions of its calls, and State have returned; when ctx is done it
+// returns ctx's error.
 func (k *Link) Shutdown(ctx context.Context) error {
 	k.loop.Post(k.Stop) // a loop that ends stops its Links
 	return await(ctx, k.ended)

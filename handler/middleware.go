@@ -27,7 +27,7 @@ const (
 // hooks returns the handler of next unchanged, and costs nothing per message.
 type Middleware interface {
 	// Wrap is called once, when the server is assembled; its result is called on the loop of each
-	// connection, on several loops at once. It must return a nil handler of next as nil.
+	// connection, on several loops at once. If next returns nil, so must its result.
 	Wrap(next loop.Accept) loop.Accept
 }
 
@@ -50,8 +50,8 @@ func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops concurrently, so its state, if any, must be safe for that: loop.Locals, atomics,
-// Groups. A nil h panics.
+// all loops concurrently, so its state, if any, must be safe for that: a loop.Local, atomics, a
+// Group. A nil h panics.
 func Shared(h loop.Handler) loop.Accept {
 	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
@@ -133,12 +133,13 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds the rate of each connection's messages: a token bucket of Burst
-// messages that fills at PerSecond. A peer that keeps to the rate is never limited, even if
-// messages of many seconds arrive at once because the connection was not read: the loop was
-// blocked, the process stopped, or reading paused (by PauseRead, Replies, jobs of loop.Offload and
-// so on). Burst has to absorb shorter delays, of the network or of a loop that stalls for less than
-// 25 ms: make it at least two, and as many messages as come in 50 ms. Frames that the codec answers
-// by itself, such as pings of WebSocket, count as messages, except its handshake.
+// messages that fills at PerSecond. Time in which the connection was not read does not count
+// against a peer that keeps to the rate: the messages of many seconds may then arrive at once. It
+// is not read while the loop is blocked, the process stopped, or reading paused (by PauseRead,
+// Replies, jobs of loop.Offload and so on). Burst has to absorb all other delays, of the network or
+// of a loop that stalls for less than 25 ms: make it at least two, and as many messages as come in
+// 50 ms. Frames that the codec answers by itself, such as pings of WebSocket, count as messages,
+// except its handshake.
 //
 // A loop cannot wait, so an excess message is not delayed: the connection closes with ErrRateLimit,
 // or with Drop the message is dropped; it still counts as activity for idle timeouts and
@@ -299,13 +300,14 @@ var ErrHeartbeat = fmt.Errorf("handler: heartbeat missed (%w)", loop.ErrIdle)
 // Heartbeat is a Middleware that keeps connections alive and finds dead ones. It has settings for
 // three kinds of protocols:
 //
-//   - Ping and pong (WebSocket, IRC, a game): Interval and a Ping. A peer that was silent for an
-//     Interval gets a ping, and another after each further Interval; after Missed unanswered pings
-//     it is closed. A peer that sends anyway is never pinged.
-//   - The peer sends by itself (MQTT, a reporting device): Interval and no Ping. It is closed after
-//     Missed Intervals of silence.
+//   - Ping and pong (WebSocket, IRC, a game): Interval and a Message or Ping. A peer that was
+//     silent for an Interval gets a ping, and another after each further Interval; after Missed
+//     unanswered pings it is closed. A peer that sends anyway is never pinged.
+//   - The peer sends by itself (MQTT, a reporting device): Interval, and neither Message nor Ping.
+//     It is closed after Missed Intervals of silence.
 //   - One way (a proxy or a NAT that forgets silent connections; events pushed to a browser):
-//     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
+//     Interval, a Message or Ping, and SendOnly. A ping is sent when nothing was written for an
+//     Interval.
 //
 // For protocols in which both sides send (AMQP, STOMP) chain the second and the third.
 //
@@ -318,7 +320,8 @@ type Heartbeat struct {
 	// Message is the ping: one message, framed by the connection's codec.
 	Message []byte
 	// Ping, instead of Message, sends a ping that differs each time or is not a message of the
-	// codec. It is called on the loop. An error closes c.
+	// codec. It is called on the loop. An error closes c, except codec.ErrClosed: the conversation
+	// has not begun or is ending.
 	Ping func(c *loop.Conn) error
 	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
 	// of (Missed+1) times Interval closes the connection: 30 s and 2 mean pings at 30 and 60 s, and

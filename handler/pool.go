@@ -18,8 +18,8 @@ type PoolConfig[A any] struct {
 	Size  int        // the number of connections; 0 means DefaultPoolSize, 3
 	Calls CallConfig // of each connection
 	// Accept is called for each new connection. The OnMessage of its Handler passes answers to
-	// calls. Accept may begin calls, for example to authenticate: Pool.Call uses the connection
-	// after that.
+	// calls. Accept may begin calls, for example to authenticate. Once it has returned, Pool.Call
+	// uses the connection, without waiting for their answers.
 	Accept func(c *loop.Conn, calls *Calls[A]) loop.Handler
 	// Middlewares wrap that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware
@@ -37,7 +37,7 @@ type PoolConfig[A any] struct {
 //
 // When a connection closes, its calls fail; whether to retry one is up to the caller. The methods
 // must be called on the loop, except Shutdown. The Pool lives until Stop, or the end of the loop. A
-// drain closes its connections last, as that of a Link.
+// drain of the server closes its connections after all others, as for a Link.
 type Pool[A any] struct {
 	loop  *loop.Loop
 	links []*Link
@@ -63,7 +63,7 @@ type PoolStats struct {
 // NewPool returns a Pool that dials on l. It must be called there, usually in Server.OnStart or by
 // a loop.Local, so that each loop has its own pool. It panics if the configuration is invalid.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
-	require(cfg.Accept != nil && cfg.Link.Accept == nil, "PoolConfig.Accept must be set, and that of its Link not")
+	require(cfg.Accept != nil && cfg.Link.Accept == nil, "PoolConfig.Accept must be set, and PoolConfig.Link.Accept must not")
 	require(cfg.Size >= 0, "PoolConfig.Size is negative")
 	cfg.Calls.filled() // or each connection would panic
 	p := &Pool[A]{loop: l, lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
@@ -93,7 +93,8 @@ func (p *Pool[A]) accept(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 
 // Call sends a request: request appends the message, with the id that its answer must have, to dst
 // and returns the result. done is called when the call ends, as for Calls.Begin; a timeout of 0 or
-// less means CallConfig.Timeout. After an error there is no call, and done is not called. ErrAway:
+// less means CallConfig.Timeout. request is called within Call, once for each connection that is
+// tried, and must not keep dst. After an error there is no call, and done is not called. ErrAway:
 // not connected. ErrTooManyCalls: each connection has CallConfig.Max calls under way. Other errors
 // are the codec's, which refuses the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {

@@ -96,9 +96,9 @@ func (r *Replies) check(method string) {
 
 // Write sends p after the replies that wait, as it is, by the rules of loop.Conn.Write. p is
 // copied. The connection closes with loop.ErrSlowConsumer if Server.Limits.MaxOutbound bytes of
-// Write already wait: unrequested output is not held back for a reply that may never be ready.
-// Replies by Done or RunOn do not count. Behind a reply of half of MaxOutbound or more, p also
-// waits until the peer has taken that.
+// Write already wait: otherwise output could pile up without limit behind a reply that is never
+// ready. Replies by Done or RunOn do not count. Behind a reply of half of MaxOutbound or more, p
+// also waits until the peer has taken that.
 func (r *Replies) Write(p []byte) error {
 	r.check("handler.Replies.Write")
 	if len(r.waiting) == 0 && !r.blocked {
@@ -139,10 +139,10 @@ func (r *Replies) checkWrite() error {
 }
 
 // CloseAfter closes the connection, as its CloseWithError does (as Close, if err is nil), once no
-// reply waits, at once if none does. A reply that is never Done keeps the connection open until
-// the idle timeout; for good, if more requests wait than may be under way, as those count as
-// received. Later requests are still delivered, and their replies sent. If this request is
-// the last, as after a QUIT, also call the connection's PauseRead.
+// reply waits, at once if none does. A reply that is never Done keeps the connection open until the
+// idle timeout, or for good if MaxWaiting replies wait and the peer has sent more: input that waits
+// counts as received. Later requests are still delivered, and their replies sent. If no further
+// requests are wanted, as after a QUIT, also call the connection's PauseRead.
 func (r *Replies) CloseAfter(err error) {
 	r.check("handler.Replies.CloseAfter")
 	r.closes, r.reason = true, err

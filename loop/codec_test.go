@@ -359,6 +359,9 @@ func TestAwait(t *testing.T) {
 		"in a stack":         {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\none\n", "two\n|three\n|"}},
 		"in a stack, late":   {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"au", "th\none\n|two\n", "three\n|"}},
 		"alone in the stack": {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, []string{"auth\n|"}},
+		"in two stacks":      {codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: codec.Stack{Outer: codec.Delimiter{Delim: "~"}, Inner: &patient{}}}, []string{"auth\none\n~two\n~|three\n~|"}},
+		"in stacks outside":  {codec.Stack{Outer: codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: codec.Delimiter{Delim: "~"}}, Inner: &patient{}}, []string{"auth\none\n~two\n~|three\n~|"}},
+		"in the outer stack": {codec.Stack{Outer: codec.Stack{Outer: codec.Delimiter{Delim: "|"}, Inner: &patient{}}, Inner: codec.Raw{}}, []string{"one\nauth\ntwo\n|three\n|"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
@@ -368,7 +371,7 @@ func TestAwait(t *testing.T) {
 			})}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
-				want := strings.ReplaceAll(strings.Join(test.pieces, ""), "|", "")
+				want := strings.NewReplacer("|", "", "~", "").Replace(strings.Join(test.pieces, ""))
 				for _, piece := range test.pieces {
 					p.Send(piece)
 				}

@@ -18,12 +18,12 @@ type KeyedConfig struct {
 	OnPanic    func(v any, stack []byte)
 }
 
-// Keyed is a timing wheel of keys, each with a value and a deadline, and of a function that gets
-// the expired entries: a cache with a time to live, sessions, calls that wait for answers. A key of
-// a [Scheduler] is one whose value is a callback; Set, Move, Remove, Drain, Stop, Shutdown and
-// Stats mean the same in both. Any goroutine may call its methods, the expire function included.
-// Make one with [NewKeyed]: the methods of the zero Keyed panic. Delays and goroutines are those of
-// a [Scheduler].
+// Keyed is a timing wheel of keys, each with a value and a deadline: a cache with a time to live,
+// sessions, calls that wait for answers. A function gets the expired entries. A key of a
+// [Scheduler] is one whose value is a callback; Set, Move, Remove, Drain, Stop, Shutdown and Stats
+// mean the same in both. Any goroutine may call its methods, and so may the expire function. Make
+// one with [NewKeyed]: the methods of the zero Keyed panic. Delays and goroutines are those of a
+// [Scheduler].
 //
 // Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown. After
 // thousands of entries it releases their memory when the last one goes. An entry takes 32 bytes
@@ -40,8 +40,8 @@ type Keyed[K comparable, V any] struct {
 // in which they were set, up to 256 at a time: never early, and late by at most a tick and the
 // duration of earlier calls. The entries have been removed, so their keys may be set again. The
 // slice is only valid until expire returns. Calls run one at a time, on a goroutine of the Keyed,
-// without a lock. A panic is reported to OnPanic, and costs the rest of that batch. If expire is
-// nil, entries just disappear.
+// without a lock. A panic is reported to OnPanic, and entries of that batch that expire had not
+// handled are lost. If expire is nil, entries just disappear.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})

@@ -32,8 +32,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("timing: %d timers are pending, which is the limit", e.Max)
 }
 
-// SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready; negative ones
-// panic.
+// SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready to use; negative
+// values panic.
 type SchedulerConfig struct {
 	Tick time.Duration // the resolution, as in [Config]; 0 means time.Millisecond
 	// MaxPending limits Set, whose keys peers may choose: it fails while so many timers are
@@ -123,9 +123,9 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) Job {
 	return s.add(d, func(when time.Duration) wheel.Timer { return s.wheel.At(when, f) })
 }
 
-// At is AfterFunc with the time of the call, which is converted to a delay now: the call does not
-// follow later changes of the wall clock, nor a suspended machine. A program such as cron should
-// plan at most a minute ahead.
+// At is AfterFunc with the time at which f is to run. It is converted to a delay now: later changes
+// of the wall clock do not count, nor does time in which the machine is suspended. A program such
+// as cron should plan at most a minute ahead.
 func (s *Scheduler) At(t time.Time, f func()) Job { return s.AfterFunc(time.Until(t), f) }
 
 // Every calls f d from now and then every d, at a fixed rate that does not drift, until Job.Stop.
@@ -206,7 +206,7 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	})
 }
 
-// SetAt is Set with the time of the call, which is converted as by [Scheduler.At].
+// SetAt is Set with the time at which f is to run, which is converted as by [Scheduler.At].
 func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 	return s.Set(key, time.Until(t), f)
 }

@@ -4,12 +4,12 @@
 //		codectest.Run(t, func() codec.Codec { return mycodec.New() }, []byte("hello"), []byte(""))
 //	}
 //
-// Frames are fed whole, byte by byte, in random pieces, and several at once, directly and through a
-// framing.Decoder, mixed, and cut off. The decoded frames must equal the encoded ones, at every
-// length up to the limit and at none above it. The codec must not retain, change or return anything
-// that the contract forbids. A codec.Saver is moved after each piece, and is given damaged states.
-// A frame that contains the codec's own marks, such as a delimiter, must stay one frame or be
-// refused.
+// Frames are fed whole, byte by byte, in random pieces, and several at once, directly and through
+// the decoder of package loop, mixed, and cut off. The decoded frames must equal the encoded ones,
+// up to the limit; a longer frame must be refused. The codec must not retain, change or return
+// anything that the contract forbids. A codec.Saver is moved after each piece, and is given damaged
+// states. A frame that contains the codec's own marks, such as a delimiter, must stay one frame or
+// be refused.
 package codectest
 
 import (

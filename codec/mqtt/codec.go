@@ -81,7 +81,7 @@ func (c Codec) max() int { return cmp.Or(c.Max, codec.DefaultMax) }
 // Validate implements codec.Validator.
 func (c Codec) Validate() error {
 	if c.Max < 0 || c.Max == 1 || c.Max > maxRemaining+5 {
-		return fmt.Errorf("%w: mqtt.Codec.Max is %d; it is from 2 to %d bytes, or 0 for %d",
+		return fmt.Errorf("%w: mqtt.Codec.Max is %d; it must be from 2 to %d bytes, or 0 for %d",
 			codec.ErrConfig, c.Max, maxRemaining+5, codec.DefaultMax)
 	}
 	return nil

@@ -19,7 +19,7 @@ type Connect struct {
 	Username, Password       []byte
 }
 
-// Will is the message that a server publishes when a connection ends without a DISCONNECT.
+// Will is the message that a server publishes when a connection ends without a normal DISCONNECT.
 type Will struct {
 	QoS        byte
 	Retain     bool
@@ -94,7 +94,7 @@ func checkAuthData(p Properties) error {
 	return nil
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was.
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (c *Connect) Append(dst []byte) ([]byte, error) {
 	v := c.Version
 	flags, err := c.flags()
@@ -198,7 +198,7 @@ func ParseConnack(frame []byte, v Version) (Connack, error) {
 	return c, r.end()
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was.
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (c *Connack) Append(dst []byte, v Version) ([]byte, error) {
 	if c.SessionPresent && c.Code != Success { // [MQTT-3.2.2-6]
 		return dst, protocolError("CONNACK with a session and %v", c.Code)

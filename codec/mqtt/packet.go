@@ -115,8 +115,8 @@ func (p *Publish) checkTopic(v Version) error {
 	return CheckTopic(p.Topic)
 }
 
-// Append appends the packet. With an error, an *Error for a packet that the peer would refuse, it
-// returns dst as it was.
+// Append appends the packet. If the peer would refuse the packet, it returns dst unchanged and an
+// *Error.
 func (p *Publish) Append(dst []byte, v Version) ([]byte, error) {
 	flags := p.QoS << 1
 	if p.Dup {
@@ -222,7 +222,7 @@ func appendResult(dst []byte, v Version, t Type, flags byte, id uint16, code Rea
 	return out, nil
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was.
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (a *Ack) Append(dst []byte, v Version) ([]byte, error) {
 	flags := byte(0)
 	switch {
@@ -307,8 +307,8 @@ func (s Subscribe) All() iter.Seq[Subscription] {
 	}
 }
 
-// AppendSubscribe appends a SUBSCRIBE with at least one subscription. With an error, an *Error, it
-// returns dst as it was.
+// AppendSubscribe appends a SUBSCRIBE with at least one subscription. If it fails, it returns dst
+// unchanged and an *Error.
 func AppendSubscribe(dst []byte, v Version, id uint16, p Properties, subscriptions ...Subscription) ([]byte, error) {
 	size := 2 + p.size(v)
 	for _, s := range subscriptions {
@@ -370,8 +370,8 @@ func (u Unsubscribe) All() iter.Seq[[]byte] {
 	}
 }
 
-// AppendUnsubscribe appends an UNSUBSCRIBE with at least one topic filter. With an error, an *Error,
-// it returns dst as it was.
+// AppendUnsubscribe appends an UNSUBSCRIBE with at least one topic filter. If it fails, it returns
+// dst unchanged and an *Error.
 func AppendUnsubscribe(dst []byte, v Version, id uint16, p Properties, filters ...[]byte) ([]byte, error) {
 	size := 2 + p.size(v)
 	for _, f := range filters {
@@ -430,7 +430,7 @@ func ParseSubAck(frame []byte, v Version) (SubAck, error) {
 	return a, r.err
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was.
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (a *SubAck) Append(dst []byte, v Version) ([]byte, error) {
 	bare := v != V5 && a.Type == UNSUBACK
 	if a.Type != SUBACK && a.Type != UNSUBACK || a.ID == 0 || len(a.Codes) == 0 && !bare {
@@ -471,7 +471,7 @@ func ParseDisconnect(frame []byte, v Version) (Disconnect, error) {
 	return d, r.end()
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was. In version 3.1.1
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error. In version 3.1.1
 // only clients send it.
 func (d *Disconnect) Append(dst []byte, v Version) ([]byte, error) {
 	return appendResult(dst, v, DISCONNECT, 0, 0, d.Code, d.Properties)
@@ -493,7 +493,7 @@ func ParseAuth(frame []byte, v Version) (Auth, error) {
 	return a, r.end()
 }
 
-// Append appends the packet. With an error, an *Error, it returns dst as it was.
+// Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (a *Auth) Append(dst []byte, v Version) ([]byte, error) {
 	if err := checkAuth(v, a.Code); err != nil {
 		return dst, err

@@ -181,7 +181,8 @@ func (p Properties) find(id PropertyID) (Property, bool) {
 	return Property{}, false
 }
 
-// AppendNumber appends a number. It panics if id is no number.
+// AppendNumber appends a number. Of a value that is too large, the upper bits are lost. It panics
+// if id is no number.
 func (p Properties) AppendNumber(id PropertyID, value uint32) Properties {
 	p = append(p, byte(id))
 	switch id.info().kind {
@@ -270,7 +271,7 @@ func (p Properties) check(t Type) error {
 		case seen&(1<<next.ID) != 0 && next.ID != UserProperty && (next.ID != SubscriptionID || t != PUBLISH):
 			return protocolError("%s has the property %v twice", where, next.ID)
 		case next.Number < info.min || next.Number > info.max:
-			return protocolError("the %v of %s is %d; it is from %d to %d", next.ID, where, next.Number, info.min, info.max)
+			return protocolError("the %v of %s is %d; it must be from %d to %d", next.ID, where, next.Number, info.min, info.max)
 		case next.ID == ResponseTopic:
 			err = CheckTopic(next.Value)
 		case info.kind == pairKind:

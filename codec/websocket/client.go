@@ -37,7 +37,8 @@ type Client struct {
 	URL string
 
 	// Header has further fields of the request, such as Authorization, Cookie, Origin, or a
-	// User-Agent in place of net/http's. It must not have the fields of the handshake itself.
+	// User-Agent in place of net/http's. It must not have Host (see Prepare), nor fields of the
+	// handshake or the framing.
 	Header http.Header
 
 	// Prepare, if not nil, is called for each connection before its request is sent, for example to
@@ -164,10 +165,10 @@ func checkHeader(h http.Header) error {
 		}
 		switch canonical := textproto.CanonicalMIMEHeaderKey(name); canonical {
 		case "Host", "Connection", "Upgrade", "Content-Length", "Transfer-Encoding", "Trailer":
-			return fmt.Errorf("%s is not for the user to choose", canonical)
+			return fmt.Errorf("%s cannot be set here", canonical)
 		default:
 			if strings.HasPrefix(canonical, "Sec-Websocket-") {
-				return fmt.Errorf("%s is not for the user to choose", canonical)
+				return fmt.Errorf("%s cannot be set here", canonical)
 			}
 		}
 		for _, v := range values {

@@ -94,7 +94,7 @@ func (c *Client) request(secure bool) (*http.Request, error) {
 		return nil, err
 	}
 	if err := checkURL(r.URL); err != nil {
-		return nil, wrong("Client", "Prepare: the URL has %w", err)
+		return nil, wrong("Client", "Prepare: URL: %w", err)
 	}
 	if err := checkSecure(r.URL, secure); err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func readAnswer(data []byte, n int, to *http.Request) (*http.Response, error) {
 		err = checkNames(r.Header)
 	}
 	if err == nil && r.StatusCode < 100 {
-		err = fmt.Errorf("the status %d", r.StatusCode)
+		err = fmt.Errorf("bad status %d", r.StatusCode)
 	}
 	if err != nil {
 		return nil, wrongAnswer(nil, codec.ErrMalformed, err.Error())
@@ -218,11 +218,11 @@ func (c *clientCodec) accepted(r *http.Response) error {
 	case !hasToken(r.Header["Connection"], "Upgrade"):
 		wrong = fmt.Sprintf("its Connection is %q", r.Header["Connection"])
 	case len(accept) != 1 || accept[0] != c.accept:
-		wrong = "its Sec-WebSocket-Accept is not made of our key"
+		wrong = "its Sec-WebSocket-Accept does not match our key"
 	case !c.agreeProtocol(r.Header["Sec-Websocket-Protocol"]):
 		wrong = fmt.Sprintf("the subprotocol %q, which was not asked for", r.Header["Sec-Websocket-Protocol"])
 	case !c.agreeExtensions(r.Header["Sec-Websocket-Extensions"]):
-		wrong = fmt.Sprintf("the extensions %q, which were not asked for like that", r.Header["Sec-Websocket-Extensions"])
+		wrong = fmt.Sprintf("the extensions %q, which were not offered in that form", r.Header["Sec-Websocket-Extensions"])
 	}
 	if wrong != "" {
 		return wrongAnswer(r, codec.ErrMalformed, wrong)

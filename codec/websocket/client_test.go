@@ -62,7 +62,7 @@ type answerCase struct {
 }
 
 func answerCases() []answerCase {
-	const upgrade, connection, accept = "its Upgrade is", "its Connection is", "Sec-WebSocket-Accept is not made of our key"
+	const upgrade, connection, accept = "its Upgrade is", "its Connection is", "Sec-WebSocket-Accept does not match our key"
 	return []answerCase{
 		{"1.3", "the example", nil, ""},
 		{"4.1", "another reason", []string{"HTTP/1.1 101 Web Socket Protocol Handshake"}, ""},
@@ -92,13 +92,13 @@ func answerCases() []answerCase {
 		{"4.1", "an empty protocol", []string{"Sec-WebSocket-Protocol: "}, "the subprotocol"},
 		{"4.1", "an extension that was not asked for", []string{"Sec-WebSocket-Extensions: permessage-deflate"}, "the extensions"},
 		{"4.1", "an empty extension", []string{"Sec-WebSocket-Extensions: "}, "the extensions"},
-		{"RFC 9112 5.1", "a space in a header's name", []string{"X: 1\r\nX B: 2"}, "the header name"},
+		{"RFC 9112 5.1", "a space in a header's name", []string{"X: 1\r\nX B: 2"}, "bad header name"},
 		{"RFC 9112 5", "a line that is no header", []string{"X: 1\r\nnonsense"}, "malformed"},
 		{"RFC 9112 2.2", "a NUL in a header", []string{"X: \x00"}, "malformed"},
 		{"RFC 9112 4", "a status that is no number", []string{"HTTP/1.1 x1"}, "malformed"},
 		{"RFC 9112 4", "a status of two digits", []string{"HTTP/1.1 10 x"}, "malformed"},
 		{"RFC 9112 4", "a negative status", []string{"HTTP/1.1 -99 x"}, "malformed"},
-		{"RFC 9112 4", "a status of zeros", []string{"HTTP/1.1 000 x"}, "the status 0"},
+		{"RFC 9112 4", "a status of zeros", []string{"HTTP/1.1 000 x"}, "bad status 0"},
 		{"RFC 9112 4", "a status of four digits", []string{"HTTP/1.1 1010 x"}, "malformed"},
 		{"RFC 6585 5", "a header that is too long", []string{"X: " + strings.Repeat("x", websocket.DefaultMaxHandshake)}, "longer than 16384 bytes"},
 		{"RFC 6585 5", "others before it without an end", []string{strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000) + "HTTP/1.1 101 x"}, "longer than 16384 bytes"},

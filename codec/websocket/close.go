@@ -139,9 +139,31 @@ func violation(code StatusCode, format string, args ...any) error {
 	return &CloseError{Code: code, Err: fmt.Errorf("%w: %w", codec.ErrMalformed, fmt.Errorf(format, args...))}
 }
 
+// tooBig is violation for what is too long to be received.
+//
 //go:noinline
 func tooBig[N int | uint64](what string, n N, max int) error {
-	return &CloseError{Code: StatusTooBig, Err: fmt.Errorf("%w: a %s of %d bytes, limit %d", codec.ErrTooLong, what, n, max)}
+	return &CloseError{Code: StatusTooBig, Err: tooLong(what, n, max)}
+}
+
+func tooLong[N int | uint64](what string, n N, max int) error {
+	return fmt.Errorf("%w: a %s of %d bytes, limit %d", codec.ErrTooLong, what, n, max)
+}
+
+// An unsentError is the error of what is too long to be sent. It is no CloseError: StatusTooBig
+// would tell the peer that its own message was too long.
+type unsentError struct{ err error }
+
+func (e *unsentError) Error() string { return "websocket: not sent: " + e.err.Error() }
+func (e *unsentError) Unwrap() error { return e.err }
+
+//go:noinline
+func unsent(what string, n, max int) error { return &unsentError{tooLong(what, n, max)} }
+
+// isUnsent reports whether err, which is not a CloseError, is that of a message of ours.
+func isUnsent(err error) bool {
+	_, ok := errors.AsType[*unsentError](err)
+	return ok || errors.Is(err, ErrInvalidUTF8)
 }
 
 // status returns the code and reason for closing with err.
@@ -152,6 +174,8 @@ func (c *Codec) status(err error) (code StatusCode, reason string) {
 		code, reason = c.Status(err)
 	} else if err == nil {
 		code = StatusNormal
+	} else if isUnsent(err) {
+		code = StatusInternalError
 	} else {
 		code = StatusGoingAway
 	}

@@ -43,7 +43,7 @@ type Codec struct {
 	Origins []string
 
 	// Protocols are the supported subprotocols. The client's first choice among them is used, and
-	// none if it asks for no such one.
+	// none if it offers none of them.
 	Protocols []string
 
 	// Upgrade, if not nil, is called last, for a handshake that is otherwise valid. r has the
@@ -69,11 +69,12 @@ type Codec struct {
 	// Panics are logged and counted like those of callbacks. HTTP needs a loop.Server.
 	HTTP http.Handler
 
-	// HTTPServer, if not nil, serves HTTP, or its own Handler if HTTP is nil. Zeros of its
-	// ReadHeaderTimeout, IdleTimeout and MaxHeaderBytes mean HandshakeTimeout,
-	// DefaultHTTPIdleTimeout and MaxHandshake. The Codec wraps its Handler, ConnState and
-	// ConnContext at the first request. Calling its Shutdown is up to the caller, after which no
-	// request is answered.
+	// HTTPServer, if not nil, serves HTTP, or its own Handler if HTTP is nil, or
+	// http.DefaultServeMux if both are. A zero ReadHeaderTimeout or IdleTimeout means its
+	// ReadTimeout or, if that is zero, too, HandshakeTimeout or DefaultHTTPIdleTimeout; a zero
+	// MaxHeaderBytes means MaxHandshake. The Codec wraps its Handler, ConnState and ConnContext at
+	// the first request. Calling its Shutdown is up to the caller, after which no request is
+	// answered.
 	HTTPServer *http.Server
 
 	// Binary makes Conn.Send send binary messages instead of text.
@@ -84,15 +85,16 @@ type Codec struct {
 	MaxHandshake int
 
 	// HandshakeTimeout bounds the handshake: then the connection closes with ErrTimeout, and with a
-	// 408 if a request has begun and HTTP and HTTPServer are nil. 0 means DefaultHandshakeTimeout,
-	// 10 s.
+	// 408 if a request has begun and HTTP and HTTPServer are nil, or Upgrade is running. 0 means
+	// DefaultHandshakeTimeout, 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed.
 	// 0 means codec.DefaultMax, 64 KiB. A longer one closes the connection with StatusTooBig.
 	MaxMessage int
 
-	// MaxSend is the length of the longest message that may be sent. 0 means MaxMessage.
+	// MaxSend is the length of the longest message that may be sent. A longer one is refused with
+	// codec.ErrTooLong. 0 means MaxMessage.
 	MaxSend int
 
 	// MaxFrame is the length of the longest frame that a peer may send. 0 means MaxMessage.
@@ -108,8 +110,9 @@ type Codec struct {
 
 	// Status, if not nil, chooses the code and reason of the close frame when our side closes with
 	// an err that is not a *CloseError. The default is StatusNormal without an error,
-	// StatusGoingAway with one, and no reason. A code that must not be sent becomes
-	// StatusInternalError; a reason is cut to 123 bytes.
+	// StatusInternalError with that of a message that could not be sent (codec.ErrTooLong or
+	// ErrInvalidUTF8), StatusGoingAway with any other, and no reason. A code that must not be sent
+	// becomes StatusInternalError; a reason is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
 	noConn

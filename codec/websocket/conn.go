@@ -89,7 +89,8 @@ func (c *Conn) Response() *http.Response {
 // Compressed reports whether permessage-deflate was agreed on.
 func (c *Conn) Compressed() bool { return c.deflate }
 
-// Kind returns the kind of the message that OnMessage was called with last; Text before the first.
+// Kind returns the kind of the message in OnMessage. Elsewhere it may be that of one whose
+// fragments are arriving. Before the first message it is Text.
 func (c *Conn) Kind() Kind { return cmp.Or(c.kind, Text) }
 
 // A connCodec is the codec of one connection: it has what package loop calls, and users see its
@@ -272,12 +273,12 @@ func (c *connCodec) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.phase >= closing:
 		return dst, ErrNotOpen
 	case len(frame) > c.config.maxSend():
-		return dst, tooBig("message", len(frame), c.config.maxSend())
+		return dst, unsent("message", len(frame), c.config.maxSend())
 	case kind == Text && !utf8.Valid(frame):
 		return dst, ErrInvalidUTF8
 	case c.phase < agreed:
 		if len(c.beforeOpen)+len(frame) > maxBeforeOpen {
-			return dst, tooBig("backlog before the handshake", len(c.beforeOpen)+len(frame), maxBeforeOpen)
+			return dst, unsent("backlog before the handshake", len(c.beforeOpen)+len(frame), maxBeforeOpen)
 		}
 		c.beforeOpen = c.appendFrame(c.beforeOpen, ws.OpCode(kind), 0, frame)
 		return dst, nil

@@ -34,22 +34,23 @@
 // In OnMessage, Of(c).Kind() is Text or Binary. c.Send sends text, or binary if the Codec or the
 // Client has Binary set; SendText and SendBinary choose per message; Ping sends a ping; Close
 // closes with a code. Messages sent before the handshake is done, such as a greeting from Accept,
-// are kept and go out after it.
+// are kept, up to 64 KiB, and go out after it.
 //
 // # A client's connection
 //
 // A Dialer with a Client calls its open function when the handshake is done, or has failed, with a
 // *HandshakeError if the server has refused.
 //
-// So does handler.Link, which then dials again. An existing connection, such as one through a
-// proxy that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; OnOpen is called when the
-// handshake is done.
+// handler.Link works the same way: Accept gets the open WebSocket; after a failure State gets the
+// error, and the Link dials again. An existing connection, such as one through a proxy that has
+// answered CONNECT, becomes a WebSocket by Conn.SetCodec; OnOpen is called when the handshake is
+// done.
 //
 // # How it ends
 //
 // OnClose gets a *CloseError if the peer closed (also io.EOF to errors.Is) or broke the protocol; a
-// *HandshakeError if the handshake failed; ErrHTTP after a plain request. Whatever closes a
-// connection on our side (Conn.Close, an error of OnMessage, an idle timeout, the drain), the peer
-// gets a close frame, with the code of a *CloseError if that is the reason, or else of
-// Codec.Status.
+// *HandshakeError, ErrTimeout or Upgrade's own error if the handshake failed; ErrHTTP after a plain
+// request. Whatever closes a connection on our side (Conn.Close, an error of OnMessage, an idle
+// timeout, the drain), the peer gets a close frame, with the code of a *CloseError if that is the
+// reason, or else of Codec.Status.
 package websocket

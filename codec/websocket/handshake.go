@@ -100,7 +100,7 @@ func checkNames(h http.Header) error {
 		}
 	}
 	if bad != "" {
-		return fmt.Errorf("the header name %q", bad)
+		return fmt.Errorf("bad header name %q", bad)
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (c *Codec) admit(r *http.Request) (status int, reason string) {
 	case len(keys) != 1 || len(versions) != 1:
 		return bad, "a handshake has one Sec-WebSocket-Key and one Sec-WebSocket-Version"
 	case versions[0] != "13":
-		return http.StatusUpgradeRequired, "the Sec-WebSocket-Version is 13"
+		return http.StatusUpgradeRequired, "Sec-WebSocket-Version must be 13"
 	}
 	if nonce, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(nonce) != 16 {
 		return bad, "Sec-WebSocket-Key is not 16 bytes in base64"

@@ -18,6 +18,9 @@ import (
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
 )
 
 // A connCodec is what the codec of one connection implements.
@@ -101,6 +104,36 @@ func TestSendLimits(t *testing.T) {
 	b := opened(t, &websocket.Codec{Binary: true})
 	if wire, err := b.AppendFrame(nil, []byte("\xff")); err != nil || string(wire) != "\x82\x01\xff" {
 		t.Errorf("binary: %x, %v", wire, err)
+	}
+}
+
+// A message of ours that cannot be sent is no fault of the peer's, which is not told that its own
+// was too long.
+func TestUnsent(t *testing.T) {
+	for name, send := range map[string]func(c *loop.Conn) error{
+		"too long":            func(c *loop.Conn) error { return c.Send(make([]byte, 11)) },
+		"too long, wrapped":   func(c *loop.Conn) error { return fmt.Errorf("wrapped: %w", c.Send(make([]byte, 11))) },
+		"a ping, too long":    func(c *loop.Conn) error { return websocket.Ping(c, make([]byte, 126)) },
+		"text, but not UTF-8": func(c *loop.Conn) error { return c.Send([]byte("\xff")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{
+					NumLoops: 1, Codec: &websocket.Codec{MaxSend: 10},
+					Accept: func(*loop.Conn) loop.Handler {
+						return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return send(c) })
+					},
+				})
+				p := wstest.Open(t, srv, "/", nil)
+				p.Send("longer than 10 bytes")
+				if e := p.CloseError(); e == nil || e.Code != websocket.StatusInternalError {
+					t.Errorf("closed with %v, want code %d", e, websocket.StatusInternalError)
+				}
+				if e, ok := errors.AsType[*websocket.CloseError](p.Reason()); ok || p.Reason() == nil {
+					t.Errorf("the reason is %v, %v, want an error that is no CloseError", p.Reason(), e)
+				}
+			})
+		})
 	}
 }
 

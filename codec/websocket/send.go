@@ -69,7 +69,7 @@ func Ping(c LoopConn, data []byte) error {
 		return ErrNotOpen
 	}
 	if len(data) > ws.MaxControlFramePayloadSize {
-		return tooBig("ping", len(data), ws.MaxControlFramePayloadSize)
+		return unsent("ping", len(data), ws.MaxControlFramePayloadSize)
 	}
 	var buf [ws.MaxControlFramePayloadSize + ws.MaxHeaderSize]byte
 	_, err := c.Write(w.appendFrame(buf[:0], ws.OpPing, 0, data))

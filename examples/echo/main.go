@@ -1,5 +1,5 @@
-// Command echo sends each line back. It asks peers that are silent whether they are still there,
-// evicts them in the end, and says "later TEXT" three seconds later.
+// Command echo sends each line back. It asks silent peers whether they are still there, evicts them
+// in the end, and answers "later TEXT" with TEXT after three seconds.
 package main
 
 import (

@@ -43,7 +43,7 @@ func (g *gateway) guard(next http.Handler) http.Handler {
 		}
 		_, err = netip.ParseAddr(strings.Trim(host, "[]")) // no name can be given an address in place of one
 		if err != nil && !strings.EqualFold(host, "localhost") && !slices.Contains(g.names, strings.ToLower(host)) {
-			http.Error(w, "the API has no such name: ask for its IP address, or see -names", http.StatusMisdirectedRequest)
+			http.Error(w, "the API is not known by this name: use its IP address, or see -names", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -33,7 +33,7 @@ var (
 	tlsKey  = flag.String("tls-key", "", "read the key of the certificate from this `file` (PEM)")
 	open    = flag.Bool("open", false, "start without GATEWAY_KEY in the environment: any client can then log in as any device")
 	names   = flag.String("names", "", "host `names`, such as gateway.example,api.example, that the HTTP API accepts besides IP addresses and localhost")
-	drain   = flag.Duration("drain", time.Second, "at shutdown, serve devices for this `duration`, then close their connections within the same time")
+	drain   = flag.Duration("drain", time.Second, "at shutdown, serve devices for this `duration`, then close their connections one by one over the same time again")
 	meet    = flag.String("handover", "", "take over from the process with this unix `socket`, and hand over through it; SIGHUP starts the next process")
 	pidFile = flag.String("pid", "", "write the PID of the active process to this `file`")
 )
@@ -107,7 +107,7 @@ func run(ctx context.Context) (err error) {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("-handover %s, -pid %s: %w", *meet, *pidFile, err)
+		return fmt.Errorf("-handover %q, -pid %q: %w", *meet, *pidFile, err)
 	}
 	defer h.Close()
 

@@ -26,7 +26,7 @@ const (
 var (
 	errRequest   = &websocket.CloseError{Code: websocket.StatusPolicy, Reason: "not a message of this game"}
 	errFull      = &websocket.CloseError{Code: 4000, Reason: "this match is full"}
-	errElsewhere = &websocket.CloseError{Code: 4001, Reason: "you play on another connection"}
+	errElsewhere = &websocket.CloseError{Code: 4001, Reason: "you are playing on another connection"}
 	errDead      = &websocket.CloseError{Code: 4002, Reason: "no answer to a ping"}
 )
 

@@ -1,4 +1,4 @@
-// Command proxy passes TCP connections on to backends: in turns or to the one with the fewest
+// Command proxy passes TCP connections on to backends: in turn, or to the one with the fewest
 // connections, with health checks, the PROXY protocol, half-closes, idle timeouts and a drain. Read
 // server.go (a client on its way to a backend), pool.go (the backends), header.go (the PROXY
 // protocol) and main.go (flags and the process).
@@ -67,7 +67,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "close a connection that is silent in both directions for this `duration`; 0 means never")
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
 	fs.DurationVar(&o.check, "check", 2*time.Second, "check at this interval (`duration`) whether backends accept; 0 means never")
-	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy shuts down")
+	fs.DurationVar(&o.drain, "drain", 30*time.Second, "at shutdown, close connections one by one over half of this `duration`, and cut those that are left at its end")
 	fs.StringVar(&o.meet, "handover", "", "take over from the process with this unix `socket`, including its connections; SIGHUP starts the next process")
 	err = fs.Parse(args)
 	switch {

@@ -237,10 +237,11 @@ func (k *renewer) claim(ctx context.Context, name, owner string, by *claimant) e
 	return k.wait(ctx, q)
 }
 
-// Release releases a name that owner has claimed in this process, however many times. ErrTaken
-// means that owner has not claimed it, or that another process has claimed it since. Release
-// queries Redis, as Claim does. After any other error the Hub releases the name once Redis answers,
-// unless the name is claimed again before that.
+// Release releases a name that owner has claimed in this process, by Claim or ClaimFor, however
+// many times. It does not tell the connections of ClaimFor. ErrTaken means that owner has not
+// claimed it, or that another process has claimed it since. Release queries Redis, as Claim does.
+// After any other error the Hub releases the name once Redis answers, unless the name is claimed
+// again before that.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	k := h.renewer
 	k.mu.Lock()
@@ -272,12 +273,12 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	return ho.token, true
 }
 
-// ClaimFor claims a name for a connection, as Claim does. owner holds the name until the last of its
-// connections in this process has closed or has called ReleaseFor. ClaimFor calls then on c's loop
-// with Claim's error. If the process loses the name later, the then of c's latest call for that name
-// and owner is called once more, with ErrTaken. It is never called after c has closed. ClaimFor must
-// be called on c's loop. If it returns an error of loop.Offload or a *SizeError, it does not call
-// then. It panics if then is nil.
+// ClaimFor claims a name for a connection, as Claim does. owner holds the name until the last of
+// its connections in this process has closed or has called ReleaseFor, or until Release. ClaimFor
+// calls then on c's loop with Claim's error. If the process loses the name later, the then of c's
+// latest call for that name and owner is called once more, with ErrTaken. It is never called after
+// c has closed. ClaimFor must be called on c's loop. If it returns an error of loop.Offload or a
+// *SizeError, it does not call then. It panics if then is nil.
 //
 // ClaimFor is a job of loop.Offload: other jobs of c wait for it. If Redis does not answer, that
 // takes as long as the client's timeouts and retries.
@@ -344,7 +345,8 @@ func (k *renewer) tellLost(name string, ho *nameLease) {
 	}
 }
 
-// Owner returns the owner of a name, or false if the name is free. It queries Redis, as Claim does.
+// Owner returns the owner of a name, or false if the name is free. It may still name an owner whose
+// process has died, until another process has cleaned up. It queries Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	held, err := onredis.Answer(ctx, func() (string, error) {
 		client, err := h.master(h.keys.buckets)

@@ -28,7 +28,8 @@ type Config struct {
 	// once.
 	OneOrder bool
 
-	// Lazy lets Open succeed while Redis is unreachable. The Hub keeps trying to connect.
+	// Lazy lets Open succeed although Redis is unreachable or unsuitable. The Hub keeps trying to
+	// connect.
 	Lazy bool
 
 	// History is the minimum number of entries that an ordered room keeps in Redis. The room may
@@ -43,27 +44,29 @@ type Config struct {
 	// has left. 0 means 2 s.
 	Linger time.Duration
 
-	// Lease is how long presence outlives a process that dies. The Hub renews it three times per
-	// lease, with one command for all rooms. All processes must use the same value. 0 means 10 s;
-	// the minimum is 100 ms.
+	// Lease is how long presence and claimed names outlive a process that dies. The Hub renews it
+	// three times per lease, with one command for all rooms. All processes must use the same value.
+	// 0 means 10 s; the minimum is 100 ms.
 	Lease time.Duration
 
-	// PublishTimeout is how long the Hub retries a message to an ordered room while Redis is
-	// unreachable, and how long JoinFrom waits. 0 means 30 s.
+	// PublishTimeout is how long the Hub retries a message that Redis has not accepted, and how
+	// long JoinFrom waits. A message to a plain room or a user is retried only if Redis has
+	// certainly not accepted it. 0 means 30 s.
 	PublishTimeout time.Duration
 
 	// MaxQueue is the maximum number of bytes of messages that are queued for Redis or in flight to
 	// it. Above it, Broadcast returns ErrQueueFull, and Stats.Refused counts the message. In a
-	// cluster, the messages of a hash tag may exceed the maximum by their share of it. While the
-	// queue is full, users who join and leave again are not recorded. 0 means 16 MiB.
+	// cluster the names of a Hub are spread over 64 hash tags, and the messages of each may exceed
+	// the maximum by their share of it. While the queue is full, users who join and leave again are
+	// not recorded. 0 means 16 MiB.
 	MaxQueue int
 
 	// MaxMessage is the maximum length of a message, in bytes. 0 means 64 KiB.
 	MaxMessage int
 
 	// MaxReplay is the maximum number of bytes of history that a member gets when it joins an
-	// ordered room. Older entries are reported as a Gap. It must be well below
-	// loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
+	// ordered room. Older entries are left out: with From.Since, Arrival.Gap reports that. It must
+	// be well below loop.Server.Limits.MaxOutbound. 0 means 512 KiB.
 	MaxReplay int
 
 	// Backlog is how many messages of a plain room are queued for a slow member, as in
@@ -74,9 +77,9 @@ type Config struct {
 	// Form returns the bytes that members get for an entry of an ordered room, or nil for none. The
 	// Hub calls it once per entry and process, once more if it reads the entry again, and once for
 	// each joining member that gets the entry as history (Entry.Replayed). It runs on several
-	// goroutines of the Hub at once, and on loops. It may call the Hub, and must not block. Its
-	// result must not be changed later. OnError gets a panic of Form. nil means Entry.Data for
-	// messages and nothing for other entries.
+	// goroutines of the Hub at once, and on loops. It may call the Hub, and must not block. It must
+	// not change e.Data. Its result must not be changed later. OnError gets a panic of Form. nil
+	// means Entry.Data for messages and nothing for other entries.
 	Form func(e Entry) []byte
 
 	// OnGap is called for each member of an ordered room that has missed entries, on the member's
@@ -89,8 +92,8 @@ type Config struct {
 	// error.
 	OnError func(err error)
 
-	// Logger gets the errors that OnError does not get. The zero Logger writes errors to os.Stderr;
-	// zerolog.Nop() is silent.
+	// Logger gets warnings, and errors if OnError is nil. The zero Logger writes only errors, to
+	// os.Stderr; zerolog.Nop() is silent.
 	Logger zerolog.Logger
 }
 
@@ -142,7 +145,7 @@ var (
 	// ErrClock is passed to Config.OnError. The Redis clock was changed by more than half a lease.
 	ErrClock = errors.New("redisgroup: the Redis clock jumped")
 	// ErrMute is passed to Config.OnError. The Redis user is not permitted to publish.
-	ErrMute = errors.New("redisgroup: the user may not publish")
+	ErrMute = errors.New("redisgroup: the Redis user is not permitted to publish")
 	// ErrTaken means that another owner holds the name.
 	ErrTaken = errors.New("redisgroup: name taken")
 	// ErrKicked is the reason for which Hub.Kick closes connections, wrapped in a *KickError.

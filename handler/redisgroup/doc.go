@@ -11,9 +11,9 @@
 //
 // Each process opens one Hub. The Hub subscribes to each room that has a member in the process. A
 // message crosses to each loop once, regardless of the number of members, as in handler.Group. The
-// Hub's few goroutines communicate with Redis; loops never wait for it. While Redis is unreachable,
+// Hub's own goroutines communicate with Redis; loops never wait for it. While Redis is unreachable,
 // messages are queued within bounds, and in plain rooms members of the same process still receive
-// each other's messages.
+// each other's messages, unless Config.OneOrder is set.
 //
 // docs/rooms.md describes the guarantees, the behaviour in each kind of failure, and the cost of a
 // room.

@@ -37,7 +37,7 @@ var _ = []Room{(*Group)(nil), (*Ordered)(nil), (*handler.Group)(nil)}
 //
 // nil means that the message was queued. ErrQueueFull means that the message did not go to other
 // processes because the queue to Redis is full; members in this process got it, unless
-// Config.OneOrder is set. After a *SizeError or ErrClosed, no member gets the message. An
+// Config.OneOrder is set. After a *SizeError or ErrClosed, no member gets the message. A
 // *handler.UnreachedError concerns a loop of this process. Config.OnError gets later losses.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 

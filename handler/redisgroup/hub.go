@@ -25,7 +25,9 @@ import (
 const nodeLen = 12
 
 // A Hub connects this process to all others that have a Hub with the same Config.Prefix on the same
-// Redis. Any goroutine may call its methods. Only methods that take a context wait for Redis.
+// Redis. Any goroutine may call its methods, except those with a *loop.Conn, which belong on that
+// connection's loop. Only methods that take a context wait for Redis. A connection that has used
+// the Hub stays on its loop: Conn.MoveTo returns an error.
 type Hub struct {
 	cfg     Config
 	keys    keys
@@ -89,7 +91,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		if !cfg.Lazy {
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or will not do (to open all the same, set Config.Lazy): %w", err)
 		}
-		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; retrying")
+		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached, or will not do; retrying")
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
@@ -111,7 +113,8 @@ func (h *Hub) pause(d time.Duration) {
 // presence and names. It waits a second before it releases those of connections that a handover has
 // moved, because the next process has them by then. All other messages are lost with ErrClosed or
 // ErrUncertain; connections that are joining get ErrClosed. Close does not close connections; they
-// remain members. Further calls do nothing.
+// remain members. The error is ctx's if not everything was published and released in time, or that
+// of Redis. Further calls do nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	for h.lingering.Load() > 0 && !h.closed.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -260,7 +263,7 @@ func (h *Hub) receive(channel, payload string) {
 // Stats holds the counters of a Hub.
 type Stats struct {
 	Rooms     int    // with members in this process, or with some until recently; includes users
-	Queued    int    // messages that are queued for Redis
+	Queued    int    // messages and changes of presence that are queued for Redis or in flight to it
 	Published uint64 // messages that Redis accepted
 	Lost      uint64 // messages that Redis did not accept, or may not have
 	Refused   uint64 // messages that were not queued, because of ErrQueueFull
@@ -297,7 +300,7 @@ func (h *Hub) report(err error) {
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
-		h.cfg.Logger.Error().Err(err).Msg("redisgroup: an error without OnError")
+		h.cfg.Logger.Error().Err(err).Msg("redisgroup: error (Config.OnError is nil)")
 	}
 }
 

@@ -19,11 +19,15 @@ type From struct {
 
 // An Arrival reports that a connection has joined, or why it has not.
 type Arrival struct {
-	Position Position // of the entry before the first, history included, that it gets
+	Position Position // the room's at the join: history ends there, and later entries come live
 	Replay   int      // the number of history entries that it gets now
-	Gap      *Gap     // not nil if some of them no longer exist
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil if it has not joined: Redis unreachable or refusing, or Hub closed
+
+	// Gap is not nil if it misses entries after From.Since, as they no longer exist or exceed
+	// Config.MaxReplay, or entries that came too fast while it was joining.
+	Gap *Gap
+
+	Err error // not nil if it has not joined: Redis unreachable or refusing, or Hub closed
 }
 
 // maxJoinTries is how often history is read for a joining connection if the room is too fast.

@@ -120,11 +120,12 @@ type handle struct {
 // Name returns the room's name.
 func (g *handle) Name() string { return g.at.name }
 
-// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
-// must be called on c's loop; Accept may call it, too. On a closed Hub it reports false.
+// Join makes c a member until it leaves or has closed, and reports whether it was not one before;
+// false also if c or the Hub is closed. It must be called on c's loop; Accept may call it, too.
 //
-// The subscription is made in the background. In a plain room c misses what other processes say
-// before; in an ordered one it gets what follows the entry that the process has come to.
+// The subscription is made in the background. Until it is active, c misses what other processes
+// broadcast in a plain room. In an ordered room it misses nothing after the entry that this process
+// has reached when c joins.
 func (g *handle) Join(c *loop.Conn) bool {
 	m, r := g.enter(c)
 	if r == nil {

@@ -15,11 +15,12 @@ import (
 // The presence of the room is the set of its members' users (see Hub.Bind), in all processes.
 type Ordered struct{ handle }
 
-// JoinFrom makes c a member and sends it history, which is read from Redis. Then, in one turn of
-// c's loop, c becomes a member, JoinFrom calls then, and c is sent the history, formatted by
-// Config.Form, and all later entries. It gets each entry once and misses none, unless Arrival.Gap
-// reports it. Has returns false until then. A handler that needs it to be true calls PauseRead
-// before JoinFrom, and ResumeRead in then.
+// JoinFrom reads history from Redis. Then, in one turn of c's loop, it makes c a member, calls
+// then, and sends c the history, formatted by Config.Form; all later entries follow. c gets each
+// entry once and misses none, unless Arrival.Gap reports it. If JoinFrom fails, it calls then with
+// Arrival.Err, and c is no member. Has returns false until c is a member. A handler that needs it
+// to be true calls PauseRead before JoinFrom, and ResumeRead in then. then is not called once c has
+// closed or left.
 //
 // JoinFrom must be called on c's loop. It returns false, and does not call then, if c is already a
 // member, is joining, or is closed, or if the Hub is closed. Leave also cancels a pending JoinFrom.
@@ -41,8 +42,9 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 // Position returns the position of the last entry that c has got; it first sends c the entries that
 // are on their way. Use it in the Save method of a loop.Saver: in the next process, Accept passes
 // it to JoinFrom as From.Since, and c misses nothing. A user that is bound to c there within a
-// second has not left the room. Position returns false if c is not a member, or if the room's
-// position is not known yet. It must be called on c's loop.
+// second has not left the room. While JoinFrom is pending, Position returns From.Since. It returns
+// false if c is neither a member nor joining, or if the room's position is not known yet. It must
+// be called on c's loop.
 func (o *Ordered) Position(c *loop.Conn) (p Position, ok bool) {
 	m, r := (*o.hub.members.Get(c.Loop()))[c], o.hub.find(o.at.channel)
 	if m == nil || r == nil {

@@ -55,8 +55,8 @@ func (h *Hub) check(ctx context.Context) error {
 			return err
 		}
 		if err := client.Do(ctx, h.command, h.keys.database+h.keys.tags[0], "").Err(); onredis.Denied(err) {
-			h.report(fmt.Errorf("%w: %w: plain rooms have no messages of others, and members of ordered rooms have them "+
-				"only as the past, when they join", ErrMute, err))
+			h.report(fmt.Errorf("%w: %w: plain rooms get no messages from other processes, and members of ordered rooms get them "+
+				"only as history, when they join", ErrMute, err))
 		}
 		if h.cluster != nil {
 			info, err := h.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()

@@ -168,7 +168,7 @@ func (k *renewer) rejoin(dead string) {
 	k.dirty, k.until = true, time.Time{}
 	signal(k.wake)
 	k.hub.cfg.Logger.Warn().
-		Msg("redisgroup: this node was declared dead or forgotten; registering members again")
+		Msg("redisgroup: this process was declared dead, or Redis has forgotten it; registering its users and names again")
 }
 
 // reap removes the state of a dead node, bucket by bucket. It sets a tombstone first, after which

@@ -91,7 +91,7 @@ func (l *subscriber) run() {
 			delays = 0
 		}
 		if delays == 0 {
-			l.hub.cfg.Logger.Warn().Err(err).Int("bucket", l.bucket).Msg("redisgroup: subscriptions lost; connecting again")
+			l.hub.cfg.Logger.Warn().Err(err).Int("bucket", l.bucket).Msg("redisgroup: no subscriptions; connecting again")
 		}
 		if time.Since(began) < steady {
 			l.hub.pause(delays.next())
@@ -264,7 +264,7 @@ func (l *subscriber) answered(channel string) bool {
 // A SubscribeError reports that the Redis user is not permitted to subscribe to a room, or to the
 // messages of a user. Config.OnError gets it, as do connections that are joining with JoinFrom, in
 // Arrival.Err. Redis does not report which of several rooms it refuses. So the error is reported
-// for all rooms without a subscription, in a cluster for those of one bucket, and the Hub retries
+// for all rooms without a subscription, in a cluster for those of one hash tag, and the Hub retries
 // them.
 type SubscribeError struct {
 	Room string // or the user's name

@@ -135,9 +135,9 @@ func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (a
 	return q.eval(ctx, q.on(q.shard(key), script, args...))
 }
 
-// Reschedule makes a waiting task due in d from now, whether that is earlier or later than before.
-// A task that waits for a retry keeps its attempts. The later occurrences of a task with Every
-// count from the new time.
+// Reschedule makes a waiting task due d from now, whether that is earlier or later than before. A
+// task that waits for a retry keeps its attempts. The later occurrences of a task with Every count
+// from the new time.
 //
 // The error is ErrRunning, ErrNotFound (also for a dead task), ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {

@@ -9,8 +9,8 @@ import (
 
 // Kinds is a [Handler] that passes each task to the handler for its Kind. It must not be changed
 // once in use. A worker without a handler for a kind, such as one of an older version, returns the
-// task to the queue for about five refreshes. Then it gives up the shard, so that another worker
-// takes it.
+// task to the queue, for about five refreshes, and gives up the shard, so that another worker can
+// take it.
 type Kinds map[string]Handler
 
 // Handle calls the handler for the kind of t.

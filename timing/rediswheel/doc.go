@@ -9,7 +9,7 @@
 // attempt succeeds or the task is a dead letter. A handler whose effect must not happen twice uses
 // the key and Task.Occurred to detect a repetition.
 //
-// Never twice at once in one process.
+// Never twice at once in one process, unless a task is added again with Replace while it runs.
 //
 // Never early, by Redis' clock, which is the only clock that counts. A task for which Cancel has
 // returned Cancelled never starts.

@@ -19,9 +19,9 @@ var (
 	ErrConfig   = errors.New("bad config")                            // the text names the field, or the setting of Redis
 
 	// Errors for Config.OnError.
-	ErrLost  = errors.New("redis has lost tasks")            // keys that existed are gone
-	ErrClock = errors.New("the Redis clock jumped")          // by more than half a lease
-	ErrHints = errors.New("redis does not pass messages on") // the Redis user is not permitted to publish or subscribe
+	ErrLost  = errors.New("redis has lost tasks")                 // keys that existed are gone
+	ErrClock = errors.New("the Redis clock jumped")               // by more than half a lease
+	ErrHints = errors.New("redis does not pass notifications on") // the Redis user is not permitted to publish or subscribe
 )
 
 // wrap adds details to an error.
@@ -47,7 +47,7 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 // Postpone returns an error for a [Handler] to return if it has not begun. A worker gets the task
-// again after d, and no attempt is counted.
+// again after d, and no attempt is counted. err may be nil.
 func Postpone(d time.Duration, err error) error {
 	return &verdict{err: err, end: end{what: "release", at: -ceilDelay(d)}}
 }
@@ -81,7 +81,8 @@ type PanicError struct {
 // Error returns a text with the value. The stack is only in Stack, for Config.OnError.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// BatchError reports which tasks of an AddBatch were not added. All others were.
+// BatchError reports which tasks of an AddBatch were not added, or may not have been. All others
+// were.
 type BatchError struct {
 	Errs []error // one for each task; nil if the task was added
 }

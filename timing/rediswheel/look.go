@@ -22,7 +22,7 @@ const (
 	NotFound  Status = iota // it was never added, is over, or was cancelled
 	Cancelled               // by this call: it will never start, or not again if an attempt had failed
 	Running                 // a worker has it
-	Scheduled               // it is not due yet
+	Scheduled               // it waits for its first attempt, due or not
 	Retrying                // it was claimed before, and put back: see Stats.Retrying
 	Dead                    // it was given up
 )
@@ -81,7 +81,8 @@ func info(key, where string, f []string) (Info, error) {
 
 // List returns tasks that are Scheduled (which includes Retrying), Running, or Dead. It returns the
 // first n by due time, by the end of the lease, or by time of death, respectively. It reads up to n
-// tasks of each shard. n is at most 1,000.
+// tasks of each shard. With Retrying it returns those among the first n waiting tasks of each
+// shard. n is at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	place := map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}[where]
 	if place == "" {

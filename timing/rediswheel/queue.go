@@ -49,8 +49,11 @@ type Config struct {
 	// regardless keeps its task and its place in Concurrency. 0 means 10 minutes.
 	Timeout time.Duration
 
-	MaxAttempts   int // attempts before a task is a dead letter; 0 means 16
-	MaxDeliveries int // workers lost with a task in one attempt before it is a dead letter; 0 means 16
+	MaxAttempts int // attempts before a task is a dead letter; 0 means 16
+
+	// MaxDeliveries is how many workers may be lost with a task in one attempt before it is a dead
+	// letter, also if it repeats. 0 means 16.
+	MaxDeliveries int
 
 	// Backoff returns how long to wait after a failed attempt; the first attempt is 1. nil means
 	// [DefaultBackoff].
@@ -75,10 +78,10 @@ type Config struct {
 	Repeating []Task
 
 	// OnError gets every failed attempt with its task, but no task that is dead because of
-	// MaxDeliveries: Stats.Died counts those. With the zero Task it gets whatever stops a
-	// worker from working: Redis is unreachable, has lost its data (ErrLost), has a changed clock
-	// (ErrClock), or does not pass messages on (ErrHints, which Open reports, too). It is called on
-	// many goroutines, and should return soon. nil means that errors are only counted.
+	// MaxDeliveries: Stats.Died counts those. With the zero Task it gets whatever stops a worker
+	// from working: Redis is unreachable, has lost its data (ErrLost), has a changed clock
+	// (ErrClock), or does not pass notifications on (ErrHints, which Open reports, too). It is
+	// called on many goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
 	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero
@@ -158,7 +161,7 @@ type Queue struct {
 	client  redis.UniversalClient
 	keys    [][]string     // of each shard
 	shards  map[string]int // by the names of their own hashes
-	channel string         // of messages to workers
+	channel string         // of notifications to workers
 
 	lock   sync.Mutex
 	counts Stats // counters of this process
@@ -178,8 +181,8 @@ func shardKeys(name, prefix, tag string) []string {
 // closes it when no Run is left. The client may connect to a single server, to a master monitored
 // by Sentinel, or to a cluster. A redis.Ring is refused because its shards move.
 //
-// The error is ErrConfig, also if Redis may evict the queue's keys, if the client is of the wrong
-// kind for the server, or if the queue was opened with another number of shards.
+// The error is the client's, or ErrConfig, also if Redis may evict the queue's keys, if the client
+// is of the wrong kind for the server, or if the queue was opened with another number of shards.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -205,7 +208,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 		q.shards[keys[ownKey]] = i
 	}
 	if err := onredis.Await(ctx, func() error { return client.Publish(ctx, q.channel, "").Err() }); onredis.Denied(err) {
-		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and a cancelled one learns that late",
+		q.report(wrap(ErrHints, "PUBLISH to %s: %v: tasks that are added may be late by Config.Refresh, and handlers of cancelled tasks learn of it late",
 			q.channel, err))
 	}
 	return q, nil

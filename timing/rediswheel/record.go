@@ -32,7 +32,7 @@ func (t *Task) record() ([]byte, error) {
 func (t *Task) read(record string) error {
 	fields, body, ok := strings.Cut(record[min(recordID, len(record)):], "\n")
 	if !ok || fields != "" && json.Unmarshal([]byte(fields), t) != nil {
-		return errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
+		return errors.New("rediswheel: the record in Redis is not one of ours, or it is of a later version")
 	}
 	t.Body = []byte(body)
 	return nil

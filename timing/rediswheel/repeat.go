@@ -27,8 +27,8 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	}
 	zone, err := time.LoadLocation(t.Zone)
 	if err != nil || t.Zone == "Local" {
-		return time.Time{}, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name as Europe/Berlin; "+
-			"where the system has no zone files, package main imports time/tzdata", t.Zone, t.Key)
+		return time.Time{}, wrap(ErrBadTask, "the Zone %q of %q is not known here: want a name such as Europe/Berlin; "+
+			"if the system has no zone files, import time/tzdata in package main", t.Zone, t.Key)
 	}
 	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 // Stats holds the contents of a [Queue], and the counters of this process.
 type Stats struct {
 	// In Redis. Each shard is queried separately, so the numbers are not of one instant.
-	Scheduled int           // not started yet, including Retrying and Overdue
+	Scheduled int           // waiting, including Retrying and Overdue
 	Overdue   int           // of Scheduled: already due
 	Retrying  int           // of Scheduled: put back after a failed attempt, a lost worker or a postponement
 	Running   int           // with workers
