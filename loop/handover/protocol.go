@@ -28,8 +28,11 @@ package handover
 //	old.go:     beginGiving → run → welcome
 //	handover.go: becomeReady (starts the Server)
 //	new.go:     take → got
-//	old.go:     prepare → rehearse → state.go: sendState → sweep.go: everything (batch 0, empty without a State)
-//	old.go:     next → sweep.go: next → take (the batches after it)
+//	old.go:     prepare → rehearse
+//	state.go:   sendState
+//	sweep.go:   everything (batch 0, empty without a State)
+//	old.go:     next
+//	sweep.go:   next → take (the batches after it)
 //	../move.go: freeze (of a Server) → moveOut → freeze (of a Conn)
 //	old.go:     writeBatch
 //	new.go:     acceptAll
