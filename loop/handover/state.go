@@ -44,11 +44,11 @@ func (g *giving) callState(name string, deadline time.Time, f func() error) erro
 	select {
 	case err := <-result:
 		if err != nil {
-			return fmt.Errorf("State.%s: %w", name, err)
+			return fmt.Errorf("handover: State.%s: %w", name, err)
 		}
 		return nil
 	case <-late.C:
-		return fmt.Errorf("State.%s has not returned within Config.Timeout", name)
+		return fmt.Errorf("handover: State.%s has not returned within Config.Timeout", name)
 	}
 }
 
