@@ -184,5 +184,5 @@ func (c *Conn) undelivered() (read []byte) {
 	if c.loop.running.decoding == c.id {
 		read = append(read, c.loop.running.rest...)
 	}
-	return append(read, c.heldFirstBytes()...)
+	return read
 }

@@ -481,42 +481,19 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 	}
 }
 
-// receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header.
-// Bytes with which a header could begin are held until the next ones tell.
+// receivedFirstBytes looks at the first bytes of a client that is not trusted to send a header. The
+// specification has headers sent whole, in one segment, so what holds less than the beginning of one
+// is data: nobody waits for the rest.
 func (c *Conn) receivedFirstBytes(p []byte) {
 	if !c.isOpen() {
 		c.received(p) // which counts it
 		return
 	}
-	held := c.heldFirstBytes()
-	if len(held) > 0 {
-		p = append(held, p...)
-	}
-	switch header, maybe := proxy.LooksLikeHeader(p); {
-	case maybe:
-		c.idle.lastRead = c.loop.now
-		c.more().firstBytes = append(held[:0], p...)
-	case header:
+	if proxy.LooksLikeHeader(p) {
 		c.warn(errUntrustedHeader, "connection closed")
 		c.beginClose(errUntrustedHeader)
-	default:
-		c.receiveAsFirst(p)
-	}
-}
-
-// receiveAsFirst passes on the first bytes, which are no header.
-func (c *Conn) receiveAsFirst(p []byte) {
-	if c.extras != nil {
-		c.extras.firstBytes = nil
+		return
 	}
 	c.stage = plainInput
 	c.received(p)
-}
-
-// heldFirstBytes returns what is held of the first bytes.
-func (c *Conn) heldFirstBytes() []byte {
-	if c.extras == nil {
-		return nil
-	}
-	return c.extras.firstBytes
 }

@@ -96,7 +96,6 @@ type extras struct {
 	frozen        *frozen       // it may be on its way to another process, or from one
 	broken        error         // see socketGone
 	notes         []inside.TLV  // of the PROXY protocol's header
-	firstBytes    []byte        // held, as a PROXY header may begin with them
 	successor     *Conn         // goes on with c's socket
 	inheritedLink *link         // of the socket, if that is another Conn's
 	hop           *hop          // MoveTo

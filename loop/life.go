@@ -626,7 +626,6 @@ func (c *Conn) giveUpInput() {
 		if rest := c.undelivered(); len(rest) > 0 {
 			c.tlsLayer().Readable(rest)
 		}
-		c.extras.firstBytes = nil
 	}
 	c.in.decoder.Release()
 }

@@ -117,9 +117,6 @@ func (k *link) Ended(err error) {
 		t.Ended(err)
 	case c.stage == awaitsHeader:
 		c.headerEnded(err)
-	case len(c.heldFirstBytes()) > 0:
-		c.receiveAsFirst(c.heldFirstBytes())
-		k.Ended(err) // it may speak TLS now
 	default:
 		k.PlaintextEnded(err)
 	}

@@ -285,7 +285,7 @@ func (c *Conn) whyStays(addrs []string) inside.Reason {
 		return inside.Busy
 	case c.owesAnswer():
 		return inside.Jobs
-	case !c.isOpen() || !c.isUDP() && (c.mayDetach() != nil || x != nil && x.firstBytes != nil):
+	case !c.isOpen() || !c.isUDP() && c.mayDetach() != nil:
 		return inside.NotReady
 	case !c.isDialed() && !slices.Contains(addrs, key):
 		return inside.NoAddress

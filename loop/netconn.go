@@ -98,9 +98,6 @@ func (c *Conn) passOn(a *arrival, reason error) *Conn {
 	to := &Conn{loop: l, sock: c.sock, stage: c.stage}
 	a.conn, a.slot, a.local, a.from = to, c.takeSlot(), c.LocalAddr(), c
 	a.notes, a.read = c.notes(), c.undelivered()
-	if to.stage == awaitsFirstBytes && len(c.heldFirstBytes()) > 0 {
-		to.stage = plainInput
-	}
 	to.more().inheritedLink = k
 	c.more().successor, (*Conn)(k).more().successor = to, to
 	c.stage, k.stage = passedOn, passedOn

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -365,4 +367,28 @@ func TestStartTLSRefuses(t *testing.T) {
 		mustPanicWith(t, "no DTLS", func() { _ = c.StartTLS(serverTLS(), nil) })
 		return nil
 	}}, func(_ *testing.T, srv *looptest.Server) { srv.OpenUDP(0).Send("x") })
+}
+
+// The same with a codec that keeps what follows in the same frame: whole lines, or a part of one.
+func TestFaultInjectedIntoCodec(t *testing.T) {
+	for _, injected := range []string{"MAIL FROM:<mallory>\n", "MAIL FROM:<mallory>\nRCPT ", "MAIL "} {
+		frame := binary.BigEndian.AppendUint32(nil, uint32(len("STARTTLS\n"+injected)))
+		frame = append(frame, "STARTTLS\n"+injected...)
+		synctest.Test(t, func(t *testing.T) {
+			var messages []string
+			srv := looptest.Start(t, &loop.Server{Codec: codec.Stack{Outer: codec.Length{}, Inner: codec.Lines{}}, Accept: func(c *loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+					messages = append(messages, string(m))
+					return c.StartTLS(serverTLS(), nil)
+				})
+			}})
+			p := srv.Open()
+			p.Send(string(frame))
+			p.StartTLS(clientTLS())
+			srv.Sleep(time.Second)
+			if len(messages) != 1 || !p.Closed() || p.Reason() == nil || !strings.Contains(p.Reason().Error(), "plain text after the message") {
+				t.Errorf("%q after STARTTLS: messages %q, closed %v, %v; want one message, and the connection closed", injected, messages, p.Closed(), p.Reason())
+			}
+		})
+	}
 }

@@ -74,9 +74,10 @@ func named(cfg *tls.Config, address string) *tls.Config {
 //
 // Earlier output is sent first, in order and in plain text. Later output is encrypted, and waits
 // for the handshake. Input after the current message is the beginning of the handshake and is never
-// delivered as a message: the next OnMessage is for data that came over TLS. So the codec must
-// detect the end of that message, which codec.Raw does not. A caller that does something else
-// between that message and StartTLS, for example with Offload, must call PauseRead in OnMessage.
+// delivered as a message: the next OnMessage is for data that came over TLS. If the codec has kept
+// such input (codec.Assembler, codec.Unpacker), c closes. So the codec must detect the end of that
+// message, which codec.Raw does not. A caller that does something else between that message and
+// StartTLS, for example with Offload, must call PauseRead in OnMessage.
 //
 // If done is not nil, it runs on the loop when the handshake is complete, before any message. In
 // done, TLS returns the state of the connection. Output of done follows the output that waited. A
@@ -143,6 +144,10 @@ func checkStart(cfg *tls.Config, client bool) error {
 	return nil
 }
 
+// errPlainInput is the reason of a connection whose codec has kept input after the message for which
+// StartTLS was called: the peer, or somebody in between, has sent it in plain text (CVE-2011-0411).
+var errPlainInput = errors.New("loop: there is plain text after the message that starts TLS")
+
 // noHandshake is the reason of a connection whose peer has ended its output before it could begin
 // the handshake.
 func (c *Conn) noHandshake() error {
@@ -187,6 +192,15 @@ func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 func (c *Conn) goOnTLS() {
 	if c.isClosed() {
 		return
+	}
+	if c.isOpen() { // what the codec has kept came in plain text, and would seem to come over TLS
+		if c.callHook(func() {
+			if c.in.decoder.Holds() {
+				c.abort(errPlainInput)
+			}
+		}); !c.isOpen() {
+			return
+		}
 	}
 	t := c.tlsLayer()
 	c.giveUpInput() // to the handshake

@@ -226,6 +226,21 @@ func (d *Decoder) LeftOver() []byte {
 	return d.rest.buf[d.rest.off:]
 }
 
+// Holds reports whether the codec has frames, or parts of messages, in what it has consumed. Frames
+// that it has are lost by the call.
+func (d *Decoder) Holds() bool {
+	if a, ok := d.codec.(codec.Assembler); ok {
+		if _, unfinished := a.Unfinished(); unfinished {
+			return true
+		}
+	}
+	if d.rest == nil || !d.rest.backlog {
+		return false
+	}
+	frame, err := d.rest.unpacker.NextFrame()
+	return frame != nil || err != nil
+}
+
 // Next takes one step: it decodes what was left over followed by data, and returns the part of data
 // that it has not used.
 //

@@ -147,14 +147,8 @@ func begins(b, signature []byte) bool {
 // v1Start is what headers of version 1 begin with. Without the blank it could be a word of data.
 var v1Start = []byte("PROXY ")
 
-// LooksLikeHeader reports whether b, the first bytes of a connection, begin a header, which a
-// client that is not trusted must not send. While b is only a part of a header's signature, maybe
-// is true.
-func LooksLikeHeader(b []byte) (header, maybe bool) {
-	for _, start := range [][]byte{v1Start, proxyproto.SIGV2} {
-		if begins(b, start) {
-			return len(b) >= len(start), len(b) < len(start)
-		}
-	}
-	return false, false
+// LooksLikeHeader reports whether b, the first bytes of a connection, begin with a header's
+// signature, which a client that is not trusted must not send.
+func LooksLikeHeader(b []byte) bool {
+	return bytes.HasPrefix(b, v1Start) || bytes.HasPrefix(b, proxyproto.SIGV2)
 }
