@@ -2,7 +2,9 @@ package loop
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -361,8 +363,10 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.proxies, err = networks(field, l.ProxyProtocol); err != nil {
 		return nil, err
 	}
-	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
-		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
+	if ln.tls = l.TLS; ln.tls != nil {
+		if err = checkCertificates(ln.tls); err != nil {
+			return nil, fmt.Errorf("loop: %s.TLS%w", field, err)
+		}
 	}
 	if ln.tcp = l.TCP; ln.tcp.isZero() && l.AcceptFrom == nil {
 		ln.tcp = s.TCP
@@ -419,6 +423,40 @@ func networks(field string, given []netip.Prefix) ([]netip.Prefix, error) {
 
 func hasCertificate(cfg *tls.Config) bool {
 	return len(cfg.Certificates) > 0 || cfg.GetCertificate != nil || cfg.GetConfigForClient != nil
+}
+
+// checkCertificates returns why no handshake would succeed, as far as can be known, to follow the
+// name of cfg.
+func checkCertificates(cfg *tls.Config) error {
+	if !hasCertificate(cfg) {
+		return errors.New(" has no certificate: set Certificates, GetCertificate or GetConfigForClient")
+	}
+	for i := range cfg.Certificates {
+		if err := checkCertificate(&cfg.Certificates[i]); err != nil {
+			return fmt.Errorf(".Certificates[%d] %w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkCertificate(c *tls.Certificate) (err error) {
+	leaf := c.Leaf
+	switch {
+	case len(c.Certificate) == 0:
+		return errors.New("is empty: was the error of LoadX509KeyPair ignored?")
+	case leaf == nil:
+		if leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
+			return fmt.Errorf("is none: %w", err)
+		}
+	}
+	key, ok := c.PrivateKey.(interface{ Public() crypto.PublicKey })
+	if !ok {
+		return errors.New("has no PrivateKey")
+	}
+	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); ok && !public.Equal(leaf.PublicKey) {
+		return errors.New("has the PrivateKey of another certificate")
+	}
+	return nil
 }
 
 // useForeign takes a listener from outside.

@@ -268,10 +268,21 @@ func TestPanicInAHook(t *testing.T) {
 	})
 }
 
+// A certificate with which no handshake could succeed is found by Start.
 func TestTLSNeedsACertificate(t *testing.T) {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{}, Accept: silent}
-	if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server.TLS has no certificate") {
-		t.Errorf("%v", err)
+	mixed := testkit.Certificate("a")
+	mixed.PrivateKey = testkit.SelfSigned(nil, time.Now(), time.Now().Add(time.Hour), "b").PrivateKey
+	for want, cfg := range map[string]*tls.Config{
+		"Server.TLS has no certificate":                                        {},
+		"Server.TLS.Certificates[0] is empty":                                  {Certificates: []tls.Certificate{{}}},
+		"Server.TLS.Certificates[0] is none":                                   {Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}},
+		"Server.TLS.Certificates[0] has no PrivateKey":                         {Certificates: []tls.Certificate{{Certificate: testkit.Certificate("a").Certificate}}},
+		"Server.TLS.Certificates[1] has the PrivateKey of another certificate": {Certificates: []tls.Certificate{testkit.Certificate("a"), mixed}},
+	} {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: cfg, Accept: silent}
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 
