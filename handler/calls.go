@@ -126,13 +126,14 @@ const (
 	callGrace, minGraces = 10 * time.Millisecond, 3
 )
 
-// NewCalls returns the Calls of c. When c closes, calls under way fail with the error that OnClose
-// gets, or loop.ErrClosed after a plain Close. It panics if the configuration is invalid.
+// NewCalls returns the Calls of c. When c closes, calls under way fail, before OnClose, with the
+// error that OnClose gets, or loop.ErrClosed after a plain Close. It panics if the configuration is invalid.
 func NewCalls[A any](c *loop.Conn, cfg CallConfig) *Calls[A] {
+	onLoop(c, "handler.NewCalls")
 	cfg = cfg.filled()
 	cs := &Calls[A]{conn: c, timeout: cfg.Timeout, max: cfg.Max, calls: make(map[uint64]*call[A])}
 	cs.maxID = 1<<cfg.IDBits - 1 // of 64 bits: all of them
-	c.AfterClose(cs.failAll)
+	in.BeforeClose(c, cs.failAll)
 	return cs
 }
 

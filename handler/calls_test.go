@@ -476,3 +476,24 @@ func TestAnswersBehindABlockedLoop(t *testing.T) {
 		})
 	}
 }
+
+// OnClose is the last callback: calls that are under way end before it.
+func TestCallsEndBeforeOnClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var order []string
+		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
+			calls, pipe := handler.NewCalls[string](c, handler.CallConfig{}), handler.NewPipeline[string](c, handler.CallConfig{})
+			_, _ = calls.Begin(time.Hour, func(_ string, err error) { order = append(order, fmt.Sprint("call ", err)) })
+			_, _ = pipe.CallFunc(time.Hour, sent, func(_ string, err error) { order = append(order, fmt.Sprint("pipeline ", err)) })
+			c.AfterClose(func(error) { order = append(order, "AfterClose") })
+			return closer{func() { order = append(order, "OnClose") }}
+		})
+		srv.Open().Close()
+		testkit.Want(t, "order", fmt.Sprint(order), "[call EOF pipeline EOF OnClose AfterClose]")
+	})
+}
+
+type closer struct{ closed func() }
+
+func (closer) OnMessage(*loop.Conn, []byte) error { return nil }
+func (c closer) OnClose(*loop.Conn, error)        { c.closed() }

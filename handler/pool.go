@@ -82,7 +82,7 @@ func (p *Pool[A]) accept(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 	if h != nil {
 		p.lines[i] = line[A]{conn: c, calls: calls}
 	}
-	c.AfterClose(func(error) { // after that of calls, which have failed by then
+	in.BeforeClose(c, func(error) { // after that of calls, which have failed by then
 		p.past.add(calls.Stats())
 		if p.lines[i].conn == c {
 			p.lines[i] = line[A]{}

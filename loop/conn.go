@@ -81,6 +81,7 @@ type extras struct {
 	startTLS      *tlsStart // from StartTLS on, until the handshake is done
 	ending        ending
 	log           *zerolog.Logger
+	beforeOnClose []func(err error)
 	afterClose    []func(err error)
 	watermarks    watermarks
 	onEOF         func()
@@ -267,6 +268,16 @@ func (c *Conn) AfterClose(f func(err error)) {
 		return
 	}
 	x.afterClose = append(x.afterClose, f)
+}
+
+// whenClosed is inside.ForHandler.BeforeClose.
+func (c *Conn) whenClosed(f func(err error)) {
+	x := c.more()
+	if c.isClosed() {
+		f(x.ending.finalCause())
+		return
+	}
+	x.beforeOnClose = append(x.beforeOnClose, f)
 }
 
 // codecMode says what c's codec is asked for.

@@ -33,6 +33,7 @@ func init() {
 		Unread:        (*Conn).unread,
 		HoldRead:      (*Conn).holdRead,
 		MaxOutbound:   func(c *Conn) int { return c.home().maxOutbound },
+		BeforeClose:   (*Conn).whenClosed,
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
 		CheckWrite:    (*Conn).admitOutput,

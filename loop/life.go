@@ -567,6 +567,9 @@ func (c *Conn) finish(hard bool) {
 	}
 	c.releaseSocket(hard) // c is closed from here on
 	c.endFile()
+	for _, f := range x.beforeOnClose {
+		c.callHookAs(meter.Closing, func() { f(err) })
+	}
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}

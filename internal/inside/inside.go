@@ -110,6 +110,10 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// MaxOutbound returns how much may be pending before Send fails. Any goroutine may call it.
 	MaxOutbound func(c Conn) int
 
+	// BeforeClose is Conn.AfterClose for functions that end callbacks of the user's: they run when c
+	// is closed, and before OnClose.
+	BeforeClose func(c Conn, f func(err error))
+
 	// WhenPending reports whether at most max bytes of output are pending. If not, f is called on
 	// the loop once that is so, in a turn of its own, unless c closes before. Several functions may
 	// wait. With a nil f it only reports.
