@@ -135,12 +135,12 @@ func (a *actor) StopWithError(err error) {
 	}
 }
 
-// Shutdown is Stop for goroutines other than a loop's. It waits until the OnStop functions have
-// run, after which no code of the actor runs, except the done functions of questions that it has
-// asked: cancel these in OnStop. When ctx is done it returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's; on a loop it panics. It waits until the
+// OnStop functions have run, after which no code of the actor runs, except the done functions of
+// questions that it has asked: cancel these in OnStop. When ctx is done it returns ctx's error.
 func (a *actor) Shutdown(ctx context.Context) error {
 	a.Stop()
-	return await(ctx, a.ended)
+	return await(ctx, a.ended, "ActorRef.Shutdown")
 }
 
 // do makes a callback, unless the actor is stopped. A panic stops it, and goes on to the loop.

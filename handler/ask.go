@@ -91,7 +91,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 }
 
 // AskWait is Ask for goroutines other than a loop's: it blocks until the question ends, or until
-// ctx is done and then returns ctx's error. On a loop it would block the loop.
+// ctx is done and then returns ctx's error. On a loop it panics.
 func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Question[A]) M) (A, error) {
 	require(message != nil, "AskWait with a nil func")
 	return wait(ctx, func(q *question[A]) { askActor(q, to, message) })
@@ -99,7 +99,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Questio
 
 // AskConnWait runs f on the loop of a connection, as loop.Ref.Tell does, and blocks until the
 // Question is answered, by f or later. It is for goroutines other than a loop's, such as that of an
-// HTTP handler that waits for a device. On a loop it would block the loop.
+// HTTP handler that waits for a device. On a loop it panics.
 //
 //	state, err := handler.AskConnWait(ctx, devices.Get(id), func(c *loop.Conn, q handler.Question[int]) {...})
 //
@@ -121,10 +121,11 @@ func AskConnWait[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, q
 
 // wait asks and waits for the answer.
 func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err error) {
+	require(!in.OnLoop(), "AskWait on a loop, which must not wait")
 	done := make(chan struct{})
 	q := &question[A]{deliver: func(a A, e error) { answer, err = a, e; close(done) }}
 	ask(q)
-	if await(ctx, done) != nil {
+	if await(ctx, done, "AskWait") != nil {
 		q.fail(ctx.Err())
 		<-done // an answer that was just given counts
 	}

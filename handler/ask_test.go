@@ -10,6 +10,7 @@ import (
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // addition is a question to a sum: its reply goes unanswered if n is negative.
@@ -200,5 +201,28 @@ func TestAskFullMailboxes(t *testing.T) {
 		testkit.Pass(time.Second)
 		testkit.Want(t, "got", got, (asked{n: 2}))
 		testkit.Want(t, "late", late, (asked{n: 4}))
+	})
+}
+
+// What waits panics on a loop, which it might wait for.
+func TestWaitsNotOnALoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: echoes})
+		srv.Backend("tcp", "b:1")
+		srv.Do(0, func(l *loop.Loop) {
+			ref, _ := handler.Spawn(l, func(a *handler.Actor[int]) func(int) { return func(int) {} })
+			link := handler.NewLink(l, handler.LinkConfig{Addr: "tcp://b:1", Accept: echoes})
+			pool := handler.NewPool(l, handler.PoolConfig[string]{Link: handler.LinkConfig{Addr: "tcp://b:1"}, Accept: answering})
+			for name, f := range map[string]func(){
+				"AskWait": func() {
+					_, _ = handler.AskWait(t.Context(), ref, func(handler.Question[int]) int { return 0 })
+				},
+				"Link.Shutdown":     func() { _ = link.Shutdown(t.Context()) },
+				"Pool.Shutdown":     func() { _ = pool.Shutdown(t.Context()) },
+				"ActorRef.Shutdown": func() { _ = ref.Shutdown(t.Context()) },
+			} {
+				wantPanic(t, name+" on a loop", f)
+			}
+		})
 	})
 }

@@ -76,13 +76,13 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or closes, and reports whether it was not one before. It
-// must be called on c's loop, in Accept or later. It does nothing if c has closed.
+// Join makes c a member until it leaves or has closed (after OnClose), and reports whether it was not
+// one before. It must be called on c's loop, in Accept or later. If c has closed it returns false.
 func (g *Group) Join(c *loop.Conn) bool {
 	onLoop(c, "handler.Group.Join")
 	state := stateOf(c)
 	if state.closed {
-		return true
+		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,7 +179,7 @@ func (g *Group) Has(c *loop.Conn) bool {
 	return s != nil && s.find(c) != nil
 }
 
-// Len returns the number of members. Any goroutine may call it.
+// Len returns the number of members. One that closes counts until its OnClose has returned. Any goroutine may call it.
 func (g *Group) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

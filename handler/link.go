@@ -182,12 +182,12 @@ func (k *Link) Stop() {
 	}
 }
 
-// Shutdown is Stop for goroutines other than a loop's. It waits until the connection has closed,
-// and its callbacks, the done functions of its calls, and State have returned; when ctx is done it
-// returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's; on a loop it panics. It waits until the
+// connection has closed, and its callbacks, the done functions of its calls, and State have
+// returned; when ctx is done it returns ctx's error.
 func (k *Link) Shutdown(ctx context.Context) error {
 	k.loop.Post(k.Stop) // a loop that ends stops its Links
-	return await(ctx, k.ended)
+	return await(ctx, k.ended, "Link.Shutdown")
 }
 
 func (k *Link) dial() {

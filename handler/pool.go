@@ -145,12 +145,12 @@ func (p *Pool[A]) Stats() PoolStats {
 	return s
 }
 
-// Shutdown is Stop for goroutines other than a loop's. It waits until the connections have closed
-// and all calls have ended; when ctx is done it returns ctx's error.
+// Shutdown is Stop for goroutines other than a loop's; on a loop it panics. It waits until the
+// connections have closed and all calls have ended; when ctx is done it returns ctx's error.
 func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	p.loop.Post(p.Stop) // a loop that ends stops its Links
 	for _, k := range p.links {
-		err = cmp.Or(err, await(ctx, k.ended))
+		err = cmp.Or(err, await(ctx, k.ended, "Pool.Shutdown"))
 	}
 	return err
 }

@@ -70,8 +70,9 @@ type Reply struct {
 	byWrite bool // more written data may be merged into it
 }
 
-// NewReplies returns the Replies of c. A negative MaxWaiting panics.
+// NewReplies returns the Replies of c. It must be called on c's loop. A negative MaxWaiting panics.
 func NewReplies(c *loop.Conn, cfg RepliesConfig) *Replies {
+	onLoop(c, "handler.NewReplies")
 	require(cfg.MaxWaiting >= 0, "RepliesConfig.MaxWaiting is negative")
 	r := &Replies{c: c, maxWaiting: cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting), highWater: in.MaxOutbound(c) / 2, mergeMax: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {

@@ -34,6 +34,7 @@ func init() {
 		HoldRead:      (*Conn).holdRead,
 		MaxOutbound:   func(c *Conn) int { return c.home().maxOutbound },
 		BeforeClose:   (*Conn).whenClosed,
+		OnLoop:        func() bool { return runningLoop() != nil },
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
 		CheckWrite:    (*Conn).admitOutput,

@@ -42,6 +42,9 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// of the loop, and calls are looked at.
 	Check func(l Loop, method string)
 
+	// OnLoop reports whether the goroutine that calls is a loop's. It takes a microsecond.
+	OnLoop func() bool
+
 	// Try calls f, and returns its panic as a *PanicError, which has been logged and counted.
 	Try func(l Loop, f func()) error
 
