@@ -204,7 +204,7 @@ func TestAskFullMailboxes(t *testing.T) {
 	})
 }
 
-// What waits panics on a loop, which it might wait for.
+// A function that waits panics on a loop, which it might wait for.
 func TestWaitsNotOnALoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: echoes})
