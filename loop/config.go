@@ -172,8 +172,9 @@ type Hooks struct {
 	// closed c. A panic in it closes c.
 	ConnState func(c *Conn, s ConnState)
 
-	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may
-	// send a last message, which is flushed before the close. A panic in it closes c.
+	// OnDrain is called on c's loop when the drain is about to close c, for each connection except
+	// those in a Pipe. It may send a last message, which is flushed before the close. A panic in it
+	// closes c.
 	OnDrain func(c *Conn)
 }
 

@@ -87,6 +87,8 @@ type extras struct {
 	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
+	held          int           // bytes that others hold for c, which count as buffers: see countHeld
+	kept          int           // of these, frames that the codec keeps until its handshake is done
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
 	pinned        pin           // whether it may move to another loop
 	uncounted     bool          // its end is not in Stats.ClosedBy
@@ -225,16 +227,17 @@ func (c *Conn) Codec() codec.Codec {
 // SetCodec changes the codec in both directions: in OnMessage, from the bytes after the current
 // message, even if they arrived with it. Bytes of an incomplete frame are decoded again, after the
 // current callback. A nil codec means codec.Raw; a nil pointer in it panics. SetCodec also panics
-// on a connection of a Pipe, which forwards raw bytes. A UDP session does not use a codec.
+// on a connection of a Pipe, which forwards raw bytes. On a UDP session, which does not use a codec,
+// it does nothing.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
-	if c.extras != nil && c.extras.pipe != nil {
+	if c.isInPipe() {
 		panic("loop: Conn.SetCodec on a connection of a Pipe, which passes bytes on as they are")
 	}
 	if isTypedNil(cd) {
 		panic(fmt.Sprintf("loop: Conn.SetCodec with a nil %T", cd))
 	}
-	if c.isClosed() {
+	if c.isClosed() || c.isUDP() {
 		return
 	}
 	c.changeCodec(cd)
@@ -252,6 +255,7 @@ func (c *Conn) changeCodec(cd codec.Codec) {
 	c.lookAtCodec()
 	c.forgetFrame()
 	c.countParts(0)
+	c.keptIsSent()
 }
 
 // AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code

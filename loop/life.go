@@ -336,7 +336,7 @@ func (c *Conn) stopAll() {
 	for _, h := range c.hooks() {
 		h.c = nil
 	}
-	c.countParts(0)
+	c.forgetHeld()
 	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
 	if x := c.extras; x != nil && x.jobs != nil {
 		x.jobs.queue.End()

@@ -61,7 +61,7 @@ func (c *Conn) mayBecomeNet() error {
 		return errIsMoving
 	case c.sendsFile():
 		return errors.New("loop: Conn.NetConn: a file is being sent")
-	case c.extras != nil && c.extras.pipe != nil:
+	case c.isInPipe():
 		return errors.New("loop: Conn.NetConn: the connection is in a Pipe")
 	}
 	return nil
@@ -75,7 +75,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	l := c.loop
 	n := &netConn{mark: min(netMark, l.holdBackAt/2, l.maxOutbound/4)}
 	n.r.cond.L, n.w.cond.L = &n.mu, &n.mu
-	n.busy = c.isBusy()
+	n.busy, n.fin = c.isBusy(), c.out.finRequested
 	a := arrival{net: n}
 	n.c = c.passOn(&a, reason)
 	n.in = a.read
