@@ -126,8 +126,9 @@ const (
 	callGrace, minGraces = 10 * time.Millisecond, 3
 )
 
-// NewCalls returns the Calls of c. When c closes, calls under way fail with the error that OnClose
-// gets, or loop.ErrClosed after a plain Close. It panics if the configuration is invalid.
+// NewCalls returns the Calls of c. When c has closed, after OnClose, calls under way fail with the
+// error that OnClose got, or loop.ErrClosed after a plain Close. It panics if the configuration is
+// invalid.
 func NewCalls[A any](c *loop.Conn, cfg CallConfig) *Calls[A] {
 	cfg = cfg.filled()
 	cs := &Calls[A]{conn: c, timeout: cfg.Timeout, max: cfg.Max, calls: make(map[uint64]*call[A])}

@@ -23,9 +23,10 @@ const netMark = 64 << 10
 
 // NetConn turns c into a net.Conn for a goroutine: for net/http, ssh, yamux, or any other code that
 // needs one. TLS stays below it. Its Read first returns bytes that have arrived but were not
-// delivered; in OnMessage they begin after the current message. Output from before the call is
-// written first. NetConn may be called in Accept, which may then return nil, or a handler that gets
-// only OnClose. It may also be called in a Dialer's open function.
+// delivered; in OnMessage they begin after the current message. As with Detach, they do not include
+// what a codec keeps. Output from before the call is written first. NetConn may be called in
+// Accept, which may then return nil, or a handler that gets only OnClose. It may also be called in
+// a Dialer's open function.
 //
 // After NetConn, c is closed: its timers, hooks, jobs and idle timeouts are stopped, Send and Write
 // return ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection
