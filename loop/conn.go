@@ -186,9 +186,9 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 
 // SetHandler makes h the handler of c, for example when a connection switches protocols: h gets the
 // next message, and OnClose. The previous handler is not notified, and its middlewares, such as
-// handler.Limit, no longer apply: wrap h in those that it needs. SetHandler panics in Accept,
-// whose result becomes the handler, with a nil h, and on a connection of a Pipe. After Close it
-// does nothing.
+// handler.Limit, no longer apply: wrap h in those that it needs. SetHandler panics in Accept and in
+// a Dialer's open function, whose result becomes the handler, with a nil h, and on a connection of
+// a Pipe. After Close it does nothing.
 func (c *Conn) SetHandler(h Handler) {
 	c.loop.owner.Check("Conn.SetHandler")
 	switch {
@@ -196,8 +196,8 @@ func (c *Conn) SetHandler(h Handler) {
 		panic("loop: Conn.SetHandler with a nil Handler")
 	case isTypedNil(h):
 		panic(fmt.Sprintf("loop: Conn.SetHandler with a nil %T", h))
-	case c.at() == stateOpening:
-		panic("loop: Conn.SetHandler in Accept, which returns the handler")
+	case c.at() == stateOpening || c.isOpen() && c.handler == nil:
+		panic("loop: Conn.SetHandler in Accept or in a Dialer's open function, which returns the handler")
 	case c.isPiped():
 		panic("loop: Conn.SetHandler on a connection of a Pipe")
 	case c.isOpen():
