@@ -202,10 +202,12 @@ func TestHeartbeatMisuse(t *testing.T) {
 	ping := func(*loop.Conn) error { return nil }
 	for what, h := range map[string]handler.Heartbeat{
 		"no Interval":             {},
-		"negative Missed":         {Interval: 1, Missed: -1},
-		"negative Jitter":         {Interval: 1, Jitter: -1},
-		"two pings":               {Interval: 1, Ping: ping, Message: []byte("x")},
-		"SendOnly without a ping": {Interval: 1, SendOnly: true},
+		"Interval without a unit": {Interval: 30},
+		"Jitter without a unit":   {Interval: time.Second, Jitter: 5000},
+		"negative Missed":         {Interval: time.Second, Missed: -1},
+		"negative Jitter":         {Interval: time.Second, Jitter: -1},
+		"two pings":               {Interval: time.Second, Ping: ping, Message: []byte("x")},
+		"SendOnly without a ping": {Interval: time.Second, SendOnly: true},
 	} {
 		wantPanic(t, what, func() { h.Wrap(silent) })
 	}

@@ -338,6 +338,8 @@ type Heartbeat struct {
 // Wrap implements Middleware. It panics if the fields make no sense.
 func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 	require(h.Interval > 0, "Heartbeat.Interval must be positive")
+	requireUnit("Heartbeat.Interval", h.Interval)
+	requireUnit("Heartbeat.Jitter", h.Jitter)
 	require(h.Missed >= 0, "Heartbeat.Missed is negative")
 	require(h.Jitter >= 0, "Heartbeat.Jitter is negative")
 	require(h.Ping == nil || h.Message == nil, "Heartbeat has both a Ping and a Message")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/defaults"
 )
 
 const (
@@ -172,6 +173,9 @@ func (c *Codec) check(of string) error {
 	}
 	if c.HandshakeTimeout < 0 {
 		return wrong(of, "HandshakeTimeout %v is negative", c.HandshakeTimeout)
+	}
+	if err := defaults.Unit("HandshakeTimeout", c.HandshakeTimeout); err != nil {
+		return wrong(of, "%w", err)
 	}
 	for _, p := range c.Protocols {
 		if !isToken(p) {
