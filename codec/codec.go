@@ -34,8 +34,8 @@ var (
 	ErrConfig = length.ErrConfig
 
 	// ErrContract: a codec returned something that Codec forbids, such as more bytes consumed than
-	// there were. It is the codec's bug, not the peer's.
-	ErrContract = errors.New("codec: Decode broke its contract")
+	// there were, or a dst without what was in it. It is the codec's bug, not the peer's.
+	ErrContract = errors.New("codec: a codec broke its contract")
 )
 
 // A Codec finds frames in a stream of bytes, and turns frames into bytes.

@@ -127,7 +127,8 @@ const (
 )
 
 // NewCalls returns the Calls of c. When c closes, calls under way fail, before OnClose, with the
-// error that OnClose gets, or loop.ErrClosed after a plain Close. It panics if the configuration is invalid.
+// error that OnClose gets, or loop.ErrClosed after a plain Close. It panics if the configuration is
+// invalid.
 func NewCalls[A any](c *loop.Conn, cfg CallConfig) *Calls[A] {
 	onLoop(c, "handler.NewCalls")
 	cfg = cfg.filled()
@@ -140,6 +141,7 @@ func NewCalls[A any](c *loop.Conn, cfg CallConfig) *Calls[A] {
 // filled returns the config with its defaults, or panics.
 func (l CallConfig) filled() CallConfig {
 	require(l.Timeout >= 0 && l.Max >= 0, "CallConfig with a negative Timeout or Max; 0 means a default")
+	requireUnit("CallConfig.Timeout", l.Timeout)
 	l.Timeout, l.IDBits = cmp.Or(l.Timeout, DefaultCallTimeout), cmp.Or(l.IDBits, 32)
 	require(l.IDBits >= 8 && l.IDBits <= 64, fmt.Sprintf("CallConfig.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
 	l.Max = cmp.Or(l.Max, int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2)))) // an int may have 32 bits

@@ -368,6 +368,7 @@ func TestCallsMisuse(t *testing.T) {
 		k.do(func() {
 			for what, limits := range map[string]handler.CallConfig{
 				"negative timeout": {Timeout: -1},
+				"no unit":          {Timeout: 30},
 				"negative max":     {Max: -1},
 				"short ids":        {IDBits: 4},
 				"long ids":         {IDBits: 65},

@@ -198,7 +198,8 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 // loop.ErrServerClosed to errors.Is. The other members do get msg, and a second Broadcast would
 // send it to them twice. A callback of a connection gets no loop.ErrMailboxFull: the connection is
 // not read until half of the mailbox has run (see loop.Limits.MaxMailbox). If a member's codec
-// refuses msg, it does not get it, and this is logged.
+// refuses msg, it does not get it, and this is logged. A member for whom the codec keeps too much
+// already, as its handshake is not done, is closed.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
 // BroadcastExcept is Broadcast to all members but one, such as the sender. The zero Ref excepts
@@ -567,7 +568,12 @@ func (b *broadcast) form(c *loop.Conn) *form {
 // send sends the form, or msg if it is nil, to c.
 func (f *form) send(c *loop.Conn, msg []byte) {
 	if f == nil {
-		warnSeldom(c, c.Send(msg), unsent)
+		err := c.Send(msg)
+		if o, ok := c.Codec().(codec.Opener); ok && errors.Is(err, codec.ErrTooLong) && o.Opening() != nil {
+			c.CloseWithError(err) // it would miss this one, and get later ones
+			return
+		}
+		warnSeldom(c, err, unsent)
 	} else if f.err == nil {
 		_, err := c.Write(f.wire)
 		warnSeldom(c, err, unsent)

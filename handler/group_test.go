@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -387,4 +388,25 @@ func shuffle(c *loop.Conn, groups []*handler.Group, random *rand.Rand) {
 			g.Broadcast([]byte("x"))
 		}
 	}
+}
+
+// A member whose codec keeps no more before its handshake is done is closed: it would get later
+// broadcasts, and not those between.
+func TestGroupBeforeTheHandshake(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := handler.NewGroup(handler.GroupConfig{})
+		srv := looptest.Start(t, &loop.Server{Codec: &websocket.Codec{}, Accept: joining(g)})
+		few, many := srv.Open(), srv.Open()
+		_ = g.Broadcast(make([]byte, 1000))
+		wantOpen(t, few)
+		few.Close()
+		for range 100 {
+			_ = g.Broadcast(make([]byte, 1000))
+		}
+		testkit.Pass(time.Second)
+		wantReason(t, many, codec.ErrTooLong)
+		if n := g.Len(); n != 0 {
+			t.Errorf("%d members are left", n)
+		}
+	})
 }

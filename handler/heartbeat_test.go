@@ -3,6 +3,7 @@ package handler_test
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,14 +202,46 @@ func TestHeartbeatMisuse(t *testing.T) {
 	ping := func(*loop.Conn) error { return nil }
 	for what, h := range map[string]handler.Heartbeat{
 		"no Interval":             {},
-		"negative Missed":         {Interval: 1, Missed: -1},
-		"negative Jitter":         {Interval: 1, Jitter: -1},
-		"two pings":               {Interval: 1, Ping: ping, Message: []byte("x")},
-		"SendOnly without a ping": {Interval: 1, SendOnly: true},
+		"Interval without a unit": {Interval: 30},
+		"Jitter without a unit":   {Interval: time.Second, Jitter: 5000},
+		"negative Missed":         {Interval: time.Second, Missed: -1},
+		"negative Jitter":         {Interval: time.Second, Jitter: -1},
+		"two pings":               {Interval: time.Second, Ping: ping, Message: []byte("x")},
+		"SendOnly without a ping": {Interval: time.Second, SendOnly: true},
 	} {
 		wantPanic(t, what, func() { h.Wrap(silent) })
 	}
 	if errors.Is(loop.ErrIdle, handler.ErrHeartbeat) {
 		t.Error("ErrIdle must not be ErrHeartbeat")
+	}
+}
+
+// In a pipe the stream is the pipe's: a Heartbeat neither pings in it nor ends it, whether the pipe
+// begins in Accept or later.
+func TestHeartbeatInAPipe(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			var first *loop.Conn
+			srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+				switch {
+				case first == nil:
+					first = c
+				case later:
+					c.AfterFunc(0, func() { loop.Pipe(first, c, loop.PipeConfig{}) })
+				default:
+					loop.Pipe(first, c, loop.PipeConfig{})
+				}
+				return silent(c)
+			}, handler.Heartbeat{Interval: time.Minute, Message: []byte("PING")}))
+			p, q := srv.Open(), srv.Open()
+			for range 10 {
+				testkit.Pass(50 * time.Second)
+				q.Send("data")
+			}
+			testkit.Pass(time.Hour)
+			wantReceived(t, p, strings.Repeat("data", 10))
+			wantReceived(t, q, "")
+			wantOpen(t, p)
+		})
 	}
 }

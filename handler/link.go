@@ -96,6 +96,8 @@ func NewLink(l *loop.Loop, cfg LinkConfig) *Link {
 		panic("handler: LinkConfig: " + err.Error())
 	}
 	require(cfg.Min >= 0 && cfg.Max >= 0 && cfg.Backlog >= 0, "LinkConfig with a negative Min, Max or Backlog")
+	requireUnit("LinkConfig.Min", cfg.Min)
+	requireUnit("LinkConfig.Max", cfg.Max)
 	cfg.Min = cmp.Or(cfg.Min, DefaultRedialMin)
 	cfg.Max = cmp.Or(cfg.Max, max(DefaultRedialMax, cfg.Min))
 	require(cfg.Max >= cfg.Min, "LinkConfig with a Max below Min")

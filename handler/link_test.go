@@ -194,7 +194,9 @@ func TestLinkMisuse(t *testing.T) {
 	for want, r := range map[string]handler.LinkConfig{
 		"handler: LinkConfig.Accept is nil":                                            {Addr: addr},
 		"handler: LinkConfig with a negative Min, Max or Backlog":                      {Addr: addr, Accept: echoes, Min: -1},
-		"handler: LinkConfig with a Max below Min":                                     {Addr: addr, Accept: echoes, Min: 2, Max: 1},
+		"handler: LinkConfig with a Max below Min":                                     {Addr: addr, Accept: echoes, Min: 2 * time.Second, Max: time.Second},
+		"handler: LinkConfig.Max is 60µs: is the unit missing?":                        {Addr: addr, Accept: echoes, Max: 60_000},
+		"handler: LinkConfig: loop: Dialer.Timeout is 10ns: is the unit missing?":      {Addr: addr, Accept: echoes, Dialer: loop.Dialer{Timeout: 10}},
 		"handler: LinkConfig with a negative":                                          {Addr: addr, Accept: echoes, Backlog: -1},
 		`handler: LinkConfig: loop: Dialer.Dial "db:5432": no scheme`:                  {Addr: "db:5432", Accept: echoes},
 		"handler: LinkConfig: loop: Dialer.Codec: codec: bad configuration: Lines.Max": {Addr: addr, Accept: echoes, Dialer: loop.Dialer{Codec: codec.Lines{Max: -1}}},

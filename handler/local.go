@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -169,5 +171,12 @@ func onLoop(c *loop.Conn, method string) { in.Check(c.Loop(), method) }
 func require(ok bool, otherwise string) {
 	if !ok {
 		panic("handler: " + otherwise)
+	}
+}
+
+// requireUnit panics with the name of a duration that has no unit.
+func requireUnit(name string, d time.Duration) {
+	if err := defaults.Unit(name, d); err != nil {
+		panic("handler: " + err.Error())
 	}
 }

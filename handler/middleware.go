@@ -313,7 +313,8 @@ var ErrHeartbeat = fmt.Errorf("handler: heartbeat missed (%w)", loop.ErrIdle)
 //
 // Any received byte counts as activity. No connection closes early: a loop that was late checks the
 // socket first, as loop.Conn.OnIdle does. A Heartbeat costs nothing per message (SendOnly: a
-// reading of the clock per write) and shares one timer with the idle hooks and the idle timeout.
+// reading of the clock per write) and shares one timer with the idle hooks and the idle timeout. It
+// ends when the connection joins a loop.Pipe.
 type Heartbeat struct {
 	// Interval is the silence before a ping, and between two pings. It must be positive.
 	Interval time.Duration
@@ -337,6 +338,8 @@ type Heartbeat struct {
 // Wrap implements Middleware. It panics if the fields make no sense.
 func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 	require(h.Interval > 0, "Heartbeat.Interval must be positive")
+	requireUnit("Heartbeat.Interval", h.Interval)
+	requireUnit("Heartbeat.Jitter", h.Jitter)
 	require(h.Missed >= 0, "Heartbeat.Missed is negative")
 	require(h.Jitter >= 0, "Heartbeat.Jitter is negative")
 	require(h.Ping == nil || h.Message == nil, "Heartbeat has both a Ping and a Message")
@@ -350,7 +353,7 @@ func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 	}
 	return func(c *loop.Conn) loop.Handler {
 		inner := next(c)
-		if inner != nil {
+		if inner != nil && !in.IsPiped(c) { // the stream is the pipe's
 			h.start(c)
 		}
 		return inner

@@ -112,7 +112,7 @@ func (r *Replies) Write(p []byte) error {
 	if err := r.checkWrite(); err != nil {
 		return err
 	}
-	r.bytes += len(p)
+	r.count(len(p))
 	r.written += len(p)
 	if n := len(r.waiting); n > 0 && r.waiting[n-1].byWrite && len(r.waiting[n-1].data)+len(p) <= r.mergeMax {
 		r.waiting[n-1].data = append(r.waiting[n-1].data, p...)
@@ -164,6 +164,12 @@ func (r *Replies) add(reply *Reply) *Reply {
 	return reply
 }
 
+// count notes that ready replies have n bytes more, or fewer.
+func (r *Replies) count(n int) {
+	r.bytes += n
+	in.CountHeld(r.c, n)
+}
+
 // pause stops reading if too much waits. Reading resumes when half of that is sent, see flush.
 func (r *Replies) pause() {
 	if !r.paused && (len(r.waiting) >= r.maxWaiting || r.bytes > r.highWater) {
@@ -186,7 +192,7 @@ func (p *Reply) Done(data []byte) {
 		r.send(data)
 	} else {
 		p.data = slices.Clone(data)
-		r.bytes += len(data)
+		r.count(len(data))
 		r.pause()
 	}
 	r.flush()
@@ -203,7 +209,7 @@ func (r *Replies) hasRoom() bool {
 // send sends the first reply. It is removed before OnHighWater's hook may add others.
 func (r *Replies) send(data []byte) {
 	first := r.waiting[0]
-	r.bytes -= len(first.data)
+	r.count(-len(first.data))
 	if first.byWrite {
 		r.written -= len(first.data)
 	}

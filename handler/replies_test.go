@@ -235,3 +235,37 @@ func answersWaitForTheMailbox(t *testing.T, srv *looptest.Server, p *looptest.Pe
 	testkit.Pass(time.Second)
 	wantReceived(t, p, want)
 }
+
+// Replies that wait count as buffers of the server, until they are sent or the connection closes.
+func TestRepliesCountAsBuffered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var replies *handler.Replies
+		var first *handler.Reply
+		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
+			replies = handler.NewReplies(c, handler.RepliesConfig{})
+			first = replies.Later()
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return replies.Write(make([]byte, 10<<10)) })
+		})
+		base := 0
+		for round := range 3 {
+			p := srv.Open()
+			p.Send("1\n")
+			before := srv.Stats().Buffered
+			p.Send("2\n3\n4\n5\n")
+			if n := srv.Stats().Buffered - before; n != 40<<10 {
+				t.Errorf("four more replies of 10 KiB wait, and %d bytes more are buffered", n)
+			}
+			if round < 2 {
+				srv.Do(0, func(*loop.Loop) { first.Done(nil) })
+			}
+			p.Close()
+			testkit.Pass(time.Second)
+			switch n := srv.Stats().Buffered; {
+			case round == 0: // the loop keeps a buffer
+				base = n
+			case n != base:
+				t.Errorf("%d bytes are buffered after the end, want %d", n, base)
+			}
+		}
+	})
+}

@@ -100,8 +100,9 @@ func (a *arrival) handToEngine(nc net.Conn) {
 
 // Detach takes c out of the server. It returns the connection as a *net.TCPConn or *net.UnixConn,
 // for a goroutine, net/http, or Server.Adopt of another Server, and the bytes that c has read but
-// not delivered. In OnMessage these bytes begin after the current message. They do not include
-// state that a codec keeps, such as the first fragments of a message.
+// not delivered. In OnMessage these bytes begin after the current message. They do not include what
+// a codec keeps, such as the first fragments of a message, or what Outer of a codec.Stack has
+// delivered.
 //
 // Over TLS 1.3, nc speaks TLS, for use by goroutines, not by Adopt. It has the methods
 // ConnectionState and CloseWrite of a tls.Conn. Its Read returns io.ErrUnexpectedEOF if the stream

@@ -343,7 +343,7 @@ func (c *Conn) callAccept(accept Accept) {
 	if c.handler = accept(c); isTypedNil(c.handler) {
 		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
 	}
-	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+	if c.handler != nil && c.isInPipe() {
 		c.extras.pipe.takeOver()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
 )
 
@@ -192,7 +193,7 @@ func (s *shed) nextPass(excess int64) bool {
 // connection of its loop could. That is for a loop whose budget is used up, which must not wait for
 // its shed while more comes.
 func (c *Conn) keepsTooMuch() {
-	if l := c.loop; int64(c.in.decoder.Cap()+c.parts()) > 2*l.memoryShare()/int64(max(1, len(l.conns))) && l.excess() > 0 {
+	if l := c.loop; int64(c.in.decoder.Cap()+c.held()) > 2*l.memoryShare()/int64(max(1, len(l.conns))) && l.excess() > 0 {
 		c.closeForMemory()
 	}
 }
@@ -211,6 +212,49 @@ func (c *Conn) parts() int {
 		return w.parts
 	}
 	return 0
+}
+
+// countHeld has n bytes more count as buffers of c, or n fewer, which package handler or the codec
+// hold for it. They are forgotten when the close begins.
+func (c *Conn) countHeld(n int) {
+	if n != 0 && !c.isClosing() {
+		c.more().held += n
+		c.loop.store.Pool.Carry(n)
+	}
+}
+
+// countKept counts n bytes more that the codec keeps until its handshake is done.
+func (c *Conn) countKept(n int) {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil && !c.isClosing() {
+		c.countHeld(n)
+		c.more().kept += n
+	}
+}
+
+// keptIsSent says that the codec has given back what it kept.
+func (c *Conn) keptIsSent() {
+	if x := c.extras; x != nil && x.kept > 0 {
+		c.countHeld(-x.kept)
+		x.kept = 0
+	}
+}
+
+// forgetHeld is for the beginning of the close.
+func (c *Conn) forgetHeld() {
+	c.countParts(0)
+	if x := c.extras; x != nil && x.held > 0 {
+		c.loop.store.Pool.Carry(-x.held)
+		x.held, x.kept = 0, 0
+	}
+}
+
+// held returns what countParts and countHeld have counted.
+func (c *Conn) held() int {
+	n := c.parts()
+	if c.extras != nil {
+		n += c.extras.held
+	}
+	return n
 }
 
 // closeForMemory closes c and gives back its buffers now.
@@ -232,7 +276,7 @@ func (c *Conn) bufferBytes() int {
 
 // plainBufferBytes is bufferBytes without those of the layer of TLS.
 func (c *Conn) plainBufferBytes() int {
-	n := c.in.decoder.Cap() + c.parts()
+	n := c.in.decoder.Cap() + c.held()
 	if b := c.out.box; b != nil {
 		n += b.Cap()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -399,6 +400,46 @@ func TestStackAfterAPause(t *testing.T) {
 		wait(2 * time.Second)
 		if len(got) != 5 {
 			t.Errorf("messages %q, want a to e", got)
+		}
+	})
+}
+
+// A session of UDP has no codec, whatever an Accept that it shares with TCP sets: nothing else that
+// asks for the codec frames for it either.
+func TestSetCodecOfUDP(t *testing.T) {
+	sessions := 0
+	srv := &loop.Server{Listeners: []loop.Listener{{Addr: "udp://127.0.0.1:0"}}, Accept: with(func(c *loop.Conn) {
+		sessions++
+		c.SetCodec(codec.Lines{})
+		if _, ok := c.Codec().(codec.Raw); !ok {
+			t.Errorf("the codec is %T, want codec.Raw", c.Codec())
+		}
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.OpenUDP(1).Send("hi")
+		testkit.Want(t, "sessions", sessions, 1)
+	})
+}
+
+// dropper drops what is in dst.
+type dropper struct{ codec.Lines }
+
+func (f dropper) AppendFrame(_, frame []byte) ([]byte, error) {
+	return f.Lines.AppendFrame(nil, frame)
+}
+
+// A codec that drops what was sent before is found out, and its frame is not sent: output before it
+// and after it is whole.
+func TestAppendFrameThatDropsOutput(t *testing.T) {
+	srv := &loop.Server{Codec: dropper{}, Accept: with(func(c *loop.Conn) {
+		testkit.WantErr(t, "the first Send", c.Send([]byte("one")), nil)
+		testkit.WantErr(t, "a shorter one", c.Send([]byte("2")), codec.ErrContract)
+		testkit.WantErr(t, "a longer one", c.Send([]byte("three and more")), codec.ErrContract)
+		_, _ = c.Write([]byte("end"))
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		if got := srv.Open().Received(); got != "one\nend" {
+			t.Errorf("received %q", got)
 		}
 	})
 }

@@ -31,8 +31,9 @@ type Limits struct {
 	// MaxConns is how many connections may be open at once; further ones are refused. 0 derives it
 	// from the limit of open files, minus a reserve for the program itself, and from a quarter of
 	// the memory that its cgroup and GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each
-	// connection; it is a million at most. Start logs a warning if the memory is too small for
-	// MaxConns and MaxBuffered.
+	// connection; it is a million at most. TLS takes some 2 KB more, a NetConn its goroutine and
+	// its buffers, and HTTP that websocket.Codec keeps alive 20 KB: set MaxConns if there are many
+	// of those. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
@@ -79,14 +80,16 @@ type Limits struct {
 	HoldBackAt int
 
 	// MaxBuffered is how many bytes all buffers may take together: pending output, input that is
-	// held back, incomplete frames, what codecs hold of unfinished messages (codec.Assembler), the
-	// queues of the mailboxes, and buffers that the loops keep for reuse. From half of it on,
-	// HoldBackAt shrinks to a quarter and input is read in small pieces, from three quarters on to
-	// a sixteenth. Above it, the loops that use more than their share write all pending output, and
-	// then close the connections with the largest buffers, with ErrMaxBuffered, until an eighth is
-	// free. A single callback may exceed the limit. Memory of the kernel and of the program itself
-	// does not count. 0 means an eighth of the memory that the process may use: the limit of its
-	// cgroup and GOMEMLIMIT, or a quarter of the machine's memory.
+	// held back, incomplete frames, what codecs hold of unfinished messages (codec.Assembler) and
+	// until their handshakes are done, replies that wait in a handler.Replies, the queues of the
+	// mailboxes, and buffers that the loops keep for reuse. From half of it on, HoldBackAt shrinks
+	// to a quarter and input is read in small pieces, from three quarters on to a sixteenth. Above
+	// it, the loops that use more than their share write all pending output, and then close the
+	// connections with the largest buffers, with ErrMaxBuffered, until an eighth is free. A single
+	// callback may exceed the limit. Memory of the kernel, of NetConns (some 64 KiB in each
+	// direction), of the Backlogs of groups, and of the program itself does not count. 0 means an
+	// eighth of the memory that the process may use: the limit of its cgroup and GOMEMLIMIT, or a
+	// quarter of the machine's memory.
 	MaxBuffered int
 
 	// MaxMailbox is how many functions may be queued for one loop before their senders are slowed
@@ -174,8 +177,9 @@ type Hooks struct {
 	// closed c. A panic in it closes c.
 	ConnState func(c *Conn, s ConnState)
 
-	// OnDrain is called on c's loop when the drain is about to close c, for each connection. It may
-	// send a last message, which is flushed before the close. A panic in it closes c.
+	// OnDrain is called on c's loop when the drain is about to close c, for each connection except
+	// those in a Pipe. It may send a last message, which is flushed before the close. A panic in it
+	// closes c.
 	OnDrain func(c *Conn)
 }
 
@@ -192,9 +196,9 @@ type UDPOptions struct {
 // Debug has checks for tests and diagnostics.
 type Debug struct {
 	// Strict detects two mistakes at once, for tests. A call on the wrong goroutine, such as
-	// Conn.Send on one of yours, panics; the check costs a microsecond per call. Borrowed bytes are
-	// overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. " after it
-	// has returned. Builds with the race detector always do both.
+	// Conn.Send on one of yours, panics; the check costs tens of microseconds per call. Borrowed
+	// bytes are overwritten: OnMessage gets a copy of each message, which reads "LENT NO LONGER. "
+	// after it has returned. Builds with the race detector always do both.
 	Strict bool
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before it is logged

@@ -55,6 +55,8 @@ func TestValidation(t *testing.T) {
 		{"TCP.UserTimeout is 1193h2m47.296s: the system takes at most", func(s *loop.Server) { s.TCP.UserTimeout = 1 << 32 * time.Millisecond }},
 		{"TCP.KeepAlive.Idle is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Idle = 12 * time.Hour }},
 		{"TCP.KeepAlive.Interval is 12h0m0s: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Interval = 12 * time.Hour }},
+		{"TCP.KeepAlive.Idle is 15ns: is the unit missing?", func(s *loop.Server) { s.TCP.KeepAlive.Idle = 15 }},
+		{"Server.IdleTimeout is 60µs: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 60_000 }},
 		{"TCP.KeepAlive.Count is 200: the system takes at most", func(s *loop.Server) { s.TCP.KeepAlive.Count = 200 }},
 		{"TCP.SendBuffer is 9223372036854775807: the system takes at most", func(s *loop.Server) { s.TCP.SendBuffer = math.MaxInt }},
 		{"TCP.ReceiveBuffer is 9223372036854775807: the system takes at most", func(s *loop.Server) { s.TCP.ReceiveBuffer = math.MaxInt }},

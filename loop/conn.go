@@ -88,6 +88,8 @@ type extras struct {
 	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
+	held          int           // bytes that others hold for c, which count as buffers: see countHeld
+	kept          int           // of these, frames that the codec keeps until its handshake is done
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
 	pinned        pin           // whether it may move to another loop
 	uncounted     bool          // its end is not in Stats.ClosedBy
@@ -185,9 +187,9 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 
 // SetHandler makes h the handler of c, for example when a connection switches protocols: h gets the
 // next message, and OnClose. The previous handler is not notified, and its middlewares, such as
-// handler.Limit, no longer apply: wrap h in those that it needs. SetHandler panics in Accept,
-// whose result becomes the handler, with a nil h, and on a connection of a Pipe. After Close it
-// does nothing.
+// handler.Limit, no longer apply: wrap h in those that it needs. SetHandler panics in Accept and in
+// a Dialer's open function, whose result becomes the handler, with a nil h, and on a connection of
+// a Pipe. After Close it does nothing.
 func (c *Conn) SetHandler(h Handler) {
 	c.loop.owner.Check("Conn.SetHandler")
 	switch {
@@ -195,8 +197,8 @@ func (c *Conn) SetHandler(h Handler) {
 		panic("loop: Conn.SetHandler with a nil Handler")
 	case isTypedNil(h):
 		panic(fmt.Sprintf("loop: Conn.SetHandler with a nil %T", h))
-	case c.at() == stateOpening:
-		panic("loop: Conn.SetHandler in Accept, which returns the handler")
+	case c.at() == stateOpening || c.isOpen() && c.handler == nil:
+		panic("loop: Conn.SetHandler in Accept or in a Dialer's open function, which returns the handler")
 	case c.isPiped():
 		panic("loop: Conn.SetHandler on a connection of a Pipe")
 	case c.isOpen():
@@ -226,16 +228,17 @@ func (c *Conn) Codec() codec.Codec {
 // SetCodec changes the codec in both directions: in OnMessage, from the bytes after the current
 // message, even if they arrived with it. Bytes of an incomplete frame are decoded again, after the
 // current callback. A nil codec means codec.Raw; a nil pointer in it panics. SetCodec also panics
-// on a connection of a Pipe, which forwards raw bytes. A UDP session does not use a codec.
+// on a connection of a Pipe, which forwards raw bytes. On a UDP session, which does not use a codec,
+// it does nothing.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
-	if c.extras != nil && c.extras.pipe != nil {
+	if c.isInPipe() {
 		panic("loop: Conn.SetCodec on a connection of a Pipe, which passes bytes on as they are")
 	}
 	if isTypedNil(cd) {
 		panic(fmt.Sprintf("loop: Conn.SetCodec with a nil %T", cd))
 	}
-	if c.isClosed() {
+	if c.isClosed() || c.isUDP() {
 		return
 	}
 	c.changeCodec(cd)
@@ -253,6 +256,7 @@ func (c *Conn) changeCodec(cd codec.Codec) {
 	c.lookAtCodec()
 	c.forgetFrame()
 	c.countParts(0)
+	c.keptIsSent()
 }
 
 // AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code

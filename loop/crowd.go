@@ -22,7 +22,7 @@ const (
 	crowdLogAfter, crowdLogEvery = time.Second, time.Minute
 
 	// Of the functions above the limit one in crowdSample is looked at for the connection whose
-	// callback has added it, and for its code, which takes some microseconds.
+	// callback has added it, and for its code, which takes tens of microseconds.
 	crowdSample = 8
 
 	maxProducers = 256 // places in the code that are counted
@@ -44,7 +44,7 @@ type crowd struct {
 // loops are those that run, by the numbers of their goroutines.
 var loops sync.Map
 
-// runningLoop returns the loop whose goroutine calls, or nil. It takes a microsecond.
+// runningLoop returns the loop whose goroutine calls, or nil. It takes some ten microseconds.
 func runningLoop() *Loop {
 	l, _ := loops.Load(goroutine.ID())
 	running, _ := l.(*Loop)

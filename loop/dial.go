@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/wheel"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -209,6 +210,9 @@ func (a *dialing) check() (err error) {
 	d := &a.dialer
 	if d.Timeout < 0 || d.IdleTimeout < 0 {
 		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s and no timeout, respectively")
+	}
+	if err := cmp.Or(defaults.Unit("loop: Dialer.Timeout", d.Timeout), defaults.Unit("loop: Dialer.IdleTimeout", d.IdleTimeout)); err != nil {
+		return err
 	}
 	if d.Timeout == 0 {
 		d.Timeout = defaultDialTimeout

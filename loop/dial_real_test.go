@@ -159,6 +159,7 @@ func TestDialErrors(t *testing.T) {
 			{"tcp://127.0.0.1", loop.Dialer{}, "want \"tcp://host:port\""},
 			{"http://127.0.0.1:80", loop.Dialer{}, "unknown scheme"},
 			{"tcp://127.0.0.1:1", loop.Dialer{Timeout: -1}, "negative"},
+			{"tcp://127.0.0.1:1", loop.Dialer{IdleTimeout: 60}, "IdleTimeout is 60ns: is the unit missing?"},
 			{"tcp://127.0.0.1:1", loop.Dialer{Codec: codec.Fixed{Size: -1}}, "Dialer.Codec"},
 			{"tcp://127.0.0.1:99999", loop.Dialer{}, "port"},
 			{"tcp4://[::1]:1", loop.Dialer{}, "address"},

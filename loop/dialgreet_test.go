@@ -372,3 +372,24 @@ func TestDialNotOpened(t *testing.T) {
 		})
 	}
 }
+
+// SetHandler in a Dialer's open function would be overwritten by its result, also when that has
+// waited for a handshake.
+func TestSetHandlerInOpen(t *testing.T) {
+	for name, cd := range map[string]codec.Codec{"no handshake": codec.Lines{}, "handshake": &greeter{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said any
+				g := dialGreeter(t, loop.Dialer{Codec: cd}, func(c *loop.Conn, g *greeted) loop.Handler {
+					defer func() { said = recover() }()
+					c.SetHandler(g)
+					return g
+				})
+				g.backend.Accept().Send("welcome\n")
+				if !strings.Contains(fmt.Sprint(said), "open function") {
+					t.Errorf("SetHandler panicked with %v", said)
+				}
+			})
+		})
+	}
+}

@@ -327,7 +327,7 @@ func (c *Conn) isBusy() bool {
 }
 
 func (c *Conn) callOnDrain() {
-	if f := c.loop.server.Hooks.OnDrain; f != nil && c.isOpen() && !c.isNet() {
+	if f := c.loop.server.Hooks.OnDrain; f != nil && c.isOpen() && !c.isNet() && !c.isInPipe() {
 		c.callHook(func() { f(c) })
 	}
 }

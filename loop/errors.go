@@ -15,7 +15,7 @@ import (
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
 var (
-	// ErrClosed means that the connection is closed or closing.
+	// ErrClosed means that the connection is closed or closing, or that CloseWrite was called.
 	ErrClosed = errors.New("loop: connection closed")
 
 	// ErrOutputLost means that the peer did not take all output sent before the close:

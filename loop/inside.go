@@ -38,6 +38,8 @@ func init() {
 		WhenPending:   (*Conn).whenPending,
 		TakesOutput:   func(c *Conn) bool { return c.mayWrite() == nil },
 		CheckWrite:    (*Conn).admitOutput,
+		CountHeld:     (*Conn).countHeld,
+		IsPiped:       (*Conn).isInPipe,
 		Warn:          (*Conn).warn,
 	})
 	inside.Give(&inside.ForMetrics[*Conn, *Loop]{

@@ -276,8 +276,9 @@ func (e *ending) finalCause() error {
 //
 // OnClose runs after the current callback, once the output is flushed. For TCP that is when the
 // peer's system has acknowledged all of it, about a round trip later, or at once if it already has.
-// Until then c counts as open, in Stats.Conns and in all limits. On systems that do not report what
-// was acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
+// Until then c counts as open, in Stats.Conns and in all limits; in the limits on connections it
+// counts for up to a second more, while its socket lingers. On systems that do not report what was
+// acknowledged (other than Linux), and for unix sockets, output is flushed when the system has
 // accepted it. If the peer accepts nothing for Server.Timeouts.Close, or has gone, the remaining
 // output is lost, and OnClose gets ErrOutputLost in addition to the reason. An eviction by the idle
 // timeout waits only if it interrupts something (see Server.IdleTimeout); otherwise a last message
@@ -336,7 +337,7 @@ func (c *Conn) stopAll() {
 	for _, h := range c.hooks() {
 		h.c = nil
 	}
-	c.countParts(0)
+	c.forgetHeld()
 	c.idle.timeout, c.idle.check, c.idle.extras = 0, nil, nil
 	if x := c.extras; x != nil && x.jobs != nil {
 		x.jobs.queue.End()

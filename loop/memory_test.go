@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/rs/zerolog"
@@ -239,5 +240,75 @@ func TestRoom(t *testing.T) {
 			}
 			testkit.Want(t, "room", s.Room(tt.piece), tt.want)
 		})
+	}
+}
+
+// shy keeps what is sent until the peer has said "hello".
+type shy struct {
+	codec.Lines
+	kept  []byte
+	open  bool
+	reply []byte
+}
+
+func (*shy) New() codec.Codec { return new(shy) }
+
+func (*shy) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) { return dst, time.Hour, nil }
+
+func (s *shy) Opening() error {
+	if s.open {
+		return nil
+	}
+	return codec.ErrMalformed
+}
+
+func (*shy) Opened() error { return nil }
+
+func (s *shy) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := s.Lines.Decode(data)
+	if !s.open && string(frame) == "hello" {
+		s.open, s.reply, s.kept = true, s.kept, nil
+		frame = nil
+	}
+	return n, frame, err
+}
+
+func (s *shy) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if !s.open {
+		s.kept = append(s.kept, frame...)
+		return dst, nil
+	}
+	return s.Lines.AppendFrame(dst, frame)
+}
+
+func (s *shy) AppendReply(dst []byte) []byte {
+	dst, s.reply = append(dst, s.reply...), nil
+	return dst
+}
+
+// What a codec keeps until its handshake is done counts as buffers do, until it is sent or the
+// connection closes.
+func TestMaxBufferedBeforeTheHandshake(t *testing.T) {
+	r := newRig(t, &Server{Codec: new(shy), Limits: Limits{MaxBuffered: 1 << 20}}, HandlerFunc(func(*Conn, []byte) error { return nil }))
+	used := func() int { return r.store.Pool.Size() - r.store.Pool.Held() }
+	first, s, _ := r.connect()
+	s.Readable([]byte("hello\n"))
+	_ = first.Send(make([]byte, 200<<10)) // into a buffer that the loop keeps
+	r.turn()
+	base := used()
+	second, s, _ := r.connect()
+	third, _, _ := r.connect()
+	for _, c := range []*Conn{second, second, third} {
+		testkit.WantErr(t, "Send", c.Send(make([]byte, 50<<10)), nil)
+	}
+	r.turn()
+	testkit.Want(t, "kept for two connections", used()-base, 150<<10)
+	third.Close()
+	r.turn()
+	testkit.Want(t, "when one has closed", used()-base, 100<<10)
+	s.Readable([]byte("hello\n"))
+	r.turn()
+	if n := second.held(); n != 0 || second.pending() != 0 {
+		t.Errorf("%d bytes are kept when the handshake is done, and %d wait", n, second.pending())
 	}
 }

@@ -72,7 +72,7 @@ func (c *Conn) hops() bool {
 
 // other returns the other end of c's Pipe, or nil.
 func (c *Conn) other() *Conn {
-	if c.extras != nil && c.extras.pipe != nil {
+	if c.isInPipe() {
 		return c.extras.pipe.to
 	}
 	return nil

@@ -23,9 +23,10 @@ const netMark = 64 << 10
 
 // NetConn turns c into a net.Conn for a goroutine: for net/http, ssh, yamux, or any other code that
 // needs one. TLS stays below it. Its Read first returns bytes that have arrived but were not
-// delivered; in OnMessage they begin after the current message. Output from before the call is
-// written first. NetConn may be called in Accept, which may then return nil, or a handler that gets
-// only OnClose. It may also be called in a Dialer's open function.
+// delivered; in OnMessage they begin after the current message. As with Detach, they do not include
+// what a codec keeps. Output from before the call is written first. NetConn may be called in
+// Accept, which may then return nil, or a handler that gets only OnClose. It may also be called in
+// a Dialer's open function.
 //
 // After NetConn, c is closed: its timers, hooks, jobs and idle timeouts are stopped, Send and Write
 // return ErrClosed, and OnClose runs after the current callback, with ErrDetached. The connection
@@ -61,7 +62,7 @@ func (c *Conn) mayBecomeNet() error {
 		return errIsMoving
 	case c.sendsFile():
 		return errors.New("loop: Conn.NetConn: a file is being sent")
-	case c.extras != nil && c.extras.pipe != nil:
+	case c.isInPipe():
 		return errors.New("loop: Conn.NetConn: the connection is in a Pipe")
 	}
 	return nil
@@ -75,7 +76,7 @@ func (c *Conn) becomeNet(reason error) (codec.NetConn, error) {
 	l := c.loop
 	n := &netConn{mark: min(netMark, l.holdBackAt/2, l.maxOutbound/4)}
 	n.r.cond.L, n.w.cond.L = &n.mu, &n.mu
-	n.busy = c.isBusy()
+	n.busy, n.fin = c.isBusy(), c.out.finRequested
 	a := arrival{net: n}
 	n.c = c.passOn(&a, reason)
 	n.in = a.read

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -496,5 +497,23 @@ func TestNetConnWriteAndClose(t *testing.T) {
 		got := p.Received()
 		testkit.Want(t, "bytes", len(got), large+3)
 		testkit.Want(t, "the end is", strings.HasSuffix(got, "bye"), true)
+	})
+}
+
+// A connection that has ended its output takes no more as a net.Conn either.
+func TestNetConnAfterCloseWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := make(chan net.Conn, 1)
+		srv := looptest.Start(t, &loop.Server{Accept: with(func(c *loop.Conn) {
+			c.CloseWrite()
+			nc, err := c.NetConn()
+			testkit.WantErr(t, "NetConn", err, nil)
+			conns <- nc
+		})})
+		srv.Open()
+		n, err := (<-conns).Write([]byte("lost"))
+		if n != 0 || !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("Write returned %d, %v; want EPIPE", n, err)
+		}
 	})
 }

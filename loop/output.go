@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 	"time"
 
@@ -79,12 +81,23 @@ func (c *Conn) Send(msg []byte) error {
 
 // frame has the codec append msg to the output.
 func (c *Conn) frame(msg []byte) error {
-	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.BeginAppend(len(msg), &c.loop.store), msg)
-	if err != nil {
+	dst := c.out.box.BeginAppend(len(msg), &c.loop.store)
+	tail, err := c.in.decoder.Codec().AppendFrame(dst, msg)
+	switch {
+	case err != nil:
 		tail = nil // nothing, whatever the codec has made of it
+	case !extends(tail, dst):
+		tail, err = nil, fmt.Errorf("%w: AppendFrame has dropped what was in dst", codec.ErrContract)
+	case len(tail) == len(dst):
+		c.countKept(len(msg))
 	}
 	c.endAppend(tail)
 	return err
+}
+
+// extends reports whether tail begins with dst. The bytes are compared if they have been copied.
+func extends(tail, dst []byte) bool {
+	return len(dst) == 0 || len(tail) >= len(dst) && (&tail[0] == &dst[0] || bytes.Equal(tail[:len(dst)], dst))
 }
 
 // Write appends bytes to the output unframed, by the rules of Send. It returns len(p), or 0 and an
@@ -136,6 +149,7 @@ func (c *Conn) sendReply(counted bool) {
 		if len(reply) == 0 {
 			return
 		}
+		c.keptIsSent()
 		pass, err := true, error(nil)
 		if f, ok := HandlerAs[replyFilter](c); ok { // it may send or close, so no append must be open
 			pass, err = f.FilterReply(c)
@@ -148,8 +162,8 @@ func (c *Conn) sendReply(counted bool) {
 		}
 	} else if tail := r.AppendReply(c.beginAppend(0)); c.out.finRequested {
 		c.endAppend(nil)
-	} else {
-		c.endAppend(tail)
+	} else if c.endAppend(tail); c.pending() > before {
+		c.keptIsSent()
 	}
 	if before >= c.loop.maxOutbound && c.pending() > before {
 		_ = c.admitOutput()

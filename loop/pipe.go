@@ -40,9 +40,10 @@ type PipeConfig struct {
 //
 // If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //
-// Pipe removes the functions that were passed to OnEOF, OnHighWater and OnFlushed before. Functions
-// passed later run in addition to the pipe's own work; a function given to OnEOF runs before the
-// half-close is passed on.
+// Pipe removes the functions that were passed to OnEOF, OnHighWater, OnFlushed and OnIdle before,
+// and ends a handler.Heartbeat. Functions passed later run in addition to the pipe's own work; a
+// function given to OnEOF runs before the half-close is passed on. Whatever they send goes into the
+// stream.
 //
 // A connection may be in one pipe only. Pipe panics if the connections live on two loops, are the
 // same, include a UDP session, are already in a pipe, or are about to move, or if cfg.IdleTimeout
@@ -113,6 +114,12 @@ func (s *pipeSide) begin() {
 		s.takeOver()
 	}
 	c.changeCodec(nil)
+	if w := c.idle.extras; w != nil {
+		for _, h := range w.hooks {
+			h.c = nil
+		}
+		w.hooks, w.stampWrites = nil, false
+	}
 	if !c.isClosing() {
 		c.idle.timeout = s.pipe.cfg.IdleTimeout
 		c.refileIdle()
@@ -128,6 +135,9 @@ func (c *Conn) isPiped() bool {
 	_, ok := c.handler.(*pipeSide)
 	return ok
 }
+
+// isInPipe is isPiped that is true already while Accept, which has called Pipe, runs.
+func (c *Conn) isInPipe() bool { return c.extras != nil && c.extras.pipe != nil }
 
 // takeOver makes s the handler of its connection.
 func (s *pipeSide) takeOver() { s.handler, s.from.handler = s.from.handler, s }

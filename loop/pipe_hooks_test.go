@@ -178,3 +178,25 @@ func TestPipeHasNoLastWords(t *testing.T) {
 		}
 	})
 }
+
+// The stream of a connection in a pipe is the pipe's: what was to send something of its own before,
+// when the connection is silent or is drained, is not called.
+func TestPipeEndsWhatWritesByItself(t *testing.T) {
+	var conns []*loop.Conn
+	ping := func(c *loop.Conn) { _, _ = c.Write([]byte("PING")) }
+	srv := &loop.Server{Hooks: loop.Hooks{OnDrain: ping}, Accept: with(func(c *loop.Conn) {
+		c.OnIdle(loop.IdleRead, time.Minute, func(int) { ping(c) })
+		conns = append(conns, c)
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		srv.Do(0, func(*loop.Loop) { loop.Pipe(conns[0], conns[1], loop.PipeConfig{}) })
+		srv.Sleep(time.Hour)
+		tell(srv, p, func(c *loop.Conn) { c.SetBusy(true) })
+		srv.Shutdown()
+		if got := p.Received() + q.Received(); got != "" {
+			t.Errorf("the peers got %q", got)
+		}
+		p.Close()
+	})
+}

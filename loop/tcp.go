@@ -62,6 +62,8 @@ func (o TCPOptions) check(name string) error {
 	return cmp.Or(
 		atMost(name+"KeepAlive.Idle", o.KeepAlive.Idle, mostKeepAlive),
 		atMost(name+"KeepAlive.Interval", o.KeepAlive.Interval, mostKeepAlive),
+		defaults.Unit(name+"KeepAlive.Idle", o.KeepAlive.Idle),
+		defaults.Unit(name+"KeepAlive.Interval", o.KeepAlive.Interval),
 		atMost(name+"KeepAlive.Count", o.KeepAlive.Count, mostProbes),
 		atMost(name+"UserTimeout", o.UserTimeout, mostUserTimeout),
 		atMost(name+"Backlog", o.Backlog, math.MaxInt32),

@@ -106,7 +106,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 		panic("loop: Conn.StartTLS with a nil tls.Config")
 	case c.isUDP():
 		panic("loop: Conn.StartTLS with a UDP session: there is no DTLS")
-	case c.extras != nil && c.extras.pipe != nil:
+	case c.isInPipe():
 		panic("loop: Conn.StartTLS with a connection that is in a Pipe: call it before Pipe")
 	case c.isClosing() || c.out.finRequested:
 		return ErrClosed

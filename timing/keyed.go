@@ -37,11 +37,12 @@ type Keyed[K comparable, V any] struct {
 // NewKeyed returns an empty Keyed. It panics if the config is invalid.
 //
 // expire gets the expired entries, in the order of their deadlines, and within a tick in the order
-// in which they were set, up to 256 at a time: never early, and late by at most a tick and the
-// duration of earlier calls. The entries have been removed, so their keys may be set again. The
-// slice is only valid until expire returns. Calls run one at a time, on a goroutine of the Keyed,
-// without a lock. A panic is reported to OnPanic, and entries of that batch that expire had not
-// handled are lost. If expire is nil, entries just disappear.
+// in which they were set (those that Move has put off, in no order), up to 256 at a time: never
+// early, and late by at most a tick and the duration of earlier calls. The entries have been
+// removed, so their keys may be set again. The slice is only valid until expire returns. Calls run
+// one at a time, on a goroutine of the Keyed, without a lock. A panic is reported to OnPanic, and
+// entries of that batch that expire had not handled are lost. If expire is nil, entries just
+// disappear.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})

@@ -58,10 +58,10 @@ type SchedulerConfig struct {
 // it, which replaces the key's pending timer. For keys with values, see [Keyed].
 //
 // Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, and
-// within a tick in the order in which they were added, on a goroutine that exists only while some
-// are due: an empty Scheduler causes no wake-ups. After thousands of timers it releases their
-// memory when the last one goes. An unreferenced Scheduler calls what is pending, and is collected
-// after the deadline of its last timer.
+// within a tick in the order in which they were added (those that Move has put off, in no order),
+// on a goroutine that exists only while some are due: an empty Scheduler causes no wake-ups. After
+// thousands of timers it releases their memory when the last one goes. An unreferenced Scheduler
+// calls what is pending, and is collected after the deadline of its last timer.
 //
 // Delays are measured with the monotonic clock and do not follow the wall clock. With a delay of
 // zero or less the callback runs at once, never inline. Delays beyond the end of time, such as

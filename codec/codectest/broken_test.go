@@ -111,6 +111,10 @@ func TestBrokenCodecsFail(t *testing.T) {
 			}
 			return n, bytes.Clone(frame), err
 		}), "RandomPieces"},
+		{"looks behind its data", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			_ = data[:4]
+			return n, frame, err
+		}), "ByteByByte"},
 		{"shares its state", new(counting), "Interleaved"},
 		{"shares the state of New", &sharing{}, "Interleaved"},
 		{"knows no limit", &broken{Lines: codec.Lines{Max: 1 << 30}}, "Limit"},

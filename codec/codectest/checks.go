@@ -153,7 +153,7 @@ func resume(s *Suite) error {
 					break // not "less than a frame", so there is nothing to resume
 				}
 			}
-			n, got, err := c.(codec.Resumer).DecodeFrom(bytes.Clone(wire), seen)
+			n, got, err := c.(codec.Resumer).DecodeFrom(clone(wire), seen)
 			if n != len(wire) || err != nil || !bytes.Equal(got, frame) {
 				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d) = %d, %s, %v, want %d, %s", i,
 					len(wire), seen, n, show(got), err, len(wire), show(frame))

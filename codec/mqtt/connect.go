@@ -1,6 +1,9 @@
 package mqtt
 
-import "encoding/binary"
+import (
+	"cmp"
+	"encoding/binary"
+)
 
 // Connect is the CONNECT packet, the first that a client sends.
 type Connect struct {
@@ -29,7 +32,9 @@ type Will struct {
 }
 
 // ParseConnect parses a CONNECT of either version. The frame is borrowed. A CONNECT of another
-// version is an *Error with the code UnsupportedProtocolVersion, and Version is set.
+// version is an *Error with the code UnsupportedProtocolVersion, and Version is set. One of version
+// 3.1.1 with an empty ClientID and without CleanStart is an *Error with the code ClientIDNotValid. A
+// server answers both with a CONNACK of that code.
 func ParseConnect(frame []byte) (Connect, error) {
 	r := open(frame, V311, CONNECT)
 	name := r.bytes()
@@ -68,7 +73,18 @@ func ParseConnect(frame []byte) (Connect, error) {
 	if c.HasPassword {
 		c.Password = r.bytes()
 	}
-	return c, r.end()
+	if err := r.end(); err != nil {
+		return c, err
+	}
+	return c, c.checkClientID()
+}
+
+// checkClientID: in version 3.1.1 a client without a name has no session to go on with [MQTT-3.1.3-8].
+func (c *Connect) checkClientID() error {
+	if c.Version == V311 && len(c.ClientID) == 0 && !c.CleanStart {
+		return &Error{ClientIDNotValid, "an empty client identifier without clean session"}
+	}
+	return nil
 }
 
 func checkConnectFlags(flags byte, v Version) error {
@@ -170,7 +186,7 @@ func (c *Connect) flags() (byte, error) {
 	if len(c.Password) > 65535 {
 		return 0, malformed("the password has %d bytes; the limit is 65535", len(c.Password))
 	}
-	return flags, checkConnectFlags(flags, v)
+	return flags, cmp.Or(checkConnectFlags(flags, v), c.checkClientID())
 }
 
 // Connack is the CONNACK packet, the server's answer to a CONNECT.

@@ -262,6 +262,7 @@ func TestRefused(t *testing.T) {
 		{"an unknown property", mqtt.V5, "30 06 0001 61 02 7f 00", mqtt.MalformedPacket},
 		{"another packet's property", mqtt.V5, "30 07 0001 61 03 21 0001", mqtt.ProtocolError},
 		{"another packet's reason code", mqtt.V5, "62 03 0001 10", mqtt.ProtocolError},
+		{"no client identifier and no clean session", mqtt.V311, "10 0c 0004 4d515454 04 00 0000 0000", mqtt.ClientIDNotValid},
 		{"a property twice", mqtt.V5, "30 08 0001 61 04 01 00 01 00", mqtt.ProtocolError},
 		{"a property out of range", mqtt.V5, "30 06 0001 61 02 01 02", mqtt.ProtocolError},
 		{"a property cut off", mqtt.V5, "30 06 0001 61 02 02 02", mqtt.MalformedPacket},
@@ -313,10 +314,11 @@ func TestAppendRefuses(t *testing.T) {
 		"a wrong filter": func(d []byte) ([]byte, error) {
 			return mqtt.AppendSubscribe(d, 4, 1, nil, mqtt.Subscription{Filter: []byte("a#")})
 		},
-		"nothing to give up":    func(d []byte) ([]byte, error) { return mqtt.AppendUnsubscribe(d, 4, 1, nil) },
-		"no codes":              func(d []byte) ([]byte, error) { return (&mqtt.SubAck{Type: mqtt.UNSUBACK, ID: 1}).Append(d, 5) },
-		"session and failure":   func(d []byte) ([]byte, error) { return (&mqtt.Connack{SessionPresent: true, Code: 0x80}).Append(d, 5) },
-		"auth":                  func(d []byte) ([]byte, error) { return (&mqtt.Auth{}).Append(d, 4) },
+		"nothing to give up":  func(d []byte) ([]byte, error) { return mqtt.AppendUnsubscribe(d, 4, 1, nil) },
+		"no codes":            func(d []byte) ([]byte, error) { return (&mqtt.SubAck{Type: mqtt.UNSUBACK, ID: 1}).Append(d, 5) },
+		"session and failure": func(d []byte) ([]byte, error) { return (&mqtt.Connack{SessionPresent: true, Code: 0x80}).Append(d, 5) },
+		"auth":                func(d []byte) ([]byte, error) { return (&mqtt.Auth{}).Append(d, 4) },
+		"no client identifier and no clean session": func(d []byte) ([]byte, error) { return (&mqtt.Connect{Version: mqtt.V311}).Append(d) },
 		"no version":            func(d []byte) ([]byte, error) { return (&mqtt.Connect{}).Append(d) },
 		"a name that's no text": func(d []byte) ([]byte, error) { return (&mqtt.Connect{Version: 5, ClientID: []byte{255}}).Append(d) },
 		"a long will": func(d []byte) ([]byte, error) {

@@ -14,6 +14,7 @@ func TestClientConfig(t *testing.T) {
 	for field, cfg := range map[string]*websocket.Client{
 		"MaxMessage -1": {MaxMessage: -1}, "MaxSend -1": {MaxSend: -1}, "MaxFrame -1": {MaxFrame: -1},
 		"MaxHandshake -1": {MaxHandshake: -1}, "CompressMin -1": {CompressMin: -1}, "HandshakeTimeout -1ns": {HandshakeTimeout: -1},
+		"HandshakeTimeout is 10ns: is the unit missing?": {HandshakeTimeout: 10},
 		`Protocols "a b"`: {Protocols: []string{"ok", "a b"}}, `Protocols ""`: {Protocols: []string{""}},
 		"Header: Host": {Header: http.Header{"host": {"x"}}}, "Header: Upgrade": {Header: http.Header{"Upgrade": {"x"}}},
 		"Header: Sec-Websocket-Key":               {Header: http.Header{"Sec-WebSocket-Key": {"x"}}},

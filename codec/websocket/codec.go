@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/defaults"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // A Codec is the configuration of WebSocket for a listener; a Client is that for dialed
 // connections. It is a codec.Stateful. The zero Codec accepts connections on any path from pages of
-// the same origin, allows ten seconds for the handshake, 64 KiB for a message and 1,000 pings and
+// the same host, allows ten seconds for the handshake, 64 KiB for a message and 1,000 pings and
 // pongs a second, and answers plain HTTP requests with "426 Upgrade Required".
 //
 // Use it by its address. The fields must not be changed once it serves. Its functions are called on
@@ -35,11 +36,12 @@ type Codec struct {
 	// Path is the only path that may be upgraded; others are refused with 404. Empty means any.
 	Path string
 
-	// Origins are the origins, such as "https://example.com", whose pages may connect, besides the
-	// one that the request is sent to. "*" allows all. Others are refused with 403, since a browser
-	// sends its cookies with requests from any page (RFC 6455 section 10.2). A request without an
-	// Origin is not from a browser and is allowed. An origin has a scheme, a port unless it is the
-	// scheme's default, and neither a path nor a pattern.
+	// Origins are the origins, such as "https://example.com", whose pages may connect, besides
+	// those of the host and port that the request is sent to, whatever their scheme. "*" allows
+	// all. Others are refused with 403, since a browser sends its cookies with requests from any
+	// page (RFC 6455 section 10.2). A request without an Origin is not from a browser and is
+	// allowed. An origin has a scheme, a port unless it is the scheme's default, and neither a path
+	// nor a pattern.
 	Origins []string
 
 	// Protocols are the supported subprotocols. The client's first choice among them is used, and
@@ -171,6 +173,9 @@ func (c *Codec) check(of string) error {
 	}
 	if c.HandshakeTimeout < 0 {
 		return wrong(of, "HandshakeTimeout %v is negative", c.HandshakeTimeout)
+	}
+	if err := defaults.Unit("HandshakeTimeout", c.HandshakeTimeout); err != nil {
+		return wrong(of, "%w", err)
 	}
 	for _, p := range c.Protocols {
 		if !isToken(p) {

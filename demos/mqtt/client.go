@@ -176,16 +176,13 @@ func (cl *client) onConnect(frame []byte) error {
 	}
 	if err != nil {
 		var refused *mqtt.Error
-		if errors.As(err, &refused) && refused.Code == mqtt.UnsupportedProtocolVersion {
+		if errors.As(err, &refused) && (refused.Code == mqtt.UnsupportedProtocolVersion || refused.Code == mqtt.ClientIDNotValid) {
 			return cl.connack(mqtt.Connack{Code: refused.Code}, err)
 		}
 		return err // without a CONNACK [MQTT-3.1.4-1]
 	}
 	if _, ok := p.Properties.Value(mqtt.AuthenticationMethod); ok {
 		return cl.connack(mqtt.Connack{Code: mqtt.BadAuthenticationMethod}, errEnd)
-	}
-	if len(p.ClientID) == 0 && p.Version == mqtt.V311 && !p.CleanStart { // [MQTT-3.1.3-8] of version 3.1.1
-		return cl.connack(mqtt.Connack{Code: mqtt.ClientIDNotValid}, errEnd)
 	}
 	if w := p.Will; w != nil {
 		if err := checkLevels(string(w.Topic)); err != nil {

@@ -130,6 +130,13 @@ type ForHandler[Conn, Loop, Ref, Dialer any] struct {
 	// would. It appends nothing, and runs no hook of c.
 	CheckWrite func(c Conn) error
 
+	// CountHeld has n bytes more, or fewer, that are held for a connection count against
+	// Limits.MaxBuffered. They are forgotten when its close begins.
+	CountHeld func(c Conn, n int)
+
+	// IsPiped reports whether a connection is in a Pipe.
+	IsPiped func(c Conn) bool
+
 	// Warn logs a warning that peers can cause, each text at most once a second.
 	Warn func(c Conn, err error, text string)
 }

@@ -47,7 +47,7 @@ func gettingStarted(t *testing.T, page string) {
 	}
 }
 
-// Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own
+// Someone who follows docs/mqtt.md has a broker of 160 lines, which sends a client its own
 // message, and a retained one for the filter that selects it.
 func TestMQTTBroker(t *testing.T) {
 	for _, f := range codeIn(t, "docs/mqtt.md") {

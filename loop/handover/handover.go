@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
@@ -111,6 +112,11 @@ var (
 func (c *Config) fill() (err error) {
 	if c.MaxState < 0 || c.Patience < 0 || c.Timeout < 0 || c.StartTimeout < 0 {
 		return errors.New("handover: a negative MaxState, Patience, Timeout or StartTimeout; 0 means the default")
+	}
+	err = cmp.Or(defaults.Unit("handover: Config.Patience", c.Patience), defaults.Unit("handover: Config.Timeout", c.Timeout),
+		defaults.Unit("handover: Config.StartTimeout", c.StartTimeout))
+	if err != nil {
+		return err
 	}
 	for _, path := range []*string{&c.Path, &c.PIDFile} {
 		if *path == "" {

@@ -988,6 +988,7 @@ func TestMistakes(t *testing.T) {
 		"bytes, and":   {Path: filepath.Join(dir, strings.Repeat("x", 108))},
 		"others may":   {Path: filepath.Join(public, "s")},
 		"negative":     {Path: filepath.Join(dir, "s"), Timeout: -1},
+		"the unit":     {Path: filepath.Join(dir, "s"), StartTimeout: 30},
 		"PIDFile":      {Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "none", "pid")},
 		"regular file": {Path: filepath.Join(dir, "s"), PIDFile: public},
 	} {

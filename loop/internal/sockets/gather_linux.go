@@ -14,17 +14,28 @@ const HasWritev, HasSendFile = true, true
 const maxVectors = 1024
 
 // Writev writes as much of bufs as a socket takes now. A full socket is no error.
-func Writev(fd int, bufs [][]byte) (int, error) {
-	for {
-		n, err := unix.SendmsgBuffers(fd, bufs[:min(len(bufs), maxVectors)], nil, nil, unix.MSG_NOSIGNAL)
+func Writev(fd int, bufs [][]byte) (written int, err error) {
+	for len(bufs) > 0 {
+		now, size := bufs[:min(len(bufs), maxVectors)], 0
+		for _, b := range now {
+			size += len(b)
+		}
+		n, err := unix.SendmsgBuffers(fd, now, nil, nil, unix.MSG_NOSIGNAL)
 		switch err {
+		case nil:
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			return 0, nil
+			return written, nil
+		default:
+			return written, err
 		}
-		return max(0, n), err
+		if written += n; n < size {
+			break // it is full
+		}
+		bufs = bufs[len(now):]
 	}
+	return written, nil
 }
 
 // SendFile makes the system send up to n bytes of a file, as many as a socket takes now. A full
