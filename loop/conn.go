@@ -81,8 +81,7 @@ type extras struct {
 	startTLS      *tlsStart // from StartTLS on, until the handshake is done
 	ending        ending
 	log           *zerolog.Logger
-	beforeOnClose []func(err error)
-	afterClose    []func(err error)
+	atClose       []atClose // of AfterClose and whenClosed
 	watermarks    watermarks
 	onEOF         func()
 	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
@@ -271,7 +270,22 @@ func (c *Conn) AfterClose(f func(err error)) {
 		f(x.ending.finalCause())
 		return
 	}
-	x.afterClose = append(x.afterClose, f)
+	x.atClose = append(x.atClose, atClose{f: f})
+}
+
+// atClose is a function that runs when a connection closes, before or after OnClose.
+type atClose struct {
+	f      func(err error)
+	before bool
+}
+
+// runAtClose runs those before OnClose, or those after it.
+func (c *Conn) runAtClose(before bool, err error) {
+	for _, a := range c.extras.atClose {
+		if a.before == before {
+			c.callHookAs(meter.Closing, func() { a.f(err) })
+		}
+	}
 }
 
 // whenClosed is inside.ForHandler.BeforeClose.
@@ -281,7 +295,7 @@ func (c *Conn) whenClosed(f func(err error)) {
 		f(x.ending.finalCause())
 		return
 	}
-	x.beforeOnClose = append(x.beforeOnClose, f)
+	x.atClose = append(x.atClose, atClose{f: f, before: true})
 }
 
 // codecMode says what c's codec is asked for.

@@ -568,15 +568,11 @@ func (c *Conn) finish(hard bool) {
 	}
 	c.releaseSocket(hard) // c is closed from here on
 	c.endFile()
-	for _, f := range x.beforeOnClose {
-		c.callHookAs(meter.Closing, func() { f(err) })
-	}
+	c.runAtClose(true, err)
 	if accepted {
 		c.callHookAs(meter.Closing, func() { c.handler.OnClose(c, err) })
 	}
-	for _, f := range x.afterClose {
-		c.callHookAs(meter.Closing, func() { f(err) })
-	}
+	c.runAtClose(false, err)
 	if accepted {
 		c.tellState(StateClosed)
 	}
