@@ -278,7 +278,7 @@ func TestStrict(t *testing.T) {
 				"Actor.Every":         func() { actor.Every(1, nothing) },
 				"a Log":               func() { handler.Log{}.Wrap(echoes)(c) },
 				"a Limit":             func() { handler.Limit{PerSecond: 1}.Wrap(echoes)(c) },
-				"a Heartbeat":         func() { handler.Heartbeat{Interval: 1}.Wrap(echoes)(c) },
+				"a Heartbeat":         func() { handler.Heartbeat{Interval: time.Second}.Wrap(echoes)(c) },
 			} {
 				calls[name] = f
 			}

@@ -47,8 +47,8 @@ func gettingStarted(t *testing.T, page string) {
 	}
 }
 
-// Someone who follows docs/mqtt.md has a broker of 160 lines, which sends a client its own
-// message, and a retained one for the filter that selects it.
+// Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own
+// message, and a retained one for the filter that selects it, and refuses one without a name.
 func TestMQTTBroker(t *testing.T) {
 	for _, f := range codeIn(t, "docs/mqtt.md") {
 		if lines := strings.Count(f.code, "\n"); f.language == "go" && lines > 150 {
@@ -64,6 +64,15 @@ func TestMQTTBroker(t *testing.T) {
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+	nameless, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nameless.Close()
+	_, _ = io.WriteString(nameless, "\x10\x0c\x00\x04MQTT\x04\x00\x00\x3c\x00\x00")
+	if got, err := io.ReadAll(nameless); string(got) != "\x20\x02\x00\x02" || err != nil {
+		t.Errorf("a client without a name and clean session gets %q, %v; want return code 2", got, err)
 	}
 }
 
