@@ -323,7 +323,7 @@ func (cl *client) resume(id string) {
 
 // run serves, with the state of the process before, or with that in a file, which may be empty.
 func (b *broker) run(ctx context.Context, h *handover.Handover, file string) error {
-	b.stateComes, b.start = true, time.Now()
+	b.stateComes, b.start, file = true, time.Now(), linked(file)
 	report, err := h.Ready(ctx)
 	if err != nil {
 		return err
@@ -352,8 +352,26 @@ func (b *broker) run(ctx context.Context, h *handover.Handover, file string) err
 	return err
 }
 
+// linked follows symbolic links, even to a file that does not exist yet: they stay when it is replaced.
+func linked(file string) string {
+	for range 40 { // as many as Linux follows
+		to, err := os.Readlink(file)
+		if err != nil { // no link
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(file), to)
+		}
+		file = to
+	}
+	return file
+}
+
+// oldSuffix is what a file's name ends with once its state has been loaded.
+const oldSuffix = ".old"
+
 // loadFile loads what saveFile has written, once: what a broker that is killed leaves would be of the
-// past.
+// past. The file is kept under another name until the next one has been written.
 func (b *broker) loadFile(file string) error {
 	if file == "" {
 		return b.load(nil)
@@ -374,7 +392,7 @@ func (b *broker) loadFile(file string) error {
 	if err := b.load(f); err != nil {
 		return err
 	}
-	return os.Remove(file)
+	return os.Rename(file, file+oldSuffix)
 }
 
 // saveFile writes the state of a broker that has ended to a file.
@@ -387,5 +405,11 @@ func (b *broker) saveFile(file string) error {
 	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), file)
+	if err := os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	if err := os.Remove(file + oldSuffix); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }

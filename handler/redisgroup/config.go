@@ -50,8 +50,8 @@ type Config struct {
 	Lease time.Duration
 
 	// PublishTimeout is how long the Hub retries a message that Redis has not accepted, and how
-	// long JoinFrom waits. A message to a plain room or a user is retried only if Redis has
-	// certainly not accepted it. 0 means 30 s.
+	// long JoinFrom waits. It holds even if the client's timeouts are longer. A message to a plain
+	// room or a user is retried only if Redis has certainly not accepted it. 0 means 30 s.
 	PublishTimeout time.Duration
 
 	// MaxQueue is the maximum number of bytes of messages that are queued for Redis or in flight to
@@ -139,8 +139,9 @@ var (
 	// ErrTimeout means that Redis was unreachable for Config.PublishTimeout. It did not accept the
 	// message.
 	ErrTimeout = errors.New("redisgroup: Redis was unreachable for too long")
-	// ErrUncertain means that the connection was lost while Redis was processing the message, which
-	// may or may not have been published. The Hub does not send it again.
+	// ErrUncertain means that the message may or may not have been published: the connection was
+	// lost while Redis was processing it, or Redis did not answer within Config.PublishTimeout. The
+	// Hub does not send it again.
 	ErrUncertain = errors.New("redisgroup: the message may or may not have been published")
 	// ErrClock is passed to Config.OnError. The Redis clock was changed by more than half a lease.
 	ErrClock = errors.New("redisgroup: the Redis clock jumped")

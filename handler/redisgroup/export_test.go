@@ -56,6 +56,19 @@ func Unclear(h *Hub) (n int) {
 	return n
 }
 
+// Flying reports whether h has messages in flight.
+func Flying(h *Hub) bool {
+	for _, l := range h.publishSenders {
+		l.mu.Lock()
+		n := len(l.batch)
+		l.mu.Unlock()
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Held reports whether h has a lease.
 func Held(h *Hub) bool {
 	h.renewer.mu.Lock()

@@ -41,7 +41,9 @@ var _ = []Room{(*Group)(nil), (*Ordered)(nil), (*handler.Group)(nil)}
 // *handler.UnreachedError concerns a loop of this process. Config.OnError gets later losses.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender.
+// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender. With
+// Config.OneOrder that member may get the message after all if Redis takes longer than twice
+// Config.PublishTimeout.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.hub.sayPlain(g.at, plainMessage, except, msg)
 }
@@ -92,8 +94,8 @@ func (h *Hub) sayPlain(p place, kind byte, except loop.Ref, data []byte) error {
 }
 
 // publishExcept queues o, with a note that ref must not get it when it comes back. A lost message
-// never comes back. So the note expires when o can neither be retried (Config.PublishTimeout) nor
-// be in flight (the same time again) any more.
+// never comes back. So the note expires when o is not retried any more (Config.PublishTimeout) and
+// has been in flight for the same time again.
 func (h *Hub) publishExcept(o *request, ref loop.Ref) error {
 	if ref != (loop.Ref{}) && h.find(o.channel) != nil { // ref may be a member
 		_ = h.skipSenders.Set(o.seq, ref, 2*min(h.cfg.PublishTimeout, math.MaxInt64/2)) // closed otherwise

@@ -100,8 +100,8 @@ func soon(t *testing.T, f func() error) error {
 	}
 }
 
-// Open and Claim wait for a Redis that does not answer as long as their context allows, and not for
-// as long as the client's timeouts.
+// What takes a context waits for a Redis that does not answer as long as that allows, and not for as
+// long as the client's timeouts.
 func TestContextEndsWaiting(t *testing.T) {
 	m := newMute()
 	client := m.client(t)
@@ -109,17 +109,27 @@ func TestContextEndsWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	room, err := hub.Ordered("room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Claim(t.Context(), "bob", "1"); err != nil {
+		t.Fatal(err)
+	}
 	m.silent.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if soon(t, func() error { return hub.Claim(ctx, "ann", "1") }) == nil {
-		t.Error("a name was claimed")
-	}
-	if soon(t, func() error {
-		_, err := redisgroup.Open(ctx, client, settled())
-		return err
-	}) == nil {
-		t.Error("a Hub was opened")
+	for name, f := range map[string]func() error{
+		"Claim":   func() error { return hub.Claim(ctx, "ann", "1") },
+		"Release": func() error { return hub.Release(ctx, "bob", "1") },
+		"Owner":   func() error { _, _, err := hub.Owner(ctx, "bob"); return err },
+		"Who":     func() error { _, err := room.Who(ctx); return err },
+		"Count":   func() error { _, err := room.Count(ctx); return err },
+		"Open":    func() error { _, err := redisgroup.Open(ctx, client, settled()); return err },
+	} {
+		if err := soon(t, f); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: got %v, want that the context has ended", name, err)
+		}
 	}
 	_ = soon(t, func() error { return hub.Close(ctx) })
 }

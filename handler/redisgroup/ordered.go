@@ -76,7 +76,8 @@ func (r *room) position() Position {
 // was not published. Config.OnError gets later losses.
 func (o *Ordered) Broadcast(msg []byte) error { return o.publish(loop.Ref{}, msg, nil) }
 
-// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender.
+// BroadcastExcept is like Broadcast but skips one member in this process, usually the sender. That
+// member may get the message after all if Redis takes longer than twice Config.PublishTimeout.
 func (o *Ordered) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return o.publish(except, msg, nil)
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/loopwheel/loopwheel/internal/onredis"
 )
 
 // receiptTime is how long a receipt is kept, see publish.lua.
@@ -20,13 +18,15 @@ const receiptTime = time.Hour
 // identity of the server. If the receipt is missing later, it was lost, and the messages with it.
 func (l *sender) introduce(client *redis.Client, batch []*request) error {
 	began := time.Now()
-	fresh := func(o *request) bool { return o.op == opOrdered && !o.unclear }
+	fresh := func(o *request) bool { return o.op == opOrdered && !o.unclear && !o.over }
 	if began.Sub(l.introduced) < receiptTime/2 || !slices.ContainsFunc(batch, fresh) {
 		return nil
 	}
 	keys, args := l.publishArgs(nil)
-	answers, err := onredis.Answer(l.hub.ctx, func() ([]string, error) {
-		return publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
+	var answers []string
+	err := l.await(func() (err error) {
+		answers, err = publishScript.Run(l.hub.ctx, client, keys, args...).StringSlice()
+		return err
 	})
 	if err == nil && len(answers) == 1 {
 		l.server, l.introduced = answers[0], began
@@ -114,10 +114,7 @@ func (l *sender) settlePublished(again, items []*request) []*request {
 		case o.op == opPeek:
 			o.room.peeked(at)
 		case o.op == opOrdered:
-			hub.count(&hub.stats.Published)
-			if o.done != nil {
-				o.done(at, nil)
-			}
+			hub.accepted(o, at)
 		}
 	}
 	return again

@@ -111,7 +111,10 @@ func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 	dead, _ := answer[2].(string)
 	names, _ := answer[3].(int64)
 	now, _ := answer[4].(int64)
-	if by := k.clock.Step(time.Duration(now)*time.Millisecond, began.Sub(h.began), time.Since(h.began)); by.Abs() > h.cfg.Lease/2 {
+	k.mu.Lock()
+	by := k.clock.Step(time.Duration(now)*time.Millisecond, began.Sub(h.began), time.Since(h.began))
+	k.mu.Unlock()
+	if by.Abs() > h.cfg.Lease/2 {
 		h.report(fmt.Errorf("%w, by about %v: users and names of this process may have been taken for those of a dead one",
 			ErrClock, by.Round(time.Second)))
 	}

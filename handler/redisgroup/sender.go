@@ -35,7 +35,8 @@ type request struct {
 	deadline time.Time                   // zero: it is retried without limit
 	cmd      *redis.Cmd                  // the command with it, perhaps with others; nil: none was needed
 
-	unclear bool   // of an ordered message: Redis may have accepted an earlier attempt
+	over    bool   // of a message: its sender has the result, and gets no other
+	unclear bool   // Redis may have accepted an earlier attempt, or accepts it now
 	sentTo  string // identity of the server to which it was first sent
 	sentIn  uint64 // number of the first command that contained it
 
@@ -67,6 +68,8 @@ const (
 	maxBatch      = 512
 	queryWeight   = 8 // of a query, in maxBatch: its answers are in memory together
 	maxBatchBytes = 1 << 20
+	// overdueEvery is how often a sender that waits for Redis looks for deadlines.
+	overdueEvery = 50 * time.Millisecond
 	// minSweep is how many requests are queued before void ones are removed.
 	minSweep = 32
 	// gather is the minimum time between the starts of two batches of several requests. A single
@@ -85,8 +88,9 @@ type sender struct {
 	load    int64 // bytes of this sender that are queued or in flight
 	items   []*request
 	sweepAt int // the length at which void requests are removed
-	flight  int // requests in flight
 	running bool
+	// batch is in flight. Only the sender's goroutine changes it.
+	batch []*request
 
 	// The sender's goroutine owns the rest.
 	server     string    // identity of the server, see append.lua
@@ -95,6 +99,7 @@ type sender struct {
 	node       string    // the node name of the last command with a change of presence
 	failure    error     // why requests must be sent again
 	whole      bool      // scripts are sent in full because Redis does not know them
+	sent       bool      // Redis may have got the batch
 }
 
 // newSenders returns a sender for each bucket.
@@ -172,7 +177,7 @@ func (l *sender) take() (batch []*request) {
 	if l.items = slices.Delete(l.items, 0, n); len(l.items) == 0 {
 		l.items = nil
 	}
-	l.running, l.flight = n > 0, n
+	l.running, l.batch, l.sent = n > 0, batch, false
 	return batch
 }
 
@@ -187,13 +192,13 @@ func (l *sender) landed(batch, again []*request) (late []*request) {
 	for _, o := range again {
 		l.charge(o.size())
 	}
-	l.flight = 0
+	l.batch = nil
 	now, closed := time.Now(), l.hub.ctx.Err() != nil
 	if len(again) == 0 && !closed {
 		return nil
 	}
 	l.items = slices.DeleteFunc(append(again, l.items...), func(o *request) bool {
-		if !closed && (o.deadline.IsZero() || now.Before(o.deadline)) {
+		if !closed && !o.late(now) {
 			return false
 		}
 		l.charge(-o.size())
@@ -207,8 +212,53 @@ func (l *sender) landed(batch, again []*request) (late []*request) {
 func (l *sender) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.items) + l.flight
+	return len(l.items) + len(l.batch)
 }
+
+// await waits for f, or until the Hub is closed. Meanwhile it gives up messages whose deadline
+// passes, even those in flight: the client may wait for longer.
+func (l *sender) await(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	tick := time.NewTicker(overdueEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-l.hub.ctx.Done():
+			return l.hub.ctx.Err()
+		case <-tick.C:
+			l.giveUp(l.overdue())
+		}
+	}
+}
+
+// overdue returns the requests whose deadline has passed. They leave the queue. Those in flight
+// remain in the batch.
+func (l *sender) overdue() (late []*request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, o := range l.batch {
+		if !o.over && o.late(now) {
+			o.unclear = o.unclear || l.sent
+			late = append(late, o)
+		}
+	}
+	l.items = slices.DeleteFunc(l.items, func(o *request) bool {
+		if !o.late(now) {
+			return false
+		}
+		l.charge(-o.size())
+		late = append(late, o)
+		return true
+	})
+	return late
+}
+
+// late reports whether the deadline of o has passed.
+func (o *request) late(now time.Time) bool { return !o.deadline.IsZero() && !now.Before(o.deadline) }
 
 // run sends until the queue is empty or the Hub is closed.
 func (l *sender) run() {
@@ -227,7 +277,8 @@ func (l *sender) run() {
 		}
 		l.giveUp(l.landed(batch, again))
 		if len(again) > 0 {
-			l.hub.pause(delays.next())
+			delay := delays.next()
+			_ = l.await(func() error { l.hub.pause(delay); return nil })
 		} else {
 			delays, l.failure = 0, nil
 			if len(batch) > 1 {
@@ -267,8 +318,8 @@ var (
 // command. All requests for ordered rooms share one command. An error concerns the whole batch.
 func (l *sender) exchange(batch []*request) error {
 	ctx := l.hub.ctx
-	client, err := l.hub.master(l.bucket)
-	if err != nil {
+	var client *redis.Client
+	if err := l.await(func() (err error) { client, err = l.hub.master(l.bucket); return err }); err != nil {
 		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if err := l.introduce(client, batch); err != nil {
@@ -277,12 +328,15 @@ func (l *sender) exchange(batch []*request) error {
 	pipe := client.Pipeline()
 	var ordered []*request
 	for _, o := range batch {
+		o.cmd = nil
+		if o.over { // it has been given up, and was not sent
+			continue
+		}
 		switch o.op {
 		case opPlain:
 			o.cmd = redis.NewCmd(ctx, l.hub.command, o.channel, o.data)
 			_ = pipe.Process(ctx, onredis.Once{Cmd: o.cmd}) // it waits for Exec
 		case opQuery:
-			o.cmd = nil
 			if s, keys, args := o.query.command(); s != nil {
 				o.cmd = s.Call(ctx, pipe, l.whole, false, keys, args)
 			}
@@ -297,7 +351,8 @@ func (l *sender) exchange(batch []*request) error {
 			o.cmd = cmd
 		}
 	}
-	if onredis.Await(ctx, func() error {
+	l.sent = true
+	if l.await(func() error {
 		_, _ = pipe.Exec(ctx) // each command has its own error; the client has timeouts
 		return nil
 	}) != nil {
@@ -326,7 +381,7 @@ func (l *sender) settle(batch []*request) (again []*request) {
 		case o.op == opQuery:
 			err = o.query.answered(o.cmd)
 		case err == nil:
-			l.hub.count(&l.hub.stats.Published)
+			l.hub.accepted(o, Position{})
 		case o.overtaken(batch[i+1:]): // a retry would arrive after a later message
 			l.hub.abandon(o, err)
 			continue
@@ -344,7 +399,7 @@ func (l *sender) settle(batch []*request) (again []*request) {
 // overtaken reports whether Redis has accepted a message in later of the same plain room.
 func (o *request) overtaken(later []*request) bool {
 	return slices.ContainsFunc(later, func(p *request) bool {
-		return p.op == opPlain && p.channel == o.channel && p.cmd.Err() == nil
+		return p.op == opPlain && p.channel == o.channel && p.cmd != nil && p.cmd.Err() == nil
 	})
 }
 
@@ -377,10 +432,26 @@ func (l *sender) retry(again, items []*request, err error) []*request {
 // refusedWait is the delay before a request that Redis has refused is retried.
 const refusedWait = time.Second
 
-// abandon gives up requests that Redis has not accepted, and reports that. Peeks and changes of
-// presence are retried after a delay: until a peek is answered, its room accepts nothing.
+// accepted reports that Redis has accepted a message, unless it has been given up.
+func (h *Hub) accepted(o *request, at Position) {
+	if o.over {
+		return
+	}
+	o.over = true
+	h.count(&h.stats.Published)
+	if o.done != nil {
+		o.done(at, nil)
+	}
+}
+
+// abandon gives up requests that Redis has not accepted, and reports that once. Peeks and changes
+// of presence are retried after a delay: until a peek is answered, its room accepts nothing.
 func (h *Hub) abandon(o *request, err error) {
+	if o.over {
+		return
+	}
 	if o.isMessage() {
+		o.over = true
 		h.count(&h.stats.Lost)
 	}
 	err = h.explain(err)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
 // A muteConn is a connection on which nothing comes any more, once silent is set.
@@ -68,4 +71,37 @@ func TestContextEndsWaiting(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Run returns within StopTimeout and stopGrace although the subscription waits for a Redis that does
+// not answer, for as long as the client's timeouts.
+func TestRunStopsWhileRedisIsMute(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const long, stopTimeout = 5 * time.Minute, time.Second
+		var silent atomic.Bool
+		var conns sync.Map
+		opt := *embedded(t).Options()
+		dial := opt.Dialer
+		opt.ReadTimeout = long
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			conns.Store(c, nil)
+			return &muteConn{c, &silent}, err
+		}
+		client := redis.NewClient(&opt)
+		t.Cleanup(func() {
+			client.Close()
+			conns.Range(func(c, _ any) bool { return c.(net.Conn).Close() == nil })
+		})
+		q := open(t, client, Config{StopTimeout: stopTimeout, Lease: time.Second, Refresh: 100 * time.Millisecond, OnError: func(Task, error) {}})
+		stop := start(t, q, newRecorder())
+		testkit.Pass(time.Minute)
+		silent.Store(true)
+		testkit.Pass(time.Minute) // the subscription is made anew
+		began := time.Now()
+		must(t, stop())
+		if d := time.Since(began); d > stopTimeout+stopGrace {
+			t.Errorf("it stopped after %v", d)
+		}
+	})
 }

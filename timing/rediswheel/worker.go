@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/onredis"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -97,9 +98,10 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	w.sides.Go(func() { w.listen(ctx) })
 	w.work(ctx.Done())
 	cancel()
-	if w.now() < w.giveUp { // otherwise Redis does not answer; the client's timeouts end its calls
-		w.sides.Wait()
-	}
+	patience, end := context.WithTimeout(context.WithoutCancel(ctx), w.giveUp-w.now())
+	defer end()
+	// If Redis does not answer, the client's timeouts end the calls later.
+	_ = onredis.Await(patience, func() error { w.sides.Wait(); return nil })
 	w.places.leave()
 	q.count(func(s *Stats) { s.InFlight -= len(w.runs) })
 	if w.running > 0 {
