@@ -89,9 +89,9 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	}
 	if err := h.check(ctx); err != nil {
 		if !cfg.Lazy {
-			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or will not do (to open all the same, set Config.Lazy): %w", err)
+			return nil, fmt.Errorf("redisgroup: Redis cannot be reached, or is not suitable (to open all the same, set Config.Lazy): %w", err)
 		}
-		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached, or will not do; retrying")
+		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached, or is not suitable; retrying")
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
