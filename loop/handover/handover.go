@@ -17,6 +17,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/journal"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -161,6 +162,7 @@ type Handover struct {
 
 	reserve []*os.File
 	child   child
+	journal journal.Journal
 
 	retired chan struct{} // closed when the next process is in charge
 	quit    chan struct{} // closed when the program is to end
@@ -227,9 +229,9 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	default:
 	}
 	if from == nil {
-		h.announce()
 		h.own(true)
 		h.acceptNewcomers(true)
+		h.announce()
 	} else {
 		r, err = from.take(ctx)
 	}
@@ -251,13 +253,16 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 func (h *Handover) announce() {
 	if h.cfg.PIDFile != "" {
 		if err := writePID(h.cfg.PIDFile, true); err != nil { // it could be written in Open
-			h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written")
+			h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written") })
 		}
 	}
 	if err := notify(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager")
+		h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager") })
 	}
 }
+
+// log writes a line without waiting for it: a log that blocks holds up no handover and no end.
+func (h *Handover) log(line func()) { h.journal.Add(line) }
 
 // own makes the files of unix sockets, and what Dialer.MoveAs names, this process's.
 func (h *Handover) own(on bool) {
@@ -338,7 +343,8 @@ func (h *Handover) Retired() <-chan struct{} { return h.retired }
 
 // end drains.
 func (h *Handover) end() error {
-	h.once.Do(func() { close(h.quit) })
+	defer h.journal.Wait()
+	h.once.Do(func() { close(h.quit) }) // no handover begins any more: see beginGiving
 	h.mu.Lock()
 	g := h.giving
 	h.mu.Unlock()
@@ -352,25 +358,36 @@ func (h *Handover) end() error {
 		h.serving.Wait()
 		return nil
 	}
+	began, patience := time.Now(), h.cfg.Timeout
 	if retired || !h.srv.Drain.KeepAccepting {
-		h.closeDoors()
+		h.stopAccepting()
 	} else {
-		time.AfterFunc(h.srv.Drain.Delay, h.closeDoors)
+		time.AfterFunc(h.srv.Drain.Delay, h.stopAccepting)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = h.srv.Shutdown(over) // it begins the drain, and does not wait for jobs without limit
 	err := h.srv.Wait()
 	h.closeDoors()
-	patience, cancel := context.WithTimeout(context.Background(), h.cfg.Timeout)
+	if retired { // nothing waits for this process
+		patience = max(patience, time.Until(began.Add(h.srv.Drain.Timeout)))
+	}
+	requests, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, w := range h.webs {
-		if w.Shutdown(patience) != nil {
+		if w.Shutdown(requests) != nil {
 			_ = w.Server.Close()
 		}
 	}
 	h.serving.Wait()
 	return err
+}
+
+// stopAccepting closes all listeners, and the meeting socket last: until then a process that starts
+// waits, and then it finds the addresses free.
+func (h *Handover) stopAccepting() {
+	in.StopAccepting(h.srv)
+	h.closeDoors()
 }
 
 func isClosed(ch <-chan struct{}) bool {
@@ -407,6 +424,7 @@ func (h *Handover) Close() error {
 	}
 	h.serving.Wait()
 	h.freeReserve()
+	h.journal.Wait()
 	return nil
 }
 
