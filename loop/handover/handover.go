@@ -174,9 +174,10 @@ type Handover struct {
 
 // Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
 // none, Open creates the socket through which the next process finds this one. If another handover
-// is in progress, Open waits for its end, or until ctx is done. srv must not have been started:
-// Ready starts it. Between Open and Ready the program starts everything that it needs and that can
-// fail. The old process serves until Ready.
+// is in progress, Open waits for its end. If the process in charge is to end and still accepts,
+// Open waits until its listeners are closed. The end of ctx ends the wait. srv must not have been
+// started: Ready starts it. Between Open and Ready the program starts everything that it needs and
+// that can fail. The old process serves until Ready.
 //
 // If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
@@ -208,7 +209,8 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 // serves. Ready returns when everything has moved that can. If ctx ends before that, or something
 // fails, the old process goes on: with all of its connections if this process has not accepted any
 // yet, otherwise with those that have not moved. Ready then returns an error, and the program must
-// end through Close or Run. Further calls return the same result.
+// end: Run drains what this process has accepted, and Close cuts it. If ctx ends when everything
+// has moved, there is no error. Further calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -318,9 +320,9 @@ func setOwn(ln net.Listener, on bool) {
 // or ctx is done. Then it drains the remaining connections, closes everything, and returns what
 // Server.Wait returns. Like Wait it gives up on callbacks and jobs that do not return.
 //
-// If ctx ends while a next process starts, that has Config.Timeout to reach Ready. Then this process
-// gives the handover up and drains. If ctx ends later in a handover, the handover goes on, and this
-// process drains only the connections that it keeps.
+// If ctx ends while a next process is between Open and Ready, that has Config.Timeout to reach
+// Ready. Then this process gives the handover up and drains. If ctx ends later in a handover, the
+// handover goes on, and this process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())

@@ -61,7 +61,7 @@ const (
 	hello           // new: who it is; n is the number of its process
 	welcome         // old: the meeting socket and the pipe follow
 	item            // old: a listener; n is as in hello
-	busy            // old: another handover is under way; ask again; the same
+	busy            // old: another handover is under way, or it is to end; ask again; the same
 	refuse          // old: a reason, for people; the same in answer to hello
 	ready           // new: nothing is left that can fail
 	stateData       // old: a piece of the State

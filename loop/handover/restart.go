@@ -192,7 +192,8 @@ func (h *Handover) endChild() {
 }
 
 // notify tells systemd, if that asks, that this process is the service's main process and ready,
-// and waits until it has heard that (sd_notify, with BARRIER), but not for longer than notifyTimeout.
+// and waits until it has heard that (sd_notify, with BARRIER), but not for longer than
+// notifyTimeout.
 func notify() error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
