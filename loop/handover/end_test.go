@@ -97,6 +97,29 @@ func TestStartWhileItEnds(t *testing.T) {
 	}
 }
 
+// A process that is closed while it hands over leaves the files to the next one.
+func TestCloseInAHandover(t *testing.T) {
+	cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s")}
+	a := lines("a")
+	a.Logger = zerolog.Nop()
+	h, err := handover.Open(t.Context(), a, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := next(t, cfg.Path)
+	b.Got(b.Until(handover.Batch)) // now it is in charge
+	_ = h.Close()
+	nc, err := net.Dial("unix", cfg.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+}
+
 // A log that blocks holds up neither a handover nor the end.
 func TestHandoverWithABlockedLog(t *testing.T) {
 	log := make(blockedLog)

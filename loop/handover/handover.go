@@ -407,16 +407,20 @@ func isClosed(ch <-chan struct{}) bool {
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
+	h.mu.Lock()
+	g := h.giving
+	h.mu.Unlock()
+	if g != nil { // the next process may be in charge, or find that the line has ended, and then be
+		h.own(false)
+	}
 	if h.srv.Addrs() != nil {
 		_ = h.srv.Close()
 		_ = h.srv.Wait()
 	}
-	h.mu.Lock()
-	g := h.giving
-	h.mu.Unlock()
 	if g != nil {
 		g.hang()
 		<-g.done
+		h.own(false) // again: to this process the handover has failed
 	}
 	h.endChild()
 	h.closeOnce.Do(func() { close(h.closed) })
