@@ -517,7 +517,7 @@ func (s *model) newStep(j int, f func(n *taker, do takerIn)) {
 	n := &s.Procs[j].New
 	before, old := n.phase, s.Lines[j].Old
 	if f(n, takerIn{s, j}); n.phase == failed {
-		if before == leaving && old < modelProcs && s.Procs[old].Life == gone {
+		if before == leaving && old < modelProcs && s.Procs[old].Life == gone && s.Procs[old].To == uint8(j) {
 			s.fail("%d fails, though everything has moved to it", j)
 		}
 		s.end(j, map[bool]life{true: termed, false: unfit}[before == leaving])
