@@ -31,6 +31,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
+	defer s.journal.Wait()
 	defer s.cancel()
 	defer s.hurryUp()
 	defer s.watchdog.Stop()
@@ -107,7 +108,7 @@ func (s *Server) Draining() bool { return s.has(phaseEnding) }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
-	s.Logger.Error().Err(err).Msg("an event loop has ended: the server drains")
+	s.journal.Add(func() { s.Logger.Error().Err(err).Msg("an event loop has ended: the server drains") })
 	return err
 }
 
@@ -146,8 +147,10 @@ func (s *Server) drain() (cut int, stuck error) {
 // stopJobs is the last step of the server's end.
 func (s *Server) stopJobs() {
 	if n := s.jobs.Stop(jobsTimeout); n > 0 {
-		s.Logger.Warn().Int("jobs", n).
-			Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
+		s.journal.Add(func() {
+			s.Logger.Warn().Int("jobs", n).
+				Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
+		})
 	}
 }
 

@@ -40,6 +40,7 @@ func init() {
 			s.setInCharge(false)
 		},
 		AcceptNewcomers: (*Server).acceptNewcomers,
+		StopAccepting:   (*Server).stopAccepting,
 		SetInCharge:     (*Server).setInCharge,
 		AllowHops:       (*Server).allowHops,
 		PauseInput:      (*Server).pauseInput,

@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/journal"
 	"github.com/loopwheel/loopwheel/loop/internal/limits"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/testhook"
@@ -122,6 +123,7 @@ type Server struct {
 	engine      engine.Engine
 	loops       []*Loop
 	watchdog    *meter.Watchdog
+	journal     journal.Journal // of the end, which waits for no log
 	jobs        jobs.Pool
 	handshakers *tlsconn.Workers
 	phase       atomic.Int32 // as below

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -34,6 +36,34 @@ func TestShutdownWaitsForJobs(t *testing.T) {
 		if err := srv.Shutdown(context.Background()); !errors.As(err, &cut) || !ended.Load() {
 			t.Errorf("ended %v with %v", ended.Load(), err)
 		}
+		_ = s.Stop()
+	})
+}
+
+// blockedLog is a log that nobody reads before it is closed.
+type blockedLog chan struct{}
+
+func (w blockedLog) Write(p []byte) (int, error) { <-w; return len(p), nil }
+
+// Wait does not wait for a log that blocks.
+func TestWaitWithABlockedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, goOn := make(blockedLog), make(chan struct{})
+		srv := &loop.Server{Logger: zerolog.New(log), Drain: loop.Drain{Timeout: time.Second}, Accept: with(func(c *loop.Conn) {
+			_ = loop.Offload(c, func(context.Context) int { <-goOn; return 0 }, func(*loop.Conn, int) {})
+		})}
+		s := looptest.Start(t, srv)
+		s.Open()
+		time.AfterFunc(time.Minute, func() { close(log); close(goOn) })
+		began := time.Now()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_ = srv.Shutdown(ended)
+		var cut *loop.DrainError
+		if err := srv.Wait(); !errors.As(err, &cut) || time.Since(began) > 15*time.Second {
+			t.Errorf("Wait returns %v after %v, want a DrainError within 15s", err, time.Since(began))
+		}
+		time.Sleep(2 * time.Minute)
 		_ = s.Stop()
 	})
 }

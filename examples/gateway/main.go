@@ -137,6 +137,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}()
 	if _, err := h.Ready(ctx); err != nil {
+		err = h.Run(ctx) // the same, when what has moved here has drained
 		return fmt.Errorf("-addr %s: %w", *addr, err)
 	}
 	// After Run close what the handlers use, such as a database.

@@ -130,6 +130,7 @@ func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) erro
 		h.RestartOn(syscall.SIGHUP)
 	}
 	if _, err := h.Ready(ctx); err != nil {
+		err = h.Run(ctx) // the same, when what has moved here has drained
 		return fmt.Errorf("-addr %s: %w", o.addr, err)
 	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())

@@ -173,6 +173,9 @@ type Handover[Server any] struct {
 	// queues. Then it returns when what was accepted has arrived on its loop.
 	AcceptNewcomers func(s Server, on bool)
 
+	// StopAccepting closes the listeners, as the end of the Server does.
+	StopAccepting func(s Server)
+
 	// SetInCharge says whether the Server is the one in charge. Only then it removes the files of
 	// unix sockets in the end, and dials with Dialer.MoveAs: until then these wait for connections
 	// that move. After Inherit it is not.

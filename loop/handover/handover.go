@@ -18,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/defaults"
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/journal"
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
@@ -167,6 +168,7 @@ type Handover struct {
 
 	reserve []*os.File
 	child   child
+	journal journal.Journal
 
 	retired chan struct{} // closed when the next process is in charge
 	quit    chan struct{} // closed when the program is to end
@@ -178,9 +180,10 @@ type Handover struct {
 
 // Open finds the process in charge through cfg.Path and gets copies of its sockets. If there is
 // none, Open creates the socket through which the next process finds this one. If another handover
-// is in progress, Open waits for its end, or until ctx is done. srv must not have been started:
-// Ready starts it. Between Open and Ready the program starts everything that it needs and that can
-// fail. The old process serves until Ready.
+// is in progress, Open waits for its end. If the process in charge is to end and still accepts,
+// Open waits until its listeners are closed. The end of ctx ends the wait. srv must not have been
+// started: Ready starts it. Between Open and Ready the program starts everything that it needs and
+// that can fail. The old process serves until Ready.
 //
 // If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
@@ -212,7 +215,8 @@ func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) 
 // serves. Ready returns when everything has moved that can. If ctx ends before that, or something
 // fails, the old process goes on: with all of its connections if this process has not accepted any
 // yet, otherwise with those that have not moved. Ready then returns an error, and the program must
-// end through Close or Run. Further calls return the same result.
+// end: Run drains what this process has accepted, and Close cuts it. If ctx ends when everything
+// has moved, there is no error. Further calls return the same result.
 func (h *Handover) Ready(ctx context.Context) (Report, error) {
 	h.readyOnce.Do(func() { h.report, h.readyErr = h.becomeReady(ctx) })
 	return h.report, h.readyErr
@@ -233,9 +237,9 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	default:
 	}
 	if from == nil {
-		h.announce()
 		h.own(true)
 		h.acceptNewcomers(true)
+		h.announce()
 	} else {
 		r, err = from.take(ctx)
 	}
@@ -257,13 +261,16 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 func (h *Handover) announce() {
 	if h.cfg.PIDFile != "" {
 		if err := writePID(h.cfg.PIDFile, true); err != nil { // it could be written in Open
-			h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written")
+			h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not written") })
 		}
 	}
 	if err := notify(); err != nil {
-		h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager")
+		h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot notify the service manager") })
 	}
 }
+
+// log writes a line without waiting for it: a log that blocks holds up no handover and no end.
+func (h *Handover) log(line func()) { h.journal.Add(line) }
 
 // own makes the files of unix sockets, and what Dialer.MoveAs names, this process's.
 func (h *Handover) own(on bool) {
@@ -319,9 +326,9 @@ func setOwn(ln net.Listener, on bool) {
 // or ctx is done. Then it drains the remaining connections, closes everything, and returns what
 // Server.Wait returns. Like Wait it gives up on callbacks and jobs that do not return.
 //
-// If ctx ends while a next process starts, that has Config.Timeout to reach Ready. Then this process
-// gives the handover up and drains. If ctx ends later in a handover, the handover goes on, and this
-// process drains only the connections that it keeps.
+// If ctx ends while a next process is between Open and Ready, that has Config.Timeout to reach
+// Ready. Then this process gives the handover up and drains. If ctx ends later in a handover, the
+// handover goes on, and this process drains only the connections that it keeps.
 func (h *Handover) Run(ctx context.Context) error {
 	if _, err := h.Ready(ctx); err != nil {
 		return errors.Join(err, h.end())
@@ -344,7 +351,8 @@ func (h *Handover) Retired() <-chan struct{} { return h.retired }
 
 // end drains.
 func (h *Handover) end() error {
-	h.once.Do(func() { close(h.quit) })
+	defer h.journal.Wait()
+	h.once.Do(func() { close(h.quit) }) // no handover begins any more: see beginGiving
 	h.mu.Lock()
 	g := h.giving
 	h.mu.Unlock()
@@ -358,25 +366,36 @@ func (h *Handover) end() error {
 		h.serving.Wait()
 		return nil
 	}
+	began, patience := time.Now(), h.cfg.Timeout
 	if retired || !h.srv.Drain.KeepAccepting {
-		h.closeDoors()
+		h.stopAccepting()
 	} else {
-		time.AfterFunc(h.srv.Drain.Delay, h.closeDoors)
+		time.AfterFunc(h.srv.Drain.Delay, h.stopAccepting)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = h.srv.Shutdown(over) // it begins the drain, and does not wait for jobs without limit
 	err := h.srv.Wait()
 	h.closeDoors()
-	patience, cancel := context.WithTimeout(context.Background(), h.cfg.Timeout)
+	if retired { // nothing waits for this process
+		patience = max(patience, time.Until(began.Add(h.srv.Drain.Timeout)))
+	}
+	requests, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, w := range h.webs {
-		if w.Shutdown(patience) != nil {
+		if w.Shutdown(requests) != nil {
 			_ = w.Server.Close()
 		}
 	}
 	h.serving.Wait()
 	return err
+}
+
+// stopAccepting closes all listeners, and the meeting socket last: until then a process that starts
+// waits, and then it finds the addresses free.
+func (h *Handover) stopAccepting() {
+	in.StopAccepting(h.srv)
+	h.closeDoors()
 }
 
 func isClosed(ch <-chan struct{}) bool {
@@ -394,16 +413,20 @@ func isClosed(ch <-chan struct{}) bool {
 func (h *Handover) Close() error {
 	h.once.Do(func() { close(h.quit) })
 	h.giveBack()
+	h.mu.Lock()
+	g := h.giving
+	h.mu.Unlock()
+	if g != nil { // the next process may be in charge, or find that the line has ended, and then be
+		h.own(false)
+	}
 	if h.srv.Addrs() != nil {
 		_ = h.srv.Close()
 		_ = h.srv.Wait()
 	}
-	h.mu.Lock()
-	g := h.giving
-	h.mu.Unlock()
 	if g != nil {
 		g.hang()
 		<-g.done
+		h.own(false) // again: to this process the handover has failed
 	}
 	h.endChild()
 	h.closeOnce.Do(func() { close(h.closed) })
@@ -413,6 +436,7 @@ func (h *Handover) Close() error {
 	}
 	h.serving.Wait()
 	h.freeReserve()
+	h.journal.Wait()
 	return nil
 }
 

@@ -111,14 +111,19 @@ type web struct {
 	busy map[net.Conn]struct{} // with a request in hand
 }
 
-// ServeHTTP opens a listener at a TCP address, and returns; an error is that of Listen. Then h
-// serves s there while this process is in charge, with TLS if s has a TLSConfig. The next process
-// takes over the listener if it serves the same name at the same address. Requests in progress may
-// take up to Config.Patience; idle connections are closed. If this process drains before a next one
-// has taken over, new connections are refused from the start of the drain, or from the end of
-// Drain.Delay with KeepAccepting; requests in progress have Config.Timeout after the drain.
-// ServeHTTP must be called before Ready. h owns s from the call on, and s.Addr has the actual port.
+// ServeHTTP opens a listener at a TCP address, and returns; an error is that of Listen, or that s
+// has a TLSConfig without a certificate. Then h serves s there while this process is in charge,
+// with TLS if s has a TLSConfig. The next process takes over the listener if it serves the same
+// name at the same address. The handover waits up to Config.Patience for requests in progress, and
+// closes idle connections. After it, requests have until the end of Drain.Timeout, and at least
+// Config.Timeout after the drain. If this process drains before a next one has taken over, new
+// connections are refused from the start of the drain, or from the end of Drain.Delay with
+// KeepAccepting; requests in progress have Config.Timeout after the drain. ServeHTTP must be called
+// before Ready. h owns s from the call on, and s.Addr has the actual port.
 func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
+	if c := s.TLSConfig; c != nil && len(c.Certificates) == 0 && c.GetCertificate == nil && c.GetConfigForClient == nil {
+		return fmt.Errorf("handover: %s: the TLSConfig has no certificate", name)
+	}
 	ln, err := h.Listen(name, "tcp", addr)
 	if err != nil {
 		return err
@@ -142,13 +147,14 @@ func (h *Handover) ServeHTTP(name, addr string, s *http.Server) error {
 	h.webs = append(h.webs, w)
 	h.mu.Unlock()
 	h.serving.Go(func() {
+		defer ln.Close() // a client is rather refused than kept waiting
 		if s.TLSConfig != nil {
 			err = s.ServeTLS(ln, "", "")
 		} else {
 			err = s.Serve(ln)
 		}
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			h.srv.Logger.Error().Err(err).Str("name", name).Msg("handover: an HTTP server has ended")
+			h.log(func() { h.srv.Logger.Error().Err(err).Str("name", name).Msg("handover: an HTTP server has ended") })
 		}
 	})
 	return nil

@@ -29,6 +29,8 @@ const (
 	version      = 2
 	helloTimeout = 2 * time.Second
 	maxHellos    = 8                      // at a time
+	moreFiles    = 32                     // of a new process, for the handover and what the program opens
+	filesOfLoop  = 10                     // as many as Server.Limits.MaxConns leaves
 	askAgain     = 100 * time.Millisecond // of a process that is busy, or just ends
 	meetName     = "the meeting socket"
 )
@@ -129,7 +131,7 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 	}()
 	for first := true; ; first = false {
 		m, err := l.read(maxMessage)
-		pid = cmp.Or(pid, m.n)
+		pid = cmp.Or(m.n, pid) // the socket tells who was in charge when this process dialed
 		t.report.Predecessor = pid
 		switch {
 		case ctx.Err() != nil:
@@ -207,7 +209,7 @@ func (h *Handover) answer() {
 			return
 		}
 		if err != nil { // no descriptors, say
-			h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process; retrying")
+			h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot accept the next process; retrying") })
 			h.freeReserve()
 			time.Sleep(askAgain)
 			continue
@@ -217,8 +219,8 @@ func (h *Handover) answer() {
 			defer func() { <-places }()
 			l := newLine(nc.(*net.UnixConn))
 			if err := h.hearHello(l); err != nil {
-				h.srv.Logger.Warn().Err(err).Msg("handover: a process was refused")
 				h.dismiss(l, message{kind: refuse, body: []byte(err.Error())})
+				h.log(func() { h.srv.Logger.Warn().Err(err).Msg("handover: a process was refused") })
 			}
 		}()
 	}
@@ -254,8 +256,11 @@ func (h *Handover) hearHello(l *line) error {
 		return fmt.Errorf("it speaks version %d, and this process %d: restart without a handover", g.Version, version)
 	case g.Service != h.cfg.Service:
 		return fmt.Errorf("it is %q, and this is %q", g.Service, h.cfg.Service)
-	case g.Files < h.srv.Stats().Conns+keepFiles:
-		return fmt.Errorf("it has %d free descriptors, and there are %d connections: raise its limit of open files", g.Files, h.srv.Stats().Conns)
+	}
+	names, _ := h.items()
+	conns, more := h.srv.Stats().Conns, moreFiles+filesOfLoop*len(h.srv.Loops())+len(names)
+	if g.Files < conns+more {
+		return fmt.Errorf("it has %d free descriptors, and needs %d for connections and %d more: raise its limit of open files", g.Files, conns, more)
 	}
 	bound := in.Bound(h.srv)
 	common := len(bound) == 0

@@ -436,7 +436,7 @@ func (s *model) oldSteps(i int, add stepper) {
 		if l.Old == uint8(i) && l.OldEnd && l.ToOld[0].Kind == hello {
 			add(false, func(t *model) {
 				readMsg(&t.Lines[j].ToOld)
-				if p.Old.phase == idle && p.New.phase == done {
+				if p.Old.phase == idle && p.New.phase == done && !p.Term {
 					t.toNew(uint8(j), modelMsg{Kind: welcome})
 					t.Lines[j].Baton = 0 + 1
 					t.Procs[i].To, t.Procs[i].Kills = uint8(j), false
@@ -515,8 +515,11 @@ func (s *model) oldSteps(i int, add stepper) {
 // newStep is one of process j as the new one.
 func (s *model) newStep(j int, f func(n *taker, do takerIn)) {
 	n := &s.Procs[j].New
-	before := n.phase
+	before, old := n.phase, s.Lines[j].Old
 	if f(n, takerIn{s, j}); n.phase == failed {
+		if before == leaving && old < modelProcs && s.Procs[old].Life == gone && s.Procs[old].To == uint8(j) {
+			s.fail("%d fails, though everything has moved to it", j)
+		}
 		s.end(j, map[bool]life{true: termed, false: unfit}[before == leaving])
 	}
 }
@@ -550,6 +553,13 @@ func (s *model) newSteps(j int, add stepper) {
 					t.end(j, termed)
 				}
 			}), "%d leaves", j)
+		}
+	case parting:
+		if p.Term && s.rules.Hole == "part" {
+			add(false, step(func(_ *model, n *taker, do takerIn) { n.end(do) }), "%d leaves", j)
+		}
+		if p.Term && s.Left.Timeouts > 0 && l.OldEnd && l.ToNew[0].Kind == noMessage {
+			add(true, func(t *model) { t.Left.Timeouts--; t.end(j, termed) }, "%d has drained, and waits for %d no more", j, l.Old)
 		}
 	case deciding:
 		add(false, step(func(t *model, n *taker, do takerIn) { n.decide(do) }), "%d looks for the baton of batch %d", j, p.Hand.N)
@@ -754,7 +764,7 @@ func TestModelFindsHoles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the model has no time for its holes")
 	}
-	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again", "kill"} {
+	for _, hole := range []string{"late", "unread", "keep", "divorce", "nobaton", "nobye", "hurry", "path", "again", "kill", "part"} {
 		t.Run(hole, func(t *testing.T) {
 			if _, broken := explore(budget{1, 1, 2, 1}, rules{Hole: hole}); broken == "" {
 				t.Error("nothing is broken, want a broken promise")

@@ -47,17 +47,18 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	ends := ctx.Done()
 	var hurry <-chan time.Time
 	for t.phase != done && t.phase != failed {
-		switch t.phase {
-		case deciding:
+		switch {
+		case t.phase == deciding:
 			t.decide(t)
 			continue
-		case telling:
+		case t.phase == telling:
 			t.tell(t)
 			continue
-		case leaving:
-			if hurry == nil {
-				hurry = time.After(t.h.cfg.Timeout)
-			}
+		case ends == nil && (t.phase == prepared || t.phase == charge):
+			t.end(t)
+			continue
+		case ends == nil && hurry == nil:
+			hurry = time.After(t.h.cfg.Timeout)
 		}
 		select {
 		case m, ok := <-t.line.in:
@@ -71,7 +72,6 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 			}
 		case <-ends:
 			ends = nil
-			t.end(t)
 		case <-hurry:
 			t.phase = failed
 		}
@@ -125,7 +125,7 @@ func (t *taking) got(m message) {
 		if m.kind == refuse {
 			t.why = string(m.body)
 		}
-		if m.kind == over && t.phase == charge {
+		if m.kind == over && (t.phase == charge || t.phase == parting) {
 			_ = json.Unmarshal(m.body, &t.report.Stayed)
 			if !t.told {
 				t.h.announce() // the old process ends after bye
@@ -172,7 +172,10 @@ func (t *taking) acceptAll() {
 	for i, m := range t.batch {
 		if m.Err != nil {
 			t.refused = append(t.refused, i)
-			t.h.srv.Logger.Warn().Err(m.Err).Msg("handover: a connection was refused, and stays with the old process")
+			err := m.Err
+			t.h.log(func() {
+				t.h.srv.Logger.Warn().Err(err).Msg("handover: a connection was refused, and stays with the old process")
+			})
 		}
 	}
 }

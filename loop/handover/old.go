@@ -42,16 +42,17 @@ type giving struct {
 	moved  int
 }
 
-// beginGiving hands over to a process that has said hello; false: another handover is under way.
+// beginGiving hands over to a process that has said hello; false: another handover is under way, or
+// this process is to end.
 func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
+	h.child.opens(pid)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.giving != nil {
+	if h.giving != nil || isClosed(h.quit) {
 		return false
 	}
 	g := &giving{h: h, line: l, pid: pid, sweep: sweep{h: h, addrs: addrs, most: batchConns}, done: make(chan struct{})}
 	h.giving = g
-	h.child.opens(pid)
 	go g.run()
 	return true
 }
@@ -59,8 +60,7 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 // run goes on until the new process has taken over, or this one goes on.
 func (g *giving) run() {
 	defer close(g.done)
-	log := g.h.srv.Logger.With().Int("pid", g.pid).Logger()
-	log.Info().Msg("handover: another process is taking over")
+	g.h.log(func() { g.h.srv.Logger.Info().Int("pid", g.pid).Msg("handover: another process is taking over") })
 	g.begin()
 	err := g.welcome()
 	go g.line.listen()
@@ -88,11 +88,15 @@ func (g *giving) run() {
 		}
 	}
 	if g.phase == retired {
-		log.Info().Int("moved", g.moved).Msg("handover: the next process is in charge")
 		g.retire()
+		g.h.log(func() {
+			g.h.srv.Logger.Info().Int("pid", g.pid).Int("moved", g.moved).Msg("handover: the next process is in charge")
+		})
 		return
 	}
-	log.Error().Str("why", g.why).Msg("handover: failed; this process continues")
+	g.h.log(func() {
+		g.h.srv.Logger.Error().Int("pid", g.pid).Str("why", g.why).Msg("handover: failed; this process continues")
+	})
 	g.h.child.fails(g.pid, g.given, g.hangs)
 	g.h.own(true)
 	g.h.fillReserve()
@@ -118,6 +122,7 @@ func (g *giving) forgotten() {
 
 // retire has this process drain: the next one is in charge, or says nothing.
 func (g *giving) retire() {
+	g.h.child.retires() // first: it may take over as soon as the next one knows
 	g.line.hang()
 	g.pipe.close()
 	close(g.h.retired)
@@ -256,7 +261,9 @@ func (g *giving) waitLong() (ends bool) {
 		case <-quit:
 			return true
 		case <-complain.C:
-			g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process does not respond; it may be stopped, and holds its connections")
+			g.h.log(func() {
+				g.h.srv.Logger.Error().Int("pid", g.pid).Msg("handover: the next process does not respond; it may be stopped, and holds its connections")
+			})
 		}
 	}
 	return false

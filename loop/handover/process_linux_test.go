@@ -58,7 +58,7 @@ type serverConfig struct {
 	SlowAccept              time.Duration
 	Place                   string // where it does what it Does: "begin", "opened", "freeze", "restore", "accept", "report"
 	Number                  int32  // of the calls of Accept that come before
-	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors", "allow no descriptors", "hang" while there is the file Path.hangs
+	Does                    string // "die", "stop", "panic", "fill the disk", "use up descriptors", "allow no descriptors", "allow few descriptors", "hang" while there is the file Path.hangs
 	Handler, Codec          versions
 	Pipe, Backend           string // clients of Pipe are piped to Backend; "": nor is there UDP
 	Dial                    string // where to dial to, so often
@@ -146,6 +146,8 @@ func misbehave(how string) {
 		_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Max: syscall.RLIM_INFINITY & (1<<63 - 1)})
 	case "allow no descriptors":
 		limitFiles(3)
+	case "allow few descriptors":
+		limitFiles(140)
 	case "use up descriptors":
 		files, _ := os.ReadDir("/proc/self/fd")
 		most := uint64(len(files) + 100)

@@ -19,7 +19,7 @@ package handover
 //	gone                     (between)  ◀── took n         tell                       (charge)
 //	next, for batch n+1; nothingLeft
 //	                          (ending)  over ──▶           announce
-//	retire                   (retired)  ◀── bye
+//	retire                   (retired)  ◀── bye                                   (parting)
 //	                                    the line ends      lineEnded                    (done)
 //
 // Where these are, in order:
@@ -61,7 +61,7 @@ const (
 	hello           // new: who it is; n is the number of its process
 	welcome         // old: the meeting socket and the pipe follow
 	item            // old: a listener; n is as in hello
-	busy            // old: another handover is under way; ask again; the same
+	busy            // old: another handover is under way, or it is to end; ask again; the same
 	refuse          // old: a reason, for people; the same in answer to hello
 	ready           // new: nothing is left that can fail
 	stateData       // old: a piece of the State
@@ -95,6 +95,7 @@ const (
 	deciding // answered is written: now for the baton
 	telling  // the baton was there: took follows
 	charge   // newcomers are ours, and the rest is coming
+	parting  // bye is written: the old one retires, unless newcomers have come to it again
 	leaving  // it ends, and has said so
 	done     // there is no old process any more
 	failed   // the old one has everything
@@ -283,16 +284,12 @@ func (t *taker) tell(do takerDoes) {
 	t.phase = charge
 }
 
-// end: the program is to end. False: it has not got so far that the old process needs to know.
-func (t *taker) end(do takerDoes) bool {
-	if t.phase != prepared && t.phase != charge {
-		t.phase = failed
-		return false
-	}
+// end: the program is to end, in prepared or charge. In parting everything has moved, and all is
+// well when the old process has retired: then this one drains.
+func (t *taker) end(do takerDoes) {
 	do.send(leave, 0)
 	do.newcomers(false)
 	t.phase = leaving
-	return true
 }
 
 // hear is what this process does with a message that is no batch, once it is prepared.
@@ -301,8 +298,9 @@ func (t *taker) hear(do takerDoes, k kind) bool {
 	case t.phase == leaving:
 	case t.phase == prepared && k == refuse:
 		t.phase = failed
-	case t.phase == charge && k == over:
+	case (t.phase == charge || t.phase == parting) && k == over:
 		do.send(bye, 0)
+		t.phase = parting
 	default:
 		return false
 	}
@@ -320,7 +318,7 @@ func (t *taker) lineEnded(do takerDoes) {
 		}
 		t.phase = done
 		do.newcomers(true)
-	case charge:
+	case charge, parting:
 		t.phase = done
 	case leaving: // what the old one gave before it died drains, too
 		if t.whole && do.takeBaton(t.n) {

@@ -3,7 +3,9 @@
 package handover
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -20,26 +22,30 @@ import (
 // startGrace is for how long another signal does not end the next process.
 const startGrace = 5 * time.Second
 
+// notifyTimeout is for how long a process that has become ready waits for the service manager.
+const notifyTimeout = 5 * time.Second
+
 // startDir is the directory that relative paths in os.Args refer to.
 var startDir, _ = os.Getwd()
 
 // A child is the successor that this process has started.
 type child struct {
-	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: there is none, or it has got something and lives on its own
-	began time.Time
-	stage childStage
+	mu         sync.Mutex
+	cmd        *exec.Cmd // nil: there is none, or it lives on its own; only otherwise it may be killed
+	began      time.Time
+	stage      childStage
+	impatience *time.Timer // kills it
 }
 
 type childStage uint8
 
 const (
 	starting childStage = iota
-	opened              // its handover is under way
+	opened              // it has said hello here; its handover is under way, or it asks again
 	useless             // its handover has failed, and it has got nothing
 )
 
-// opens notes that a handover to process pid begins.
+// opens notes that process pid has said hello.
 func (c *child) opens(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,12 +62,26 @@ func (c *child) fails(pid int, gotSome, hangs bool) {
 	switch {
 	case !c.is(pid):
 	case gotSome:
-		c.cmd = nil
+		c.forget()
 	default:
 		if c.stage = useless; hangs {
 			_ = c.cmd.Process.Kill()
 		}
 	}
+}
+
+// retires notes that another process is in charge, which may be the child, by way of a third one.
+func (c *child) retires() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd != nil {
+		c.forget()
+	}
+}
+
+func (c *child) forget() {
+	c.impatience.Stop()
+	c.cmd = nil
 }
 
 func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == pid }
@@ -74,7 +94,9 @@ func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == p
 //
 // When Run's context is done a signal starts nothing, and a new process that has not taken over is
 // killed. Close stops listening for the signals, which then have their usual effect. RestartOn
-// returns at once. Call it once. On systems other than unix it does nothing.
+// returns at once. Call it once, and before Ready: until then the signal kills this process, which
+// may be in charge already. A signal that comes while the next process is starting or taking over
+// is dropped; the log warns. On systems other than unix RestartOn does nothing.
 func (h *Handover) RestartOn(signals ...os.Signal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, signals...)
@@ -94,24 +116,23 @@ func (h *Handover) RestartOn(signals ...os.Signal) {
 // restart starts the next process.
 func (h *Handover) restart() {
 	c := &h.child
-	var say logLater
-	defer say.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isClosed(h.quit) || isClosed(h.retired) { // with mu: endChild finds what was started before
-		say.add(func() { h.srv.Logger.Warn().Msg("handover: this process is ending and starts no other") })
+		h.log(func() { h.srv.Logger.Warn().Msg("handover: this process is ending and starts no other") })
 		return
 	}
 	if c.cmd != nil {
 		pid := c.cmd.Process.Pid
 		if c.stage == opened || c.stage == starting && time.Since(c.began) < startGrace {
-			say.add(func() { h.srv.Logger.Warn().Int("pid", pid).Msg("handover: the next process is already running") })
+			h.log(func() { h.srv.Logger.Warn().Int("pid", pid).Msg("handover: the next process is already running") })
 			return
 		}
-		say.add(func() {
+		_ = c.cmd.Process.Kill()
+		h.log(func() {
 			h.srv.Logger.Warn().Int("pid", pid).Msg("handover: the next process does not take over: killing it and starting another")
 		})
-		_ = c.cmd.Process.Kill()
+		c.forget()
 	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
 	if _, err := os.Stat(startDir); err == nil {
@@ -121,35 +142,35 @@ func (h *Handover) restart() {
 	h.freeReserve() // to start it takes some descriptors
 	err := next.Start()
 	if h.fillReserve(); err != nil {
-		say.add(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process") })
-		c.cmd = nil
+		h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process") })
 		return
 	}
 	c.cmd, c.began, c.stage = next, time.Now(), starting
-	impatience := time.AfterFunc(h.cfg.StartTimeout, func() {
-		var say logLater
-		defer say.now()
+	c.impatience = time.AfterFunc(h.cfg.StartTimeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.cmd == next && c.stage == starting && !isClosed(h.retired) { // retired: it takes over from another one
-			say.add(func() {
+		if c.cmd == next && c.stage == starting {
+			_ = next.Process.Kill()
+			h.log(func() {
 				h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
 			})
-			_ = next.Process.Kill()
 		}
 	})
 	go func() {
 		err := next.Wait() // it outlives this process, or has failed
-		impatience.Stop()
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		if c.cmd == next {
-			c.cmd = nil
+			c.forget()
 		}
-		c.mu.Unlock()
 		if err != nil {
-			h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has failed")
+			h.log(func() {
+				h.srv.Logger.Error().Err(err).Int("pid", next.Process.Pid).Msg("handover: the next process has failed")
+			})
 		} else {
-			h.srv.Logger.Info().Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+			h.log(func() {
+				h.srv.Logger.Info().Int("pid", next.Process.Pid).Msg("handover: the next process has ended")
+			})
 		}
 	}()
 }
@@ -158,33 +179,21 @@ func (h *Handover) restart() {
 // find nobody to take over from, and serve on its own.
 func (h *Handover) endChild() {
 	c := &h.child
-	var say logLater
-	defer say.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cmd == nil || isClosed(h.retired) {
+	if c.cmd == nil {
 		return
 	}
 	pid := c.cmd.Process.Pid
-	say.add(func() {
+	_ = c.cmd.Process.Kill()
+	h.log(func() {
 		h.srv.Logger.Warn().Int("pid", pid).Msg("handover: this process is ending: killing the next one, which has not taken over")
 	})
-	_ = c.cmd.Process.Kill()
-}
-
-// logLater are log lines to be written without a lock: a writer may block.
-type logLater []func()
-
-func (l *logLater) add(line func()) { *l = append(*l, line) }
-
-func (l *logLater) now() {
-	for _, say := range *l {
-		say()
-	}
 }
 
 // notify tells systemd, if that asks, that this process is the service's main process and ready,
-// and waits until it has heard that (sd_notify, with BARRIER).
+// and waits until it has heard that (sd_notify, with BARRIER), but not for longer than
+// notifyTimeout.
 func notify() error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -198,7 +207,8 @@ func notify() error {
 		return err
 	}
 	defer nc.Close()
-	_ = nc.SetWriteDeadline(time.Now().Add(5 * time.Second)) // it may not read
+	late := time.Now().Add(notifyTimeout)
+	_ = nc.SetDeadline(late) // it may not read
 	if _, err := fmt.Fprintf(nc, "MAINPID=%d\nREADY=1", os.Getpid()); err != nil {
 		return err
 	}
@@ -207,16 +217,26 @@ func notify() error {
 		return err
 	}
 	defer r.Close()
-	err = sockets.With(w, func(barrier int) error {
-		return sockets.With(nc, func(fd int) error { // WriteMsgUnix refuses a connected socket for datagrams
-			return unix.Sendmsg(fd, []byte("BARRIER=1"), unix.UnixRights(barrier), nil, 0)
-		})
-	})
-	_ = w.Close()
+	err = sockets.With(w, func(barrier int) error { return sendBarrier(nc, barrier) })
+	if _ = w.Close(); err != nil {
+		return err
+	}
+	_ = r.SetReadDeadline(late)
+	if _, err = r.Read(make([]byte, 1)); err != io.EOF { // systemd closes its end
+		return fmt.Errorf("it has not answered BARRIER=1 in %v: %w", notifyTimeout, err)
+	}
+	return nil
+}
+
+// sendBarrier does what WriteMsgUnix refuses to do on a connected socket for datagrams.
+func sendBarrier(nc *net.UnixConn, barrier int) error {
+	rc, err := nc.SyscallConn()
 	if err != nil {
 		return err
 	}
-	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second))
-	_, _ = r.Read(make([]byte, 1)) // systemd closes its end
-	return nil
+	late := rc.Write(func(fd uintptr) bool {
+		err = unix.Sendmsg(int(fd), []byte("BARRIER=1"), unix.UnixRights(barrier), nil, 0)
+		return err != unix.EAGAIN
+	})
+	return cmp.Or(late, err)
 }

@@ -236,3 +236,68 @@ func TestCloseEndsRestartOn(t *testing.T) {
 	}
 	testkit.Eventually(t, "its goroutine has ended", func() bool { return !waiting() })
 }
+
+// A successor that waits because the handover to another one takes long is not killed for that.
+func TestSuccessorWaitsForAnother(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Timeout: 500 * time.Millisecond, StartTimeout: time.Second}
+	old := runWith(t, cfg)
+	defer old.in.Close()
+	old.says("serves")
+	c := newCrowd(t, 5*time.Millisecond)
+	c.join(cfg.Addr[6:], 20, nil)
+	slow := cfg
+	slow.Place, slow.Number, slow.Does = "accept", 5, "hang"
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	other := runWith(t, slow)
+	other.says("hangs")
+	time.Sleep(2 * cfg.Timeout) // then it is late, and the old process accepts again
+	_ = old.cmd.Process.Signal(syscall.SIGHUP)
+	time.Sleep(cfg.StartTimeout + time.Second)
+	goOn()
+	other.says("serves")
+	if n, ok := old.says("serves"); n != 20 || !ok { // the successor says so, on the same output
+		t.Errorf("%d have moved to the successor that waited, want 20: %q", n, old.said)
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut", cut)
+	}
+	c.leave()
+}
+
+// The predecessor is the process that has handed over, and not the one that was in charge when this
+// one dialed.
+func TestPredecessorOfAThird(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), WithState: true}
+	runWith(t, cfg).says("serves")
+	slow := cfg
+	slow.Place, slow.Does = "restore", "hang"
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	second := runWith(t, slow)
+	second.says("hangs")
+	third := runWith(t, cfg)
+	time.Sleep(time.Second) // it has dialed
+	goOn()
+	if pid, _ := third.says("predecessor"); pid != second.pid {
+		t.Errorf("the predecessor of the third process is %d, want %d", pid, second.pid)
+	}
+}
+
+// A process that cannot have the descriptors for all connections and for its own needs is refused.
+func TestFewDescriptors(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s")}
+	old := runWith(t, cfg)
+	old.says("serves")
+	c := newCrowd(t, 5*time.Millisecond)
+	c.join(cfg.Addr[6:], 100, nil)
+	c.settle()
+	cfg.Place, cfg.Does = "begin", "allow few descriptors"
+	if _, ok := runWith(t, cfg).says("opened"); ok {
+		t.Error("a process with too few descriptors is welcome")
+	}
+	if cut := c.settle(); cut > 0 {
+		t.Errorf("%d connections are cut", cut)
+	}
+	c.leave()
+}

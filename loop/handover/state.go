@@ -61,7 +61,9 @@ func (g *giving) thaw() {
 		deadline = time.Now()
 	}
 	if err := g.callState("Thaw", deadline, func() error { g.h.cfg.State.Thaw(); return nil }); err != nil {
-		g.h.srv.Logger.Error().Err(err).Msg("handover: no handover can begin until the State's method returns")
+		g.h.log(func() {
+			g.h.srv.Logger.Error().Err(err).Msg("handover: no handover can begin until the State's method returns")
+		})
 	}
 }
 
