@@ -73,10 +73,10 @@ func (l *Loop) crowded(number uint64, waiting int) {
 	if lasts := now - x.since; lasts >= crowdLogAfter && (x.logged == 0 || now-x.logged >= crowdLogEvery) {
 		x.logged = now
 		place := x.main()
-		go func() { // the caller may hold locks that the log's writer needs
+		l.server.journal.Add(func() { // the caller may hold locks that the log's writer needs
 			l.server.Logger.Warn().Int("mailbox", waiting).Int("max", l.server.Limits.MaxMailbox).Dur("for", lasts).Str("producer", place).
 				Msg("the mailbox of a loop stays above MaxMailbox")
-		}()
+		})
 	}
 }
 
