@@ -231,8 +231,17 @@ func (c *Conn) countKept(n int) {
 	}
 }
 
-// keptIsSent says that the codec has given back what it kept.
+// keptIsSent looks whether the codec's handshake is done, so that it keeps nothing more.
 func (c *Conn) keptIsSent() {
+	if c.extras == nil || c.extras.kept == 0 {
+		return
+	}
+	if o, ok := c.in.decoder.Codec().(codec.Opener); !ok || o.Opening() == nil {
+		c.forgetKept()
+	}
+}
+
+func (c *Conn) forgetKept() {
 	if x := c.extras; x != nil && x.kept > 0 {
 		c.countHeld(-x.kept)
 		x.kept = 0

@@ -435,6 +435,9 @@ func checkCertificates(cfg *tls.Config) error {
 	if !hasCertificate(cfg) {
 		return errors.New(" has no certificate: set Certificates, GetCertificate or GetConfigForClient")
 	}
+	if cfg.GetCertificate != nil || cfg.GetConfigForClient != nil {
+		return nil
+	}
 	for i := range cfg.Certificates {
 		if err := checkCertificate(&cfg.Certificates[i]); err != nil {
 			return fmt.Errorf(".Certificates[%d] %w", i, err)

@@ -255,13 +255,14 @@ func (c *Conn) changeCodec(cd codec.Codec) {
 	c.lookAtCodec()
 	c.forgetFrame()
 	c.countParts(0)
-	c.keptIsSent()
+	c.forgetKept()
 }
 
 // AfterClose runs f on the loop after the handler's OnClose, with the same reason. It is for code
 // that is attached to a connection but is not its handler. Functions run in the order in which they
 // were added. Those added in an Accept that then refuses c run as well, although OnClose does not.
-// If c is already closed, as it is in OnClose, f runs at once. AfterClose panics if f is nil.
+// If c is already closed, as it is in OnClose and in what runs at the close before that, f runs at
+// once. AfterClose panics if f is nil.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	needFunc("Conn.AfterClose", f != nil)

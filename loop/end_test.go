@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -234,4 +235,82 @@ func TestBothOutputsEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Jobs and a file that is being sent end before a connection closes whose outputs have both ended.
+func TestBothOutputsEndAfterJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stored := 0
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+			c.OnEOF(func() {})
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				_ = c.Send([]byte("bye"))
+				c.CloseWrite()
+				return loop.Offload(c, func(ctx context.Context) int { wait(time.Second); return 1 }, func(_ *loop.Conn, n int) { stored += n })
+			})
+		}})
+		p := srv.Open()
+		p.Send("x\ny\n")
+		p.CloseWrite()
+		srv.Sleep(time.Minute)
+		testkit.Want(t, "jobs done", stored, 2)
+		testkit.Want(t, "open connections", srv.Stats().Conns, 0)
+	})
+}
+
+// A file that is sent to a peer that has ended its output arrives whole before the end.
+func TestFileThenCloseWrite(t *testing.T) {
+	const size = 8 << 20
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	for name, e := range map[string]loop.Engine{"gnet": loop.EngineGnet, "epoll": loop.EngineEpoll, "net": loop.EngineNet} {
+		t.Run(name, func(t *testing.T) {
+			if !loop.HasEngine(e) {
+				t.Skip("not on this system")
+			}
+			addr := start(t, &loop.Server{Engine: e, Accept: func(c *loop.Conn) loop.Handler {
+				c.OnEOF(func() {
+					_ = c.SendFile(file, 0, size, nil)
+					c.CloseWrite()
+				})
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+			}})
+			nc := dial(t, addr)
+			_ = nc.(*net.TCPConn).CloseWrite()
+			time.Sleep(50 * time.Millisecond) // a slow reader
+			n, err := io.Copy(io.Discard, nc)
+			if n != size || err != nil {
+				t.Errorf("read %d bytes, %v; want %d", n, err, size)
+			}
+		})
+	}
+}
+
+// Timeouts.FirstByte is not for a client that only listens to the other side of its Pipe.
+func TestPipeWithoutFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Timeouts: loop.Timeouts{FirstByte: 5 * time.Second}, Accept: func(c *loop.Conn) loop.Handler {
+			loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
+				loop.Pipe(c, b, loop.PipeConfig{IdleTimeout: time.Minute})
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+			})
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+		}})
+		back := srv.Backend("tcp", "b:1")
+		p := srv.Open()
+		b := back.Accept()
+		for range 60 {
+			b.Send("x")
+			srv.Sleep(time.Second)
+		}
+		if got := len(p.Received()); got != 60 || p.Closed() {
+			t.Errorf("%d bytes, closed %v with %v; want 60, open", got, p.Closed(), p.Reason())
+		}
+	})
 }

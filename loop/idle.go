@@ -107,7 +107,7 @@ func (c *Conn) evictAt() time.Duration {
 	if s.timeout > 0 {
 		when = plus(last, s.timeout)
 	}
-	if first := server.Timeouts.FirstByte; first > 0 && s.lastRead == notYet {
+	if first := server.Timeouts.FirstByte; first > 0 && s.lastRead == notYet && !c.isInPipe() {
 		when = min(when, plus(s.opened, first))
 	}
 	return when

@@ -189,6 +189,7 @@ func (c *Conn) decodeUntil(data []byte, now, end time.Duration) {
 	if c.codecMode != framesOnly && c.isOpen() {
 		size, _ := c.unfinished()
 		c.countParts(size)
+		c.keptIsSent()
 	}
 	if l.server.Timeouts.Frame > 0 && c.isOpen() {
 		// With data, a partial record is fresh input: link.readable calls watchRecord next, which

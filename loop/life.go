@@ -168,6 +168,11 @@ func (c *Conn) deliverEnd() {
 		if unread || !c.hasInput() {
 			c.beginClose(c.extras.broken)
 		}
+	case c.in.end == endDelivered:
+		if pipe := c.extras.pipe; pipe != nil && c.isOpen() {
+			c.callHook(pipe.end)
+		}
+		c.closeIfEnded()
 	case c.in.end != endSeen || !c.isOpen() || unread || c.hasInput(): // none, or not yet
 	case c.wantsEOF():
 		c.in.end = endDelivered
@@ -181,9 +186,10 @@ func (c *Conn) deliverEnd() {
 	}
 }
 
-// closeIfEnded closes c if both sides have ended their output. Pipes and net.Conns end by themselves.
+// closeIfEnded closes c if both sides have ended their output, and jobs and files are done, after
+// which deliverEnd comes again. Pipes and net.Conns end by themselves.
 func (c *Conn) closeIfEnded() {
-	if c.out.finRequested && c.in.end == endDelivered && c.isOpen() && c.extras.pipe == nil && !c.isNet() {
+	if c.out.finRequested && c.in.end == endDelivered && c.isOpen() && !c.hasJobs() && !c.isInPipe() && !c.isNet() {
 		c.beginClose(io.EOF)
 	}
 }

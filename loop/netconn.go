@@ -383,6 +383,7 @@ func (n *netConn) CloseWrite() error {
 	}
 	n.fin = true
 	n.wakeLoop()
+	n.w.cond.Broadcast()
 	return nil
 }
 

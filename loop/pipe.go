@@ -175,7 +175,7 @@ func (s *pipeSide) pass(p []byte) {
 
 // end passes on that from has ended its output.
 func (s *pipeSide) end() {
-	if s.to.in.end == endDelivered { // both have
+	if s.to.in.end == endDelivered && !s.from.hasJobs() && !s.to.hasJobs() { // both have; otherwise deliverEnd comes again
 		s.from.beginClose(nil)
 		s.to.beginClose(nil)
 		return

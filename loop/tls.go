@@ -220,6 +220,8 @@ func (c *Conn) startedTLS() {
 	c.extras.startTLS = nil
 	c.setPauses(c.in.pauses &^ startingTLS)
 	if c.out.box != nil {
+		c.more().watermarks.waited = true // for the handshake
+		c.out.todo |= afterWriteDue
 		c.unblock()
 		c.touch()
 	}
