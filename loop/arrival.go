@@ -106,7 +106,9 @@ func (ln *listener) fit(nc engine.Newcomer) error {
 			_ = nc.Close()
 			err := fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set the Listener's TLS)", ln.field, nc)
 			if more, ok := ln.server.warnings.Pass("cannot take connections", time.Now()); ok { // the program's fault
-				ln.server.Logger.Error().Err(err).Int("more", more).Msg("cannot take connections")
+				ln.server.journal.Add(func() {
+					ln.server.Logger.Error().Err(err).Int("more", more).Msg("cannot take connections")
+				})
 			}
 			return err
 		}
@@ -477,7 +479,9 @@ func reset(nc engine.Newcomer) {
 // logRefusal writes a line about a connection that is not taken.
 func (s *Server) logRefusal(reason error, remote net.Addr) {
 	if more, ok := s.warnings.Pass("connection refused", time.Now()); ok {
-		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+		s.journal.Add(func() { // accepting does not wait for a log
+			s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+		})
 	}
 }
 

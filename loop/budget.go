@@ -93,8 +93,11 @@ func (s *Server) limitMemory(capacity int) {
 		}
 	}
 	if need := int64(s.Limits.MaxConns)*connCost + 2*int64(s.Limits.MaxBuffered); need > memory {
-		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("MaxBuffered", s.Limits.MaxBuffered).Int64("memory", memory).Int64("needed", need).
-			Msg("the memory limit is too low for Server.Limits.MaxConns and MaxBuffered")
+		conns, buffered := s.Limits.MaxConns, s.Limits.MaxBuffered
+		s.journal.Add(func() {
+			s.Logger.Warn().Int("MaxConns", conns).Int("MaxBuffered", buffered).Int64("memory", memory).Int64("needed", need).
+				Msg("the memory limit is too low for Server.Limits.MaxConns and MaxBuffered")
+		})
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -313,4 +315,36 @@ func TestPipeWithoutFirstByte(t *testing.T) {
 			t.Errorf("%d bytes, closed %v with %v; want 60, open", got, p.Closed(), p.Reason())
 		}
 	})
+}
+
+// A log that blocks holds up neither the start, nor accepting, nor the end.
+func TestAcceptsBesideABlockedLog(t *testing.T) {
+	hold := make(chan struct{})
+	defer close(hold)
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Limits: loop.Limits{MaxConns: 1 << 30}, Logger: zerolog.New(writerFunc(func(p []byte) (int, error) { <-hold; return len(p), nil })),
+		Accept:    func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", MaxConns: 1}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	first := dial(t, srv.Addrs()[1])
+	mustEcho(t, first, "first")
+	for range 3 { // are refused
+		refused := dial(t, srv.Addrs()[1])
+		_, _ = refused.Read(make([]byte, 1))
+	}
+	first.Close()
+	testkit.Eventually(t, "a place is free", func() bool { return srv.Stats().Conns == 0 })
+	again := dial(t, srv.Addrs()[0])
+	mustEcho(t, again, "another listener")
+	testkit.Eventually(t, "the listener accepts again", func() bool {
+		c := dial(t, srv.Addrs()[1])
+		_, _ = io.WriteString(c, "x")
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	})
+	cancel()
+	_ = srv.Wait()
 }

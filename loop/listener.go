@@ -190,7 +190,10 @@ func (ln *listener) serve() {
 			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's
 			// queue.
 			if more, ok := ln.failures.Pass(time.Now()); ok {
-				ln.server.Logger.Warn().Err(err).Str("addr", ln.network+"://"+ln.address).Dur("again", backoff).Int("more", more).Msg("cannot accept")
+				pause := backoff
+				ln.server.journal.Add(func() {
+					ln.server.Logger.Warn().Err(err).Str("addr", ln.network+"://"+ln.address).Dur("again", pause).Int("more", more).Msg("cannot accept")
+				})
 			}
 			if !ln.server.sleep(backoff) {
 				return

@@ -33,6 +33,7 @@ func TestMaxConnsFollowsFromTheLimit(t *testing.T) {
 		var log bytes.Buffer
 		s := &Server{Limits: Limits{MaxConns: c.maxConns}, NumLoops: 1, Logger: zerolog.New(&log), engine: &roomFor{sockets: c.room}}
 		s.limitConns()
+		s.journal.Wait()
 		if warned := strings.Contains(log.String(), "is too low for Server.Limits.MaxConns"); s.Limits.MaxConns != c.want || warned != c.warned {
 			t.Errorf("%+v: MaxConns is %d, warned: %v", c, s.Limits.MaxConns, warned)
 		}

@@ -203,6 +203,7 @@ func TestMemoryWarning(t *testing.T) {
 			var log bytes.Buffer
 			s := &Server{Limits: Limits{MaxConns: tt.maxConns, MaxBuffered: tt.buffered}, NumLoops: 1, Logger: zerolog.New(&log)}
 			s.limitMemory(20_000)
+			s.journal.Wait()
 			testkit.Want(t, "MaxConns", s.Limits.MaxConns, tt.wantConns)
 			testkit.Want(t, "MaxBuffered", s.Limits.MaxBuffered, tt.wantSize)
 			testkit.Want(t, "warned", strings.Contains(log.String(), "the memory limit is too low"), tt.warned)

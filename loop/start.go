@@ -24,8 +24,11 @@ func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
 	s.limitMemory(capacity)
 	if s.Limits.MaxConns > capacity {
-		s.Logger.Warn().Int("MaxConns", s.Limits.MaxConns).Int("possible", capacity).
-			Msg("the limit of open files (ulimit -n) is too low for Server.Limits.MaxConns")
+		conns := s.Limits.MaxConns
+		s.journal.Add(func() {
+			s.Logger.Warn().Int("MaxConns", conns).Int("possible", capacity).
+				Msg("the limit of open files (ulimit -n) is too low for Server.Limits.MaxConns")
+		})
 	}
 	s.maxInTransit = int64(max(1, min(s.Limits.MaxConns/16, maxEnrolling)/s.NumLoops))
 	s.lingerers = make(chan struct{}, max(1, min(capacity/16, maxLingering)))

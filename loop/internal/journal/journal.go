@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	maxLines    = 1000
+	maxLines    = 10_000
 	waitTimeout = time.Second
 )
 
