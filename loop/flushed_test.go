@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,4 +106,23 @@ func TestOnFlushedSetLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hook that StartTLS's done sets is called for output that has waited for the handshake.
+func TestOnFlushedSetInDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flushed := 0
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				err := c.StartTLS(serverTLS(), func() { c.OnFlushed(func() { flushed++ }) })
+				return errors.Join(err, c.Send([]byte("waits")))
+			})
+		}})
+		p := srv.Open()
+		p.Send("STARTTLS\n")
+		p.StartTLS(clientTLS())
+		srv.Sleep(time.Second)
+		testkit.Want(t, "received", p.Received(), "waits\n")
+		testkit.Want(t, "calls of OnFlushed", flushed, 1)
+	})
 }

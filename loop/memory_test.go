@@ -313,3 +313,36 @@ func TestMaxBufferedBeforeTheHandshake(t *testing.T) {
 		t.Errorf("%d bytes are kept when the handshake is done, and %d wait", n, second.pending())
 	}
 }
+
+// A reply within a handshake of several steps gives nothing back, and a codec that needs no reply at its
+// end keeps nothing after it.
+func TestMaxBufferedInASteppedHandshake(t *testing.T) {
+	r := newRig(t, &Server{Codec: new(stepping), Limits: Limits{MaxBuffered: 1 << 20}}, HandlerFunc(func(*Conn, []byte) error { return nil }))
+	c, s, _ := r.connect()
+	testkit.WantErr(t, "Send", c.Send(make([]byte, 50<<10)), nil)
+	testkit.Want(t, "kept", c.held(), 50<<10)
+	s.Readable([]byte("step\n"))
+	r.turn()
+	testkit.Want(t, "kept after the first reply", c.held(), 50<<10)
+	s.Readable([]byte("hello\n"))
+	r.turn()
+	testkit.Want(t, "kept after the handshake", c.held(), 0)
+}
+
+// stepping is shy, with a reply to each line before "hello", and none to that.
+type stepping struct{ shy }
+
+func (*stepping) New() codec.Codec { return new(stepping) }
+
+func (s *stepping) Decode(data []byte) (int, []byte, error) {
+	n, line, err := s.Lines.Decode(data)
+	switch {
+	case s.open || line == nil || err != nil:
+		return n, line, err
+	case string(line) == "hello":
+		s.open = true
+	default:
+		s.reply = []byte("go on\n")
+	}
+	return n, nil, nil
+}

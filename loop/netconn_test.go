@@ -517,3 +517,31 @@ func TestNetConnAfterCloseWrite(t *testing.T) {
 		}
 	})
 }
+
+// CloseWrite ends a Write that waits for room.
+func TestNetConnCloseWriteEndsWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := make(chan net.Conn, 1)
+		srv := looptest.Start(t, &loop.Server{Accept: netConnTo(t, conns)})
+		p := srv.Open()
+		p.Block(0)
+		nc := <-conns
+		ended := make(chan error, 1)
+		go func() {
+			_, err := nc.Write(make([]byte, 1<<20))
+			ended <- err
+		}()
+		wait(time.Millisecond)
+		testkit.WantErr(t, "CloseWrite", nc.(interface{ CloseWrite() error }).CloseWrite(), nil)
+		wait(time.Millisecond)
+		select {
+		case err := <-ended:
+			testkit.WantErr(t, "Write", err, syscall.EPIPE)
+		default:
+			t.Error("Write still waits after CloseWrite")
+		}
+		p.Reset()
+		_ = nc.Close()
+		wait(time.Second)
+	})
+}
