@@ -297,13 +297,7 @@ func TestFileThenCloseWrite(t *testing.T) {
 // Timeouts.FirstByte is not for a client that only listens to the other side of its Pipe.
 func TestPipeWithoutFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Timeouts: loop.Timeouts{FirstByte: 5 * time.Second}, Accept: func(c *loop.Conn) loop.Handler {
-			loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
-				loop.Pipe(c, b, loop.PipeConfig{IdleTimeout: time.Minute})
-				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
-			})
-			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
-		}})
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Timeouts: loop.Timeouts{FirstByte: 5 * time.Second}, Accept: pipedToBackend})
 		back := srv.Backend("tcp", "b:1")
 		p := srv.Open()
 		b := back.Accept()

@@ -161,13 +161,7 @@ func TestPipeHasNoLastWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1,
 			Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) { _ = c.Send([]byte("last words")) }},
-			Accept: func(c *loop.Conn) loop.Handler {
-				loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
-					loop.Pipe(c, b, loop.PipeConfig{IdleTimeout: time.Minute})
-					return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
-				})
-				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
-			}})
+			Accept: pipedToBackend})
 		back := srv.Backend("tcp", "b:1")
 		p := srv.Open()
 		b := back.Accept()
@@ -199,4 +193,13 @@ func TestPipeEndsWhatWritesByItself(t *testing.T) {
 		}
 		p.Close()
 	})
+}
+
+// pipedToBackend forwards each connection to the backend b:1, and ends it after a minute of silence.
+func pipedToBackend(c *loop.Conn) loop.Handler {
+	loop.Dialer{}.Dial(c.Loop(), "tcp://b:1", func(b *loop.Conn, err error) loop.Handler {
+		loop.Pipe(c, b, loop.PipeConfig{IdleTimeout: time.Minute})
+		return silent(b)
+	})
+	return silent(c)
 }
