@@ -160,7 +160,7 @@ func TestPipeMistakes(t *testing.T) {
 func TestPipeHasNoLastWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1,
-			Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, err error) { _ = c.Send([]byte("last words")) }},
+			Hooks:  loop.Hooks{OnClosing: func(c *loop.Conn, err error) { _ = c.Send([]byte("last words")) }},
 			Accept: pipedToBackend})
 		back := srv.Backend("tcp", "b:1")
 		p := srv.Open()
