@@ -139,8 +139,9 @@ func (a *actor) StopWithError(err error) {
 // OnStop functions have run, after which no code of the actor runs, except the done functions of
 // questions that it has asked: cancel these in OnStop. When ctx is done it returns ctx's error.
 func (a *actor) Shutdown(ctx context.Context) error {
+	offLoop("ActorRef.Shutdown")
 	a.Stop()
-	return await(ctx, a.ended, "ActorRef.Shutdown")
+	return await(ctx, a.ended)
 }
 
 // do makes a callback, unless the actor is stopped. A panic stops it, and goes on to the loop.

@@ -121,11 +121,11 @@ func AskConnWait[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, q
 
 // wait asks and waits for the answer.
 func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err error) {
-	require(!in.OnLoop(), "AskWait on a loop, which must not wait")
+	offLoop("AskWait")
 	done := make(chan struct{})
 	q := &question[A]{deliver: func(a A, e error) { answer, err = a, e; close(done) }}
 	ask(q)
-	if await(ctx, done, "AskWait") != nil {
+	if await(ctx, done) != nil {
 		q.fail(ctx.Err())
 		<-done // an answer that was just given counts
 	}

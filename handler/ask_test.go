@@ -204,7 +204,7 @@ func TestAskFullMailboxes(t *testing.T) {
 	})
 }
 
-// A function that waits panics on a loop, which it might wait for.
+// A function that waits panics on a loop, which it might wait for, and has done nothing before.
 func TestWaitsNotOnALoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: echoes})
@@ -223,6 +223,9 @@ func TestWaitsNotOnALoop(t *testing.T) {
 			} {
 				wantPanic(t, name+" on a loop", f)
 			}
+			testkit.WantErr(t, "Tell", ref.Tell(1), nil)
 		})
+		testkit.Pass(time.Second)
+		testkit.Want(t, "open connections of the Link and the Pool", srv.Stats().Conns, 1+handler.DefaultPoolSize)
 	})
 }

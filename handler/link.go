@@ -188,8 +188,9 @@ func (k *Link) Stop() {
 // connection has closed, and its callbacks, the done functions of its calls, and State have
 // returned; when ctx is done it returns ctx's error.
 func (k *Link) Shutdown(ctx context.Context) error {
+	offLoop("Link.Shutdown")
 	k.loop.Post(k.Stop) // a loop that ends stops its Links
-	return await(ctx, k.ended, "Link.Shutdown")
+	return await(ctx, k.ended)
 }
 
 func (k *Link) dial() {

@@ -148,10 +148,11 @@ func warnSeldom(c *loop.Conn, err error, msg string) {
 	}
 }
 
-// await waits until done is closed, or returns ctx's error. It panics on a loop, which may be the one
-// that it would wait for.
-func await(ctx context.Context, done <-chan struct{}, method string) error {
-	require(!in.OnLoop(), method+" on a loop, which must not wait")
+// offLoop panics on a loop. A method that waits calls it first: it might wait for that loop.
+func offLoop(method string) { require(!in.OnLoop(), method+" on a loop, which must not wait") }
+
+// await waits until done is closed, or returns ctx's error.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil

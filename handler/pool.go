@@ -148,9 +148,10 @@ func (p *Pool[A]) Stats() PoolStats {
 // Shutdown is Stop for goroutines other than a loop's; on a loop it panics. It waits until the
 // connections have closed and all calls have ended; when ctx is done it returns ctx's error.
 func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
+	offLoop("Pool.Shutdown")
 	p.loop.Post(p.Stop) // a loop that ends stops its Links
 	for _, k := range p.links {
-		err = cmp.Or(err, await(ctx, k.ended, "Pool.Shutdown"))
+		err = cmp.Or(err, await(ctx, k.ended))
 	}
 	return err
 }
