@@ -48,6 +48,9 @@ const (
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
+
+	// comeFirst are reasons for which the end of the input waits, although no input does.
+	comeFirst = heldUnread | hopping
 )
 
 // received is a turn, or part of one: it decodes input, and settles c.

@@ -130,7 +130,7 @@ func (c *Conn) socketEnded(err error) {
 	if halfClosed {
 		err = io.EOF
 	}
-	inputLeft := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
+	inputLeft := c.wantsEOF() || c.in.pauses&comeFirst != 0 || c.hasInput()
 	outputLeft := c.out.box != nil || c.unackedData() > 0
 	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
 		c.noteOutputLost(err)
@@ -173,7 +173,7 @@ func (c *Conn) deliverEnd() {
 			c.callHook(pipe.end)
 		}
 		c.closeIfEnded()
-	case c.in.end != endSeen || !c.isOpen() || unread || c.hasInput(): // none, or not yet
+	case c.in.end != endSeen || !c.isOpen() || c.in.pauses&comeFirst != 0 || c.hasInput(): // none, or not yet
 	case c.wantsEOF():
 		c.in.end = endDelivered
 		f, pipe := c.extras.onEOF, c.extras.pipe

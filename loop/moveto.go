@@ -87,9 +87,10 @@ func (c *Conn) other() *Conn {
 // together, in one step.
 //
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
-// TLS handshake, a SendFile and a codec's job that are in progress. No message is delivered from
-// the call until c has arrived and all earlier Tells have run; bytes that wait for that count as
-// received, unless c moves after a file of which the peer takes nothing. Until c leaves, its
+// TLS handshake, a SendFile and a codec's job that are in progress. From the call until c has
+// arrived and all earlier Tells have run, neither a message nor the end of the input is delivered;
+// bytes that wait for that count as received, unless c moves after a file of which the peer takes
+// nothing. Until c leaves, its
 // timers, hooks and Tells keep running. If l is c's own loop, then runs there after the current
 // callback. OnClose and the functions of AfterClose run on the loop where c closes.
 //

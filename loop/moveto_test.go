@@ -2,8 +2,12 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,4 +293,53 @@ func TestMoveToAFullMailbox(t *testing.T) {
 		testkit.Want(t, "run after that", ran, told)
 		testkit.WantErr(t, "TryTell then", c.Ref().TryTell(func(*loop.Conn) { ran++ }), nil)
 	})
+}
+
+// The end of a peer's input waits for a move, as messages do: the function of MoveTo still answers.
+func TestMoveToBeforeTheEnd(t *testing.T) {
+	var loops atomic.Pointer[[]*loop.Loop]
+	move := func(c *loop.Conn) error {
+		return c.MoveTo((*loops.Load())[1-c.Loop().Index()], func(c *loop.Conn) { _ = c.Send([]byte("moved")) })
+	}
+	for name, onMessage := range map[string]func(c *loop.Conn) error{
+		"a message": move,
+		"a job": func(c *loop.Conn) error {
+			return loop.Offload(c, func(context.Context) int { return 0 }, func(c *loop.Conn, _ int) { _ = move(c) })
+		},
+		"to its own loop": func(c *loop.Conn) error {
+			return c.MoveTo(c.Loop(), func(c *loop.Conn) { _ = c.Send([]byte("moved")) })
+		},
+		"with a job": func(c *loop.Conn) error {
+			return errors.Join(loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}), move(c))
+		},
+		"OnEOF on the new one": func(c *loop.Conn) error {
+			from := c.Loop()
+			c.OnEOF(func() {
+				if c.Loop() == from {
+					t.Error("OnEOF on the loop that it leaves")
+				}
+				c.Close()
+			})
+			return move(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+				ended := make(chan struct{})
+				srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { <-ended; return onMessage(c) })
+				}}
+				run(srv)
+				all := srv.Loops()
+				loops.Store(&all)
+				p := dial(t, srv.LocalAddr())
+				_, _ = io.WriteString(p, "x\n")
+				_ = p.(*net.TCPConn).CloseWrite()
+				close(ended)
+				got, err := io.ReadAll(p)
+				testkit.WantErr(t, "read", err, nil)
+				testkit.Want(t, "answer", string(got), "moved\n")
+			})
+		})
+	}
 }
