@@ -130,6 +130,21 @@ func TestOffloadLimits(t *testing.T) {
 	})
 }
 
+// Jobs do not hold back the datagrams of a UDP session, which would be lost.
+func TestOffloadOfDatagrams(t *testing.T) {
+	srv := offloadServer()
+	srv.Addr, srv.Codec = "udp://127.0.0.1:0", nil
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.OpenUDP(0)
+		for range 60 {
+			p.Send("1s")
+		}
+		srv.Sleep(time.Minute)
+		testkit.Want(t, "answers", len(p.Received()), 60)
+		testkit.Want(t, "lost", srv.Stats().Lost, 0)
+	})
+}
+
 // When a connection closes, the contexts of its jobs end, no then runs, and no job begins.
 func TestOffloadAndClose(t *testing.T) {
 	for name, end := range map[string]func(*loop.Conn){
