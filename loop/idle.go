@@ -275,7 +275,7 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 // is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
 // hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
-	if !c.isTCP() || c.in.end != notEnded {
+	if !c.isTCP() || c.in.end == socketGone {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)

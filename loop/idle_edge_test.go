@@ -1,8 +1,10 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/testkit"
@@ -278,4 +280,36 @@ func TestFirstByteTimeoutOfWhoOnlyReads(t *testing.T) {
 			t.Errorf("ended with %v", p.Reason())
 		}
 	})
+}
+
+// An eviction interrupts what a peer waits for that has ended its output, too.
+func TestEvictionOfAHalfClosedPeer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		onMessage func(c *loop.Conn)
+		reset     bool
+	}{
+		"a job": {func(c *loop.Conn) {
+			_ = loop.Offload(c, func(ctx context.Context) int { <-ctx.Done(); return 0 }, func(*loop.Conn, int) {})
+		}, true},
+		"busy": {func(c *loop.Conn) { c.OnEOF(func() {}); c.SetBusy(true) }, true},
+		"recent output": {func(c *loop.Conn) {
+			c.OnEOF(func() {})
+			c.AfterFunc(50*time.Second, func() { _ = c.Send([]byte("more")) })
+		}, true},
+		"nothing": {func(c *loop.Conn) { c.OnEOF(func() {}) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{IdleTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { tc.onMessage(c); return c.Send(msg) })
+				}})
+				p := srv.Open()
+				p.Send("x")
+				p.CloseWrite()
+				srv.Sleep(2 * time.Minute)
+				testkit.WantErr(t, "reason", p.Reason(), loop.ErrIdle)
+				testkit.Want(t, "reset", p.WasReset(), tc.reset)
+			})
+		})
+	}
 }
