@@ -19,8 +19,10 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/internal/redistest"
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -416,6 +418,25 @@ func TestRedisGoesAway(t *testing.T) {
 		bob.say("again")
 		bob.wants("<bob> again\n")
 	})
+}
+
+// The sender of a message that Redis may have learns that somebody may have heard it.
+func TestPerhapsUnsaid(t *testing.T) {
+	for err, want := range map[error]string{
+		redisgroup.ErrTimeout:                          `* nobody has heard "hi": ` + redisgroup.ErrTimeout.Error() + "\n",
+		fmt.Errorf("%w: EOF", redisgroup.ErrUncertain): `* perhaps nobody has heard "hi": ` + redisgroup.ErrUncertain.Error() + ": EOF\n",
+	} {
+		inMemory(t, nil, func(t *testing.T, w *world) {
+			ann := byLines(t, w.Server, "ann")
+			ann.heard()
+			w.Do(0, func(l *loop.Loop) {
+				for c := range l.Conns() {
+					unsaid(c, event{Text: "hi"}, err)
+				}
+			})
+			ann.wants(want)
+		})
+	}
 }
 
 // A page that leaves a room before its message is back learns that Redis has it.

@@ -2,30 +2,33 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // An event is all that the server ever sends. Browsers get it as JSON; those who came by nc get a
 // line of text, see plain.
 type event struct {
-	Type  string   `json:"t"`
-	Room  string   `json:"room,omitempty"`
-	From  string   `json:"from,omitempty"`
-	To    string   `json:"to,omitempty"`
-	Text  string   `json:"text,omitempty"`
-	At    int64    `json:"at,omitempty"`    // Unix time in milliseconds
-	N     string   `json:"n,omitempty"`     // place in the room, to ask for what follows
-	ID    string   `json:"id,omitempty"`    // what the page calls its message
-	Old   bool     `json:"old,omitempty"`   // from the history
-	Since bool     `json:"since,omitempty"` // of who: what follows is what one has missed, not the history
-	Asked bool     `json:"asked,omitempty"` // somebody wants to read it
-	Names []string `json:"names,omitempty"`
+	Type    string   `json:"t"`
+	Room    string   `json:"room,omitempty"`
+	From    string   `json:"from,omitempty"`
+	To      string   `json:"to,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	At      int64    `json:"at,omitempty"`      // Unix time in milliseconds
+	N       string   `json:"n,omitempty"`       // place in the room, to ask for what follows
+	ID      string   `json:"id,omitempty"`      // what the page calls its message
+	Old     bool     `json:"old,omitempty"`     // from the history
+	Since   bool     `json:"since,omitempty"`   // of who: what follows is what one has missed, not the history
+	Asked   bool     `json:"asked,omitempty"`   // somebody wants to read it
+	Perhaps bool     `json:"perhaps,omitempty"` // of unsaid: it may have been said
+	Names   []string `json:"names,omitempty"`
 
 	Rooms []roomInfo `json:"rooms,omitempty"`
 	Also  []string   `json:"also,omitempty"` // other servers of the same chat
@@ -52,9 +55,9 @@ func note(c *loop.Conn, format string, args ...any) {
 	send(c, event{Type: "note", Text: fmt.Sprintf(format, args...)})
 }
 
-// unsaid tells one that what it said has reached nobody.
+// unsaid tells one that what it said has reached nobody, or may not have.
 func unsaid(c *loop.Conn, e event, err error) {
-	send(c, event{Type: "unsaid", ID: e.ID, Text: e.Text, To: err.Error()})
+	send(c, event{Type: "unsaid", ID: e.ID, Text: e.Text, To: err.Error(), Perhaps: errors.Is(err, redisgroup.ErrUncertain)})
 }
 
 func now() int64 { return time.Now().UnixMilli() }
@@ -109,7 +112,7 @@ func (e event) line() string {
 	case "gap":
 		return "* some of what was said here is lost"
 	case "unsaid":
-		return fmt.Sprintf("* nobody has heard %.40q: %s", e.Text, e.To)
+		return fmt.Sprintf("* %s has heard %.40q: %s", map[bool]string{false: "nobody", true: "perhaps nobody"}[e.Perhaps], e.Text, e.To)
 	case "hello", "note":
 		return "* " + e.Text
 	}

@@ -321,7 +321,7 @@ func (s *session) leave() {
 }
 
 // say publishes a message in the session's room. The sender gets an answer: that Redis has it, as the
-// sender may have left the room before the message comes back, or that nobody has heard it.
+// sender may have left the room before the message comes back, or that nobody has heard it, or perhaps nobody.
 func (s *session) say(e event) {
 	ref := s.c.Ref()
 	err := s.room.BroadcastThen(e.encode(), func(_ redisgroup.Position, err error) {

@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,14 @@ func classify(err error) outcome {
 // explain adds advice to an error of Redis.
 func (h *Hub) explain(err error) error {
 	return onredis.Explain(err, "docs/rooms.md", "{"+h.cfg.Prefix+":")
+}
+
+// inRedis says what the Hub could not do, unless err is nil.
+func inRedis(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redisgroup: cannot %s in Redis: %w", what, err)
 }
 
 // An answerError is an error that a script returned for one of several requests.

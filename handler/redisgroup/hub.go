@@ -130,7 +130,10 @@ func (h *Hub) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	h.stop(ctx)
-	return h.explain(err)
+	if err = h.explain(err); err != nil {
+		return fmt.Errorf("redisgroup: Hub.Close: users and names of this process may stay in Redis for Config.Lease: %w", err)
+	}
+	return nil
 }
 
 // stop ends all goroutines of the Hub. When ctx is done, it abandons requests that Redis has not
@@ -300,7 +303,7 @@ func (h *Hub) report(err error) {
 	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
 	default:
-		h.cfg.Logger.Error().Err(err).Msg("redisgroup: error (Config.OnError is nil)")
+		h.cfg.Logger.Error().Err(err).Msg("redisgroup: background work failed")
 	}
 }
 

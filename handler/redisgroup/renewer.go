@@ -55,7 +55,7 @@ func (k *renewer) run() {
 	for h.ctx.Err() == nil {
 		if time.Since(touched) > h.cfg.HistoryTime/4 {
 			touched = time.Now()
-			h.report(k.touch(h.ctx))
+			h.report(inRedis("extend the life of histories", k.touch(h.ctx)))
 		}
 		expires, err := k.renew(h.ctx)
 		wait, wake := min(h.cfg.Lease/3, h.cfg.HistoryTime/4, expires+renewSlack), k.wake
@@ -65,7 +65,7 @@ func (k *renewer) run() {
 		} else {
 			wait, wake = min(delays.next(), h.cfg.Lease/6), nil // requests for it wait, too
 			if time.Since(renewed) > h.cfg.Lease {
-				h.report(err)
+				h.report(inRedis("renew the lease of this process", err))
 			}
 		}
 		select {
@@ -129,7 +129,7 @@ func (k *renewer) renew(ctx context.Context) (time.Duration, error) {
 	}
 	if dead != "" && k.reaping.CompareAndSwap(false, true) { // otherwise another node does, after reapClaim
 		h.wg.Go(func() {
-			h.report(k.reap(ctx, dead))
+			h.report(inRedis("remove what a dead process has left", k.reap(ctx, dead)))
 			k.reaping.Store(false)
 			signal(k.wake) // there may be more
 		})

@@ -176,7 +176,7 @@ function arrived(id) {
   if (p.node) p.node.remove();
   state.out.delete(id);
 }
-function failed(id, why) {
+function failed(id, why, perhaps) {
   const p = state.out.get(id);
   if (!p) return;
   if (!p.node) { state.out.delete(id); return; }
@@ -184,7 +184,7 @@ function failed(id, why) {
   p.node.classList.add('failed');
   const again = el('button', 'plain', 'Say it again');
   again.onclick = () => { p.node.remove(); state.out.delete(id); post(p.text); };
-  p.node.append(el('small', '', `Nobody has heard this: ${why} `), again);
+  p.node.append(el('small', '', `${perhaps ? 'Perhaps nobody' : 'Nobody'} has heard this: ${why} `), again);
 }
 
 function clear() {
@@ -270,7 +270,7 @@ const on = {
     const p = state.out.get(e.id);
     if (p && p.room && p.room === state.shown) p.taken = true; else arrived(e.id);
   },
-  unsaid(e) { failed(e.id, e.to); },
+  unsaid(e) { failed(e.id, e.to, e.perhaps); },
   typing(e) { if (e.room === state.room) { state.typing.set(e.from, Date.now()); typists(); } },
   rooms(e) {
     state.rooms = new Map((e.rooms || []).map(r => [r.name, r]));
