@@ -81,6 +81,7 @@ var (
 	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
 	errUnfinished = errors.New("loop: not done within Drain.Timeout")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errNotKept    = errors.New("loop: the peer has ended its output, and no descriptor was left to send ours by")
 	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
 

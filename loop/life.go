@@ -132,13 +132,18 @@ func (c *Conn) socketEnded(err error) {
 	}
 	inputLeft := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	outputLeft := c.out.box != nil || c.unackedData() > 0
-	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
-		c.noteOutputLost(err)
-	}
 	needsSocket := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // to write now, later, or the reset
 	kept := halfClosed && needsSocket && !end.dropOutput
 	if kept {
 		kept = c.sock.KeepWriting()
+	}
+	switch {
+	case kept || end.dropOutput:
+	case halfClosed && (c.out.box != nil || c.sendsFile()):
+		c.more()
+		c.noteOutputLost(errNotKept)
+	case !halfClosed && outputLeft && c.isClosing() && end.reason != closedByPeer:
+		c.noteOutputLost(err)
 	}
 	switch {
 	case kept && c.isOpen() && (inputLeft || c.hasJobs()):
