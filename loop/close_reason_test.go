@@ -57,6 +57,7 @@ func TestErrorOfSendIsNotTheInput(t *testing.T) {
 		"too long":               {func(*loop.Conn) error { return loop.ErrDatagramTooLong }, loop.ErrDatagramTooLong, "handler"},
 		"too much":               {func(*loop.Conn) error { return loop.ErrAmplification }, loop.ErrAmplification, "handler"},
 		"wrapped":                {func(*loop.Conn) error { return fmt.Errorf("reply: %w", loop.ErrClosed) }, loop.ErrClosed, "handler"},
+		"after a farewell":       {func(*loop.Conn) error { return codec.ErrClosed }, codec.ErrClosed, "handler"},
 		"of its own":             {func(*loop.Conn) error { return errLife }, errLife, "input"},
 	} {
 		t.Run(name, func(t *testing.T) {

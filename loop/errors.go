@@ -138,7 +138,7 @@ type closeReason uint8
 
 // The reasons why connections end.
 const (
-	closedByHandler      closeReason = iota // Conn.Close, Conn.Detach
+	closedByHandler      closeReason = iota // Conn.Close, Conn.Detach, what Send refuses
 	closedByPeer                            // io.EOF
 	closedByIdle                            // ErrIdle
 	closedBySlowConsumer                    // ErrSlowConsumer
@@ -182,6 +182,10 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
+	{ErrClosed, closedByHandler},
+	{codec.ErrClosed, closedByHandler},
+	{ErrDatagramTooLong, closedByHandler},
+	{ErrAmplification, closedByHandler},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},
