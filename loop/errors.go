@@ -81,6 +81,7 @@ var (
 	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
 	errUnfinished = errors.New("loop: not done within Drain.Timeout")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errNotKept    = errors.New("loop: the peer has ended its output, and no descriptor was left to send ours by")
 	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
 
@@ -137,7 +138,7 @@ type closeReason uint8
 
 // The reasons why connections end.
 const (
-	closedByHandler      closeReason = iota // Conn.Close, Conn.Detach
+	closedByHandler      closeReason = iota // Conn.Close, Conn.Detach, what Send refuses
 	closedByPeer                            // io.EOF
 	closedByIdle                            // ErrIdle
 	closedBySlowConsumer                    // ErrSlowConsumer
@@ -181,6 +182,10 @@ var reasonOf = []struct {
 	{ErrSlowConsumer, closedBySlowConsumer},
 	{ErrSlowFrame, closedBySlowFrame},
 	{ErrDetached, closedByHandler},
+	{ErrClosed, closedByHandler},
+	{codec.ErrClosed, closedByHandler},
+	{ErrDatagramTooLong, closedByHandler},
+	{ErrAmplification, closedByHandler},
 	{ErrOffloadFull, closedByOverload},
 	{ErrMailboxFull, closedByOverload},
 	{ErrMaxBuffered, closedByMemory},

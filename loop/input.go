@@ -266,19 +266,22 @@ func (c *Conn) undecodable(err error) {
 }
 
 // refuseMessage closes c because OnMessage returned err: as it finds fault with what the peer sent,
-// or as this side has too much to do or is ending, which is no fault of the peer's.
+// or with something that is no fault of the peer's, such as an error of Send.
 func (c *Conn) refuseMessage(err error) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
 		return
 	}
 	switch c.reasonFor(err) {
+	case closedByOther, closedByInput, closedByPeer, closedByNetwork: // the error may be a parser's, io.EOF too
+		c.refuseInput(err, "a message was refused")
 	case closedByOverload:
 		c.beginClose(err)
 		c.warn(err, "a message was refused, as the server is overloaded")
 	case closedByDrain:
 		c.beginClose(err)
 	default:
-		c.refuseInput(err, "a message was refused")
+		c.beginClose(err)
+		c.warn(err, "a message was refused")
 	}
 }
 

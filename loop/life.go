@@ -132,13 +132,18 @@ func (c *Conn) socketEnded(err error) {
 	}
 	inputLeft := c.wantsEOF() || c.in.pauses&comeFirst != 0 || c.hasInput()
 	outputLeft := c.out.box != nil || c.unackedData() > 0
-	if outputLeft && !halfClosed && c.isClosing() && !end.dropOutput && end.reason != closedByPeer {
-		c.noteOutputLost(err)
-	}
 	needsSocket := outputLeft || inputLeft || c.hasJobs() || end.endWithReset // to write now, later, or the reset
 	kept := halfClosed && needsSocket && !end.dropOutput
 	if kept {
 		kept = c.sock.KeepWriting()
+	}
+	switch {
+	case kept || end.dropOutput:
+	case halfClosed && (c.out.box != nil || c.sendsFile()):
+		c.more()
+		c.noteOutputLost(errNotKept)
+	case !halfClosed && outputLeft && c.isClosing() && end.reason != closedByPeer:
+		c.noteOutputLost(err)
 	}
 	switch {
 	case kept && c.isOpen() && (inputLeft || c.hasJobs()):
@@ -457,16 +462,12 @@ func (c *Conn) unackedData() int {
 	n := c.sock.Unacked()
 	if c.out.finRequested {
 		n-- // the end itself
-		if c.isTLS() {
-			n -= closeNotify // a client that has read all it asked for may close without reading it
+		if t := c.tlsLayer(); t != nil {
+			n -= t.CloseNotify() // a client that has read all it asked for may close without reading it
 		}
 	}
 	return max(0, n)
 }
-
-// closeNotify is the size of the alert by which TLS ends its output: 24 bytes in TLS 1.3, and at
-// most 31 in 1.2 with AES-GCM (RFC 5246, sections 6.2.3.3 and 7.2).
-const closeNotify = 31
 
 // isGone reports whether the connection is no more, though nobody has told: the peer had ended its
 // output, and then was reset, or has closed altogether.

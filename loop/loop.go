@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"crypto/tls"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,7 @@ type Loop struct {
 	lingering   map[*Conn]*lingering  // which are no connections any more
 	arrivals    map[*Conn]*arrival    // which are no connections yet
 	tls         *tlsconn.Shared       // nil without a listener for TLS
+	checkedTLS  *tls.Config           // the last one whose certificates StartTLS has checked
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
 	running     running

@@ -109,6 +109,8 @@ type rigSocket struct {
 	taken  int
 	writes int
 	closed bool
+
+	noDescriptor bool // KeepWriting is not possible
 }
 
 func (s *rigSocket) Write(p []byte) (int, error) {
@@ -128,7 +130,7 @@ func (*rigSocket) Unacked() int         { return -1 }
 func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
-func (*rigSocket) KeepWriting() bool    { return true }
+func (s *rigSocket) KeepWriting() bool  { return !s.noDescriptor }
 func (s *rigSocket) Close()             { s.closed = true }
 func (s *rigSocket) Reset()             { s.closed = true }
 

@@ -22,7 +22,7 @@ type Stats struct {
 
 	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//
-	//	handler         Conn.Close, Conn.Detach
+	//	handler         Conn.Close, Conn.Detach, an error of Send such as ErrClosed
 	//	peer            io.EOF
 	//	idle            ErrIdle
 	//	slow_consumer   ErrSlowConsumer

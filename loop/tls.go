@@ -120,7 +120,7 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	if client {
 		cfg = named(cfg, c.extras.dialed)
 	}
-	if err := checkStart(cfg, client); err != nil {
+	if err := c.loop.checkStart(cfg, client); err != nil {
 		return err
 	}
 	if c.in.end != notEnded { // so there will be no handshake
@@ -132,10 +132,13 @@ func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 }
 
 // checkStart finds what crypto/tls would find fault with later, and with the peer waiting.
-func checkStart(cfg *tls.Config, client bool) error {
+func (l *Loop) checkStart(cfg *tls.Config, client bool) error {
 	switch {
-	case !client && !hasCertificate(cfg):
-		return errors.New("loop: Conn.StartTLS: no certificate: set Certificates, GetCertificate or GetConfigForClient")
+	case !client && cfg != l.checkedTLS: // a key may be elsewhere, and slow
+		if err := checkCertificates(cfg); err != nil {
+			return fmt.Errorf("loop: Conn.StartTLS: cfg%w", err)
+		}
+		l.checkedTLS = cfg
 	case client && cfg.ServerName == "" && !cfg.InsecureSkipVerify:
 		return errors.New("loop: Conn.StartTLS: set ServerName: the dialed address has no host")
 	case client && cfg.Renegotiation != tls.RenegotiateNever:

@@ -269,21 +269,39 @@ func TestPanicInAHook(t *testing.T) {
 	})
 }
 
-// A certificate with which no handshake could succeed is found by Start.
+// A certificate with which no handshake could succeed is found by Start, and by StartTLS, after
+// which the connection goes on in plain text.
 func TestTLSNeedsACertificate(t *testing.T) {
 	mixed := testkit.Certificate("a")
 	mixed.PrivateKey = testkit.SelfSigned(nil, time.Now(), time.Now().Add(time.Hour), "b").PrivateKey
 	for want, cfg := range map[string]*tls.Config{
-		"Server.TLS has no certificate":                                        {},
-		"Server.TLS.Certificates[0] is empty":                                  {Certificates: []tls.Certificate{{}}},
-		"Server.TLS.Certificates[0] is none":                                   {Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}},
-		"Server.TLS.Certificates[0] has no PrivateKey":                         {Certificates: []tls.Certificate{{Certificate: testkit.Certificate("a").Certificate}}},
-		"Server.TLS.Certificates[1] has the PrivateKey of another certificate": {Certificates: []tls.Certificate{testkit.Certificate("a"), mixed}},
+		" has no certificate":                                        {},
+		".Certificates[0] is empty":                                  {Certificates: []tls.Certificate{{}}},
+		".Certificates[0] is none":                                   {Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}},
+		".Certificates[0] has no PrivateKey":                         {Certificates: []tls.Certificate{{Certificate: testkit.Certificate("a").Certificate}}},
+		".Certificates[1] has the PrivateKey of another certificate": {Certificates: []tls.Certificate{testkit.Certificate("a"), mixed}},
 	} {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: cfg, Accept: silent}
-		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server.TLS"+want) {
+			t.Errorf("Start: %v, want Server.TLS%s", err, want)
 		}
+		var errs []error
+		srv = &loop.Server{Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+			errs = append(errs, c.StartTLS(cfg, nil))
+			return c.Send(msg)
+		})}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.Open()
+			p.Send("x", "x")
+			for _, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), "Conn.StartTLS: cfg"+want) {
+					t.Errorf("StartTLS: %v, want Conn.StartTLS: cfg%s", err, want)
+				}
+			}
+			if got := p.Received(); got != "xx" || len(errs) != 2 {
+				t.Errorf("after %d calls of StartTLS the peer receives %q, want xx", len(errs), got)
+			}
+		})
 	}
 }
 

@@ -96,13 +96,15 @@ func recording(accept loop.Accept) loop.Accept {
 	}
 }
 
-// Stop drains the server and returns the result of Wait. It may be called several times, from any
-// goroutine of the test.
+// Stop drains the server, waits until the peers have received all, and returns the result of Wait.
+// It may be called several times, from any goroutine of the test.
 func (s *Server) Stop() error {
 	s.asked.Store(true)
 	s.Shutdown()
 	defer s.log.end()
-	return s.Wait()
+	err := s.Wait()
+	s.waitIdle() // over TLS a goroutine decrypts what came last
+	return err
 }
 
 // stopUnasked is Stop for a test that has not called it.

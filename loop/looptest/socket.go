@@ -87,6 +87,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	s.writes++
 	if s.end != nil && !s.half { // the peer has closed: its system takes no more, which ours hears when it has sent something
 		s.refuses = true
+		s.unsent += len(p)
 		return len(p), nil
 	}
 	defer s.tell()

@@ -1,10 +1,15 @@
 package looptest_test
 
 import (
+	"crypto/tls"
+	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
+	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -38,4 +43,33 @@ func TestStopBesideTheEndOfTheTest(t *testing.T) {
 			go func() { _ = srv.Stop() }()
 		})
 	}
+}
+
+// After Stop, a peer has all that the server sent at its end, over TLS too: Stop waits for the
+// goroutines of peers.
+func TestReceivedAfterStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := echoServer()
+		config.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
+		config.Accept = func(c *loop.Conn) loop.Handler {
+			c.SetBusy(true) // so it is cut at the very end
+			return loop.HandlerFunc(echo)
+		}
+		config.Hooks.OnClosing = func(c *loop.Conn, _ error) { _ = c.Send([]byte("bye")) }
+		srv := looptest.Start(t, config)
+		var got strings.Builder
+		srv.OpenTLS(nil).Answer(func(received []byte) []byte {
+			for range 10_000 {
+				runtime.Gosched() // it is slow
+			}
+			got.Write(received)
+			return nil
+		})
+		if cut := new(loop.DrainError); !errors.As(srv.Stop(), &cut) || cut.Cut != 1 {
+			t.Errorf("%d connections were cut, want 1", cut.Cut)
+		}
+		if got.String() != "bye\n" {
+			t.Errorf("received %q after Stop, want bye", got.String())
+		}
+	})
 }

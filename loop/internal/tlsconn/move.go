@@ -54,6 +54,9 @@ func (c *Conn) Arrive(shared *Shared, sock engine.Socket, host Host) {
 	c.flush()
 }
 
+// closeNotify is the size of close_notify in TLS 1.3: an alert of two bytes, its type, and a tag.
+const closeNotify = headerSize + 2 + 1 + 16
+
 // A moved is a Conn on its way to another process. It has the secrets.
 type moved struct {
 	Records   tlsrecord.State
@@ -132,6 +135,9 @@ func Resume(shared *Shared, state []byte, sock engine.Socket, host Host) (*Conn,
 		shut:     m.Records.Shut,
 		dataOwed: m.Owed,
 		in:       m.Input, out: m.Output, plain: m.Plain, finQueued: m.FinQueued,
+	}
+	if m.Records.Shut {
+		c.notify = closeNotify
 	}
 	if m.Records.Ended {
 		c.state, c.keepsWriting, c.err = ended, true, io.EOF

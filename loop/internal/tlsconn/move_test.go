@@ -156,7 +156,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// The results of the handshake move to another process, except for the exporter.
+// The results of the handshake move to another process, except for the exporter. So does the size of
+// close_notify.
 func TestMoveKeepsState(t *testing.T) {
 	for _, ourClient := range []bool{false, true} {
 		server, client := serverConfig(), clientConfig()
@@ -180,7 +181,16 @@ func TestMoveKeepsState(t *testing.T) {
 			t.Skip("crypto/tls keeps it")
 		}
 		before, _ := s.conn.State()
+		var notify, notifyAfter int
+		s.rig.do(func() {
+			s.conn.CloseWrite()
+			notify = s.conn.CloseNotify()
+		})
 		s.moveTo(newRig(t, nil), true, nil)
+		s.rig.do(func() { notifyAfter = s.conn.CloseNotify() })
+		if notifyAfter != notify || notify == 0 {
+			t.Errorf("client %v: close_notify has %d bytes after the move, want the %d that were sent", ourClient, notifyAfter, notify)
+		}
 		after, ok := s.conn.State()
 		if !ok {
 			t.Fatal("no state after the move")

@@ -99,6 +99,7 @@ type Conn struct {
 	finQueued    bool // the raw output is to be ended after out
 	lost         bool // the raw socket is gone
 	left         int  // what its Unacked said then
+	notify       int  // bytes of close_notify
 
 	dataOwed int   // uselessBytes for each record without data, less the data since: see uselessBurst
 	err      error // what ends the plaintext: the Host gets it once it does not pause
@@ -396,17 +397,27 @@ func (c *Conn) CloseWrite() {
 }
 
 func (c *Conn) sendCloseNotify() {
-	if !c.shut && !c.lost {
-		c.shut = true
-		if c.records != nil {
-			c.out = c.shared.extend(c.out, c.crypt().CloseNotify(c.shared.small[:0]))
-			return
-		}
-		var err error
-		defer c.shared.rescue(&err)
-		_ = c.tls.CloseWrite() // it writes to us, which does not fail
+	if c.shut || c.lost {
+		return
 	}
+	c.shut = true
+	before := len(c.out)
+	if c.records != nil {
+		c.out = c.shared.extend(c.out, c.crypt().CloseNotify(c.shared.small[:0]))
+	} else {
+		c.cryptoCloseNotify()
+	}
+	c.notify = len(c.out) - before
 }
+
+func (c *Conn) cryptoCloseNotify() {
+	var err error
+	defer c.shared.rescue(&err)
+	_ = c.tls.CloseWrite() // it writes to us, which does not fail
+}
+
+// CloseNotify returns how many bytes of what was sent are close_notify: the last ones, if any.
+func (c *Conn) CloseNotify() int { return c.notify }
 
 // Close implements engine.Socket. A close_notify tells an open peer that this is the end.
 func (c *Conn) Close() {
