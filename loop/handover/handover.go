@@ -300,7 +300,7 @@ func (h *Handover) acceptNewcomers(on bool) {
 			_ = sockets.SetBacklog(h.door.Listener, 128)
 		}
 	}
-	in.AcceptNewcomers(h.srv, on)
+	in.AcceptNewcomers(h.srv, on, h.cfg.Timeout/2)
 }
 
 // closeDoors closes what accepts besides the Server.
