@@ -28,6 +28,7 @@ type giving struct {
 	pipe   baton
 	pid    int
 	done   chan struct{}
+	over   time.Time     // done was closed
 	why    string        // it refuses
 	frozen bool          // State.Freeze was called
 	state  chan struct{} // closed when the last call of a State's method has returned; nil: there was none
@@ -59,7 +60,10 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 
 // run goes on until the new process has taken over, or this one goes on.
 func (g *giving) run() {
-	defer close(g.done)
+	defer func() {
+		g.over = time.Now()
+		close(g.done)
+	}()
 	g.h.log(func() { g.h.srv.Logger.Info().Int("pid", g.pid).Msg("handover: another process is taking over") })
 	g.begin()
 	err := g.welcome()
@@ -97,7 +101,7 @@ func (g *giving) run() {
 	g.h.log(func() {
 		g.h.srv.Logger.Error().Int("pid", g.pid).Str("why", g.why).Msg("handover: failed; this process continues")
 	})
-	g.h.child.fails(g.pid, g.given, g.hangs)
+	g.h.child.fails(g.pid, g.given, g.hangs, g.h.cfg.StartTimeout)
 	g.h.own(true)
 	g.h.fillReserve()
 	if g.told {
