@@ -618,6 +618,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 	if b := c.out.box; b != nil {
 		b.Blocked = false
+		x.watermarks.waited = true // for those who ask before the first write
+		c.out.todo |= afterWriteDue
 	}
 	if c.sendsFile() {
 		c.extras.file.writeOut()
