@@ -150,7 +150,8 @@ type Drain struct {
 
 	// KeepAccepting keeps the listeners open during Delay, for load balancers that watch a health
 	// check (see Server.Draining) and send new connections until it fails. Do not set it if another
-	// process on the same sockets replaces this one.
+	// process on the same sockets replaces this one, except by package handover: a process that has
+	// handed over does not accept.
 	KeepAccepting bool
 
 	// Timeout is how long the connections may take to close before they are cut. 0 means 30

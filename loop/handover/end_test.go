@@ -273,3 +273,34 @@ func TestEndWhenAllHasMoved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that has handed everything over ends at once, also with Drain.KeepAccepting: nothing is
+// left that Drain.Delay would be for.
+func TestKeepAcceptingAfterAHandover(t *testing.T) {
+	for name, keep := range map[string]bool{"KeepAccepting": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s")}
+			a, b := lines("a"), lines("b")
+			a.Drain = loop.Drain{Delay: 2 * testkit.Patience, KeepAccepting: keep}
+			old, err := open(t, a, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			if _, err := open(t, b, cfg); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := testkit.Receive(t, "the end of the old process", old.ended); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("the old process ends after %v, want at once", took)
+			}
+			c.say("two\n")
+			c.hears("b 2 two")
+		})
+	}
+}
