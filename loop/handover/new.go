@@ -79,7 +79,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	if t.phase == failed {
 		t.dropArriving()
 		pid := t.report.Predecessor
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && t.why == "" {
 			return t.result(), fmt.Errorf("handover: ended while process %d handed over: %w", pid, context.Cause(ctx))
 		}
 		return t.result(), fmt.Errorf("handover: process %d goes on: %s", pid, cmp.Or(t.why, "its log says why"))

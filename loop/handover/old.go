@@ -79,7 +79,7 @@ func (g *giving) run() {
 		case sending:
 			g.writeBatch()
 		case offered:
-			g.hearOne(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
+			g.hearOne(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered a batch within Timeout")
 		case between:
 			g.next()
 		case silent, ending:
@@ -210,7 +210,7 @@ func (g *giving) awaitReady() {
 
 // itHasEnded is for the end of the line.
 func (g *giving) itHasEnded() {
-	g.note("it has ended")
+	g.note("it has ended, or given up")
 	g.lineEnded(g)
 }
 
@@ -343,12 +343,13 @@ func (g *giving) rehearse() error {
 	if err := g.line.write(message{kind: rehearse}, nil, deadline); err != nil {
 		return err
 	}
-	m, ended, ok := g.await(time.Until(deadline))
+	rest := time.Until(deadline)
+	m, ended, ok := g.await(rest)
 	switch {
 	case ended:
-		return errors.New("it has ended in the rehearsal")
+		return errors.New("it has ended, or given up, in the rehearsal")
 	case !ok:
-		return errors.New("the rehearsal has not ended in time")
+		return fmt.Errorf("it has not rehearsed (State.Restore, Accept) in the %v that were left of Timeout", rest.Round(time.Millisecond))
 	case m.kind != rehearsed:
 		return fmt.Errorf("it has not rehearsed, but sent message %d", m.kind)
 	}
@@ -390,7 +391,7 @@ func (g *giving) writeBatch() {
 		err := g.line.write(m, socket, deadline)
 		if errors.Is(err, errLate) {
 			g.unsent = records[i+1:] // which go without sockets: the baton will be gone
-			g.note("it does not read")
+			g.note(err.Error())
 			g.late(g)
 			return
 		}
@@ -433,7 +434,7 @@ func (g *giving) writeLate() {
 	for {
 		deadline := time.Now().Add(g.h.cfg.Timeout)
 		_ = g.line.SetWriteDeadline(deadline)
-		err := g.line.flush()
+		err := late(g.line.flush(), time.Now())
 		for err == nil && len(g.unsent) > 0 {
 			err = g.line.write(g.unsent[0], nil, deadline)
 			g.unsent = g.unsent[1:]

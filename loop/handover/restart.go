@@ -181,12 +181,10 @@ func (h *Handover) losePatience(next *exec.Cmd) {
 	if c.cmd != next {
 		return
 	}
-	why := ""
+	why := "handover: the next process did not call Open within StartTimeout: killing it"
 	switch c.stage {
-	case starting:
-		why = "did not call Open within StartTimeout"
 	case useless:
-		why = "did not end within StartTimeout, and its handover has failed"
+		why = "handover: the next process did not end within StartTimeout after its handover had failed: killing it"
 	case opened:
 		rest := h.cfg.StartTimeout
 		if g != nil && isClosed(g.done) {
@@ -196,11 +194,11 @@ func (h *Handover) losePatience(next *exec.Cmd) {
 			c.impatience.Reset(rest)
 			return
 		}
-		why = "waits in vain, as a State's method has not returned since an earlier handover"
+		why = "handover: the next process waits for a State's method that does not return: killing it"
 	}
 	_ = next.Process.Kill()
 	h.log(func() {
-		h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process " + why + ": killing it")
+		h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg(why)
 	})
 }
 
