@@ -158,6 +158,7 @@ type Handover struct {
 
 	mu      sync.Mutex
 	from    *taking // the process before; nil: there is none, or it has ended
+	begun   bool    // by Ready
 	door    *gate   // the meeting socket
 	gates   []*gate
 	webs    []*web
@@ -187,7 +188,8 @@ type Handover struct {
 // started: Ready starts it. Between Open and Ready the program starts everything that it needs and
 // that can fail. The old process serves until Ready.
 //
-// If Open returns an error, it has had no effect. Otherwise call Close at the end.
+// If the old process gives the handover up before Ready, this one closes its copies of the sockets,
+// and Ready fails. If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -227,7 +229,14 @@ func (h *Handover) Ready(ctx context.Context) (Report, error) {
 func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	h.mu.Lock()
 	from := h.from
+	if h.begun = true; from != nil {
+		err = from.err()
+	}
 	h.mu.Unlock()
+	if err != nil {
+		h.giveBack()
+		return r, err
+	}
 	if err = h.srv.Start(context.Background()); err != nil {
 		h.giveBack()
 		return r, err

@@ -217,6 +217,25 @@ func (b baton) take(n int) bool {
 	return got == 1 && p[0] == byte(n)
 }
 
+// isLeft waits until the old process has closed its end, or has ended, and reports whether the baton
+// is still there. It is called in the new process.
+func (b baton) isLeft() bool {
+	for {
+		var p [1]unix.PollFd
+		err := sockets.With(b.r, func(fd int) error {
+			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+			if _, err := unix.Poll(p[:], 0); err != unix.EINTR {
+				return err
+			}
+			return nil
+		})
+		if err != nil || p[0].Revents&unix.POLLHUP != 0 {
+			return err == nil && p[0].Revents&unix.POLLIN != 0
+		}
+		time.Sleep(lookAgain)
+	}
+}
+
 func (b baton) close() {
 	_ = b.r.Close()
 	if b.w != nil {
