@@ -223,7 +223,10 @@ type Listener struct {
 
 	// AcceptFrom is a listener to use instead of listening on Addr, for example from systemd or
 	// from a test; Addr is then empty or a name. It must return TCP or unix connections of package
-	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets.
+	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets. A handover (package
+	// handover) interrupts Accept by SetDeadline. Where that is missing or has no effect, a
+	// connection that Accept returns meanwhile waits for the end of the handover, and then belongs to
+	// this process.
 	AcceptFrom net.Listener
 
 	TLS           *tls.Config    // nil means plain
