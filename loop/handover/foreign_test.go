@@ -101,6 +101,7 @@ func TestForeignNewcomerInAHandover(t *testing.T) {
 				c.hears("a 1 one")
 				<-served
 				var comes *client
+				b.NumLoops = 1
 				b.Accept = func(*loop.Conn) loop.Handler { // of the rehearsal
 					if comes == nil {
 						comes = dialAddr(t, addr)
@@ -113,7 +114,6 @@ func TestForeignNewcomerInAHandover(t *testing.T) {
 					}
 					return nil
 				}
-				b.Listeners = nil
 				if _, err := open(t, b, cfg); err == nil {
 					t.Fatal("a process that takes no connection takes over")
 				}
@@ -148,6 +148,7 @@ func TestForeignNewcomerAfterAHandover(t *testing.T) {
 	stays.say("one\n")
 	stays.hears("a 1 one")
 	var comes *client
+	b.NumLoops = 1
 	b.Accept = func(c *loop.Conn) loop.Handler {
 		if comes == nil {
 			comes = dialAddr(t, addr)

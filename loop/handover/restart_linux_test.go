@@ -129,7 +129,7 @@ func TestSuccessorOfAStateThatHangs(t *testing.T) {
 			_ = old.cmd.Process.Signal(syscall.SIGHUP)
 			old.says("hangs")
 			began := time.Now()
-			if place == "freeze" { // the first one is told so, and ends
+			if place == "freeze" { // the old process refuses the first one, which ends
 				testkit.Eventually(t, "the first successor ends", func() bool { return len(children(old.pid)) == 0 })
 				_ = old.cmd.Process.Signal(syscall.SIGHUP)
 				testkit.Eventually(t, "there is a second one", func() bool { return len(children(old.pid)) == 1 })
