@@ -148,6 +148,31 @@ func TestSuccessorOfAStateThatHangs(t *testing.T) {
 	}
 }
 
+// If the old process dies before the next one is ready, that keeps the addresses, and a client that
+// comes meanwhile waits there.
+func TestOldOneDiesBeforeReady(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "opened", Does: "hang"}
+	old := runWith(t, cfg)
+	old.says("serves")
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	next := runWith(t, cfg)
+	next.says("hangs")
+	old.kill()
+	nc, err := net.Dial("tcp", cfg.Addr[6:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	goOn()
+	next.says("serves")
+	_, _ = fmt.Fprintln(nc, "x")
+	want := fmt.Sprintf("%d 1 x\n", next.pid)
+	if got, err := bufio.NewReader(nc).ReadString('\n'); err != nil || got != want {
+		t.Errorf("heard %q, %v; want %q", got, err, want)
+	}
+}
+
 // children returns the processes that a process has started and that run.
 func children(parent int) (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat")
