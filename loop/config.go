@@ -150,7 +150,8 @@ type Drain struct {
 
 	// KeepAccepting keeps the listeners open during Delay, for load balancers that watch a health
 	// check (see Server.Draining) and send new connections until it fails. Do not set it if another
-	// process on the same sockets replaces this one.
+	// process on the same sockets replaces this one, except by package handover: a process that has
+	// handed over does not accept.
 	KeepAccepting bool
 
 	// Timeout is how long the connections may take to close before they are cut. 0 means 30
@@ -222,7 +223,10 @@ type Listener struct {
 
 	// AcceptFrom is a listener to use instead of listening on Addr, for example from systemd or
 	// from a test; Addr is then empty or a name. It must return TCP or unix connections of package
-	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets.
+	// net, unwrapped. The server closes it, and resets SO_LINGER on its sockets. A handover (package
+	// handover) interrupts Accept by SetDeadline. Where that is missing or has no effect, a
+	// connection that Accept returns meanwhile waits for the end of the handover, and then belongs to
+	// this process.
 	AcceptFrom net.Listener
 
 	TLS           *tls.Config    // nil means plain

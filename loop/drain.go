@@ -83,8 +83,12 @@ func (s *Server) serveUntil(ctx context.Context) error {
 		case <-s.hurry.Done():
 			return nil
 		case <-look.C:
-			if !s.Drain.KeepAccepting && s.listening.Load() == 0 && s.numOpen.Load()+s.sessions.Load() == 0 {
-				return nil // nobody is left, and nobody comes
+			select {
+			case <-s.notAccepting:
+				if s.listening.Load() == 0 && s.numOpen.Load()+s.sessions.Load() == 0 {
+					return nil // nobody is left, and nobody comes
+				}
+			default: // KeepAccepting, and no other process has taken over
 			}
 		case err := <-s.failed:
 			return s.loopFailed(err)

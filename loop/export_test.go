@@ -56,7 +56,7 @@ func (l *Loop) Measured() meter.Record                   { return l.meter.Read(l
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
 
 // AcceptNewcomers is what a handover calls.
-func (s *Server) AcceptNewcomers(on bool) { s.acceptNewcomers(on) }
+func (s *Server) AcceptNewcomers(on bool) { s.acceptNewcomers(on, time.Second) }
 
 // Freeze and Thaw are the ways of a connection to another process, and back.
 func Freeze(c *Conn) error { return c.freeze() }

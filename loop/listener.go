@@ -39,6 +39,10 @@ const (
 	// is being killed: see inside.Handover.Inherit.
 	dyingFor = 2 * time.Second
 
+	// acceptTimeout is for how long a handover waits for an Accept whose deadline is over: that of a
+	// listener from outside may ignore it.
+	acceptTimeout = 250 * time.Millisecond
+
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to
 	// maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
@@ -170,16 +174,24 @@ func (ln *listener) serve() {
 		if d := ln.server.limiter.Reserve(time.Now()); d > 0 && !ln.server.sleep(d) {
 			return
 		}
-		if !ln.server.acceptGate.wait(ln.server.notAccepting) {
+		gate := &ln.server.acceptGate
+		pass, ok := gate.enter(ln.server.notAccepting)
+		if !ok {
 			return
 		}
-		ln.server.admitting.Add(1)
+		if ln.deadlines() == nil {
+			gate.leave(pass) // no handover waits for this Accept
+			pass = noPass
+		}
 		nc, err := ln.acceptNext()
 		if err == nil {
+			if !gate.isIn(pass) { // a handover may be under way: what comes waits for its end
+				pass, _ = gate.enter(ln.server.notAccepting)
+			}
 			ln.admit(nc)
 		}
-		shut := ln.server.acceptGate.isShut() // the gate may open again when nobody is admitting
-		ln.server.admitting.Add(-1)
+		shut := gate.isShut() // it may open again when nobody is inside
+		gate.leave(pass)
 		switch {
 		case err == nil:
 			backoff = minBackoff
@@ -218,35 +230,82 @@ func (ln *listener) acceptNext() (nc engine.Newcomer, err error) {
 
 // An acceptGate is shut while another process is in charge of the addresses.
 type acceptGate struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens; nil: it is open
+	mu     sync.Mutex
+	shut   chan struct{} // closed when the gate opens; nil: it is open
+	inside int           // listeners within Accept or admit
+	pass   int           // is valid for those inside
 }
 
-// wait waits until the gate opens; false: quit is closed.
-func (g *acceptGate) wait(quit <-chan struct{}) bool {
-	g.mu.Lock()
-	shut := g.shut
-	g.mu.Unlock()
-	if shut == nil {
-		return true
-	}
-	select {
-	case <-shut:
-		return true
-	case <-quit:
-		return false
+// noPass is the pass of a listener that is not inside.
+const noPass = -1
+
+// enter waits until the gate is open, and enters; false: quit is closed.
+func (g *acceptGate) enter(quit <-chan struct{}) (pass int, ok bool) {
+	for {
+		g.mu.Lock()
+		shut := g.shut
+		if shut == nil {
+			g.inside++
+			pass = g.pass
+		}
+		g.mu.Unlock()
+		if shut == nil {
+			return pass, true
+		}
+		select {
+		case <-shut:
+		case <-quit:
+			return noPass, false
+		}
 	}
 }
 
-func (g *acceptGate) set(open bool) {
+// isIn reports whether the one with this pass is inside.
+func (g *acceptGate) isIn(pass int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if open && g.shut != nil {
+	return pass == g.pass
+}
+
+// leave does nothing if the one with this pass is not inside.
+func (g *acceptGate) leave(pass int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pass == g.pass {
+		g.inside--
+	}
+}
+
+// isEmpty reports whether nobody is inside.
+func (g *acceptGate) isEmpty() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside == 0
+}
+
+// clear has nobody inside: those who are must enter again.
+func (g *acceptGate) clear() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside > 0 {
+		g.inside, g.pass = 0, g.pass+1
+	}
+}
+
+// set opens or shuts the gate, and reports whether that changes it.
+func (g *acceptGate) set(open bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if open == (g.shut == nil) {
+		return false
+	}
+	if open {
 		close(g.shut)
 		g.shut = nil
-	} else if !open && g.shut == nil {
+	} else {
 		g.shut = make(chan struct{})
 	}
+	return true
 }
 
 func (g *acceptGate) isShut() bool {
@@ -255,19 +314,30 @@ func (g *acceptGate) isShut() bool {
 	return g.shut != nil
 }
 
-func (ln *listener) setDeadline(t time.Time) {
+type deadlines interface{ SetDeadline(t time.Time) error }
+
+// deadlines returns what ends an Accept, or nil: a listener from outside may have none.
+func (ln *listener) deadlines() deadlines {
 	if ln.acceptor != nil {
-		_ = ln.acceptor.SetDeadline(t)
-	} else if d, ok := ln.net.(interface{ SetDeadline(time.Time) error }); ok {
+		return ln.acceptor
+	}
+	d, _ := ln.net.(deadlines)
+	return d
+}
+
+func (ln *listener) setDeadline(t time.Time) {
+	if d := ln.deadlines(); d != nil {
 		_ = d.SetDeadline(t)
 	}
 }
 
 // acceptNewcomers implements inside.Handover.
-func (s *Server) acceptNewcomers(on bool) {
+func (s *Server) acceptNewcomers(on bool, wait time.Duration) {
 	var deadline time.Time
 	if !on {
-		s.acceptGate.set(false)
+		if !s.acceptGate.set(false) {
+			return
+		}
 		deadline = time.Unix(1, 0)
 	}
 	for _, ln := range s.listeners {
@@ -277,8 +347,11 @@ func (s *Server) acceptNewcomers(on bool) {
 		s.acceptGate.set(true)
 		return
 	}
-	// A listener that has passed the gate, and does not count yet, finds the deadline.
-	s.waitWhile(func(l *Loop) bool { return s.admitting.Load() > 0 || l.inTransit.Load() > 0 })
+	for end := time.Now().Add(min(wait, acceptTimeout)); !s.acceptGate.isEmpty() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	s.acceptGate.clear()
+	s.waitWhile(wait, func(l *Loop) bool { return l.inTransit.Load() > 0 })
 }
 
 // sleep waits for d, or returns false because the server drains.

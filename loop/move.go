@@ -127,11 +127,11 @@ func (c *Conn) postponeTask(t task) {
 	}, nil)
 }
 
-// waitWhile waits while that holds for some loop. It gives up if all such loops are blocked, or a
-// listener from outside has no deadlines.
-func (s *Server) waitWhile(f func(l *Loop) bool) {
-	holds := func(l *Loop) bool { return l.stuckFor(time.Since(s.base)) < stuckTimeout && f(l) }
-	for began := time.Now(); slices.ContainsFunc(s.loops, holds) && time.Since(began) < stuckTimeout; {
+// waitWhile waits up to most while that holds for some loop. It gives up if all such loops have been
+// blocked for so long.
+func (s *Server) waitWhile(most time.Duration, f func(l *Loop) bool) {
+	holds := func(l *Loop) bool { return l.stuckFor(time.Since(s.base)) < most && f(l) }
+	for began := time.Now(); slices.ContainsFunc(s.loops, holds) && time.Since(began) < most; {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -618,6 +618,8 @@ func (c *Conn) unfreeze(sock engine.Socket) {
 	}
 	if b := c.out.box; b != nil {
 		b.Blocked = false
+		x.watermarks.waited = true // for those who ask before the first write
+		c.out.todo |= afterWriteDue
 	}
 	if c.sendsFile() {
 		c.extras.file.writeOut()

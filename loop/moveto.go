@@ -127,9 +127,9 @@ func (c *Conn) MoveTo(l *Loop, then func(c *Conn)) error {
 }
 
 // allowHops implements inside.Handover.
-func (s *Server) allowHops(on bool) {
+func (s *Server) allowHops(on bool, wait time.Duration) {
 	if waited := s.hopsWait.Swap(!on); !on {
-		s.waitWhile(func(l *Loop) bool { return l.incoming.Load() > 0 })
+		s.waitWhile(wait, func(l *Loop) bool { return l.incoming.Load() > 0 })
 	} else if waited {
 		s.tellLoops(func(l *Loop) {
 			for _, c := range l.conns {

@@ -118,7 +118,6 @@ type Server struct {
 	inherited   []inside.Bound // for a handover
 	parked      parkedDials
 	acceptGate  acceptGate
-	admitting   atomic.Int32 // listeners within Accept or admit
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop

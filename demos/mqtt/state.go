@@ -326,7 +326,7 @@ func (b *broker) run(ctx context.Context, h *handover.Handover, file string) err
 	b.stateComes, b.start, file = true, time.Now(), linked(file)
 	report, err := h.Ready(ctx)
 	if err != nil {
-		return err
+		return h.Run(ctx) // the same error, when what has moved here has drained
 	}
 	switch {
 	case b.loaded:

@@ -170,8 +170,10 @@ type Handover[Server any] struct {
 	Inherit func(s Server, from []Bound)
 
 	// AcceptNewcomers has the listeners accept, or not, so that newcomers wait in the system's
-	// queues. Then it returns when what was accepted has arrived on its loop.
-	AcceptNewcomers func(s Server, on bool)
+	// queues. Then it returns when what was accepted has arrived on its loop, or after wait. If an
+	// Accept of the user's does not end, what it returns waits until newcomers are accepted again,
+	// or the Server stops accepting.
+	AcceptNewcomers func(s Server, on bool, wait time.Duration)
 
 	// StopAccepting closes the listeners, as the end of the Server does.
 	StopAccepting func(s Server)
@@ -182,8 +184,8 @@ type Handover[Server any] struct {
 	SetInCharge func(s Server, on bool)
 
 	// AllowHops says whether connections may change their loops by MoveTo. With false it returns
-	// when those that were about to have arrived, so that a Cursor meets all.
-	AllowHops func(s Server, on bool)
+	// when those that were about to have arrived, so that a Cursor meets all, or after wait.
+	AllowHops func(s Server, on bool, wait time.Duration)
 
 	// PauseInput stops the input of connections, so that they come to rest. PauseNone ends that,
 	// and forgets which connections were refused. It does not wait: what is asked of a loop

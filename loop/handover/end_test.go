@@ -273,3 +273,99 @@ func TestEndWhenAllHasMoved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that has handed everything over ends at once, also with Drain.KeepAccepting: nothing is
+// left that Drain.Delay would be for.
+func TestKeepAcceptingAfterAHandover(t *testing.T) {
+	for name, keep := range map[string]bool{"KeepAccepting": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s")}
+			a, b := lines("a"), lines("b")
+			a.Drain = loop.Drain{Delay: 2 * testkit.Patience, KeepAccepting: keep}
+			old, err := open(t, a, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, a)
+			c.say("one\n")
+			c.hears("a 1 one")
+			if _, err := open(t, b, cfg); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := testkit.Receive(t, "the end of the old process", old.ended); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("the old process ends after %v, want at once", took)
+			}
+			c.say("two\n")
+			c.hears("b 2 two")
+		})
+	}
+}
+
+// A next process that hangs between Open and Ready frees the addresses when the old one gives up on
+// it, and a third process can serve there.
+func TestHangsAfterOpen(t *testing.T) {
+	dir := t.TempDir()
+	cfg := handover.Config{Path: filepath.Join(dir, "s"), Timeout: 300 * time.Millisecond}
+	addr, web := testkit.FreeAddr(t), testkit.FreeAddr(t)
+	server := func(who string) *loop.Server {
+		srv := lines(who)
+		srv.Addr, srv.Logger = "tcp://"+addr, zerolog.Nop()
+		srv.Listeners = []loop.Listener{{Addr: "unix://" + filepath.Join(dir, "u")}, {Addr: "udp://127.0.0.1:0"}}
+		return srv
+	}
+	serves := func(h *handover.Handover) {
+		if err := h.ServeHTTP("page", web, &http.Server{}); err != nil {
+			t.Error(err)
+		}
+	}
+	a := server("a")
+	end, ended := inCharge(t, a, cfg, serves)
+	udp := a.Addrs()[2].String()
+	hangs, err := handover.Open(t.Context(), server("b"), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	serves(hangs)
+	end()
+	if err := testkit.Receive(t, "the end of the old process", ended); err != nil {
+		t.Error(err)
+	}
+	testkit.EventuallyIn(t, 5*time.Second, "its addresses are free", func() bool {
+		for _, a := range []string{addr, web} {
+			ln, err := net.Listen("tcp", a)
+			if err != nil {
+				return false
+			}
+			ln.Close()
+		}
+		pc, err := net.ListenPacket("udp", udp)
+		if err == nil {
+			pc.Close()
+		}
+		return err == nil
+	})
+	c := server("c")
+	inCharge(t, c, cfg, serves)
+	peer := dial(t, c)
+	peer.say("one\n")
+	peer.hears("c 1 one")
+	if _, err := hangs.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "gave up before this one was ready") {
+		t.Errorf("Ready returns %v, want that the old process gave up", err)
+	}
+	_ = hangs.Close()
+	for _, file := range []string{"s", "u"} {
+		nc, err := net.Dial("unix", filepath.Join(dir, file))
+		if err != nil {
+			t.Errorf("after the end of the one that has hung: %v", err)
+			continue
+		}
+		nc.Close()
+	}
+	peer.say("two\n")
+	peer.hears("c 2 two")
+}

@@ -18,8 +18,9 @@ type Successor struct {
 
 // The messages that a test waits for.
 const (
-	Batch = batch
-	Over  = over
+	Rehearse = rehearse
+	Batch    = batch
+	Over     = over
 )
 
 // Begin starts the Server of a Handover that has found a process in charge, and says ready.

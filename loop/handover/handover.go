@@ -68,7 +68,9 @@ type Config struct {
 	// has started also from its start to Open. 0 means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
-	// PIDFile is the file that holds the process ID of the process in charge. "" means none.
+	// PIDFile is the file that holds the process ID of the process in charge. Run and Close remove it
+	// at the end if it still holds that of this process; a link, or a file in a directory that does
+	// not allow that, they empty. "" means none.
 	PIDFile string
 
 	// Report is called with the result of Ready, before Ready returns it, if there is no error. It
@@ -156,6 +158,7 @@ type Handover struct {
 
 	mu      sync.Mutex
 	from    *taking // the process before; nil: there is none, or it has ended
+	begun   bool    // by Ready
 	door    *gate   // the meeting socket
 	gates   []*gate
 	webs    []*web
@@ -185,7 +188,8 @@ type Handover struct {
 // started: Ready starts it. Between Open and Ready the program starts everything that it needs and
 // that can fail. The old process serves until Ready.
 //
-// If Open returns an error, it has had no effect. Otherwise call Close at the end.
+// If the old process gives the handover up before Ready, this one closes its copies of the sockets,
+// and Ready fails. If Open returns an error, it has had no effect. Otherwise call Close at the end.
 func Open(ctx context.Context, srv *loop.Server, cfg Config) (*Handover, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -225,7 +229,14 @@ func (h *Handover) Ready(ctx context.Context) (Report, error) {
 func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 	h.mu.Lock()
 	from := h.from
+	if h.begun = true; from != nil {
+		err = from.err()
+	}
 	h.mu.Unlock()
+	if err != nil {
+		h.giveBack()
+		return r, err
+	}
 	if err = h.srv.Start(context.Background()); err != nil {
 		h.giveBack()
 		return r, err
@@ -300,7 +311,7 @@ func (h *Handover) acceptNewcomers(on bool) {
 			_ = sockets.SetBacklog(h.door.Listener, 128)
 		}
 	}
-	in.AcceptNewcomers(h.srv, on)
+	in.AcceptNewcomers(h.srv, on, h.cfg.Timeout/2)
 }
 
 // closeDoors closes what accepts besides the Server.
@@ -388,6 +399,7 @@ func (h *Handover) end() error {
 		}
 	}
 	h.serving.Wait()
+	h.removePID()
 	return err
 }
 
@@ -435,6 +447,7 @@ func (h *Handover) Close() error {
 		_ = w.Server.Close()
 	}
 	h.serving.Wait()
+	h.removePID()
 	h.freeReserve()
 	h.journal.Wait()
 	return nil
@@ -474,6 +487,24 @@ func (h *Handover) freeReserve() {
 	h.reserve = nil
 }
 
+// removePID removes the PID file, unless another process is in charge.
+func (h *Handover) removePID() {
+	path := h.cfg.PIDFile
+	text, err := os.ReadFile(path)
+	if path == "" || err != nil || string(text) != pidText() {
+		return
+	}
+	if at, err := os.Lstat(path); err == nil && at.Mode().IsRegular() && os.Remove(path) == nil {
+		return
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: the PID file was not removed") })
+	}
+}
+
+// pidText is what the PID file of this process holds.
+func pidText() string { return strconv.Itoa(os.Getpid()) + "\n" }
+
 // writePID writes the file, in one step if its directory allows that, so that a full disk leaves the
 // old one. Without keep it only finds out whether it could.
 func writePID(path string, keep bool) error {
@@ -483,7 +514,7 @@ func writePID(path string, keep bool) error {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", path)
 	}
-	text := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	text := []byte(pidText())
 	beside := fmt.Sprintf("%s.%x", path, rand.Uint32())
 	err := os.WriteFile(beside, text, 0o644)
 	if errors.Is(err, fs.ErrPermission) { // that of the directory; the file may be this user's

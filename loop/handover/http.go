@@ -89,6 +89,9 @@ func (h *Handover) Listen(name, network, addr string) (net.Listener, error) {
 	defer h.mu.Unlock()
 	var ln net.Listener
 	if h.from != nil {
+		if err := h.from.err(); err != nil {
+			return nil, err
+		}
 		ln = h.from.named[key]
 		delete(h.from.named, key)
 	}

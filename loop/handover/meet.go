@@ -148,7 +148,10 @@ func (h *Handover) greet(ctx context.Context, nc *net.UnixConn) (err error) {
 		case m.kind == welcome && m.file != nil:
 			t.pipe = baton{r: m.file}
 			h.from = t
-			go l.listen()
+			go func() {
+				l.listen()
+				h.lineEnded(t)
+			}()
 			return nil
 		case m.kind == item && m.file != nil:
 			if err := t.gotItem(m); err != nil {
@@ -324,6 +327,32 @@ func (t *taking) gotItem(m message) error {
 		t.named[name[5:]] = own
 	default:
 		_ = ln.Close()
+	}
+	return nil
+}
+
+// lineEnded frees the addresses if the process in charge has given the handover up before this one
+// was ready, which may hang. If the other one has died, this one keeps them, and is in charge when it
+// is ready.
+func (h *Handover) lineEnded(t *taking) {
+	left := t.pipe.isLeft()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left || h.from != t || h.begun {
+		return
+	}
+	t.givenUp = true
+	t.closeItems()
+	for _, g := range h.gates {
+		_ = g.Close()
+	}
+	_ = h.door.Close()
+}
+
+// err returns why nothing can be taken over any more, or nil. h.mu is held.
+func (t *taking) err() error {
+	if t.givenUp {
+		return fmt.Errorf("handover: process %d goes on, and gave up before this one was ready: its log says why", t.report.Predecessor)
 	}
 	return nil
 }

@@ -20,12 +20,13 @@ import (
 // A taking is the new process's side: it does what its taker decides.
 type taking struct {
 	taker
-	h      *Handover
-	line   *line
-	pipe   baton
-	bound  []inside.Bound          // the Server's addresses
-	named  map[string]net.Listener // others
-	report Report
+	h       *Handover
+	line    *line
+	pipe    baton
+	givenUp bool                    // by the old process, before this one was ready
+	bound   []inside.Bound          // the Server's addresses
+	named   map[string]net.Listener // others
+	report  Report
 
 	arriving    []*inside.Moved // of the batch that comes
 	batch       []*inside.Moved // in hand
@@ -79,7 +80,7 @@ func (t *taking) take(ctx context.Context) (Report, error) {
 	if t.phase == failed {
 		t.dropArriving()
 		pid := t.report.Predecessor
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && t.why == "" {
 			return t.result(), fmt.Errorf("handover: ended while process %d handed over: %w", pid, context.Cause(ctx))
 		}
 		return t.result(), fmt.Errorf("handover: process %d goes on: %s", pid, cmp.Or(t.why, "its log says why"))

@@ -28,6 +28,7 @@ type giving struct {
 	pipe   baton
 	pid    int
 	done   chan struct{}
+	over   time.Time     // done was closed
 	why    string        // it refuses
 	frozen bool          // State.Freeze was called
 	state  chan struct{} // closed when the last call of a State's method has returned; nil: there was none
@@ -59,7 +60,10 @@ func (h *Handover) beginGiving(l *line, pid int, addrs []string) bool {
 
 // run goes on until the new process has taken over, or this one goes on.
 func (g *giving) run() {
-	defer close(g.done)
+	defer func() {
+		g.over = time.Now()
+		close(g.done)
+	}()
 	g.h.log(func() { g.h.srv.Logger.Info().Int("pid", g.pid).Msg("handover: another process is taking over") })
 	g.begin()
 	err := g.welcome()
@@ -75,7 +79,7 @@ func (g *giving) run() {
 		case sending:
 			g.writeBatch()
 		case offered:
-			g.hearOne(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered in time")
+			g.hearOne(time.Until(g.since.Add(g.h.cfg.Timeout)), "it has not answered a batch within Timeout")
 		case between:
 			g.next()
 		case silent, ending:
@@ -97,7 +101,7 @@ func (g *giving) run() {
 	g.h.log(func() {
 		g.h.srv.Logger.Error().Int("pid", g.pid).Str("why", g.why).Msg("handover: failed; this process continues")
 	})
-	g.h.child.fails(g.pid, g.given, g.hangs)
+	g.h.child.fails(g.pid, g.given, g.hangs, g.h.cfg.StartTimeout)
 	g.h.own(true)
 	g.h.fillReserve()
 	if g.told {
@@ -206,7 +210,7 @@ func (g *giving) awaitReady() {
 
 // itHasEnded is for the end of the line.
 func (g *giving) itHasEnded() {
-	g.note("it has ended")
+	g.note("it has ended, or given up")
 	g.lineEnded(g)
 }
 
@@ -339,12 +343,13 @@ func (g *giving) rehearse() error {
 	if err := g.line.write(message{kind: rehearse}, nil, deadline); err != nil {
 		return err
 	}
-	m, ended, ok := g.await(time.Until(deadline))
+	rest := time.Until(deadline)
+	m, ended, ok := g.await(rest)
 	switch {
 	case ended:
-		return errors.New("it has ended in the rehearsal")
+		return errors.New("it has ended, or given up, in the rehearsal")
 	case !ok:
-		return errors.New("the rehearsal has not ended in time")
+		return fmt.Errorf("it has not rehearsed (State.Restore, Accept) in the %v that were left of Timeout", rest.Round(time.Millisecond))
 	case m.kind != rehearsed:
 		return fmt.Errorf("it has not rehearsed, but sent message %d", m.kind)
 	}
@@ -386,7 +391,7 @@ func (g *giving) writeBatch() {
 		err := g.line.write(m, socket, deadline)
 		if errors.Is(err, errLate) {
 			g.unsent = records[i+1:] // which go without sockets: the baton will be gone
-			g.note("it does not read")
+			g.note(err.Error())
 			g.late(g)
 			return
 		}
@@ -429,7 +434,7 @@ func (g *giving) writeLate() {
 	for {
 		deadline := time.Now().Add(g.h.cfg.Timeout)
 		_ = g.line.SetWriteDeadline(deadline)
-		err := g.line.flush()
+		err := late(g.line.flush(), time.Now())
 		for err == nil && len(g.unsent) > 0 {
 			err = g.line.write(g.unsent[0], nil, deadline)
 			g.unsent = g.unsent[1:]

@@ -21,6 +21,7 @@ type taking struct {
 
 func (*taking) take(context.Context) (Report, error) { return Report{}, errors.ErrUnsupported }
 func (*taking) giveUp()                              {}
+func (*taking) err() error                           { return nil }
 
 type giving struct{ done chan struct{} }
 

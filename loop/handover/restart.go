@@ -34,7 +34,7 @@ type child struct {
 	cmd        *exec.Cmd // nil: there is none, or it lives on its own; only otherwise it may be killed
 	began      time.Time
 	stage      childStage
-	impatience *time.Timer // kills it
+	impatience *time.Timer // kills it: see losePatience
 }
 
 type childStage uint8
@@ -55,8 +55,8 @@ func (c *child) opens(pid int) {
 }
 
 // fails notes that the handover to process pid has failed. If it has got something it drains that;
-// otherwise the next signal kills it. One that hangs is killed now.
-func (c *child) fails(pid int, gotSome, hangs bool) {
+// otherwise the next signal kills it, or its impatience. One that hangs is killed now.
+func (c *child) fails(pid int, gotSome, hangs bool, startTimeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -67,6 +67,7 @@ func (c *child) fails(pid int, gotSome, hangs bool) {
 		if c.stage = useless; hangs {
 			_ = c.cmd.Process.Kill()
 		}
+		c.impatience.Reset(startTimeout)
 	}
 }
 
@@ -89,8 +90,9 @@ func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == p
 // RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
 // arguments and the environment of this process, in the directory that it was started in. The file
 // may be a newer version by then. The new process takes over by itself. It is killed if it takes
-// longer than Config.StartTimeout to call Open, or from there to Ready. Another signal kills it and
-// starts another if its handover has failed, or if it has not called Open 5 s after its start.
+// longer than Config.StartTimeout to call Open, or from there to Ready, or to end if its handover has
+// failed, and if a State's method holds it up for so long. Another signal kills it and starts another
+// if its handover has failed, or if it has not called Open 5 s after its start.
 //
 // When Run's context is done a signal starts nothing, and a new process that has not taken over is
 // killed. Close stops listening for the signals, which then have their usual effect. RestartOn
@@ -146,16 +148,7 @@ func (h *Handover) restart() {
 		return
 	}
 	c.cmd, c.began, c.stage = next, time.Now(), starting
-	c.impatience = time.AfterFunc(h.cfg.StartTimeout, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.cmd == next && c.stage == starting {
-			_ = next.Process.Kill()
-			h.log(func() {
-				h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg("handover: the next process did not call Open within StartTimeout: killing it")
-			})
-		}
-	})
+	c.impatience = time.AfterFunc(h.cfg.StartTimeout, func() { h.losePatience(next) })
 	go func() {
 		err := next.Wait() // it outlives this process, or has failed
 		c.mu.Lock()
@@ -173,6 +166,40 @@ func (h *Handover) restart() {
 			})
 		}
 	}()
+}
+
+// losePatience kills a next process that nothing comes of: StartTimeout after its start, or after
+// its handover has failed. One whose handover is under way, or that waits for the handover to
+// another one, has its time.
+func (h *Handover) losePatience(next *exec.Cmd) {
+	h.mu.Lock()
+	g := h.giving
+	h.mu.Unlock()
+	c := &h.child
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd != next {
+		return
+	}
+	why := "handover: the next process did not call Open within StartTimeout: killing it"
+	switch c.stage {
+	case useless:
+		why = "handover: the next process did not end within StartTimeout after its handover had failed: killing it"
+	case opened:
+		rest := h.cfg.StartTimeout
+		if g != nil && isClosed(g.done) {
+			rest -= time.Since(g.over)
+		}
+		if rest > 0 {
+			c.impatience.Reset(rest)
+			return
+		}
+		why = "handover: the next process waits for a State's method that does not return: killing it"
+	}
+	_ = next.Process.Kill()
+	h.log(func() {
+		h.srv.Logger.Error().Int("pid", next.Process.Pid).Msg(why)
+	})
 }
 
 // endChild kills the process that was started and has not taken over, as this one ends: it would

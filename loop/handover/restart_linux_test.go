@@ -112,6 +112,82 @@ func TestHangingSuccessor(t *testing.T) {
 	}
 }
 
+// A successor that waits behind a State's method that hangs, and one that hangs in Restore, is killed
+// after StartTimeout: nothing comes of it, and a signal that finds it does nothing.
+func TestSuccessorOfAStateThatHangs(t *testing.T) {
+	const startTimeout = 1500 * time.Millisecond
+	for _, place := range []string{"freeze", "restore"} {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"),
+				WithState: true, Place: place, Does: "hang", Timeout: 300 * time.Millisecond, StartTimeout: startTimeout}
+			old := runWith(t, cfg)
+			defer old.in.Close()
+			old.says("serves")
+			goOn := makeHang(t, cfg)
+			defer goOn()
+			_ = old.cmd.Process.Signal(syscall.SIGHUP)
+			old.says("hangs")
+			began := time.Now()
+			if place == "freeze" { // the old process refuses the first one, which ends
+				testkit.Eventually(t, "the first successor ends", func() bool { return len(children(old.pid)) == 0 })
+				_ = old.cmd.Process.Signal(syscall.SIGHUP)
+				testkit.Eventually(t, "there is a second one", func() bool { return len(children(old.pid)) == 1 })
+				began = time.Now()
+			}
+			testkit.Eventually(t, "the successor is killed", func() bool { return len(children(old.pid)) == 0 })
+			if took := time.Since(began); took < startTimeout/2 {
+				t.Errorf("it ends after %v, want more than %v", took, startTimeout/2)
+			}
+			goOn()
+			_ = old.cmd.Process.Signal(syscall.SIGHUP)
+			if _, ok := old.says("serves"); !ok {
+				t.Errorf("no other successor takes over: %q", old.said)
+			}
+		})
+	}
+}
+
+// If the old process dies before the next one is ready, that keeps the addresses, and a client that
+// comes meanwhile waits there.
+func TestOldOneDiesBeforeReady(t *testing.T) {
+	cfg := serverConfig{Addr: "tcp://" + testkit.FreeAddr(t), Path: filepath.Join(t.TempDir(), "s"), Place: "opened", Does: "hang"}
+	old := runWith(t, cfg)
+	old.says("serves")
+	goOn := makeHang(t, cfg)
+	defer goOn()
+	next := runWith(t, cfg)
+	next.says("hangs")
+	old.kill()
+	nc, err := net.Dial("tcp", cfg.Addr[6:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	goOn()
+	next.says("serves")
+	_, _ = fmt.Fprintln(nc, "x")
+	want := fmt.Sprintf("%d 1 x\n", next.pid)
+	if got, err := bufio.NewReader(nc).ReadString('\n'); err != nil || got != want {
+		t.Errorf("heard %q, %v; want %q", got, err, want)
+	}
+}
+
+// children returns the processes that a process has started and that run.
+func children(parent int) (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range all {
+		text, _ := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		var state string
+		var of int
+		if _, err := fmt.Sscan(rest, &state, &of); err == nil && of == parent && state != "Z" {
+			pids = append(pids, number(filepath.Base(filepath.Dir(file)), 0))
+		}
+	}
+	return pids
+}
+
 // goOnAfterOther sends signals until a second successor hangs, and then until one takes over.
 func goOnAfterOther(t *testing.T, old *process, goOn func()) {
 	t.Helper()

@@ -102,7 +102,7 @@ func (w *stateWriter) send(last int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
-		return errLate
+		return errLate // Save goes on after its time
 	}
 	return w.g.line.write(message{kind: stateData, n: last, body: w.buf.Next(stateChunk)}, nil, w.deadline)
 }

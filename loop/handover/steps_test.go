@@ -423,7 +423,7 @@ func TestSuccessorDiesAfterOver(t *testing.T) {
 	b.Die()
 	for line := ""; !strings.Contains(line, "this process continues"); {
 		line = testkit.Receive(t, "a line of the log", log)
-		if strings.Contains(line, "this process continues") && !strings.Contains(line, `"why":"it has ended"`) {
+		if strings.Contains(line, "this process continues") && !strings.Contains(line, `"why":"it has ended, or given up"`) {
 			t.Errorf("the log has %s, want why", line)
 		}
 	}

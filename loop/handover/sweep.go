@@ -42,7 +42,7 @@ const (
 
 // begin has connections stay on their loops, where the looks meet them.
 func (s *sweep) begin() {
-	in.AllowHops(s.h.srv, false)
+	in.AllowHops(s.h.srv, false, s.h.cfg.Timeout/2)
 	s.stage, s.began, s.since = oneOfEach, time.Now(), time.Time{} // some may have come by a handover that has just ended
 	s.rewind()
 }
@@ -51,7 +51,7 @@ func (s *sweep) begin() {
 func (s *sweep) release() {
 	s.stage = resting
 	in.PauseInput(s.h.srv, inside.PauseNone)
-	in.AllowHops(s.h.srv, true)
+	in.AllowHops(s.h.srv, true, 0)
 }
 
 func (s *sweep) rewind() {

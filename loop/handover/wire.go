@@ -87,18 +87,19 @@ func (l *line) listen() {
 	}
 }
 
-// errLate is the error of a message that was not written in time. The rest of it follows when the
+// errLate is in the error of a message that was not written in time. The rest of it follows when the
 // next one is written.
-var errLate = errors.New("handover: the other process does not read")
+var errLate = errors.New("handover: Timeout is over")
 
 // write writes a message, with a descriptor unless that is nil.
 func (l *line) write(m message, from any, deadline time.Time) error {
 	text := binary.BigEndian.AppendUint32([]byte{byte(m.kind)}, uint32(m.n))
 	text = binary.BigEndian.AppendUint32(text, uint32(len(m.body)))
 	text = append(text, m.body...)
+	began := time.Now()
 	_ = l.SetWriteDeadline(deadline)
 	if err := l.flush(); err != nil {
-		return err
+		return late(err, began)
 	}
 	n := 0
 	if from != nil {
@@ -106,12 +107,12 @@ func (l *line) write(m message, from any, deadline time.Time) error {
 			n, _, err = l.WriteMsgUnix(text, syscall.UnixRights(fd), nil)
 			return err
 		})
-		if err = late(err); err != nil && !errors.Is(err, errLate) {
+		if err = late(err, began); err != nil && !errors.Is(err, errLate) {
 			return err
 		}
 	}
 	l.rest = text[n:] // if it is late it goes without the descriptor
-	return l.flush()
+	return late(l.flush(), began)
 }
 
 // flush writes what is left of a message.
@@ -120,12 +121,14 @@ func (l *line) flush() error {
 	if l.rest = l.rest[n:]; len(l.rest) == 0 {
 		return nil
 	}
-	return late(err)
+	return err
 }
 
-func late(err error) error {
+// late makes an errLate of an error of writing that says how long the other process had: if that is
+// no time, it is not the other process that was slow.
+func late(err error, began time.Time) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errLate
+		return fmt.Errorf("%w, and the other process has not read a message in the %v that were left", errLate, time.Since(began).Round(time.Millisecond))
 	}
 	return err
 }
@@ -212,6 +215,25 @@ func (b baton) take(n int) bool {
 		}
 	})
 	return got == 1 && p[0] == byte(n)
+}
+
+// isLeft waits until the old process has closed its end, or has ended, and reports whether the baton
+// is still there. It is called in the new process.
+func (b baton) isLeft() bool {
+	for {
+		var p [1]unix.PollFd
+		err := sockets.With(b.r, func(fd int) error {
+			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+			if _, err := unix.Poll(p[:], 0); err != unix.EINTR {
+				return err
+			}
+			return nil
+		})
+		if err != nil || p[0].Revents&unix.POLLHUP != 0 {
+			return err == nil && p[0].Revents&unix.POLLIN != 0
+		}
+		time.Sleep(lookAgain)
+	}
 }
 
 func (b baton) close() {
