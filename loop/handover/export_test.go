@@ -23,6 +23,9 @@ const (
 	Over     = over
 )
 
+// Restart does what a signal of RestartOn does.
+func Restart(h *Handover) { h.restart() }
+
 // Begin starts the Server of a Handover that has found a process in charge, and says ready.
 func Begin(t *testing.T, h *Handover) *Successor {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/defaults"
@@ -238,6 +239,9 @@ func (h *Handover) becomeReady(ctx context.Context) (r Report, err error) {
 		return r, err
 	}
 	if err = h.srv.Start(context.Background()); err != nil {
+		if from == nil && h.door != nil && errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; no process was found at Config.Path %s, which may have been deleted", err, h.cfg.Path)
+		}
 		h.giveBack()
 		return r, err
 	}

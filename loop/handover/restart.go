@@ -136,6 +136,11 @@ func (h *Handover) restart() {
 		})
 		c.forget()
 	}
+	if _, err := os.Stat(h.cfg.Path); err != nil && h.door != nil {
+		err = fmt.Errorf("it would not find this one at Config.Path: %w: end this process, then start another", err)
+		h.log(func() { h.srv.Logger.Error().Err(err).Msg("handover: cannot start the next process") })
+		return
+	}
 	next := exec.Command(os.Args[0], os.Args[1:]...)
 	if _, err := os.Stat(startDir); err == nil {
 		next.Dir = startDir
