@@ -89,22 +89,8 @@ func TestRefusalOfAccepted(t *testing.T) {
 	for _, refusal := range []string{"", "full"} {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: echoing, Limits: loop.Limits{MaxConns: 1, Refusal: []byte(refusal)}}
 		startWith(t, onEpoll(context.Background()), srv)
-		first, err := net.Dial("tcp", srv.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer first.Close()
-		mustEcho(t, first, "x")
-		second, err := net.Dial("tcp", srv.LocalAddr().String())
-		if errors.Is(err, syscall.ECONNRESET) && refusal == "" { // before the dial had returned
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer second.Close()
-		_ = second.SetDeadline(time.Now().Add(patience))
-		got, err := io.ReadAll(second)
+		mustEcho(t, dial(t, srv.LocalAddr()), "x")
+		got, err := io.ReadAll(dial(t, srv.LocalAddr()))
 		if string(got) != refusal || errors.Is(err, syscall.ECONNRESET) != (refusal == "") {
 			t.Errorf("with the refusal %q: %q, %v", refusal, got, err)
 		}

@@ -138,7 +138,7 @@ func (s *Server) drain() (cut int, stuck error) {
 		for _, l := range s.loops {
 			l.overdue.Store(true)
 		}
-		s.tellLoops(func(*Loop) {}) // which gives it a turn
+		s.tellLoops((*Loop).cutIfOverdue) // a turn that takes this has begun before overdue was set, perhaps
 		waitForUpTo(stuckTimeout, drained...)
 	}
 	s.tellLoops(func(l *Loop) { l.mayStop = true })
@@ -362,6 +362,13 @@ func (c *Conn) closeWhenDone() {
 	}
 }
 
+// cutIfOverdue runs before the mailbox, and in it.
+func (l *Loop) cutIfOverdue() {
+	if l.overdue.Load() && l.overdue.Swap(false) {
+		l.cutOverdue()
+	}
+}
+
 // cutOverdue is the end of the drain's time: it ends what is still flushing. Without a turn for
 // the mailbox the drain has not even begun.
 func (l *Loop) cutOverdue() {
@@ -468,7 +475,7 @@ type drainState struct {
 	draining    bool
 	cuts        bool // what arrives by MoveTo is cut
 	mayStop     bool
-	overdue     atomic.Bool   // cutOverdue is to be called, by the next turn
+	overdue     atomic.Bool   // cutOverdue is to be called
 	onlyLast    bool          // served is closed
 	served      chan struct{} // closed when draining and without connections but those closed last
 	drainedOnce sync.Once

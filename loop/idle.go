@@ -39,7 +39,7 @@ type idleExtras struct {
 	hooks       []*idleHook   // in the order they were added
 	stampWrites bool          // a hook of writes wants them stamped to the instant
 	askedAt     time.Duration // when the kernel was asked what it holds, or notYet
-	unacked     int           // bytes that it held then; -1: it does not tell
+	unacked     int           // bytes that it held then, and has taken since; -1: it does not tell
 	outputMoved time.Duration // when output was last seen to move, or began to wait, or notYet
 	sawFIN      bool          // the peer's end was seen after input that waits
 	frame       frameTime

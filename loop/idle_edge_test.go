@@ -242,6 +242,26 @@ func TestSetIdleTimeoutThatIsOverAlready(t *testing.T) {
 	})
 }
 
+// Output that a peer takes counts though more was written since the last look at it, so that the
+// kernel holds more than then.
+func TestIdleCountsOutputBesideMore(t *testing.T) {
+	srv := &loop.Server{IdleTimeout: time.Second, Timeouts: loop.Timeouts{IdleCountsOutput: true, Close: 100 * time.Millisecond}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(1000)
+		send := func(n int) { tell(srv, p, func(c *loop.Conn) { _ = c.Send(make([]byte, n)) }) }
+		send(100)
+		wait(1500 * time.Millisecond) // it has looked after a second
+		send(500)
+		wait(700 * time.Millisecond)
+		p.Take(200)
+		wait(700 * time.Millisecond)
+		testkit.Want(t, "closed 0.7 s after it took some", p.Ended(), false)
+		wait(time.Second)
+		testkit.Want(t, "closed after a timeout in which it took nothing", p.Ended(), true)
+	})
+}
+
 func TestEvictionOfABlockedPeer(t *testing.T) {
 	srv := &loop.Server{
 		IdleTimeout: 5 * time.Second,

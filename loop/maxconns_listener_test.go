@@ -2,9 +2,7 @@ package loop_test
 
 import (
 	"bufio"
-	"errors"
 	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,15 +22,7 @@ func TestMaxConnsOfAListener(t *testing.T) {
 	main := start(t, srv)
 	limited := srv.Addrs()[1]
 	serves := func(at net.Addr) (net.Conn, bool) {
-		c, err := net.Dial("tcp", at.String())
-		if errors.Is(err, syscall.ECONNRESET) { // refused before the dial had returned
-			return nil, false
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		c := dial(t, at)
 		_, _ = c.Write([]byte("hello\n"))
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return c, line == "hello\n"

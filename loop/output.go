@@ -287,8 +287,13 @@ func (c *Conn) wrote(n int) {
 	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
 	// A hook of writes wants the instant: a callback of this turn may have taken long.
-	if w := c.idle.extras; w != nil && w.stampWrites {
-		c.idle.lastWrite = c.loop.clock()
+	if w := c.idle.extras; w != nil {
+		if w.stampWrites {
+			c.idle.lastWrite = c.loop.clock()
+		}
+		if w.unacked >= 0 {
+			w.unacked += n // so that less is what the peer has acknowledged since
+		}
 	}
 }
 

@@ -58,6 +58,35 @@ func TestServerClose(t *testing.T) {
 	}
 }
 
+// Close cuts at once, too, if what it asks of a loop comes within a turn, before that takes the mailbox.
+func TestServerCloseAmidATurn(t *testing.T) {
+	srv := &loop.Server{NumLoops: 1, Drain: loop.Drain{Timeout: time.Hour}, Timeouts: loop.Timeouts{Close: time.Hour},
+		Accept: func(*loop.Conn) loop.Handler { return script{Message: echo} }}
+	bubble(t, srv, func(t *testing.T, s *looptest.Server) {
+		p := s.Open()
+		p.Block(10)
+		p.Send("more than ten bytes")
+		s.Shutdown()
+		s.Sleep(time.Second) // it has begun to close the connection
+		l, began := srv.Loops()[0], time.Now()
+		_ = l.Post(func() {
+			l.AfterFunc(10*time.Millisecond, func() {
+				_ = srv.Close()
+				synctest.Wait() // until it has asked
+			})
+			testkit.Block(2 * time.Millisecond) // a long task ends its turn, so the next one begins with timers
+		})
+		var cut *loop.DrainError
+		if err := srv.Wait(); !errors.As(err, &cut) || cut.Cut != 1 {
+			t.Errorf("Wait: got %v, want that one was cut", err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %v, want 10ms", took)
+		}
+		_ = s.Stop()
+	})
+}
+
 // A Ref's Send copies the message, closes with what the codec says of it, and its Close closes.
 func TestRefSendAndClose(t *testing.T) {
 	j := newJournal()

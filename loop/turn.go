@@ -85,9 +85,7 @@ func (l *Loop) turn() {
 	l.enter()
 	l.meter.Due(l.tickAt, l.now)
 	l.tickAt = unknown // the engine may have forgotten it
-	if l.overdue.Load() && l.overdue.Swap(false) {
-		l.cutOverdue()
-	}
+	l.cutIfOverdue()
 	l.slice = sliceOf(l.now, l.now+l.turnSlice)
 	queued := l.runQueue.len() // what is added from here on comes after the next poll
 	for range numKinds {

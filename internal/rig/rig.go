@@ -117,18 +117,15 @@ func TCP(c net.Conn) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// Dial connects to addr until the test ends. Over TLS the handshake begins at once, as the client
-// is the one to speak first there.
+// Dial is testkit.Dial, with TLS if OverTLS. Then the handshake begins at once, as the client is the
+// one to speak first there.
 func Dial(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := Connect(addr.Network(), addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-	if client, ok := c.(*tls.Conn); ok {
+	c := testkit.Dial(t, net.Dialer{}, addr.Network(), addr.String())
+	if OverTLS() {
+		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 		go func() { _ = client.Handshake() }()
+		return client
 	}
 	return c
 }

@@ -1,12 +1,15 @@
 package testkit
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Ports from firstPort to lastPort are below those that systems assign to outgoing connections and
@@ -94,6 +97,34 @@ func ServeOn(t testing.TB, ln net.Listener, serve func(c net.Conn)) {
 		}
 	}()
 }
+
+// Dial connects to address until the test ends, with a deadline in twice Patience. A server that
+// refuses a connection resets it, and that may happen before connect(2) returns: what Dial returns
+// then reads and writes nothing but syscall.ECONNRESET. Any other error fails the test.
+func Dial(t testing.TB, d net.Dialer, network, address string) net.Conn {
+	t.Helper()
+	c, err := d.Dial(network, address)
+	if errors.Is(err, syscall.ECONNRESET) {
+		ours, theirs := net.Pipe()
+		_ = theirs.Close()
+		c, err = resetConn{ours, err}, nil
+	}
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(2 * Patience))
+	return c
+}
+
+// A resetConn is one that the server has reset before connect(2) returned.
+type resetConn struct {
+	net.Conn // for what neither reads nor writes
+	err      error
+}
+
+func (c resetConn) Read([]byte) (int, error)  { return 0, c.err }
+func (c resetConn) Write([]byte) (int, error) { return 0, c.err }
 
 // mostPath is how long the path of a unix socket may be on any system: 104 bytes on some, with the
 // zero at its end.

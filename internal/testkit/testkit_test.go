@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,5 +295,23 @@ func TestSelfSigned(t *testing.T) {
 				t.Errorf("%s: no error after it has expired", name)
 			}
 		}
+	}
+}
+
+// A reset that connect(2) returns is what the connection reads. Any other error fails the test.
+func TestDialReset(t *testing.T) {
+	fails := func(err error) net.Dialer {
+		return net.Dialer{Control: func(string, string, syscall.RawConn) error { return err }}
+	}
+	c := Dial(t, fails(syscall.ECONNRESET), "tcp", "127.0.0.1:1")
+	_, read := c.Read(make([]byte, 1))
+	WantErr(t, "Read", read, syscall.ECONNRESET)
+	_, written := c.Write([]byte("x"))
+	WantErr(t, "Write", written, syscall.ECONNRESET)
+	WantErr(t, "Close", c.Close(), nil)
+	r := &recorded{}
+	r.run(func() { Dial(r, fails(syscall.EMFILE), "tcp", "127.0.0.1:1") })
+	if !r.failed || !strings.Contains(r.said, syscall.EMFILE.Error()) {
+		t.Errorf("failed %v, said %q; want a failure that says %q", r.failed, r.said, syscall.EMFILE.Error())
 	}
 }

@@ -611,11 +611,9 @@ func TestLimitsDoNotCut(t *testing.T) {
 		c.say("two\n")
 		c.hears("b 2 two")
 	}
-	if refused, err := net.Dial("tcp", b.LocalAddr().String()); err == nil { // or it is reset already
-		defer refused.Close()
-		if _, err := refused.Read(make([]byte, 1)); err == nil {
-			t.Error("a newcomer above the limit is served")
-		}
+	refused := testkit.Dial(t, net.Dialer{}, "tcp", b.LocalAddr().String())
+	if _, err := refused.Read(make([]byte, 1)); err == nil {
+		t.Error("a newcomer above the limit is served")
 	}
 	if st := b.Stats(); st.MovedIn != 20 || st.Accepted != 1 || st.ClosedBy["moved"] != 0 { // nor the rehearsal's
 		t.Errorf("moved in %d, accepted %d, closed %v; want 20, 1, and none moved", st.MovedIn, st.Accepted, st.ClosedBy)

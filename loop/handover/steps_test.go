@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestSuccessorStopsInABatch(t *testing.T) {
 func moves(t *testing.T, srv *loop.Server) {
 	t.Helper()
 	arrived := make(chan struct{})
-	for ref := range srv.Conns() {
+	for _, ref := range slices.Collect(srv.Conns()) { // before it moves to a loop that is yet to be listed
 		_ = ref.Tell(func(c *loop.Conn) {
 			if err := c.MoveTo(srv.Loops()[1-c.Loop().Index()], func(*loop.Conn) { close(arrived) }); err != nil {
 				t.Error(err)

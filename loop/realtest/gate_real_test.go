@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -19,23 +20,8 @@ func echoServer() *loop.Server {
 func dialFrom(t *testing.T, addr net.Addr, ip string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
-	c, err := d.Dial("tcp", addr.String())
-	if errors.Is(err, syscall.ECONNRESET) {
-		return resetConn{}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
-	return c
+	return testkit.Dial(t, d, "tcp", addr.String())
 }
-
-// A resetConn is one that the server has reset so soon that connect(2) says so.
-type resetConn struct{ net.Conn }
-
-func (resetConn) Read([]byte) (int, error)  { return 0, syscall.ECONNRESET }
-func (resetConn) Write([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
 // mustBeReset fails unless the server has reset c.
 func mustBeReset(t *testing.T, c net.Conn) {

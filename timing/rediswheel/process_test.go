@@ -24,9 +24,10 @@ const workerEnv = "REDISWHEEL_TEST_WORKER"
 
 // A job is what a worker process does: it counts the runs of each task in a hash of the same Redis.
 type job struct {
-	Addr string
-	Cfg  workerConfig
-	Work time.Duration // how long a task takes
+	Addr   string
+	Cfg    workerConfig
+	Begins bool          // it adds each task that it begins to the set "begun"
+	Work   time.Duration // how long a task takes
 }
 
 type workerConfig struct {
@@ -58,6 +59,11 @@ func (j *job) run() {
 	}
 	fmt.Println("ready")
 	err = q.Run(ctx, HandlerFunc(func(_ context.Context, t Task) error {
+		if j.Begins {
+			if err := client.SAdd(context.Background(), "begun", t.Key).Err(); err != nil {
+				return err
+			}
+		}
 		time.Sleep(j.Work) // the work
 		return client.HIncrBy(context.Background(), "runs", t.Key, 1).Err()
 	}))

@@ -16,9 +16,10 @@ import (
 	"github.com/loopwheel/loopwheel/internal/testkit"
 )
 
-// stopAtWork adds a task and stops the worker while it has it. It returns false if the worker was
-// done before it could be stopped, as the machine stood still.
-func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
+// stopAtWork adds a task and stops the worker while it runs the task. It returns false if the worker
+// was done before it could be stopped, as the machine stood still. A worker that is stopped before it
+// has read what it claimed never runs that: the lease has ended when it goes on.
+func stopAtWork(t *testing.T, client redis.UniversalClient, q *Queue, p *workerProcess, key string) bool {
 	ctx := context.Background()
 	status := func() Status {
 		i, err := q.Get(ctx, key)
@@ -29,7 +30,11 @@ func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
 		return i.Status
 	}
 	must(t, q.Add(ctx, Task{Key: key}))
-	testkit.Eventually(t, "the worker has it", func() bool { return status() != Scheduled })
+	testkit.Eventually(t, "the worker runs it", func() bool {
+		begun, err := client.SIsMember(ctx, "begun", key).Result()
+		must(t, err)
+		return begun
+	})
 	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	if status() == Running {
 		return true
@@ -93,9 +98,9 @@ func TestWorkerStopped(t *testing.T) {
 	client := s.PatientClient()
 	const lease = 2 * time.Second
 	q := open(t, client, Config{Lease: lease, Refresh: 500 * time.Millisecond})
-	p := startProcess(t, job{Addr: s.Addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Work: time.Second})
+	p := startProcess(t, job{Addr: s.Addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Begins: true, Work: time.Second})
 	done := uint64(0)
-	for ; !stopAtWork(t, q, p, fmt.Sprint(done)); done++ {
+	for ; !stopAtWork(t, client, q, p, fmt.Sprint(done)); done++ {
 	}
 	r := newRecorder()
 	stop := start(t, q, r)
