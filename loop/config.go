@@ -28,12 +28,13 @@ import (
 
 // Limits bound what peers and handlers can make a Server use.
 type Limits struct {
-	// MaxConns is how many connections may be open at once; further ones are refused. 0 derives it
-	// from the limit of open files, minus a reserve for the program itself, and from a quarter of
-	// the memory that its cgroup and GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each
-	// connection; it is a million at most. TLS takes some 2 KB more, a NetConn its goroutine and
-	// its buffers, and HTTP that websocket.Codec keeps alive 20 KB: set MaxConns if there are many
-	// of those. Start logs a warning if the memory is too small for MaxConns and MaxBuffered.
+	// MaxConns is how many connections may be open at once; further ones are refused. Dialed ones
+	// count, too: a proxy needs two for each client. 0 derives it from the limit of open files, minus
+	// a reserve for the program itself, and from a quarter of the memory that its cgroup and
+	// GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each connection; it is a million at
+	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP that
+	// websocket.Codec keeps alive 20 KB: set MaxConns if there are many of those. Start logs a
+	// warning if the memory is too small for MaxConns and MaxBuffered.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
@@ -50,9 +51,9 @@ type Limits struct {
 	// above MaxConnsPerIP those that come through ProxyProtocol.
 	Refusal []byte
 
-	// MaxHandshakes is how many started handshakes may be waiting for their clients; each takes 36
-	// KB. Each loop has an equal share: one more there cuts the one that has waited longest. 0 means
-	// 1,024.
+	// MaxHandshakes is how many started handshakes may be waiting for their peers; each takes 36 KB.
+	// Connections without the first record of a ClientHello do not count. Each loop has an equal
+	// share: one more there cuts the one that has waited longest. 0 means 1,024.
 	MaxHandshakes int
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are

@@ -131,6 +131,32 @@ func TestHealthChecksAreNoAttacks(t *testing.T) {
 	}
 }
 
+// A health check of a balancer that speaks for itself (LOCAL) may expect a greeting, so it is a
+// connection. Over TLS the server does not speak first, and it is a probe.
+func TestHealthChecksWithAHeader(t *testing.T) {
+	for _, kind := range []string{"PROXY", "both"} {
+		accepted := 0
+		srv := &loop.Server{ProxyProtocol: loopback, Accept: func(c *loop.Conn) loop.Handler {
+			accepted++
+			_ = c.Send([]byte("220 ready"))
+			return script{}
+		}}
+		want := []any{"220 ready", 1, uint64(0)}
+		if kind == "both" {
+			srv.TLS, want = serverTLS(), []any{"", 0, uint64(1)}
+		}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.Open()
+			p.Send(proxyV2 + "\x20\x00\x00\x00")
+			greeting := p.Received()
+			p.Reset()
+			if got := []any{greeting, accepted, srv.Stats().Probes}; !slices.Equal(got, want) {
+				t.Errorf("%s: greeting, calls of Accept and probes are %q; want %q", kind, got, want)
+			}
+		})
+	}
+}
+
 // A client that waits for TLS gets no plain text.
 func TestFarewellIsNotForTLS(t *testing.T) {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", TLS: serverTLS(), Limits: loop.Limits{MaxConns: 1, Refusal: []byte("busy\n")}, Accept: silent}

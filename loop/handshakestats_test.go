@@ -23,11 +23,43 @@ func TestHandshakesAreCounted(t *testing.T) {
 		srv.OpenTLS(nil)
 		expect("one is open", 1, 0, 0)
 		srv.Open()
-		expect("one says nothing", 1, 0, 1)
+		expect("one says nothing", 1, 0, 0)
 		srv.Open().Send("GET / HTTP/1.1\r\n\r\n")
-		expect("one speaks plainly", 1, 1, 1)
+		expect("one speaks plainly", 1, 1, 0)
+		srv.Open().Raw(clientHello())
+		expect("one has begun", 1, 1, 1)
 		wait(2 * time.Second)
-		expect("the silent one was cut", 1, 2, 0)
+		expect("the silent one and the begun one were cut", 1, 3, 0)
+	})
+}
+
+// The pending handshakes are those that MaxHandshakes limits: connections that have not sent a whole
+// record of a ClientHello are none, so a gauge at the limit is a flood.
+func TestPendingHandshakesAreThoseLimited(t *testing.T) {
+	const most = 3
+	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, Limits: loop.Limits{MaxHandshakes: most}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		expect := func(what string, failed uint64, pending int) {
+			t.Helper()
+			if st := srv.Stats(); st.HandshakesFailed != failed || st.HandshakesPending != pending {
+				t.Errorf("%s: %d failed, %d pending; want %d, %d", what, st.HandshakesFailed, st.HandshakesPending, failed, pending)
+			}
+		}
+		hello := clientHello()
+		var half []*looptest.Peer
+		for range 2 * most {
+			srv.Open()
+			p := srv.Open()
+			p.Raw(hello[:len(hello)/2])
+			half = append(half, p)
+		}
+		expect("nobody has begun", 0, 0)
+		for i, p := range half {
+			p.Raw(hello[len(hello)/2:])
+			expect("more begin", uint64(max(0, i+1-most)), min(i+1, most))
+		}
+		wait(11 * time.Second)
+		expect("all were cut", 4*most, 0)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -371,7 +372,8 @@ func linked(file string) string {
 const oldSuffix = ".old"
 
 // loadFile loads what saveFile has written, once: what a broker that is killed leaves would be of the
-// past. The file is kept under another name until the next one has been written.
+// past. The file is kept under another name until the next one has been written. A start without a
+// file leaves that one alone: it may be all that is left, if the last broker could not save.
 func (b *broker) loadFile(file string) error {
 	if file == "" {
 		return b.load(nil)
@@ -382,27 +384,68 @@ func (b *broker) loadFile(file string) error {
 	}
 	_, _ = probe.Close(), os.Remove(probe.Name())
 	f, err := os.Open(file)
+	old := file + oldSuffix
+	_, lacksOld := os.Stat(old)
 	if errors.Is(err, os.ErrNotExist) {
+		if lacksOld == nil {
+			b.srv.Logger.Warn().Str("file", file).Str("older", old).
+				Msg("starting empty: there is no state file; an older one may be of use, until the next one is saved")
+		}
 		return b.load(nil)
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := b.load(f); err != nil {
-		return err
+	state, err := checked(f)
+	if err == nil {
+		err = b.load(state)
 	}
-	return os.Rename(file, file+oldSuffix)
+	if err == nil {
+		return os.Rename(file, old)
+	}
+	todo := "move it away to start empty"
+	if lacksOld == nil {
+		todo += ", or replace it with the older " + old
+	}
+	return fmt.Errorf("%s is no state of a broker, or damaged: %w: %s", file, err, todo)
 }
 
-// saveFile writes the state of a broker that has ended to a file.
+// checked returns the state in a file of saveFile, once it agrees with its checksum.
+func checked(f *os.File) (io.Reader, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size, sum, want := info.Size()-crc32.Size, crc32.NewIEEE(), make([]byte, crc32.Size)
+	if size < 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if _, err := io.Copy(sum, io.NewSectionReader(f, 0, size)); err != nil {
+		return nil, err
+	}
+	if _, err := f.ReadAt(want, size); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return nil, errors.New("wrong checksum")
+	}
+	return io.NewSectionReader(f, 0, size), nil
+}
+
+// saveFile writes the state of a broker that has ended to a file, with a checksum behind it.
 func (b *broker) saveFile(file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file))
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // if it is still there
-	if err := errors.Join(b.Save(f), f.Sync(), f.Close()); err != nil {
+	sum := crc32.NewIEEE()
+	err = b.Save(io.MultiWriter(f, sum))
+	if err == nil {
+		_, err = f.Write(sum.Sum(nil))
+	}
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), file); err != nil {

@@ -3,15 +3,81 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec/mqtt"
 	"github.com/loopwheel/loopwheel/internal/testkit"
+	"github.com/loopwheel/loopwheel/loop"
 )
+
+// A file that is no state, or a damaged one, ends the start: the error names the file, and says what
+// to do.
+func TestStateFileDamaged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	b := &broker{srv: &loop.Server{}} // without shards
+	if err := b.saveFile(file); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := map[string][]byte{"empty": {}, "text": []byte("hello, no state\n"), "truncated": good[:len(good)-1]}
+	for i := range good {
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 1
+		damaged[fmt.Sprint("bit of byte ", i)] = flipped
+	}
+	for _, kept := range []bool{false, true} {
+		if kept {
+			_ = os.WriteFile(file+oldSuffix, good, 0o600)
+		}
+		for name, data := range damaged {
+			_ = os.WriteFile(file, data, 0o600)
+			err := b.loadFile(file)
+			if err == nil || !strings.Contains(err.Error(), file+" is no state") || !strings.Contains(err.Error(), "move it away") ||
+				strings.Contains(err.Error(), file+oldSuffix) != kept {
+				t.Errorf("%s, %s there: %v: got %v, want an error that says what to do", name, oldSuffix, kept, err)
+			}
+		}
+	}
+	_ = os.WriteFile(file, good, 0o600)
+	if err := b.loadFile(file); err != nil {
+		t.Errorf("the good one: %v", err)
+	}
+}
+
+// A start without a file is empty, and leaves FILE.old alone: it is the last state that there is. The
+// log says so.
+func TestStateFileOldIsKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	var log bytes.Buffer
+	start := func(want int) {
+		t.Helper()
+		log.Reset()
+		b := &broker{srv: &loop.Server{Logger: zerolog.New(&log)}}
+		if err := b.loadFile(file); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), file+oldSuffix); got != want {
+			t.Errorf("the log names %s %d times, want %d: %s", oldSuffix, got, want, log.String())
+		}
+	}
+	start(0)
+	_ = os.WriteFile(file+oldSuffix, []byte("of the past"), 0o600)
+	start(1)
+	if got, err := os.ReadFile(file + oldSuffix); string(got) != "of the past" {
+		t.Errorf("%s has %q, %v; want what it had", oldSuffix, got, err)
+	}
+}
 
 // TestStateFile: a state is loaded once. If the next one cannot be written, the operator finds it
 // under another name. -state may be a symbolic link, which stays one.

@@ -48,7 +48,8 @@ func gettingStarted(t *testing.T, page string) {
 }
 
 // Someone who follows docs/mqtt.md has a broker of 150 lines, which sends a client its own
-// message, and a retained one for the filter that selects it, and refuses one without a name.
+// message, and a retained one for the filter that selects it, and refuses one without a name and
+// those of other versions (MQTT-3.1.2-2).
 func TestMQTTBroker(t *testing.T) {
 	for _, f := range codeIn(t, "docs/mqtt.md") {
 		if lines := strings.Count(f.code, "\n"); f.language == "go" && lines > 150 {
@@ -65,14 +66,21 @@ func TestMQTTBroker(t *testing.T) {
 	if _, err := io.ReadFull(c, got); string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
-	nameless, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nameless.Close()
-	_, _ = io.WriteString(nameless, "\x10\x0c\x00\x04MQTT\x04\x00\x00\x3c\x00\x00")
-	if got, err := io.ReadAll(nameless); string(got) != "\x20\x02\x00\x02" || err != nil {
-		t.Errorf("a client without a name and clean session gets %q, %v; want return code 2", got, err)
+	for _, tt := range []struct{ name, connect, want string }{
+		{"without a name and clean session", "\x10\x0c\x00\x04MQTT\x04\x00\x00\x3c\x00\x00", "\x20\x02\x00\x02"},
+		{"of version 5", "\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00", "\x20\x02\x00\x01"},
+		{"of version 6", "\x10\x0c\x00\x04MQTT\x06\x02\x00\x3c\x00\x00", "\x20\x02\x00\x01"},
+		{"of version 3.1", "\x10\x0f\x00\x06MQIsdp\x03\x02\x00\x3c\x00\x01a", "\x20\x02\x00\x01"},
+	} {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, tt.connect)
+		if got, err := io.ReadAll(c); string(got) != tt.want || err != nil {
+			t.Errorf("a client %s gets %q, %v; want %q", tt.name, got, err, tt.want)
+		}
 	}
 }
 

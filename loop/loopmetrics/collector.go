@@ -116,7 +116,7 @@ var serverMetrics = []metric[loop.Stats]{
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),
 	counter("tls_handshakes_total", "TLS handshakes completed.", func(s *loop.Stats) uint64 { return s.Handshakes }),
 	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
-	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
+	gauge("tls_handshakes_pending", "TLS handshakes that have begun: computed, queued, or waiting for their peers. Silent connections are none.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
 	gauge("offload_running", "Offloaded jobs that are running.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }

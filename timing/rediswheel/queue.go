@@ -77,11 +77,12 @@ type Config struct {
 	// as they are: to change one, Add it.
 	Repeating []Task
 
-	// OnError gets every failed attempt with its task, but no task that is dead because of
-	// MaxDeliveries: Stats.Died counts those. With the zero Task it gets whatever stops a worker
-	// from working: Redis is unreachable, has lost its data (ErrLost), has a changed clock
-	// (ErrClock), or does not pass notifications on (ErrHints, which Open reports, too). It is
-	// called on many goroutines, and should return soon. nil means that errors are only counted.
+	// OnError gets every failed attempt with its task, but not a task that is dead because of
+	// MaxDeliveries: Queue.Dead has it, and Stats.Died counts it, as it does all dead letters. With
+	// the zero Task it gets whatever stops a worker from working: Redis is unreachable, has lost its
+	// data (ErrLost), has a changed clock (ErrClock), or does not pass notifications on (ErrHints,
+	// which Open reports, too). It is called on many goroutines, and should return soon. nil means
+	// that errors are only counted.
 	OnError func(t Task, err error)
 
 	// Logger gets panics of handlers, with their stacks, and the three errors above. The zero

@@ -10,7 +10,12 @@ import (
 
 // cronParser parses five fields as in crontab: either day matches, unless one of the day fields
 // begins with an asterisk.
-var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
+var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor).
+	WithMaxSearchYears(searchYears)
+
+// searchYears is how far away the next occurrence may be. The 29th of February on a given weekday may
+// be 40 years away.
+const searchYears = 50
 
 // next returns the first occurrence after now, given an earlier one.
 func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
@@ -57,8 +62,9 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 // unrestricted, every elapsed hour counts.
 func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time {
 	const instant, allHours = time.Nanosecond, 1<<24 - 1
+	const margin = 48 * time.Hour // more than offsets differ
 	s.Location = time.UTC
-	for at, years := now, 0; years < 100; years = at.Year() - now.Year() { // at is in the examined period
+	for at, years := now, 0; years <= searchYears; years = at.Year() - now.Year() { // at is in the examined period
 		at = at.In(zone)
 		start, end := at.ZoneBounds()
 		offset, from, next := offsetAt(at), now, time.Time{}
@@ -83,7 +89,11 @@ func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time 
 		if end.IsZero() || next.Before(end) {
 			return next
 		}
-		at = end
+		// No local time between from and shown matches, so the periods until then are left out, but
+		// for one that begins soon: it may repeat times before from.
+		if at = end; end.Sub(now) > margin {
+			at = latest(end, next.Add(-margin))
+		}
 	}
 	return time.Time{}
 }

@@ -3,6 +3,7 @@ package rediswheel
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,32 @@ func TestCronChangesOfClocks(t *testing.T) {
 				now = next
 			}
 		})
+	}
+}
+
+// The 29th of February comes after eight years if a year such as 2100 is between, and on a given
+// weekday after up to 40. That is not never. Its 30th is.
+func TestCronOfLeapDays(t *testing.T) {
+	for _, zone := range []string{"UTC", "Europe/Berlin"} {
+		loc, err := time.LoadLocation(zone)
+		must(t, err)
+		for _, cron := range []string{"0 0 29 2 *", "0 0 29 2 */7"} { // the second on Sundays
+			for year := 2000; year < 2400; year += 2 {
+				now := time.Date(year, 3, 1, 0, 0, 0, 0, loc)
+				want := time.Date(year+1, 2, 29, 0, 0, 0, 0, loc)
+				for want.Day() != 29 || want.Weekday() != time.Sunday && strings.HasSuffix(cron, "7") {
+					want = time.Date(want.Year()+1, 2, 29, 0, 0, 0, 0, loc)
+				}
+				task := Task{Key: "k", Cron: cron, Zone: zone}
+				if got, err := task.next(now, now); err != nil || !got.Equal(want) {
+					t.Errorf("%s in %s after %v: got %v, %v; want %v", cron, zone, now, got, err, want)
+				}
+			}
+		}
+		never := Task{Key: "k", Cron: "0 0 30 2 *", Zone: zone}
+		if got, err := never.next(time.Time{}, time.Now()); !errors.Is(err, ErrBadTask) {
+			t.Errorf("the 30th of February in %s: got %v, %v; want ErrBadTask", zone, got, err)
+		}
 	}
 }
 

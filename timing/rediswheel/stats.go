@@ -26,7 +26,7 @@ type Stats struct {
 	Done        uint64        // acknowledged
 	Failed      uint64        // failed attempts, including panics
 	Postponed   uint64        // tasks put back without counting an attempt, for example when stopping
-	Died        uint64        // tasks given up
+	Died        uint64        // tasks that became dead letters: by MaxAttempts, Permanent or MaxDeliveries
 	Purged      uint64        // dead tasks deleted because of MaxDead and DeadAge
 	Skipped     uint64        // occurrences skipped by the policy Skip
 	Stale       uint64        // results of runs that Redis refused: another worker had got the task, or it was replaced

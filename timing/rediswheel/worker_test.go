@@ -224,6 +224,47 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// A task that is dead because of MaxDeliveries is not reported to OnError. Dead has it, with the
+// reason, and Died counts it as it does others.
+func TestDeadOfDeliveries(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		var told complaints
+		q := open(t, embedded(t), Config{Shards: 1, MaxDeliveries: 1, StopTimeout: time.Second, OnError: told.take})
+		gone := errors.New("gone")
+		work := HandlerFunc(func(_ context.Context, task Task) error {
+			if task.Key == "kills" {
+				testkit.Block(time.Hour)
+			}
+			return Permanent(gone)
+		})
+		stop := start(t, q, work)
+		must(t, q.AddBatch(ctx, []Task{{Key: "fails"}, {Key: "kills", Every: 24 * time.Hour, At: time.Now()}}))
+		testkit.Pass(time.Second)
+		var left *StopError
+		if err := stop(); !errors.As(err, &left) || left.Running != 1 {
+			t.Errorf("Run returned %v, want a StopError of one", err)
+		}
+		q2 := open(t, q.client, q.cfg) // of another process
+		stop = start(t, q2, work)
+		testkit.Pass(time.Minute)
+		must(t, stop())
+		dead, err := q.Dead(ctx, 10)
+		must(t, err)
+		why := make(map[string]string)
+		for _, i := range dead {
+			why[i.Key] = i.Error
+		}
+		if got, want := fmt.Sprint(why), "map[fails:gone kills:given to 1 workers, and none of them finished it]"; got != want {
+			t.Errorf("dead are %s, want %s", got, want)
+		}
+		testkit.Want(t, "reports of gone", told.count(gone), 1)
+		testkit.Want(t, "reports", len(told.errs), 1)
+		testkit.Want(t, "Died", q.Local().Died+q2.Local().Died, 2)
+		testkit.Pass(time.Hour)
+	})
+}
+
 // However much is due at once, a worker has no more than Concurrency tasks in hand.
 func TestConcurrency(t *testing.T) {
 	virtually(t, func(t *testing.T) {

@@ -67,7 +67,8 @@ func (s *Shared) rest() {
 	}
 }
 
-// Counts are numbers of handshakes: how they ended, and those under way.
+// Counts are numbers of handshakes: how they ended, and those that have begun. A server's begins with
+// the first record of the ClientHello, so a silent client is none.
 type Counts struct{ Done, Failed, Pending uint64 }
 
 // SharedConfig is what a Shared needs from the event loop.

@@ -128,7 +128,6 @@ type Config struct {
 
 // New makes the Conn of a raw socket. The handshake begins with Start.
 func New(shared *Shared, cfg Config, sock engine.Socket, host Host) *Conn {
-	shared.Pending++
 	return &Conn{shared: shared, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote,
 		hs: &handshake{cfg: cfg.TLS, client: cfg.Client, before: cfg.Plain}}
 }
@@ -137,7 +136,10 @@ func New(shared *Shared, cfg Config, sock engine.Socket, host Host) *Conn {
 func (c *Conn) setState(s state) {
 	was := c.state
 	c.state = s
-	if was < open && s >= open {
+	switch begun := s == computing || s == waiting; {
+	case begun && was < computing:
+		c.shared.Pending++
+	case !begun && (was == computing || was == waiting):
 		c.shared.Pending--
 	}
 	if was == waiting {

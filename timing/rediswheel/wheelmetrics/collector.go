@@ -59,7 +59,7 @@ var (
 		{desc("claimed_total", "Tasks taken from Redis by this process."), func(s *rediswheel.Stats) uint64 { return s.Claimed }},
 		{desc("done_total", "Tasks done by this process."), func(s *rediswheel.Stats) uint64 { return s.Done }},
 		{desc("failed_total", "Attempts that failed in this process."), func(s *rediswheel.Stats) uint64 { return s.Failed }},
-		{desc("died_total", "Tasks given up by this process."), func(s *rediswheel.Stats) uint64 { return s.Died }},
+		{desc("died_total", "Tasks that became dead letters: by MaxAttempts, Permanent or MaxDeliveries."), func(s *rediswheel.Stats) uint64 { return s.Died }},
 		{desc("purged_total", "Dead tasks that this process deleted because of MaxDead and DeadAge."), func(s *rediswheel.Stats) uint64 { return s.Purged }},
 		{desc("stale_total", "Ends of runs that Redis refused, as the task was not this process' any more."), func(s *rediswheel.Stats) uint64 { return s.Stale }},
 		{desc("recovered_total", "Tasks put back after their worker was lost."), func(s *rediswheel.Stats) uint64 { return s.Recovered }},
