@@ -251,8 +251,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close ends the server at once, without Drain.Delay and Drain.Window, and cuts connections whose
-// peers do not take their output immediately. OnClose gets ErrServerClosed, and for those
-// ErrOutputLost in addition. Close does not block. Wait returns when the loops have run their
+// peers do not take their output immediately, or that have work left. OnClose gets ErrServerClosed,
+// and for those ErrOutputLost or ErrUnfinished in addition. Close does not block. Wait returns when the loops have run their
 // mailboxes and OnStop, and jobs of Offload have returned; for these it waits at most 5 s. Any
 // goroutine may call it, including a loop's, also during a drain; before Start it returns an error.
 func (s *Server) Close() error {
@@ -313,8 +313,8 @@ func (l *Loop) refuseAll(reason error) {
 
 // SetBusy marks c as busy, or as no longer busy. A connection is busy while it has unfinished work,
 // such as a request in progress or a partial upload. The drain keeps a busy connection open, and
-// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over, in which case it
-// counts as cut. Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that
+// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over: see ErrUnfinished.
+// Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that
 // it can tell the peer that this is the last request. When a draining connection is no longer busy,
 // it closes after the current callback, which may still send, or set it busy again.
 func (c *Conn) SetBusy(busy bool) {
@@ -346,7 +346,7 @@ func (c *Conn) closeWhenDone() {
 	if c.hops() {
 		c.extras.hop.lead.stay(nil) // it drains on this loop
 	}
-	if !c.isOpen() || !c.hasBusiness() && !c.owesAnswer() { // nothing, if it is closing
+	if !c.isOpen() || !c.isAtWork() { // nothing, if it is closing
 		c.beginClose(ErrServerClosed)
 		return
 	}
@@ -380,13 +380,6 @@ func (l *Loop) cutOverdue() {
 	for _, c := range slices.Clone(l.conns) {
 		if !begun || c.drainsLast() && c.at() == stateOpen {
 			c.callOnDrain()
-		}
-		if c.at() == stateDraining { // busy, or with jobs not done
-			c.beginClose(ErrServerClosed)
-			if end := &c.extras.ending; end.outputLost == nil {
-				end.outputLost = errUnfinished
-				c.loop.count.add(numCut, 1)
-			}
 		}
 		c.beginClose(ErrServerClosed)
 		c.goOnClosing(true) // which tries once more: a loop that was late may not have done it yet
@@ -488,6 +481,9 @@ func (c *Conn) owesAnswer() bool { return c.out.owed > 0 || c.hasJobs() }
 
 // hasBusiness reports whether c has business that may need its input: SetBusy, or calls.
 func (c *Conn) hasBusiness() bool { return c.out.awaited > 0 || c.isBusy() }
+
+// isAtWork reports whether c has something to finish, for which a drain waits.
+func (c *Conn) isAtWork() bool { return c.hasBusiness() || c.owesAnswer() }
 
 // inputWaits reports whether input waits that is delivered soon: in the socket, for its turn, or
 // behind the message that is being delivered.

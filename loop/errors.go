@@ -23,6 +23,11 @@ var (
 	// in addition to the reason.
 	ErrOutputLost = errors.New("loop: output lost: the peer did not take it")
 
+	// ErrUnfinished means that the drain ended, by Drain.Timeout or Server.Close, while the
+	// connection was busy (SetBusy), or had jobs of Offload, replies or calls pending. OnClose gets
+	// it in addition to ErrServerClosed. The peer of a TCP connection gets a reset after the output.
+	ErrUnfinished = errors.New("loop: unfinished when the drain ended")
+
 	// ErrIdle means that the peer sent nothing for the idle timeout, or no byte within
 	// Server.Timeouts.FirstByte.
 	ErrIdle = errors.New("loop: idle timeout")
@@ -78,11 +83,10 @@ var (
 )
 
 var (
-	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
-	errUnfinished = errors.New("loop: not done within Drain.Timeout")
-	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
-	errNotKept    = errors.New("loop: the peer has ended its output, and no descriptor was left to send ours by")
-	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
+	errSpeaksTLS = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
+	errInputLost = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errNotKept   = errors.New("loop: the peer has ended its output, and no descriptor was left to send ours by")
+	errGoexited  = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 )
 
 // A lossError is the reason of a connection that closed and has lost output, or why it has. Either
@@ -98,8 +102,8 @@ func (c *Conn) noteOutputLost(why error) {
 	switch end.outputLost {
 	case nil:
 		c.loop.count.add(numCut, 1)
-	case errUnfinished: // counted already
-		why = errUnfinished
+	case ErrUnfinished: // counted already
+		why = ErrUnfinished
 	default:
 		return
 	}

@@ -31,7 +31,14 @@ type Handler interface {
 	//	*PanicError      a callback of c panicked
 	//	other            an error of the codec, the system or OnMessage, or the argument of CloseWithError
 	//
-	// ErrOutputLost may come in addition, even to nil: test with errors.Is.
+	// ErrOutputLost may come in addition, even to nil, and ErrUnfinished to ErrServerClosed: test
+	// with errors.Is.
+	//
+	// After ErrIdle, ErrSlowFrame, ErrServerClosed, ErrOffloadFull, ErrMailboxFull or a panic, the
+	// peer of a TCP connection reads a reset after the output, not a normal end, if work was
+	// interrupted: jobs of Offload, replies or calls were pending, SetBusy was set, or OnMessage
+	// panicked. So it does not take a part of an answer for the whole. Close and other errors end c
+	// normally.
 	OnClose(c *Conn, err error)
 }
 

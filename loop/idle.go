@@ -271,15 +271,15 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 	w.askedAt, w.unacked = now, unacked
 }
 
-// interruptsExchange reports whether an eviction would cut something off: output waits, a request
-// is being answered, or the last output is younger than a quarter of the peer's silence. So an idle
+// interruptsExchange reports whether an eviction would cut something off: output waits, c is at
+// work, or the last output is younger than a quarter of the peer's silence. So an idle
 // hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
-	if !c.isTCP() || c.in.end == socketGone {
+	if !c.isTCP() || c.sock == nil {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
-	return c.outstanding() > 0 || c.isBusy() || c.owesAnswer() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
+	return c.outstanding() > 0 || c.isAtWork() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 // Idle is a kind of inactivity.

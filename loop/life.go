@@ -25,7 +25,9 @@ import (
 //	the end is                        sent                          awaited
 //	Close, an error, a panic, drain   last words, output, FIN       acknowledgement; then it lingers
 //	eviction (ErrIdle)                the same                      the system takes the output
-//	eviction that cuts something off  last words, output, a reset   acknowledgement
+//	eviction, drain's timeout, slow   last words, output, a reset   acknowledgement
+//	  frame or panic that interrupts
+//	  something: see interrupts
 //	abort: slow consumer, memory,     a reset                       nothing
 //	  write error
 //	failed StartTLS                   what the layer sends: an      nothing; it lingers
@@ -253,7 +255,7 @@ func (c *Conn) stopWaiting(x *extras) {
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err          error         // the first cause
-	outputLost   error         // that output was lost, and why; or errUnfinished
+	outputLost   error         // that output was lost, and why; or ErrUnfinished
 	reason       closeReason   // what err is for counting
 	dropOutput   bool          // output is not worth flushing
 	endWithReset bool          // the peer is to read a reset in place of an end, after the output
@@ -322,6 +324,11 @@ func (c *Conn) beginClose(err error) {
 	if end.reason != closedByInput && end.reason != closedByMove { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
+	if end.reason == closedByDrain && c.loop.cuts && c.isAtWork() {
+		end.outputLost = ErrUnfinished
+		c.loop.count.add(numCut, 1)
+	}
+	end.endWithReset = end.endWithReset || c.interrupts(end.reason) && c.isTCP()
 	c.setState(stateClosing)
 	c.stopAll()
 	if c.loop.running.decoding != c.id {
@@ -334,6 +341,22 @@ func (c *Conn) beginClose(err error) {
 	}
 	if s := c.extras.state; s != nil {
 		s.Closing(err)
+	}
+}
+
+// interrupts reports whether an end for reason r breaks off what c was at work on, so that its peer
+// must not take a part of the answer for all of it. What the handler or the peer ends is not broken
+// off. Nobody can reset a unix socket, or a session.
+func (c *Conn) interrupts(r closeReason) bool {
+	switch r {
+	case closedByDrain:
+		return c.isAtWork() || c.isInPipe() && c.interruptsExchange(c.loop.clock())
+	case closedByPanic:
+		return c.isAtWork() || c.isInPipe()
+	case closedByIdle, closedBySlowFrame, closedByOverload: // checkIdle looks at more
+		return c.isAtWork()
+	default:
+		return false
 	}
 }
 

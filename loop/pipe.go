@@ -30,13 +30,15 @@ type PipeConfig struct {
 // other direction continues. If one side closes or fails, or is already closing, the other one
 // closes with the same reason, after its pending output.
 //
-// If a connection fails before the end of its input, for example by a reset, Pipe resets the other
-// one, too: its peer reads the bytes so far and then a reset, because a clean end could be mistaken
-// for the end of the data. The reset is sent when the peer's system has acknowledged everything, or
-// after Timeouts.Close. This needs TCP and a system that reports what is acknowledged (not macOS,
-// the BSDs or Windows). Linux lets a program read what arrived before a reset; other systems may
-// drop what it has not read by then, as they do without a proxy. TLS that ends without close_notify
-// does not count as a reset: it is too common.
+// If a connection fails before the end of its input, for example by a reset, or is closed for its
+// buffers or a panic, Pipe resets the other one, too: its peer reads the bytes so far and then a
+// reset, because a clean end could be mistaken for the end of the data. The idle timeout and the
+// drain do the same to a peer with output more recent than a quarter of the time since its last
+// byte. The reset is sent when the peer's system has acknowledged everything, or after
+// Timeouts.Close. This needs TCP and a system that reports what is acknowledged (not macOS, the
+// BSDs or Windows). Linux lets a program read what arrived before a reset; other systems may drop
+// what it has not read by then, as they do without a proxy. TLS that ends without close_notify does
+// not count as a reset: it is too common.
 //
 // If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //
@@ -197,15 +199,23 @@ func (s *pipeSide) closed(err error) {
 		p.err = err
 	}
 	err = end.err // without what from's peer has lost
-	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.interruptsExchange(s.to.loop.clock())) {
+	if !s.to.isClosing() && s.mayLack(err) {
 		s.to.extras.ending.endWithReset = true
 	}
 	s.to.beginClose(err)
 }
 
 // mayLack reports whether to's peer would take what it got for whole, if it read an end, though the
-// rest of it may be missing: from has broken before its end. Nobody can reset a unix socket.
+// rest of it may be missing: from has ended before its peer has, for err, and no handler's Close or
+// error meant that to be the end. Nobody can reset a unix socket.
 func (s *pipeSide) mayLack(err error) bool {
-	broken := s.from.extras.ending.reason == closedByNetwork || err == errInputLost
-	return broken && !s.to.out.finRequested && s.to.isTCP()
+	lacks := !s.to.out.finRequested && s.to.isTCP()
+	switch s.from.extras.ending.reason {
+	case closedByIdle, closedByDrain:
+		return s.to.interruptsExchange(s.to.loop.clock())
+	case closedByNetwork, closedByPanic, closedBySlowConsumer, closedByMemory, closedByOverload:
+		return lacks
+	default:
+		return lacks && err == errInputLost
+	}
 }

@@ -29,7 +29,7 @@ func TestPipePassesAResetOn(t *testing.T) {
 	})
 }
 
-// What ends in order, ends in order for the other side, whatever the reason is.
+// What the peer or a handler ends, ends in order for the other side, whatever the reason is.
 func TestPipePassesNoEndOnAsAReset(t *testing.T) {
 	var conns [2]*loop.Conn
 	setup := func(a, b *loop.Conn) { conns = [2]*loop.Conn{a, b} }
@@ -38,7 +38,6 @@ func TestPipePassesNoEndOnAsAReset(t *testing.T) {
 		"it ends, and then resets":  func(p *looptest.Peer) { p.CloseWrite(); conns[0].Ref().Tell(func(c *loop.Conn) { p.Reset() }) },
 		"a handler closes":          func(*looptest.Peer) { conns[0].Ref().Tell((*loop.Conn).Close) },
 		"a handler gives a reason":  func(*looptest.Peer) { conns[0].Ref().Tell(func(c *loop.Conn) { c.CloseWithError(loop.ErrIdle) }) },
-		"a callback of it panics":   func(*looptest.Peer) { conns[0].Ref().Tell(func(c *loop.Conn) { panic("on purpose") }) },
 		"the other side has closed": func(*looptest.Peer) { conns[1].Ref().Tell(func(c *loop.Conn) { c.Close(); conns[0].Close() }) },
 	} {
 		pipeOf(t, loop.PipeConfig{}, setup, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
@@ -56,6 +55,47 @@ func TestPipePassesNoEndOnAsAReset(t *testing.T) {
 		})
 	}
 }
+
+// What the server ends while bytes pass, or a panic does, is no end for either peer. A pipe that
+// has been still for longer than it took to answer ends in order.
+func TestPipeThatTheServerEnds(t *testing.T) {
+	var conns [2]*loop.Conn
+	setup := func(a, b *loop.Conn) { conns = [2]*loop.Conn{a, b} }
+	for name, tc := range map[string]struct {
+		still time.Duration
+		end   func(srv *looptest.Server, p *looptest.Peer)
+		resets
+	}{
+		"a drain":                 {0, func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown() }, resets{p: true}},
+		"a drain of a still pipe": {time.Minute, func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown() }, resets{}},
+		"a panic": {time.Minute, func(srv *looptest.Server, p *looptest.Peer) {
+			conns[1].Ref().Tell(func(*loop.Conn) { panic("on purpose") })
+		}, resets{true, true}},
+		"a slow consumer": {0, func(_ *looptest.Server, p *looptest.Peer) {
+			conns[0].Ref().Tell(func(c *loop.Conn) {
+				for p.Block(0); c.Send(make([]byte, 1<<20)) == nil; {
+				}
+			})
+		}, resets{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pipeOf(t, loop.PipeConfig{}, setup, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+				p.Send("a request")
+				srv.Sleep(10 * time.Second)
+				q.Send("a part of the answer")
+				srv.Sleep(time.Second + tc.still)
+				tc.end(srv, p)
+				srv.Sleep(10 * time.Second)
+				testkit.Want(t, "both have ended", p.Ended() && q.Ended(), true)
+				testkit.Want(t, "reset", resets{p.WasReset(), q.WasReset()}, tc.resets)
+				testkit.Want(t, "q received", q.Received(), "a request")
+			})
+		})
+	}
+}
+
+// resets says which of the peers of a pipe read a reset.
+type resets struct{ p, q bool }
 
 // A peer that takes its time gets all that came before the reset, for as long as a close may take,
 // also what its socket has taken already; and the reset then.

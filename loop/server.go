@@ -79,9 +79,9 @@ type Server struct {
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte from the peer.
 	// Output that the peer accepts does not count, unless Timeouts.IdleCountsOutput is set. If an
 	// eviction interrupts something, the peer of a TCP connection reads a reset after what was
-	// sent, not a normal end. An eviction interrupts something if output is pending, if jobs run or
-	// replies are owed, if SetBusy is set, or if the last output is more recent than a quarter of
-	// the idle time. Output of an idle hook at the same moment does not count. 0 means never, or 2
+	// sent, not a normal end. An eviction interrupts something if output, jobs, replies or calls
+	// are pending, if SetBusy is set, or if the last output is more recent than a quarter of the
+	// idle time. Output of an idle hook at the same moment does not count. 0 means never, or 2
 	// minutes at a UDP address.
 	IdleTimeout time.Duration
 

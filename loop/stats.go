@@ -18,7 +18,7 @@ type Stats struct {
 	Refused  uint64 // of Accepted and Sessions: above a limit, with an incomplete handshake, or refused by Accept
 	Probes   uint64 // of Accepted: gone before the first byte of a TLS handshake or a PROXY header
 	Closed   uint64 // connections whose OnClose has returned
-	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or still busy or with jobs, replies or calls when the drain timed out
+	Cut      uint64 // of Closed: with output lost (see ErrOutputLost), or with work left when the drain ended (see ErrUnfinished)
 
 	// ClosedBy counts ended connections by reason. It has all reasons, also those with 0:
 	//

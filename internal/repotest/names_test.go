@@ -18,7 +18,7 @@ import (
 // What package loop shows stays small enough to be read: types, functions, methods, fields, errors
 // and constants that are exported, as go doc -all lists them.
 func TestNamesOfPackageLoop(t *testing.T) {
-	const maxNames, maxFields = 250, 19
+	const maxNames, maxFields = 251, 19
 	names, err := filepath.Glob("loop/*.go")
 	if err != nil {
 		t.Fatal(err)
