@@ -27,10 +27,11 @@ var working = map[string]func(c *loop.Conn) error{
 // must not take a part of the answer for all of it. The handler's own close is not.
 func TestInterruptedWorkEndsWithReset(t *testing.T) {
 	type end struct {
-		with  func(srv *looptest.Server, p *looptest.Peer)
-		is    []error // what OnClose gets if nothing was at work
-		never bool    // no reset
-		cut   bool    // if something was at work, it counts as cut
+		with   func(srv *looptest.Server, p *looptest.Peer)
+		is     []error // what OnClose gets if nothing was at work
+		always bool    // a reset also if nothing was at work
+		never  bool    // no reset
+		cut    bool    // if something was at work, it counts as cut
 	}
 	panics := errors.New("a panic")
 	say := func(what string) func(*looptest.Server, *looptest.Peer) {
@@ -41,13 +42,14 @@ func TestInterruptedWorkEndsWithReset(t *testing.T) {
 			is: []error{loop.ErrServerClosed}, cut: true},
 		"Close": {with: func(srv *looptest.Server, _ *looptest.Peer) { _ = srv.Close() },
 			is: []error{loop.ErrServerClosed}, cut: true},
-		"idle":                {with: func(*looptest.Server, *looptest.Peer) {}, is: []error{loop.ErrIdle}},
-		"a slow frame":        {with: say("half a line"), is: []error{loop.ErrSlowFrame}},
-		"the handler's idle":  {with: say("idle\n"), is: []error{loop.ErrIdle}},
-		"too many jobs":       {with: say("full\n"), is: []error{loop.ErrOffloadFull}},
-		"a panic in a timer":  {with: say("panic\n"), is: []error{panics}},
-		"the handler's Close": {with: say("close\n"), never: true},
-		"the handler's error": {with: say("fail\n"), is: []error{codec.ErrMalformed}, never: true},
+		"idle":                 {with: func(*looptest.Server, *looptest.Peer) {}, is: []error{loop.ErrIdle}},
+		"a slow frame":         {with: say("half a line"), is: []error{loop.ErrSlowFrame}},
+		"the handler's idle":   {with: say("idle\n"), is: []error{loop.ErrIdle}},
+		"too many jobs":        {with: say("full\n"), is: []error{loop.ErrOffloadFull}},
+		"a panic in a timer":   {with: say("panic\n"), is: []error{panics}},
+		"a panic of OnMessage": {with: say("panic now\n"), is: []error{panics}, always: true},
+		"the handler's Close":  {with: say("close\n"), never: true},
+		"the handler's error":  {with: say("fail\n"), is: []error{codec.ErrMalformed}, never: true},
 	} {
 		for work, begin := range working {
 			t.Run(name+"/"+work, func(t *testing.T) {
@@ -68,6 +70,8 @@ func TestInterruptedWorkEndsWithReset(t *testing.T) {
 								return loop.ErrOffloadFull
 							case "panic":
 								c.AfterFunc(time.Minute, func() { panic(panics) })
+							case "panic now":
+								panic(panics)
 							case "close":
 								c.Close()
 							case "fail":
@@ -86,7 +90,7 @@ func TestInterruptedWorkEndsWithReset(t *testing.T) {
 					atWork := work != "nothing"
 					testkit.Want(t, "received", p.Received(), "part\n")
 					testkit.Want(t, "ended", p.Ended(), true)
-					testkit.Want(t, "reset", p.WasReset(), atWork && !end.never)
+					testkit.Want(t, "reset", p.WasReset(), (atWork || end.always) && !end.never)
 					is := slices.Clone(end.is)
 					if atWork && end.cut {
 						is = append(is, loop.ErrUnfinished)
