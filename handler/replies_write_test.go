@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
@@ -207,4 +209,36 @@ func TestRepliesOverUDP(t *testing.T) {
 			}
 		})
 	})
+}
+
+// On a UDP session, a reply whose datagram is refused after it waited is logged, as a broadcast is.
+func TestRefusedReplyOverUDP(t *testing.T) {
+	for want, reply := range map[error][]byte{
+		loop.ErrDatagramTooLong: make([]byte, 70_000),
+		loop.ErrAmplification:   []byte("0123456789"),
+	} {
+		bubble(t, func(t *testing.T) {
+			var log bytes.Buffer
+			srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, Logger: zerolog.New(&log), Accept: func(c *loop.Conn) loop.Handler {
+				if want == loop.ErrAmplification {
+					c.LimitReplies(3)
+				}
+				a := handler.NewReplies(c, handler.RepliesConfig{})
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+					first := a.Later()
+					err := a.Write([]byte("ok"))
+					first.Done(reply)
+					return err
+				})
+			}})
+			p := srv.OpenUDP(0)
+			p.Send("?")
+			if got := p.Received(); !slices.Equal(got, []string{"ok"}) {
+				t.Errorf("received %q, want only %q", got, "ok")
+			}
+			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "a reply cannot be sent") || !strings.Contains(got, want.Error()) {
+				t.Errorf("the log is %q, want one line with %v", got, want)
+			}
+		})
+	}
 }
