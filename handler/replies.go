@@ -43,6 +43,9 @@ type RepliesConfig struct {
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
+// On a UDP session each reply is a datagram of its own. One that has waited and then is refused, with
+// loop.ErrDatagramTooLong or loop.ErrAmplification, is dropped with a warning in the log.
+//
 // While a reply waits, a drain of the server waits for it, as for a job of loop.Offload, and does
 // not read the connection; a handover does not move it.
 //
@@ -217,7 +220,8 @@ func (r *Replies) send(data []byte) {
 	if r.waiting = r.waiting[1:]; len(r.waiting) == 0 {
 		in.OwesReplies(r.c, false)
 	}
-	_, _ = r.c.Write(data)
+	_, err := r.c.Write(data)
+	warnSeldom(r.c, err, "a reply cannot be sent")
 	if len(data) >= r.highWater {
 		r.hasRoom() // as in Write
 	}
