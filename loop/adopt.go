@@ -66,6 +66,10 @@ func (s *Server) listenerForAdopt(nc net.Conn, as Listener) (*listener, error) {
 		return nil, errors.New("loop: Server.Adopt: a *tls.Conn cannot be adopted, as its keys stay with crypto/tls: " +
 			"give the connection below it, before its handshake, and set Listener.TLS")
 	}
+	if _, ok := nc.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return nil, errors.New("loop: Server.Adopt: a connection that speaks TLS, as one from Conn.Detach or NetConn may, " +
+			"cannot be adopted, as its keys stay with it")
+	}
 	unix, isUnix := nc.(*net.UnixConn)
 	tcp, isTCP := nc.(*net.TCPConn)
 	if !isUnix && !isTCP || unix == nil && tcp == nil || nc.LocalAddr() == nil || isUnix && nc.LocalAddr().Network() != "unix" {

@@ -170,6 +170,11 @@ func TestAdoptAndDetach(t *testing.T) {
 }
 
 // What cannot be adopted is refused, and stays as it was.
+// speaksTLS has the method by which a connection of TLS is known.
+type speaksTLS struct{ net.Conn }
+
+func (speaksTLS) ConnectionState() tls.ConnectionState { return tls.ConnectionState{} }
+
 func TestAdoptRefuses(t *testing.T) {
 	srv := &loop.Server{Limits: loop.Limits{MaxConns: 1}}
 	if err := srv.Adopt(nil, nil, loop.Listener{}); err == nil {
@@ -180,17 +185,18 @@ func TestAdoptRefuses(t *testing.T) {
 	here, there := tcpPair(t)
 	memory, _ := net.Pipe()
 	for what, try := range map[string]func() error{
-		"TLS":          func() error { return srv.Adopt(tls.Server(here, &tls.Config{}), nil, lines) },
-		"net.Pipe":     func() error { return srv.Adopt(memory, nil, lines) },
-		"nil":          func() error { return srv.Adopt(nil, nil, lines) },
-		"typed nil":    func() error { return srv.Adopt((*net.TCPConn)(nil), nil, lines) },
-		"an Addr":      func() error { return srv.Adopt(here, nil, loop.Listener{Addr: "tcp://:1", Accept: silent}) },
-		"no Accept":    func() error { return srv.Adopt(here, nil, loop.Listener{}) },
-		"IdleTimeout":  func() error { return srv.Adopt(here, nil, loop.Listener{Accept: silent, IdleTimeout: 20}) },
-		"certificates": func() error { return srv.Adopt(here, nil, loop.Listener{Accept: silent, TLS: &tls.Config{}}) },
+		"TLS":                      func() error { return srv.Adopt(tls.Server(here, &tls.Config{}), nil, lines) },
+		"TLS as Detach returns it": func() error { return srv.Adopt(speaksTLS{here}, nil, lines) },
+		"net.Pipe":                 func() error { return srv.Adopt(memory, nil, lines) },
+		"nil":                      func() error { return srv.Adopt(nil, nil, lines) },
+		"typed nil":                func() error { return srv.Adopt((*net.TCPConn)(nil), nil, lines) },
+		"an Addr":                  func() error { return srv.Adopt(here, nil, loop.Listener{Addr: "tcp://:1", Accept: silent}) },
+		"no Accept":                func() error { return srv.Adopt(here, nil, loop.Listener{}) },
+		"IdleTimeout":              func() error { return srv.Adopt(here, nil, loop.Listener{Accept: silent, IdleTimeout: 20}) },
+		"certificates":             func() error { return srv.Adopt(here, nil, loop.Listener{Accept: silent, TLS: &tls.Config{}}) },
 	} {
 		err := try()
-		if err == nil || !strings.Contains(err.Error(), "Adopt") || what == "TLS" && !strings.Contains(err.Error(), "its keys stay") {
+		if err == nil || !strings.Contains(err.Error(), "Adopt") || strings.HasPrefix(what, "TLS") && !strings.Contains(err.Error(), "its keys stay") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -368,6 +374,17 @@ func TestDetachPausedAndFull(t *testing.T) {
 		if _, err := io.ReadFull(nc, rest); err != nil || !bytes.Equal(append(read, rest...), text) {
 			t.Errorf("%d bytes read before, %d after: %v", len(read), len(rest), err)
 		}
+	})
+}
+
+// What keeps Detach from taking the keys is named as the user has set it.
+func TestDetachRefusesWhatCryptoTLSKeeps(t *testing.T) {
+	bubble(t, &loop.Server{TLS: serverTLS(), Debug: loop.Debug{CryptoTLS: true}}, func(t *testing.T, srv *looptest.Server) {
+		tell(srv, srv.OpenTLS(nil), func(c *loop.Conn) {
+			if _, _, err := c.Detach(); err == nil || !strings.Contains(err.Error(), "Server.Debug.CryptoTLS is set") {
+				t.Errorf("got %v, want an error that names Server.Debug.CryptoTLS", err)
+			}
+		})
 	})
 }
 

@@ -70,7 +70,8 @@ func (c *Conn) hooks() []*idleHook {
 }
 
 // SetIdleTimeout replaces Server.IdleTimeout for c, which is then evicted after d without a byte
-// received, counted from the last one. 0 means never. A negative d panics.
+// received, counted from the last one. 0 means never. Timeouts.FirstByte still applies. A negative d
+// panics.
 func (c *Conn) SetIdleTimeout(d time.Duration) {
 	c.loop.owner.Check("Conn.SetIdleTimeout")
 	if d < 0 {

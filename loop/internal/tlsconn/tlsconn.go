@@ -339,8 +339,8 @@ func (c *Conn) goOnReading() {
 func (c *Conn) Raw() engine.Socket { return c.sock }
 
 // ErrKept is the error of Detach for a connection that crypto/tls has kept.
-var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection speaks TLS 1.2, has a ClientSessionCache, " +
-	"or something has been set to that end")
+var ErrKept = errors.New("tls: the keys are with crypto/tls: the connection speaks TLS 1.2 or has a ClientSessionCache, " +
+	"Server.Debug.CryptoTLS is set, or the process is in FIPS 140-3 mode")
 
 // Detach implements engine.Detachable. The connection is a *tlsrecord.NetConn. Input that was read
 // and not decrypted is in it.
