@@ -37,7 +37,7 @@ func TestValidation(t *testing.T) {
 		change func(s *loop.Server)
 	}{
 		{"scheme", func(s *loop.Server) { s.Addr = "127.0.0.1:0" }},
-		{"codec/websocket; for TLS set the field TLS", func(s *loop.Server) { s.Addr = "wss://127.0.0.1:0" }},
+		{"*websocket.Client, and dial its Addr; for TLS set the field TLS", func(s *loop.Server) { s.Addr = "wss://127.0.0.1:0" }},
 		{`unknown scheme "sctp"`, func(s *loop.Server) { s.Addr = "sctp://127.0.0.1:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:99999" }},

@@ -17,7 +17,7 @@ var protocolHint = map[string]string{
 
 const (
 	tlsHint = "; for TLS set the field TLS"
-	webHint = "; WebSocket is a Codec for servers, of package codec/websocket"
+	webHint = "; for WebSocket set the field Codec (package codec/websocket), in a Dialer to a *websocket.Client, and dial its Addr"
 )
 
 // SplitAddress takes "tcp://host:port" or "unix://path" apart.
