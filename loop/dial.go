@@ -120,7 +120,7 @@ func (d Dialer) DialContext(ctx context.Context, l *Loop, addr string, open func
 	_ = l.Post(a.begin) // an error: l has ended
 }
 
-// A dialing is an attempt to connect. Its fields belong to the loop, except for cancelled.
+// A dialing is an attempt to connect. Its fields belong to the loop, except for the atomic ones.
 type dialing struct {
 	loop      *Loop
 	dialer    Dialer
@@ -135,6 +135,7 @@ type dialing struct {
 	way       arrival           // of the connection, which counts against MaxConns meanwhile
 	over      bool
 	cancelled atomic.Bool
+	atProxy   atomic.Bool // the proxy is being reached, or asked
 
 	ctx    context.Context // of DialContext, or nil
 	forget func() bool     // stops waiting for ctx
@@ -253,7 +254,11 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 }
 
 func (a *dialing) timeout() error {
-	return a.wrap(os.ErrDeadlineExceeded, dialAddr{a.network, a.address})
+	err := os.ErrDeadlineExceeded
+	if a.atProxy.Load() {
+		err = &net.OpError{Op: "proxy", Addr: dialAddr{"tcp", proxy.Address(a.dialer.Proxy)}, Err: err}
+	}
+	return a.wrap(err, dialAddr{a.network, a.address})
 }
 
 // dialAddr is the address of an attempt that did not get as far as to have one.
@@ -283,6 +288,7 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if p == nil {
 		return eng.Dial(ctx, d, a.network, a.address)
 	}
+	a.atProxy.Store(true)
 	nc, err := eng.Dial(ctx, d, a.network, proxy.Address(p))
 	if err != nil {
 		return nil, err
@@ -293,6 +299,7 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if err = proxy.Connect(ctx, nc, p, a.address); err != nil {
 		return nil, a.wrap(err, dialAddr{a.network, a.address})
 	}
+	a.atProxy.Store(false)
 	return nc, nil
 }
 

@@ -190,8 +190,10 @@ func TestDialThroughASilentProxy(t *testing.T) {
 		failed <- err
 		return nil
 	})
-	if err := receive(t, failed, "an error"); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the attempt ended with %v", err)
+	err = receive(t, failed, "an error")
+	timeout, ok := err.(net.Error)
+	if want := "proxy " + ln.Addr().String() + ": i/o timeout"; !errors.Is(err, os.ErrDeadlineExceeded) || !ok || !timeout.Timeout() || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("the attempt ended with %v, want a timeout, and %q", err, want)
 	}
 	d.Timeout = time.Hour
 	cancel := d.Dial(srv.Loops()[0], "tcp://upstream.example:1", func(*loop.Conn, error) loop.Handler {

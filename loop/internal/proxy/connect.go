@@ -86,8 +86,11 @@ func connectHTTP(nc net.Conn, user *url.Userinfo, address string) error {
 	if err := request.Write(nc); err != nil {
 		return err
 	}
-	header := bufio.NewReader(io.LimitReader(byteReader{nc}, maxAnswer))
-	answer, err := http.ReadResponse(header, request)
+	limited := &io.LimitedReader{R: byteReader{nc}, N: maxAnswer}
+	answer, err := http.ReadResponse(bufio.NewReader(limited), request)
+	if err != nil && limited.N == 0 {
+		return fmt.Errorf("CONNECT was answered with a header of more than %d bytes", maxAnswer)
+	}
 	if err != nil {
 		return fmt.Errorf("no answer to CONNECT: %w", err)
 	}

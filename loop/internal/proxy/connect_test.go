@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -46,5 +47,18 @@ func TestSOCKSAnswersOfAnotherVersion(t *testing.T) {
 		if (err == nil) != good {
 			t.Errorf("%q: error %v, want one: %t", answers, err, !good)
 		}
+	}
+}
+
+// A proxy whose answer has no end has answered too much: it has not ended.
+func TestAnswerThatIsTooLong(t *testing.T) {
+	answer := "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-More: of it\r\n", maxAnswer)
+	err := connectHTTP(proxyAnswers{answers: strings.NewReader(answer)}, nil, "example.com:80")
+	if want := "header of more than 65536 bytes"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	err = connectHTTP(proxyAnswers{answers: strings.NewReader(answer[:1000])}, nil, "example.com:80")
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an answer that ends early: got %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 }
