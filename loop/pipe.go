@@ -25,10 +25,10 @@ type PipeConfig struct {
 // has arrived but was not decoded. From then on neither handler gets an OnMessage; OnClose runs as
 // usual. Both connections must live on one loop, and Pipe must be called on it.
 //
-// If one side does not take its output, Pipe stops reading the other one: it buffers at most 64 KiB
-// plus one read. If one side half-closes, Pipe passes that on after all earlier bytes, and the
-// other direction continues. If one side closes or fails, or is already closing, the other one
-// closes with the same reason, after its pending output.
+// If one side does not take its output, Pipe stops reading the other one: in each direction it
+// buffers at most 64 KiB plus one read of up to 512 KiB. If one side half-closes, Pipe passes that
+// on after all earlier bytes, and the other direction continues. If one side closes or fails, or is
+// already closing, the other one closes with the same reason, after its pending output.
 //
 // If a connection fails before the end of its input, for example by a reset, or is closed for its
 // buffers or a panic, Pipe resets the other one, too: its peer reads the bytes so far and then a
