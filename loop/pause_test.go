@@ -197,3 +197,38 @@ func TestHeldInputOfWhoDoesNotRead(t *testing.T) {
 		}
 	}
 }
+
+// A paused peer that has ended is evicted within twice the idle timeout, in memory as on Linux,
+// also if input waits. One that has not ended stays, as its input counts as received.
+func TestPausedPeerThatHasEndedIsEvicted(t *testing.T) {
+	for what, end := range map[string]func(p *looptest.Peer){
+		"a half-close": (*looptest.Peer).CloseWrite,
+		"a close":      (*looptest.Peer).Close,
+		"none":         nil,
+	} {
+		for _, input := range []string{"", "hello\n"} {
+			for _, overTLS := range []bool{false, true} {
+				srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Minute, Accept: with((*loop.Conn).PauseRead)}
+				if overTLS {
+					srv.TLS = serverTLS()
+				}
+				bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+					p := srv.Open()
+					if overTLS {
+						p.StartTLS(clientTLS())
+					}
+					p.Send(input)
+					srv.Sleep(time.Second)
+					if end != nil {
+						end(p)
+					}
+					srv.Sleep(2 * time.Minute)
+					if want := end != nil || input == ""; p.Ended() != want || want && !errors.Is(p.Reason(), loop.ErrIdle) {
+						t.Errorf("the end: %s, input %q, TLS %v: ended %v with %v; want it to end: %v, with %v",
+							what, input, overTLS, p.Ended(), p.Reason(), want, loop.ErrIdle)
+					}
+				})
+			}
+		}
+	}
+}
