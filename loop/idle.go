@@ -539,6 +539,9 @@ func (c *Conn) checkFrame(now time.Duration) {
 
 // peerEnded reports whether the peer has ended its output, as far as the system tells.
 func (c *Conn) peerEnded() (ended bool) {
+	if s, ok := c.rawSocket().(interface{ PeerEnded() bool }); ok { // in memory, without a descriptor
+		return s.PeerEnded()
+	}
 	_ = c.withFD(func(fd int) error {
 		ended = sockets.PeerEnded(fd)
 		return nil

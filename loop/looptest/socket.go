@@ -194,6 +194,13 @@ func (s *socket) Gone() bool {
 	return s.end != nil && !s.half
 }
 
+// PeerEnded reports whether the peer has ended its output, which Linux tells while input is left.
+func (s *socket) PeerEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end != nil
+}
+
 func (s *socket) Close() { s.close(false) }
 func (s *socket) Reset() { s.close(true) }
 
