@@ -64,7 +64,8 @@ type Conn struct {
 	// send unsolicited pongs. data is valid until OnPong returns.
 	OnPong func(data []byte)
 
-	request  *http.Request // until OnOpen has returned
+	of       interface{ Codec() codec.Codec } // what Of was given, or nil
+	request  *http.Request                    // until OnOpen has returned
 	protocol string
 	phase    phase
 	deflate  bool // permessage-deflate was agreed on
@@ -72,14 +73,28 @@ type Conn struct {
 }
 
 // IsOpen reports whether the handshake is done and no close frame was sent or received.
-func (c *Conn) IsOpen() bool { return c.phase == agreed || c.phase == open }
+func (c *Conn) IsOpen() bool {
+	c.check()
+	return c.phase == agreed || c.phase == open
+}
+
+// check panics on another goroutine than the loop's, in builds that look for that: Codec does.
+func (c *Conn) check() {
+	if c.of != nil {
+		c.of.Codec()
+	}
+}
 
 // Protocol returns the subprotocol that was agreed on, or "".
-func (c *Conn) Protocol() string { return c.protocol }
+func (c *Conn) Protocol() string {
+	c.check()
+	return c.protocol
+}
 
 // Response returns the server's answer to the request of a Client, without a body. It is nil except
 // in the Dialer's open function and until OnOpen has returned.
 func (c *Conn) Response() *http.Response {
+	c.check()
 	if c.request == nil {
 		return nil
 	}
@@ -87,11 +102,17 @@ func (c *Conn) Response() *http.Response {
 }
 
 // Compressed reports whether permessage-deflate was agreed on.
-func (c *Conn) Compressed() bool { return c.deflate }
+func (c *Conn) Compressed() bool {
+	c.check()
+	return c.deflate
+}
 
 // Kind returns the kind of the message in OnMessage. Elsewhere it may be that of one whose
 // fragments are arriving. Before the first message it is Text.
-func (c *Conn) Kind() Kind { return cmp.Or(c.kind, Text) }
+func (c *Conn) Kind() Kind {
+	c.check()
+	return cmp.Or(c.kind, Text)
+}
 
 // A connCodec is the codec of one connection: it has what package loop calls, and users see its
 // Conn.

@@ -25,6 +25,9 @@ type LoopConn interface {
 // functions here it must be called on c's loop.
 func Of(c interface{ Codec() codec.Codec }) *Conn {
 	if w := codecOf(c.Codec()); w != nil {
+		if w.of == nil {
+			w.of = c
+		}
 		return &w.Conn
 	}
 	return nil
