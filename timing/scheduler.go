@@ -63,9 +63,9 @@ type SchedulerConfig struct {
 // thousands of timers it releases their memory when the last one goes. An unreferenced Scheduler
 // calls what is pending, and is collected after the deadline of its last timer.
 //
-// Delays are measured with the monotonic clock and do not follow the wall clock. With a delay of
-// zero or less the callback runs at once, never inline. Delays beyond the end of time, such as
-// math.MaxInt64, mean never.
+// Delays are measured with the monotonic clock and do not follow the wall clock. A
+// negative delay counts as zero: the callback runs at once, never inline. Delays beyond the end of
+// time, such as math.MaxInt64, mean never.
 //
 // The panic of a callback is recovered, reported to OnPanic and counted. A callback that calls
 // runtime.Goexit ends only itself. A nil callback, a period that is not positive and the methods of

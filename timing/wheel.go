@@ -38,7 +38,8 @@ func New(cfg Config) *Wheel {
 
 // At calls f in the first Advance whose time is not before when, rounded up to a tick. If when is
 // not after the wheel's time, that is the next Advance: never this one, and never inline. Callbacks
-// run in the order of their deadlines, and within a tick in the order in which they were added.
+// run in the order of their deadlines, and within a tick in the order in which they were added. A
+// deadline that has passed counts as the wheel's time.
 func (w *Wheel) At(when time.Duration, f func()) Timer { return Timer{w.w.At(when, f)} }
 
 // Every calls f at first, first+period, first+2*period and so on, each rounded up to a tick
