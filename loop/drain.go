@@ -252,9 +252,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close ends the server at once, without Drain.Delay and Drain.Window, and cuts connections whose
 // peers do not take their output immediately, or that have work left. OnClose gets ErrServerClosed,
-// and for those ErrOutputLost or ErrUnfinished in addition. Close does not block. Wait returns when the loops have run their
-// mailboxes and OnStop, and jobs of Offload have returned; for these it waits at most 5 s. Any
-// goroutine may call it, including a loop's, also during a drain; before Start it returns an error.
+// and for those ErrOutputLost or ErrUnfinished in addition. Close does not block. Wait returns when
+// the loops have run their mailboxes and OnStop, and jobs of Offload have returned; for these it
+// waits at most 5 s. Any goroutine may call it, including a loop's, also during a drain; before
+// Start it returns an error.
 func (s *Server) Close() error {
 	if !s.has(phaseServing) {
 		return errors.New("loop: Server.Close needs a Server that was started")
@@ -313,8 +314,8 @@ func (l *Loop) refuseAll(reason error) {
 
 // SetBusy marks c as busy, or as no longer busy. A connection is busy while it has unfinished work,
 // such as a request in progress or a partial upload. The drain keeps a busy connection open, and
-// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over: see ErrUnfinished.
-// Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that
+// serves it, until it is no longer busy, closes, or Server.Drain.Timeout is over: see
+// ErrUnfinished. Server.Hooks.OnDrain is called for it in its turn, as for all connections, so that
 // it can tell the peer that this is the last request. When a draining connection is no longer busy,
 // it closes after the current callback, which may still send, or set it busy again.
 func (c *Conn) SetBusy(busy bool) {

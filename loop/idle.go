@@ -273,8 +273,8 @@ func (c *Conn) lookAtOutput(now time.Duration) {
 }
 
 // interruptsExchange reports whether an eviction would cut something off: output waits, c is at
-// work, or the last output is younger than a quarter of the peer's silence. So an idle
-// hook may ask the peer whether it is there. Nobody can reset a unix socket, or a session.
+// work, or the last output is younger than a quarter of the peer's silence. So an idle hook may ask
+// the peer whether it is there. Nobody can reset a unix socket, or a session.
 func (c *Conn) interruptsExchange(now time.Duration) bool {
 	if !c.isTCP() || c.sock == nil {
 		return false
