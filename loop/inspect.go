@@ -43,6 +43,9 @@ func (l *Loop) mustBeSound() {
 		}
 	}
 	l.require(int(l.load.Load()) >= counted, "connections are not counted")
+	if n := l.store.InUse(); n != 0 && len(l.conns)+len(l.lingering)+len(l.arrivals)+len(l.dials) == 0 {
+		l.require(false, fmt.Sprintf("buffers of %d bytes count as used, and there is no connection", n))
+	}
 	for range min(inspectMany, len(l.conns)) {
 		l.inspection.next = (l.inspection.next + 1) % len(l.conns)
 		c := l.conns[l.inspection.next]

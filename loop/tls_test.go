@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -320,4 +321,53 @@ func TestFailedHandshakesAreLoggedOnce(t *testing.T) {
 			srv.Sleep(1100 * time.Millisecond)
 		}
 	})
+}
+
+// The buffers of handshakes, and of input that a pause has held back, do not count any more when
+// their connections have ended, however that was.
+func TestTLSBuffersAreGivenBack(t *testing.T) {
+	hello := string(clientHello())
+	for name, visit := range map[string]func(srv *looptest.Server){
+		"a handshake": func(srv *looptest.Server) {
+			p := srv.Open()
+			p.StartTLS(&tls.Config{InsecureSkipVerify: true})
+			p.Send("hello")
+			p.Close()
+		},
+		"a handshake that fails": func(srv *looptest.Server) { srv.Open().Raw([]byte("\x16\x03\x01\x00\x04\x02\x00\x00\x00" + hello)) },
+		"a handshake that stops": func(srv *looptest.Server) {
+			p := srv.Open()
+			p.Raw([]byte(hello + hello))
+			p.Reset()
+		},
+		"a pause": func(srv *looptest.Server) {
+			p := srv.Open()
+			p.StartTLS(&tls.Config{InsecureSkipVerify: true})
+			p.Send("pause" + strings.Repeat("x", 1<<20))
+			srv.Sleep(time.Second)
+			p.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{TLS: serverTLS(), IdleTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+						if strings.HasPrefix(string(msg), "pause") {
+							c.PauseRead()
+						}
+						return nil
+					})
+				}})
+				for range 20 {
+					visit(srv)
+				}
+				srv.Sleep(time.Hour) // the loop drops what it keeps
+				st := srv.Stats()
+				testkit.Want(t, "open connections", st.Conns, 0)
+				if st.Buffered > 32<<10 {
+					t.Errorf("buffers of %d bytes count, want at most those that a loop keeps", st.Buffered)
+				}
+			})
+		})
+	}
 }

@@ -117,6 +117,15 @@ type Store struct {
 // any more.
 func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
 
+// InUse returns how many bytes the buffers have that somebody uses.
+func (s *Store) InUse() int {
+	n := s.Pool.Size() - s.Pool.Held()
+	if s.warm != nil {
+		n -= cap(s.warm.buf)
+	}
+	return n
+}
+
 // Get returns an empty box.
 func (s *Store) Get() *Box {
 	if b := s.warm; b != nil {

@@ -38,10 +38,12 @@ type handshake struct {
 	cfg    *tls.Config
 	client bool
 	before int // bytes of plain text that go out before Start
+	plain  int // bytes of a client's messages that have come in plain text
 
 	// The goroutine is given input when it waits. It ends with the context, which is also that of
 	// the hooks. It is nil before the goroutine begins.
 	input  chan []byte
+	lent   []byte // the buffer of what it was given last
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -88,8 +90,8 @@ func (c *Conn) work() {
 		h.ctx, h.cancel = context.WithCancel(context.Background())
 	}
 	c.setState(computing)
-	if records := c.take(); len(records) > 0 {
-		h.input <- records // has room
+	if h.lent = c.take(); len(h.lent) > 0 {
+		h.input <- h.lent // has room
 	}
 	if begins {
 		go c.run(h)
@@ -160,6 +162,7 @@ func (c *Conn) waits() {
 		return
 	}
 	c.handOut()
+	c.inputRead()
 	c.setState(waiting)
 	switch l := c.shared; {
 	case wholeRecords(c.in) > 0:
@@ -181,12 +184,13 @@ func (c *Conn) finished() {
 		return
 	}
 	c.handOut()
+	if h.err == nil && len(c.cur) > 0 { // what came right after Finished
+		c.giveBack(c.cur)
+	}
+	c.inputRead()
 	if h.err != nil {
 		c.fail(h.err, false)
 		return
-	}
-	if len(c.cur) > 0 { // what came right after Finished
-		c.giveBack(c.cur)
 	}
 	c.protocol = h.result
 	c.cur, c.record, c.dataOwed, c.hs = nil, nil, 0, nil
@@ -202,6 +206,12 @@ func (c *Conn) finished() {
 	}
 	c.process()
 	c.goOnReading()
+}
+
+// inputRead has the Pool use the buffer again that the goroutine has read.
+func (c *Conn) inputRead() {
+	c.shared.cfg.Pool.Put(c.hs.lent) // nil is nothing
+	c.hs.lent = nil
 }
 
 // handOut sends what the handshake has written.
@@ -244,6 +254,8 @@ func (c *Conn) fail(err error, hard bool) {
 func (c *Conn) abandon(err error, hard bool) {
 	if c.hs.ctx != nil {
 		c.hs.cancel()
+		c.shared.cfg.Pool.Grew(c.hs.lent, nil) // the goroutine may still read it
+		c.hs.lent = nil
 	}
 	c.closeAfterAlert(hard)
 	c.host.HandshakeFailed(fmt.Errorf("TLS handshake: %w", err))

@@ -142,7 +142,7 @@ func TestStuckHooks(t *testing.T) {
 
 func TestHugeHelloIsAnswered(t *testing.T) {
 	s := newRig(t, nil).serve(serverConfig())
-	s.sock.feed([]byte(hugeHello()), 1<<20)
+	s.sock.feed([]byte(hugeHello("\x01\xff\xff")), 1<<20)
 	_ = s.end()
 	c := tls.Client(&wire{sock: s.sock, held: new([]byte)}, clientConfig())
 	if err := c.Handshake(); err == nil || !strings.Contains(err.Error(), "internal error") {

@@ -35,7 +35,7 @@ func (c *Conn) receive(p []byte) {
 	whole := wholeRecords(p)
 	c.hold(p[whole:])
 	if unread := c.decryptShare(p[:whole]); len(unread) > 0 {
-		c.giveBack(append(c.shared.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
+		c.giveBack(unread)
 	}
 	c.tellEnd()
 }
@@ -75,7 +75,7 @@ func (c *Conn) take() []byte {
 	return b[:n]
 }
 
-// giveBack puts records that crypto/tls has not read back to c.in.
+// giveBack copies records that crypto/tls has not read back to c.in.
 func (c *Conn) giveBack(unread []byte) {
 	rest := c.in
 	c.in = c.shared.extend(c.shared.extend(nil, unread), rest)

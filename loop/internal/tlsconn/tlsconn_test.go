@@ -213,7 +213,8 @@ func TestAlertsAndReasons(t *testing.T) {
 		{"too long", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 10), "oversized"},
 		{"not a hello", "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "error decoding message"},
 		{"alert", "\x15\x03\x01\x00\x02\x02\x28", "handshake failure"},
-		{"huge hello", hugeHello(), "exceeds maximum"},
+		{"huge hello", hugeHello("\x01\xff\xff"), "exceeds maximum"},
+		{"long hello", hugeHello("\x00\x90\x00"), "exceed 32 KiB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRig(t, nil).serve(serverConfig())
@@ -231,9 +232,9 @@ func TestAlertsAndReasons(t *testing.T) {
 	}
 }
 
-// hugeHello is a ClientHello in pieces that announces 60,000 bytes.
-func hugeHello() string {
-	s := "\x16\x03\x01\x04\x00" + "\x01\x01\xff\xff" + strings.Repeat("\x03", 1020)
+// hugeHello is a ClientHello in pieces that announces so many bytes.
+func hugeHello(size string) string {
+	s := "\x16\x03\x01\x04\x00" + "\x01" + size + strings.Repeat("\x03", 1020)
 	for range 80 {
 		s += "\x16\x03\x01\x04\x00" + strings.Repeat("\x03", 1024)
 	}

@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"errors"
 	"net"
 	"os"
 	"time"
@@ -71,6 +72,13 @@ func (c *Conn) splitHello() {
 	c.shared.cfg.Pool.Put(b)
 }
 
+// maxHello is how much a client may send in plain text during the handshake: its ClientHello, a
+// second one if the server asks for that, and in TLS 1.2 its certificates. crypto/tls keeps some
+// copies of a ClientHello until the handshake is over, and would take 64 KiB.
+const maxHello = 32 << 10
+
+var errHelloTooLong = errors.New("the client's first messages exceed 32 KiB")
+
 // transport is a Conn as the net.Conn that crypto/tls wants. Hooks see it as
 // tls.ClientHelloInfo.Conn: they may ask for the addresses, no more.
 type transport Conn
@@ -93,6 +101,11 @@ func (t *transport) Read(b []byte) (int, error) {
 	}
 	if len(c.record) == 0 {
 		n := min(recordSize(c.cur), len(c.cur))
+		if h := c.hs; h != nil && !h.client && c.cur[0] == typeHandshake {
+			if h.plain += n - headerSize; h.plain > maxHello {
+				return 0, errHelloTooLong
+			}
+		}
 		c.record, c.cur = c.cur[:n], c.cur[n:]
 		c.dataOwed += uselessBytes // until data comes of it
 	}
