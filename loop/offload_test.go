@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -306,4 +307,36 @@ func TestOffloadInAccept(t *testing.T) {
 			expectOffloaded(t, srv, 0, 0)
 		})
 	}
+}
+
+// The buffer of a file that nobody has begun to read does not count any more when its connection
+// has closed.
+func TestSendFileBehindJobs(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	srv := &loop.Server{Limits: loop.Limits{MaxOffload: 1}, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(offloader) }}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("1h\n")
+		for range 10 {
+			q := srv.Open()
+			tell(srv, q, func(c *loop.Conn) {
+				if err := c.SendFile(file, 0, 1<<20, nil); err != nil {
+					t.Errorf("SendFile: %v, want nil", err)
+				}
+			})
+			q.Reset()
+		}
+		wait(2 * time.Hour)
+		p.Close()
+		if got := srv.Stats().Buffered; got > 32<<10 {
+			t.Errorf("buffers of %d bytes count, want at most those that a loop keeps", got)
+		}
+	})
 }

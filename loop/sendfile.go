@@ -207,7 +207,6 @@ func readThrough(ctx context.Context, f *os.File, at int64, size int) (n int, er
 func (s *fileOutput) loaded(buf []byte, size, n int, err error) {
 	c := s.c
 	if !c.sendsFile() || c.extras.file != s { // c has closed
-		c.loop.store.Pool.Put(buf)
 		return
 	}
 	s.reading = false
@@ -324,7 +323,9 @@ func (c *Conn) endFile() {
 	c.extras.file = nil
 	c.unblock() // the file had blocked it
 	s.queue.End()
-	if !s.reading { // otherwise the job still has it
+	if s.reading { // the job may still have the buffer, or may never run
+		c.loop.store.Pool.Grew(s.buf, nil)
+	} else {
 		s.drop()
 	}
 	if s.before != nil {
