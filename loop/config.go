@@ -51,9 +51,10 @@ type Limits struct {
 	// above MaxConnsPerIP those that come through ProxyProtocol.
 	Refusal []byte
 
-	// MaxHandshakes is how many started handshakes may be waiting for their peers; each takes 36 KB.
-	// Connections without the first record of a ClientHello do not count. Each loop has an equal
-	// share: one more there cuts the one that has waited longest. 0 means 1,024.
+	// MaxHandshakes is how many started handshakes may be waiting for their peers; each takes 36
+	// KB, and up to 180 KB after a ClientHello of 32 KiB, the longest that is accepted. Connections
+	// without the first record of a ClientHello do not count. Each loop has an equal share: one
+	// more there cuts the one that has waited longest. 0 means 1,024.
 	MaxHandshakes int
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
