@@ -328,7 +328,7 @@ func (s *Stacked) innerPeer(peer Peer) Peer {
 			s.awaits = true
 			err := await(job, func() error {
 				s.awaits, s.seen = false, 0
-				return then()
+				return s.collect(then())
 			})
 			if err != nil {
 				s.awaits = false

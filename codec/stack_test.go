@@ -2,11 +2,13 @@ package codec_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
@@ -230,4 +232,79 @@ func ExampleStack() {
 	wire, _ := s.AppendFrame(nil, []byte("hello"))
 	fmt.Printf("%q\n", wire)
 	// Output: "\x00\x06hello\n"
+}
+
+// asker is Lines after a login that it asks somebody about: "welcome" is its reply, or "denied".
+type asker struct {
+	codec.Lines
+	peer  codec.Peer
+	known bool
+	reply string
+}
+
+func (a *asker) New() codec.Codec { return new(asker) }
+
+func (a *asker) Open(dst []byte, peer codec.Peer) ([]byte, time.Duration, error) {
+	a.peer = peer
+	return append(dst, "login?\n"...), 0, nil
+}
+
+func (a *asker) Opening() error { return nil }
+func (a *asker) Opened() error  { return nil }
+
+func (a *asker) Decode(data []byte) (int, []byte, error) {
+	n, line, err := a.Lines.Decode(data)
+	if a.known || line == nil || err != nil {
+		return n, line, err
+	}
+	name := string(line)
+	return n, nil, a.peer.Await(func(context.Context) {}, func() error {
+		if name != "bob" {
+			a.reply = "denied\n"
+			return codec.ErrMalformed
+		}
+		a.known, a.reply = true, "welcome\n"
+		return nil
+	})
+}
+
+func (a *asker) DecodeFrom(data []byte, _ int) (int, []byte, error) { return a.Decode(data) }
+
+func (a *asker) AppendReply(dst []byte) []byte {
+	dst = append(dst, a.reply...)
+	a.reply = ""
+	return dst
+}
+
+// What Inner has to say when its job is done is sent then, and not with the answer to what comes next.
+func TestStackRepliesAfterAwait(t *testing.T) {
+	length := codec.Length{Size: 2}
+	for name, s := range map[string]codec.Stack{
+		"two":               {Outer: length, Inner: &asker{}},
+		"a Stack as Inner":  {Outer: length, Inner: codec.Stack{Outer: codec.Raw{}, Inner: &asker{}}},
+		"a Stack as Outer":  {Outer: codec.Stack{Outer: length, Inner: codec.Raw{}}, Inner: &asker{}},
+		"it waits in Outer": {Outer: codec.Stack{Outer: length, Inner: &asker{}}, Inner: codec.Raw{}},
+	} {
+		for login, want := range map[string]struct {
+			reply string
+			err   error
+		}{"bob": {"welcome\n", nil}, "eve": {"denied\n", codec.ErrMalformed}} {
+			c := s.New()
+			var then func() error
+			await := func(_ func(context.Context), f func() error) error { then = f; return nil }
+			if _, _, err := c.(codec.Opener).Open(nil, codec.Peer{Await: await}); err != nil {
+				t.Fatal(err)
+			}
+			if _, frame, err := c.Decode(pack(login + "\n")); frame != nil || err != nil || then == nil {
+				t.Fatalf("%s: Decode = %q, %v, want none; it waits: %v", name, frame, err, then != nil)
+			}
+			if got := c.(codec.Responder).AppendReply(nil); len(got) > 0 {
+				t.Errorf("%s, %s: %q before the job is done, want nothing", name, login, got)
+			}
+			err := then()
+			if got := c.(codec.Responder).AppendReply(nil); string(got) != string(pack(want.reply)) || !errors.Is(err, want.err) {
+				t.Errorf("%s, %s: replies %q, %v, want %q, %v", name, login, got, err, pack(want.reply), want.err)
+			}
+		}
+	}
 }
