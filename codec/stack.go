@@ -265,7 +265,9 @@ const keptScratch = 64 << 10
 func (s *Stacked) AppendFrame(dst, frame []byte) ([]byte, error) {
 	b := scratch.Get().(*[]byte)
 	wire, err := s.inner.AppendFrame((*b)[:0], frame)
-	if err == nil {
+	if err == nil && len(s.words) > 0 {
+		dst, err = s.appendFirst(dst, wire)
+	} else if err == nil {
 		dst, err = s.outer.AppendFrame(dst, wire)
 	}
 	if cap(wire) <= keptScratch {
@@ -275,11 +277,29 @@ func (s *Stacked) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return dst, err
 }
 
+// appendFirst appends what is sent before Outer's handshake is done, which Outer may keep until
+// then. Inner's first words go before it.
+func (s *Stacked) appendFirst(dst, wire []byte) ([]byte, error) {
+	words := s.words
+	out, err := s.outer.AppendFrame(dst, words)
+	if err != nil {
+		return dst, err
+	}
+	s.words = nil
+	if out, err = s.outer.AppendFrame(out, wire); err != nil {
+		if len(out) > len(dst) { // Outer has not kept them
+			s.words = words
+		}
+		return dst, err
+	}
+	return out, nil
+}
+
 // FrameKey returns a key that is equal for connections whose AppendFrame gives the same bytes. See
 // handler.FrameKeyer.
 func (s *Stacked) FrameKey() any {
 	outer, inner := frameKey(s.outer, s.outerOwn), frameKey(s.inner, s.innerOwn)
-	if outer == nil || inner == nil {
+	if outer == nil || inner == nil || len(s.words) > 0 {
 		return nil
 	}
 	return [2]any{outer, inner}

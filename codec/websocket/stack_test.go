@@ -117,6 +117,43 @@ func TestStackBroadcast(t *testing.T) {
 	})
 }
 
+// banner is lines after one of its own.
+type banner struct{ codec.Lines }
+
+func (banner) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
+	return append(dst, "hello\n"...), 0, nil
+}
+
+func (banner) Opening() error { return nil }
+func (banner) Opened() error  { return nil }
+
+// Inner's banner comes before what Accept sends, as it does without a Stack.
+func TestStackGreetsFirst(t *testing.T) {
+	for name, s := range map[string]codec.Stack{
+		"two":              {Outer: &websocket.Codec{Binary: true}, Inner: banner{}},
+		"a Stack as Inner": {Outer: &websocket.Codec{Binary: true}, Inner: codec.Stack{Outer: codec.Raw{}, Inner: banner{}}},
+		"a Stack as Outer": {Outer: codec.Stack{Outer: &websocket.Codec{Binary: true}, Inner: codec.Raw{}}, Inner: banner{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: s, Accept: func(c *loop.Conn) loop.Handler {
+					for _, line := range []string{"one", "not a line\n", "two"} {
+						if err := c.Send([]byte(line)); (err != nil) != strings.HasSuffix(line, "\n") {
+							t.Errorf("Send(%q) = %v", line, err)
+						}
+					}
+					return loop.HandlerFunc(func(c *loop.Conn, line []byte) error { return c.Send(line) })
+				}})
+				p := wstest.Open(t, srv, "ws://example.com/", nil)
+				p.SendBinary("three\n")
+				if got, want := p.Received(), []string{"hello\n", "one\n", "two\n", "three\n"}; !slices.Equal(got, want) {
+					t.Errorf("received %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
 // A client with a stack speaks to a server with one, over a real socket.
 func TestStackOfAClient(t *testing.T) {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: linesInMessages(), NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
