@@ -170,7 +170,7 @@ type Opener interface {
 type Farewell interface {
 	// AppendFarewell appends the last output to dst, if any. It is called once, when our side
 	// closes the connection for any reason, with the error that OnClose will get; not if the peer
-	// could not receive it. The codec is not used afterwards.
+	// could not receive it, or if Open has failed. The codec is not used afterwards.
 	AppendFarewell(dst []byte, err error) []byte
 }
 

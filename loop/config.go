@@ -170,9 +170,9 @@ type Drain struct {
 type Hooks struct {
 	// OnClosing is called on c's loop for each connection that this side closes, before its output
 	// is flushed: it may send a last message. err is the error that OnClose will get. Send and
-	// Write work here (above Limits.MaxOutbound they fail). It is not called if the connection has
-	// failed, if the peer does not take its output, after CloseWrite, in a Pipe, or if the peer's
-	// own close or half-close is the reason.
+	// Write work here (above Limits.MaxOutbound they fail). It is not called if the connection or the
+	// codec's Open has failed, if the peer does not take its output, after CloseWrite, in a Pipe, or
+	// if the peer's own close or half-close is the reason.
 	OnClosing func(c *Conn, err error)
 
 	// ConnState is called on c's loop when a connection changes its state: between two callbacks,

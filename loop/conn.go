@@ -87,6 +87,7 @@ type extras struct {
 	retryIn       time.Duration // the last pause of tryAgain, or the next of waitForPeer
 	retry         wheel.Timer   // its timer
 	busy          bool          // SetBusy
+	notOpened     bool          // the codec's Open has failed: nothing more may be sent
 	held          int           // bytes that others hold for c, which count as buffers: see countHeld
 	kept          int           // of these, frames that the codec keeps until its handshake is done
 	stays         inside.Reason // why c has not moved in this handover, if it was tried
@@ -379,12 +380,14 @@ func (c *Conn) openCodec() {
 	if !ok || c.isClosing() || c.out.finRequested {
 		return
 	}
+	opened := false
 	c.callHook(func() { // a panic closes c: the caller of Dial must hear of that
 		words, timeout, err := o.Open(nil, c.peer())
 		if err != nil {
 			c.beginClose(err)
 			return
 		}
+		opened = true
 		if len(words) > 0 && !c.isClosing() {
 			c.endAppend(append(c.beginAppend(len(words)), words...))
 		}
@@ -399,6 +402,9 @@ func (c *Conn) openCodec() {
 			})
 		}
 	})
+	if !opened {
+		c.more().notOpened = true
+	}
 }
 
 // peer returns what the codec of c may know of its connection.

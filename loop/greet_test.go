@@ -133,6 +133,72 @@ func TestCodecGreetsNot(t *testing.T) {
 	}
 }
 
+// courteous is a greeter with last words.
+type courteous struct{ greeter }
+
+func (k *courteous) New() codec.Codec {
+	n := *k
+	return &n
+}
+
+func (*courteous) AppendFarewell(dst []byte, _ error) []byte { return append(dst, "farewell\n"...) }
+
+// After an Open that failed nothing is sent, by OnClosing or as the codec's farewell either. What was
+// sent before, with another codec, is.
+func TestCodecThatCannotOpenIsMute(t *testing.T) {
+	errNo := errors.New("no")
+	for name, open := range map[string]func() error{
+		"an error": func() error { return errNo },
+		"a panic":  func() error { panic("in Open") },
+	} {
+		for kind, cd := range map[string]codec.Codec{
+			"alone":    &courteous{greeter{greet: open}},
+			"as Inner": codec.Stack{Outer: &courteous{}, Inner: &courteous{greeter{greet: open}}},
+			"as Outer": codec.Stack{Outer: &courteous{greeter{greet: open}}, Inner: &courteous{}},
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					srv := looptest.Start(t, &loop.Server{
+						NumLoops: 1, Codec: cd, Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}}},
+						Accept: func(*loop.Conn) loop.Handler {
+							return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+								_ = c.Send([]byte("before"))
+								c.SetCodec(cd)
+								return nil
+							})
+						},
+						Hooks: loop.Hooks{OnClosing: func(c *loop.Conn, _ error) { _, _ = c.Write([]byte("last message\n")) }},
+					})
+					p, q := srv.OpenTo(0), srv.OpenTo(1)
+					q.Send("change\n")
+					var dialed error
+					backend := srv.Backend("tcp", "backend:1")
+					loop.Dialer{Codec: cd}.Dial(srv.Loops()[0], "tcp://backend:1", func(_ *loop.Conn, err error) loop.Handler {
+						dialed = err
+						return nil
+					})
+					r := backend.Accept()
+					srv.Sleep(time.Second)
+					for _, got := range []struct {
+						where, got, want string
+						ended            bool
+						err              error
+					}{
+						{"accepted", p.Received(), "", p.Ended(), p.Reason()},
+						{"changed", q.Received(), "before\n", q.Ended(), q.Reason()},
+						{"dialed", r.Received(), "", r.Closed(), dialed},
+					} {
+						_, panicked := errors.AsType[*loop.PanicError](got.err)
+						if got.got != got.want || !got.ended || !errors.Is(got.err, errNo) && !panicked {
+							t.Errorf("%s: received %q, want %q; ended %v with %v", got.where, got.got, got.want, got.ended, got.err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // Nobody is greeted on a connection whose output has ended, or will.
 func TestCodecGreetsNobody(t *testing.T) {
 	for name, end := range map[string]func(c *loop.Conn){

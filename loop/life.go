@@ -562,7 +562,7 @@ func (c *Conn) outstanding() int { return c.pending() + max(0, c.sock.Unacked())
 func (c *Conn) sayLastWords() {
 	end := &c.extras.ending
 	peerClosed := c.in.end != notEnded && end.reason == closedByPeer // one whose end is not why c closes still hears
-	if c.sock == nil && !c.isUDP() || end.dropOutput || peerClosed || c.out.finRequested {
+	if c.sock == nil && !c.isUDP() || end.dropOutput || c.extras.notOpened || peerClosed || c.out.finRequested {
 		return
 	}
 	c.setState(stateSpeaking)
