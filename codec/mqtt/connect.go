@@ -45,6 +45,8 @@ func ParseConnect(frame []byte) (Connect, error) {
 			r.fail(malformed("the protocol name is not MQTT"))
 		case string(name) != "MQTT" || c.Version != V311 && c.Version != V5:
 			r.fail(&Error{UnsupportedProtocolVersion, c.Version.String()})
+		case c.Version == V5:
+			r.fail(open(frame, V5, CONNECT).err) // its length must have the shortest form
 		}
 	}
 	flags := r.byte()
@@ -211,15 +213,22 @@ func ParseConnack(frame []byte, v Version) (Connack, error) {
 			c.Code = connackCodes[code]
 		}
 	}
+	if r.err == nil {
+		r.fail(c.check(v))
+	}
 	return c, r.end()
+}
+
+func (c *Connack) check(v Version) error {
+	if c.SessionPresent && c.Code != Success { // [MQTT-3.2.2-6]
+		return protocolError("CONNACK with a session and %v", c.Code)
+	}
+	return c.Code.checkFor(v, CONNACK)
 }
 
 // Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (c *Connack) Append(dst []byte, v Version) ([]byte, error) {
-	if c.SessionPresent && c.Code != Success { // [MQTT-3.2.2-6]
-		return dst, protocolError("CONNACK with a session and %v", c.Code)
-	}
-	if err := c.Properties.checkFor(v, CONNACK); err != nil {
+	if err := cmp.Or(c.check(v), c.Properties.checkFor(v, CONNACK)); err != nil {
 		return dst, err
 	}
 	out, err := begin(dst, CONNACK, 0, 2+c.Properties.size(v))

@@ -284,11 +284,15 @@ func TestRefused(t *testing.T) {
 		{"disconnect with a body", mqtt.V311, "e0 01 00", mqtt.MalformedPacket},
 		{"auth before version 5", mqtt.V311, "f0 00", mqtt.ProtocolError},
 		{"auth with another code", mqtt.V5, "f0 01 80", mqtt.ProtocolError},
+		{"connack with a session and a failure", mqtt.V5, "20 03 01 80 00", mqtt.ProtocolError},
+		{"the same before version 5", mqtt.V311, "20 02 01 05", mqtt.ProtocolError},
+		{"connect's remaining length longer than needed", mqtt.V5, "10 8e 00 0004 4d515454 05 02 003c 00 0001 61", mqtt.MalformedPacket},
+		{"ping's remaining length longer than needed", mqtt.V5, "c0 80 00", mqtt.MalformedPacket},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text, _, err := parse(wire(t, tt.wire), tt.version)
 			var got *mqtt.Error
-			if !errors.As(err, &got) || got.Code != tt.want {
+			if parsed := text != "" && text != "ping"; parsed || !errors.As(err, &got) || got.Code != tt.want { // else the error is Append's
 				t.Fatalf("parsed %q, error %v; want the code %v", text, err, tt.want)
 			}
 		})
@@ -334,6 +338,67 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	if dst, err := (mqtt.Codec{}).AppendFrame(nil, wire(t, "c000c000")); err == nil {
 		t.Errorf("two packets as one frame: % x, want an error", dst)
+	}
+}
+
+// TestReasonCodes: each packet of version 5 may have the codes that its own section lists, and no
+// other one, read and written.
+func TestReasonCodes(t *testing.T) {
+	publish := "00 10 80 83 87 90 91 97 99"
+	for typ, codes := range map[mqtt.Type]string{
+		mqtt.CONNACK:    "00 80 81 82 83 84 85 86 87 88 89 8a 8c 90 95 97 99 9a 9b 9c 9d 9f", // section 3.2.2.2
+		mqtt.PUBACK:     publish,                                                             // section 3.4.2.1
+		mqtt.PUBREC:     publish,
+		mqtt.PUBREL:     "00 92", // section 3.6.2.1
+		mqtt.PUBCOMP:    "00 92",
+		mqtt.SUBACK:     "00 01 02 80 83 87 8f 91 97 9e a1 a2",                                                       // section 3.9.3
+		mqtt.UNSUBACK:   "00 11 80 83 87 8f 91",                                                                      // section 3.11.3
+		mqtt.DISCONNECT: "00 04 80 81 82 83 87 89 8b 8c 8d 8e 8f 90 93 94 95 96 97 98 99 9a 9b 9c 9d 9e 9f a0 a1 a2", // section 3.14.2.1; 8c: section 2.4
+		mqtt.AUTH:       "00 18 19",                                                                                  // section 3.15.2.1
+	} {
+		before, allowed := map[mqtt.Type]string{mqtt.CONNACK: "00", mqtt.SUBACK: "000100", mqtt.UNSUBACK: "000100", mqtt.DISCONNECT: "", mqtt.AUTH: ""}, wire(t, codes)
+		fields, ok := before[typ]
+		if !ok {
+			fields = "0001"
+		}
+		for n := range 256 {
+			code, flags := mqtt.ReasonCode(n), byte(0)
+			if typ == mqtt.PUBREL {
+				flags = 2
+			}
+			body := append(wire(t, fields), byte(n))
+			if typ == mqtt.CONNACK {
+				body = append(body, 0)
+			}
+			text, _, parseErr := parse(append([]byte{byte(typ)<<4 | flags, byte(len(body))}, body...), mqtt.V5)
+			if text != "" {
+				parseErr = nil // it is Append's
+			}
+			var appended []byte
+			var appendErr error
+			switch typ {
+			case mqtt.CONNACK:
+				appended, appendErr = (&mqtt.Connack{Code: code}).Append(nil, mqtt.V5)
+			case mqtt.SUBACK, mqtt.UNSUBACK:
+				appended, appendErr = (&mqtt.SubAck{Type: typ, ID: 1, Codes: []byte{byte(n)}}).Append(nil, mqtt.V5)
+			case mqtt.DISCONNECT:
+				appended, appendErr = (&mqtt.Disconnect{Code: code}).Append(nil, mqtt.V5)
+			case mqtt.AUTH:
+				appended, appendErr = (&mqtt.Auth{Code: code}).Append(nil, mqtt.V5)
+			default:
+				appended, appendErr = (&mqtt.Ack{Type: typ, ID: 1, Code: code}).Append(nil, mqtt.V5)
+			}
+			want := bytes.IndexByte(allowed, byte(n)) >= 0
+			for what, err := range map[string]error{"parsed": parseErr, "appended": appendErr} {
+				var refused *mqtt.Error
+				if (err == nil) != want || err != nil && (!errors.As(err, &refused) || refused.Code != mqtt.ProtocolError) {
+					t.Errorf("%v with %v is %s with the error %v; is it allowed: %v", typ, code, what, err, want)
+				}
+			}
+			if appendErr != nil && len(appended) > 0 {
+				t.Errorf("%v with %v: appended % x, want nothing", typ, code, appended)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"iter"
 )
@@ -169,9 +170,6 @@ func ParseAck(frame []byte, v Version) (Ack, error) {
 	r := open(frame, v, a.Type)
 	a.ID = r.packetID(a.Type)
 	a.Code, a.Properties = r.result(v, a.Type)
-	if r.err == nil && !a.Code.in(a.Type) {
-		r.fail(protocolError("%v with %v", a.Type, a.Code))
-	}
 	return a, r.end()
 }
 
@@ -182,6 +180,7 @@ func (r *reader) result(v Version, t Type) (code ReasonCode, p Properties) {
 		return 0, nil
 	}
 	code = ReasonCode(r.byte())
+	r.fail(code.checkFor(v, t))
 	if len(r.data) > 0 {
 		p = r.properties(v, t)
 	}
@@ -191,7 +190,7 @@ func (r *reader) result(v Version, t Type) (code ReasonCode, p Properties) {
 // appendResult appends a packet that begins with id, unless it is 0, and ends with a reason code and
 // properties.
 func appendResult(dst []byte, v Version, t Type, flags byte, id uint16, code ReasonCode, p Properties) ([]byte, error) {
-	if err := p.checkFor(v, t); err != nil {
+	if err := cmp.Or(code.checkFor(v, t), p.checkFor(v, t)); err != nil {
 		return dst, err
 	}
 	size := 0
@@ -426,6 +425,7 @@ func ParseSubAck(frame []byte, v Version) (SubAck, error) {
 		if v != V5 && code > 2 && code != byte(UnspecifiedError) { // [MQTT-3.9.3-2] of version 3.1.1
 			r.fail(malformed("SUBACK with return code %d", code))
 		}
+		r.fail(ReasonCode(code).checkFor(v, a.Type))
 	}
 	return a, r.err
 }
@@ -442,6 +442,11 @@ func (a *SubAck) Append(dst []byte, v Version) ([]byte, error) {
 	codes := a.Codes
 	if bare {
 		codes = nil
+	}
+	for _, code := range codes {
+		if err := ReasonCode(code).checkFor(v, a.Type); err != nil {
+			return dst, err
+		}
 	}
 	out, err := begin(dst, a.Type, 0, 2+a.Properties.size(v)+len(codes))
 	if err != nil {
@@ -488,36 +493,33 @@ func ParseAuth(frame []byte, v Version) (Auth, error) {
 	r := open(frame, v, AUTH)
 	var a Auth
 	if a.Code, a.Properties = r.result(v, AUTH); r.err == nil {
-		r.fail(checkAuth(v, a.Code))
+		r.fail(checkAuth(v))
 	}
 	return a, r.end()
 }
 
 // Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (a *Auth) Append(dst []byte, v Version) ([]byte, error) {
-	if err := checkAuth(v, a.Code); err != nil {
+	if err := checkAuth(v); err != nil {
 		return dst, err
 	}
 	return appendResult(dst, v, AUTH, 0, 0, a.Code, a.Properties)
 }
 
-func checkAuth(v Version, code ReasonCode) error {
-	switch {
-	case v != V5:
+func checkAuth(v Version) error {
+	if v != V5 {
 		return protocolError("AUTH in version %v", v)
-	case code != Success && code != ContinueAuthentication && code != ReAuthenticate:
-		return protocolError("AUTH with %v", code)
 	}
 	return nil
 }
 
-// CheckPing returns nil if the frame is a PINGREQ or PINGRESP without a body.
+// CheckPing returns nil if the frame is a PINGREQ or PINGRESP of two bytes, and otherwise an *Error.
 func CheckPing(frame []byte) error {
 	t := PINGREQ
 	if len(frame) > 0 && TypeOf(frame) == PINGRESP {
 		t = PINGRESP
 	}
-	r := open(frame, V311, t)
+	r := open(frame, V5, t)
 	return r.end()
 }
 

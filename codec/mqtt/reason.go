@@ -90,18 +90,70 @@ func (r ReasonCode) String() string {
 	return fmt.Sprintf("reason code 0x%02X", byte(r))
 }
 
-// in reports whether an acknowledgement of type t may have the code (sections 3.4.2.1, 3.6.2.1).
-func (r ReasonCode) in(t Type) bool {
-	switch r {
-	case Success:
-		return true
-	case PacketIDNotFound:
-		return t == PUBREL || t == PUBCOMP
-	case NoMatchingSubscribers, UnspecifiedError, ImplementationSpecific, NotAuthorized, TopicNameInvalid,
-		PacketIDInUse, QuotaExceeded, PayloadFormatInvalid:
-		return t == PUBACK || t == PUBREC
+// Bits of packetsOf.
+const (
+	connack    = 1 << CONNACK
+	published  = 1<<PUBACK | 1<<PUBREC
+	completed  = 1<<PUBREL | 1<<PUBCOMP
+	suback     = 1 << SUBACK
+	unsuback   = 1 << UNSUBACK
+	disconnect = 1 << DISCONNECT
+	auth       = 1 << AUTH
+)
+
+// packetsOf has a bit for each type of packet that may have a code (table 2-6 of section 2.4).
+var packetsOf = [256]uint16{
+	Success:                    connack | published | completed | suback | unsuback | disconnect | auth,
+	GrantedQoS1:                suback,
+	GrantedQoS2:                suback,
+	DisconnectWithWill:         disconnect,
+	NoMatchingSubscribers:      published,
+	NoSubscriptionExisted:      unsuback,
+	ContinueAuthentication:     auth,
+	ReAuthenticate:             auth,
+	UnspecifiedError:           connack | published | suback | unsuback | disconnect,
+	MalformedPacket:            connack | disconnect,
+	ProtocolError:              connack | disconnect,
+	ImplementationSpecific:     connack | published | suback | unsuback | disconnect,
+	UnsupportedProtocolVersion: connack,
+	ClientIDNotValid:           connack,
+	BadUserNameOrPassword:      connack,
+	NotAuthorized:              connack | published | suback | unsuback | disconnect,
+	ServerUnavailable:          connack,
+	ServerBusy:                 connack | disconnect,
+	Banned:                     connack,
+	ServerShuttingDown:         disconnect,
+	BadAuthenticationMethod:    connack | disconnect,
+	KeepAliveTimeout:           disconnect,
+	SessionTakenOver:           disconnect,
+	TopicFilterInvalid:         suback | unsuback | disconnect,
+	TopicNameInvalid:           connack | published | disconnect,
+	PacketIDInUse:              published | suback | unsuback,
+	PacketIDNotFound:           completed,
+	ReceiveMaximumExceeded:     disconnect,
+	TopicAliasInvalid:          disconnect,
+	PacketTooLarge:             connack | disconnect,
+	MessageRateTooHigh:         disconnect,
+	QuotaExceeded:              connack | published | suback | disconnect,
+	AdministrativeAction:       disconnect,
+	PayloadFormatInvalid:       connack | published | disconnect,
+	RetainNotSupported:         connack | disconnect,
+	QoSNotSupported:            connack | disconnect,
+	UseAnotherServer:           connack | disconnect,
+	ServerMoved:                connack | disconnect,
+	SharedNotSupported:         suback | disconnect,
+	ConnectionRateExceeded:     connack | disconnect,
+	MaximumConnectTime:         disconnect,
+	SubscriptionIDNotSupported: suback | disconnect,
+	WildcardNotSupported:       suback | disconnect,
+}
+
+// checkFor returns nil if a packet of type t may have the code. Version 3.1.1 has no such codes.
+func (r ReasonCode) checkFor(v Version, t Type) error {
+	if v == V5 && packetsOf[r]>>t&1 == 0 {
+		return protocolError("%v with %v", t, r)
 	}
-	return false
+	return nil
 }
 
 // connackCodes are the return codes of version 3.1.1 (its section 3.2.2.3), by number.
