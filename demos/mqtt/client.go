@@ -193,7 +193,7 @@ func (cl *client) onConnect(frame []byte) error {
 		}
 	}
 	if cl.sh.b.srv.Draining() {
-		return cl.connack(mqtt.Connack{Code: mqtt.ServerShuttingDown}, errEnd)
+		return cl.connack(mqtt.Connack{Code: mqtt.ServerUnavailable}, errEnd)
 	}
 	cl.limits(p.Properties)
 	req := &connect{id: string(p.ClientID), fresh: p.CleanStart, keepAlive: p.KeepAlive, will: newWill(p.Will)}
