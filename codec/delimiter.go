@@ -48,8 +48,9 @@ func (c Delimiter) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 	from := max(0, seen-len(c.Delim)+1)
 	i := bytes.Index(data[from:], []byte(c.Delim))
 	end := from + i
-	if i < 0 {
-		end = len(data) - len(c.Delim) + 1 // the first place where one may still begin
+	if i < 0 && len(data) > limit(c.Max) { // find the first place where one may have begun
+		for end = max(0, len(data)-len(c.Delim)+1); !bytes.HasPrefix([]byte(c.Delim), data[end:]); end++ {
+		}
 	}
 	if end > limit(c.Max) {
 		return 0, nil, length.TooLong(uint64(end), limit(c.Max))

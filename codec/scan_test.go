@@ -46,7 +46,7 @@ func TestDelimiterAtTheLimit(t *testing.T) {
 		{"0123456789", 0, nil},
 		{"0123456789\r", 0, nil},
 		{"0123456789\r\n", 12, nil},
-		{"0123456789x", 0, nil}, // as far as one can tell from the length
+		{"0123456789x", 0, ErrTooLong},
 		{"0123456789xy", 0, ErrTooLong},
 		{"0123456789x\r\n", 0, ErrTooLong},
 	} {
@@ -56,6 +56,34 @@ func TestDelimiterAtTheLimit(t *testing.T) {
 				t.Errorf("Decode = %d, %q, %v; want %d, %v", n, frame, err, tt.advance, tt.want)
 			}
 		})
+	}
+}
+
+// Delimiter fails with the first byte after which no delimiter can end a frame of at most Max bytes.
+func TestDelimiterTooLongAtOnce(t *testing.T) {
+	texts := []string{""} // of a and b, with at most 8 bytes
+	for i := 0; len(texts[i]) < 8; i++ {
+		texts = append(texts, texts[i]+"a", texts[i]+"b")
+	}
+	for _, c := range []Delimiter{{"a", 3}, {"aa", 3}, {"aab", 3}, {"abab", 2}, {"aabaa", 1}} {
+		hopeful := map[string]bool{} // what a frame and its delimiter may begin with
+		for _, text := range texts {
+			if end := strings.Index(text, c.Delim); end >= 0 && end <= c.Max {
+				for n := range len(text) + 1 {
+					hopeful[text[:n]] = true
+				}
+			}
+		}
+		for _, text := range texts {
+			for seen := range len(text) + 1 {
+				if seen > 0 && (strings.Contains(text[:seen], c.Delim) || !hopeful[text[:seen]]) {
+					break // the caller would not have gone on
+				}
+				if n, _, err := c.DecodeFrom([]byte(text), seen); (err == nil) != hopeful[text] || err != nil && !errors.Is(err, ErrTooLong) {
+					t.Errorf("%+v.DecodeFrom(%q, %d) = %d, %v; can it become a frame: %v", c, text, seen, n, err, hopeful[text])
+				}
+			}
+		}
 	}
 }
 
