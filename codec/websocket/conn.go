@@ -72,10 +72,11 @@ type Conn struct {
 	kind     Kind // of the last message
 }
 
-// IsOpen reports whether the handshake is done and no close frame was sent or received.
+// IsOpen reports whether the handshake is done and no close frame was sent or received. It is true
+// from OnOpen on, and in a Dialer's open function.
 func (c *Conn) IsOpen() bool {
 	c.check()
-	return c.phase == agreed || c.phase == open
+	return c.phase == open
 }
 
 // check panics on another goroutine than the loop's, in builds that look for that: Codec does.

@@ -140,6 +140,52 @@ func TestUpgradeAnswersTooLate(t *testing.T) {
 	}
 }
 
+// Close waits for the peer's close frame as soon as IsOpen says so, which is from OnOpen on. A
+// connection whose handshake is answered, but not read to its end, is not open.
+func TestCloseBeforeAndInOnOpen(t *testing.T) {
+	for name, paused := range map[string]bool{"in OnOpen": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var conn *loop.Conn
+				isOpen := false
+				closeIt := func(*http.Request) error {
+					isOpen = websocket.Of(conn).IsOpen()
+					websocket.Close(conn, 4000, "")
+					return nil
+				}
+				srv := looptest.Start(t, &loop.Server{
+					NumLoops: 1, Codec: &websocket.Codec{Upgrade: askDatabase, UpgradeBlocks: true},
+					Accept: func(c *loop.Conn) loop.Handler {
+						conn, websocket.Of(c).OnOpen = c, closeIt
+						return &greeter{func(error) {}}
+					},
+				})
+				p := srv.Open()
+				p.Send(asks("took=2s"))
+				srv.Sleep(time.Second)
+				if paused {
+					_ = srv.Loops()[0].Post(func() { conn.PauseRead() })
+				}
+				srv.Sleep(2 * time.Second)
+				if paused {
+					_ = srv.Loops()[0].Post(func() { _ = closeIt(nil) })
+					srv.Sleep(0)
+				}
+				head, frames := received(p)
+				if !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+					t.Errorf("the answer is %q", head)
+				}
+				wants(t, frames, "close 4000")
+				if isOpen == paused || p.Ended() != paused {
+					t.Errorf("IsOpen is %v, and the connection has ended: %v; want %v, %v", isOpen, p.Ended(), !paused, paused)
+				}
+				srv.Sleep(websocket.CloseWait)
+				testkit.Want(t, "p.Ended()", p.Ended(), true)
+			})
+		})
+	}
+}
+
 func is(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 
 // isRefused wants a *HandshakeError with a status, or another error that Upgrade has returned.
