@@ -20,10 +20,11 @@ import (
 //	Inner    | one | two | thr    ee | four    |
 //
 // Inner's frames need not begin or end where Outer's do. Each frame sent is one frame of Inner in
-// one of Outer. Either may itself be a Stack. Handshakes, replies, farewells, saved states and
-// limits of both codecs work as they do alone: Inner's first output and its replies are sent as
-// frames of Outer. What Outer has delivered stays with the Stack: SetCodec, NetConn and Detach of a
-// connection lose what Inner has not decoded of it.
+// one of Outer. Either may itself be a Stack. Handshakes, replies, farewells and saved states of
+// both codecs work as they do alone: Inner's first output and its replies are sent as frames of
+// Outer. The Limits.MaxFrame of a server is for Outer, and Max for Inner. What Outer has delivered
+// stays with the Stack: SetCodec, NetConn and Detach of a connection lose what Inner has not
+// decoded of it.
 //
 // It is a Stateful: the codec of each connection is a *Stacked. It may be copied and shared.
 type Stack struct {
