@@ -284,6 +284,8 @@ func TestRefused(t *testing.T) {
 		{"disconnect with a body", mqtt.V311, "e0 01 00", mqtt.MalformedPacket},
 		{"auth before version 5", mqtt.V311, "f0 00", mqtt.ProtocolError},
 		{"auth with another code", mqtt.V5, "f0 01 80", mqtt.ProtocolError},
+		{"auth without a method", mqtt.V5, "f0 02 18 00", mqtt.ProtocolError},
+		{"auth with data alone", mqtt.V5, "f0 06 00 04 16 0001 64", mqtt.ProtocolError},
 		{"connack with a session and a failure", mqtt.V5, "20 03 01 80 00", mqtt.ProtocolError},
 		{"the same before version 5", mqtt.V311, "20 02 01 05", mqtt.ProtocolError},
 		{"connect's remaining length longer than needed", mqtt.V5, "10 8e 00 0004 4d515454 05 02 003c 00 0001 61", mqtt.MalformedPacket},
@@ -344,59 +346,55 @@ func TestAppendRefuses(t *testing.T) {
 // TestReasonCodes: each packet of version 5 may have the codes that its own section lists, and no
 // other one, read and written.
 func TestReasonCodes(t *testing.T) {
-	publish := "00 10 80 83 87 90 91 97 99"
-	for typ, codes := range map[mqtt.Type]string{
-		mqtt.CONNACK:    "00 80 81 82 83 84 85 86 87 88 89 8a 8c 90 95 97 99 9a 9b 9c 9d 9f", // section 3.2.2.2
-		mqtt.PUBACK:     publish,                                                             // section 3.4.2.1
-		mqtt.PUBREC:     publish,
-		mqtt.PUBREL:     "00 92", // section 3.6.2.1
-		mqtt.PUBCOMP:    "00 92",
-		mqtt.SUBACK:     "00 01 02 80 83 87 8f 91 97 9e a1 a2",                                                       // section 3.9.3
-		mqtt.UNSUBACK:   "00 11 80 83 87 8f 91",                                                                      // section 3.11.3
-		mqtt.DISCONNECT: "00 04 80 81 82 83 87 89 8b 8c 8d 8e 8f 90 93 94 95 96 97 98 99 9a 9b 9c 9d 9e 9f a0 a1 a2", // section 3.14.2.1; 8c: section 2.4
-		mqtt.AUTH:       "00 18 19",                                                                                  // section 3.15.2.1
-	} {
-		before, allowed := map[mqtt.Type]string{mqtt.CONNACK: "00", mqtt.SUBACK: "000100", mqtt.UNSUBACK: "000100", mqtt.DISCONNECT: "", mqtt.AUTH: ""}, wire(t, codes)
-		fields, ok := before[typ]
-		if !ok {
-			fields = "0001"
+	var method mqtt.Properties
+	method = method.AppendText(mqtt.AuthenticationMethod, "m")
+	ack := func(typ mqtt.Type) func(code mqtt.ReasonCode) ([]byte, error) {
+		return func(code mqtt.ReasonCode) ([]byte, error) {
+			return (&mqtt.Ack{Type: typ, ID: 1, Code: code}).Append(nil, mqtt.V5)
 		}
+	}
+	subAck := func(typ mqtt.Type) func(code mqtt.ReasonCode) ([]byte, error) {
+		return func(code mqtt.ReasonCode) ([]byte, error) {
+			return (&mqtt.SubAck{Type: typ, ID: 1, Codes: []byte{byte(code)}}).Append(nil, mqtt.V5)
+		}
+	}
+	for _, p := range []struct {
+		before, after string // the packet around the code
+		codes         string
+		write         func(code mqtt.ReasonCode) ([]byte, error)
+	}{
+		{"20 03 00", "00", "00 80 81 82 83 84 85 86 87 88 89 8a 8c 90 95 97 99 9a 9b 9c 9d 9f", // section 3.2.2.2
+			func(code mqtt.ReasonCode) ([]byte, error) { return (&mqtt.Connack{Code: code}).Append(nil, mqtt.V5) }},
+		{"40 03 0001", "", "00 10 80 83 87 90 91 97 99", ack(mqtt.PUBACK)},                // section 3.4.2.1
+		{"50 03 0001", "", "00 10 80 83 87 90 91 97 99", ack(mqtt.PUBREC)},                // section 3.5.2.1
+		{"62 03 0001", "", "00 92", ack(mqtt.PUBREL)},                                     // section 3.6.2.1
+		{"70 03 0001", "", "00 92", ack(mqtt.PUBCOMP)},                                    // section 3.7.2.1
+		{"90 04 0001 00", "", "00 01 02 80 83 87 8f 91 97 9e a1 a2", subAck(mqtt.SUBACK)}, // section 3.9.3
+		{"b0 04 0001 00", "", "00 11 80 83 87 8f 91", subAck(mqtt.UNSUBACK)},              // section 3.11.3
+		{"e0 01", "", "00 04 80 81 82 83 87 89 8b 8c 8d 8e 8f 90 93 94 95 96 97 98 99 9a 9b 9c 9d 9e 9f a0 a1 a2", // section 3.14.2.1; 8c: section 2.4
+			func(code mqtt.ReasonCode) ([]byte, error) { return (&mqtt.Disconnect{Code: code}).Append(nil, mqtt.V5) }},
+		{"f0 06", "04 15 0001 6d", "00 18 19", // section 3.15.2.1
+			func(code mqtt.ReasonCode) ([]byte, error) {
+				return (&mqtt.Auth{Code: code, Properties: method}).Append(nil, mqtt.V5)
+			}},
+	} {
 		for n := range 256 {
-			code, flags := mqtt.ReasonCode(n), byte(0)
-			if typ == mqtt.PUBREL {
-				flags = 2
-			}
-			body := append(wire(t, fields), byte(n))
-			if typ == mqtt.CONNACK {
-				body = append(body, 0)
-			}
-			text, _, parseErr := parse(append([]byte{byte(typ)<<4 | flags, byte(len(body))}, body...), mqtt.V5)
+			code := mqtt.ReasonCode(n)
+			frame := slices.Concat(wire(t, p.before), []byte{byte(n)}, wire(t, p.after))
+			want := bytes.IndexByte(wire(t, p.codes), byte(n)) >= 0
+			text, _, readErr := parse(frame, mqtt.V5)
 			if text != "" {
-				parseErr = nil // it is Append's
+				readErr = nil // it is Append's
 			}
-			var appended []byte
-			var appendErr error
-			switch typ {
-			case mqtt.CONNACK:
-				appended, appendErr = (&mqtt.Connack{Code: code}).Append(nil, mqtt.V5)
-			case mqtt.SUBACK, mqtt.UNSUBACK:
-				appended, appendErr = (&mqtt.SubAck{Type: typ, ID: 1, Codes: []byte{byte(n)}}).Append(nil, mqtt.V5)
-			case mqtt.DISCONNECT:
-				appended, appendErr = (&mqtt.Disconnect{Code: code}).Append(nil, mqtt.V5)
-			case mqtt.AUTH:
-				appended, appendErr = (&mqtt.Auth{Code: code}).Append(nil, mqtt.V5)
-			default:
-				appended, appendErr = (&mqtt.Ack{Type: typ, ID: 1, Code: code}).Append(nil, mqtt.V5)
-			}
-			want := bytes.IndexByte(allowed, byte(n)) >= 0
-			for what, err := range map[string]error{"parsed": parseErr, "appended": appendErr} {
+			written, writeErr := p.write(code)
+			for what, err := range map[string]error{"read": readErr, "written": writeErr} {
 				var refused *mqtt.Error
 				if (err == nil) != want || err != nil && (!errors.As(err, &refused) || refused.Code != mqtt.ProtocolError) {
-					t.Errorf("%v with %v is %s with the error %v; is it allowed: %v", typ, code, what, err, want)
+					t.Errorf("%v with %v is %s with the error %v; is it allowed: %v", mqtt.TypeOf(frame), code, what, err, want)
 				}
 			}
-			if appendErr != nil && len(appended) > 0 {
-				t.Errorf("%v with %v: appended % x, want nothing", typ, code, appended)
+			if writeErr == nil && n > 0 && !bytes.Equal(written, frame) || writeErr != nil && len(written) > 0 {
+				t.Errorf("%v with %v is written as % x, %v; want % x, or nothing", mqtt.TypeOf(frame), code, written, writeErr, frame)
 			}
 		}
 	}

@@ -493,22 +493,26 @@ func ParseAuth(frame []byte, v Version) (Auth, error) {
 	r := open(frame, v, AUTH)
 	var a Auth
 	if a.Code, a.Properties = r.result(v, AUTH); r.err == nil {
-		r.fail(checkAuth(v))
+		r.fail(a.check(v))
 	}
 	return a, r.end()
 }
 
 // Append appends the packet. If it fails, it returns dst unchanged and an *Error.
 func (a *Auth) Append(dst []byte, v Version) ([]byte, error) {
-	if err := checkAuth(v); err != nil {
+	if err := a.check(v); err != nil {
 		return dst, err
 	}
 	return appendResult(dst, v, AUTH, 0, 0, a.Code, a.Properties)
 }
 
-func checkAuth(v Version) error {
+// check: only the shortest AUTH has no method (sections 3.15.2.1 and 3.15.2.2.2).
+func (a *Auth) check(v Version) error {
 	if v != V5 {
 		return protocolError("AUTH in version %v", v)
+	}
+	if _, ok := a.Properties.Value(AuthenticationMethod); !ok && (a.Code != Success || len(a.Properties) > 0) {
+		return protocolError("AUTH without an authentication method")
 	}
 	return nil
 }
