@@ -318,8 +318,8 @@ func frameKey(c Codec, own bool) any {
 	return nil // it may be of a type that cannot be compared
 }
 
-// Open implements Opener. Inner's first words follow once Outer's handshake is done. Each codec's
-// handshake has its own time, and both together the sum.
+// Open implements Opener. Inner's first words follow once Outer's handshake is done. Both handshakes
+// together have the sum of the codecs' times, to which a codec without a limit adds nothing.
 func (s *Stacked) Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error) {
 	greeting = dst
 	if o, ok := s.outer.(Opener); ok {
