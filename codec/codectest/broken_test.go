@@ -203,7 +203,8 @@ func TestBrokenGreetingsFail(t *testing.T) {
 
 // TestGoodCodecsPass would show a check that fails whatever it is given.
 func TestGoodCodecsPass(t *testing.T) {
-	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}} {
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}, new(blocks),
+		codec.Stack{Outer: codec.Length{}, Inner: new(blocks)}, codec.Stack{Outer: new(blocks), Inner: codec.Delimiter{Delim: ";", Max: 900}}} {
 		Run(t, func() codec.Codec { return c }, samples(c)...)
 	}
 }
@@ -420,4 +421,40 @@ func TestBrokenSaversFail(t *testing.T) {
 			t.Errorf("%s: passes %s", fault, name)
 		}
 	}
+}
+
+// blocks is an Unpacker of blocks of lines, and a Resumer. Decode returns no frame itself.
+type blocks struct{ rest []byte }
+
+func (*blocks) New() codec.Codec { return new(blocks) }
+
+func (b *blocks) Decode(data []byte) (int, []byte, error) { return b.DecodeFrom(data, 0) }
+
+func (b *blocks) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	n, block, err := codec.Delimiter{Delim: "\x00", Max: 1010}.DecodeFrom(data, seen)
+	b.rest = append(b.rest, block...)
+	return n, nil, err
+}
+
+func (b *blocks) NextFrame() ([]byte, error) {
+	if len(b.rest) == 0 {
+		return nil, nil
+	}
+	n, frame, err := lines.Decode(b.rest)
+	if n == 0 && err == nil {
+		err = codec.ErrMalformed
+	}
+	b.rest = b.rest[n:]
+	return frame, err
+}
+
+func (*blocks) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if bytes.IndexByte(frame, 0) >= 0 {
+		return dst, codec.ErrMalformed
+	}
+	wire, err := lines.AppendFrame(nil, frame)
+	if err != nil {
+		return dst, err
+	}
+	return codec.Delimiter{Delim: "\x00", Max: 1010}.AppendFrame(dst, wire)
 }

@@ -2,6 +2,7 @@ package codectest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -147,16 +148,14 @@ func resume(s *Suite) error {
 			return err
 		}
 		for seen := range min(len(wire), byteByByteMost) {
-			c := connection(s.New())
-			if seen > 0 {
-				if n, _, err := c.Decode(wire[:seen]); n != 0 || err != nil {
-					break // not "less than a frame", so there is nothing to resume
-				}
+			d := newDriver(s.New(), false)
+			if err := d.feed(wire[:seen]); err != nil || d.seen != seen {
+				break // not "less than a frame", so there is nothing to resume
 			}
-			n, got, err := c.(codec.Resumer).DecodeFrom(clone(wire), seen)
-			if n != len(wire) || err != nil || !bytes.Equal(got, frame) {
-				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d) = %d, %s, %v, want %d, %s", i,
-					len(wire), seen, n, show(got), err, len(wire), show(frame))
+			d.resume = true
+			if err := cmp.Or(d.feed(wire[seen:]), s.same(d.frames, [][]byte{frame})); err != nil || len(d.data) > 0 {
+				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d): error %v, %d bytes are left over, want one frame, %s",
+					i, len(wire), seen, err, len(d.data), show(frame))
 			}
 		}
 	}
