@@ -89,6 +89,7 @@ type check struct {
 
 var checks = []check{
 	{"Configuration", configuration},
+	{"Promoted", promoted},
 	{"Greeting", greeting},
 	{"Alone", alone},
 	{"Together", together},
