@@ -231,6 +231,81 @@ func TestRefusedWants(t *testing.T) {
 	}
 }
 
+// forgetful skips lines with a mark, but only in one of its two methods.
+type forgetful struct {
+	resumes bool
+	mark    byte
+}
+
+func (f forgetful) skip(n int, frame []byte, err error) (int, []byte, error) {
+	if len(frame) > 0 && frame[0] == f.mark {
+		frame = nil
+	}
+	return n, frame, err
+}
+
+func (f forgetful) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := lines.Decode(data)
+	if f.resumes {
+		return n, frame, err
+	}
+	return f.skip(n, frame, err)
+}
+
+func (f forgetful) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	n, frame, err := lines.DecodeFrom(data, seen)
+	if !f.resumes {
+		return n, frame, err
+	}
+	return f.skip(n, frame, err)
+}
+
+func (f forgetful) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if len(frame) > 0 && frame[0] == f.mark {
+		return dst, codec.ErrMalformed
+	}
+	return lines.AppendFrame(dst, frame)
+}
+
+// A mark of one byte is found, whichever it is.
+func TestHostileFindsMarks(t *testing.T) {
+	for mark := range 256 {
+		for _, resumes := range []bool{false, true} {
+			c := forgetful{resumes, byte(mark)}
+			if mark == 'a' || mark == 'h' || mark == 'x' || mark == '\n' || mark == '\r' {
+				continue // the samples begin with it, or it ends a line
+			}
+			s := Suite{New: func() codec.Codec { return c }, Samples: samples(c)}
+			if err := s.check(named(t, "Hostile")); err == nil {
+				t.Errorf("mark %#x, in DecodeFrom only: %v: passes", mark, resumes)
+			}
+		}
+	}
+}
+
+// What DecodeFrom refuses, Decode must refuse.
+func TestRefusedByDecode(t *testing.T) {
+	c := refuses{}
+	s := Suite{New: func() codec.Codec { return c }, Malformed: [][]byte{[]byte("a rare line\n")}}
+	if err := s.check(named(t, "Refused")); err == nil {
+		t.Error("passes")
+	}
+}
+
+// refuses refuses a line in DecodeFrom only.
+type refuses struct{}
+
+func (refuses) Decode(data []byte) (int, []byte, error) { return lines.Decode(data) }
+func (refuses) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	n, frame, err := lines.DecodeFrom(data, seen)
+	if string(frame) == "a rare line" {
+		err = codec.ErrMalformed
+	}
+	return n, frame, err
+}
+
+func (refuses) AppendFrame(dst, frame []byte) ([]byte, error) { return lines.AppendFrame(dst, frame) }
+
 func samples(codec.Codec) [][]byte {
 	return [][]byte{[]byte("abcx"), {}, []byte("hello, world"), bytes.Repeat([]byte("x"), 300)}
 }

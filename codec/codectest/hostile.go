@@ -93,8 +93,10 @@ func refused(s *Suite) error {
 		for _, wire := range group.wires {
 			size := max(1, len(wire)/1000)
 			for _, pieces := range [][][]byte{{wire}, slices.Collect(slices.Chunk(wire, size))} {
-				if err := newDriver(s.New(), true).feed(pieces...); !errors.Is(err, group.want) {
-					return fmt.Errorf("%s in %d pieces: error %v, want %w", show(wire), len(pieces), err, group.want)
+				for _, resume := range []bool{false, true} {
+					if err := newDriver(s.New(), resume).feed(pieces...); !errors.Is(err, group.want) {
+						return fmt.Errorf("%s in %d pieces: error %v, want %w", show(wire), len(pieces), err, group.want)
+					}
 				}
 			}
 		}
@@ -188,10 +190,16 @@ func newDecoder(c codec.Codec) *framing.Decoder {
 // kind of error in any pieces, and no panic.
 func hostile(s *Suite) error {
 	rnd := random()
-	for range 300 {
+	for i := range 256 + 300 {
 		wire, err := s.damaged(rnd)
 		if err != nil {
 			return err
+		}
+		if i < 256 { // each byte may be a mark at the start of a frame
+			if wire, err = s.wire(s.Samples[i%len(s.Samples)]); err != nil {
+				return err
+			}
+			wire = slices.Insert(wire[:min(len(wire), byteByByteMost)], 0, byte(i))
 		}
 		whole := newDriver(s.New(), false)
 		wholeErr := whole.feed(wire)
