@@ -145,6 +145,8 @@ func TestBrokenCodecsFail(t *testing.T) {
 			_ = append(frame, "##"...)
 			return lines.AppendFrame(dst, frame)
 		}), "AppendFrame"},
+		{"keeps what it sends", new(delta), "Together"},
+		{"keeps dst", new(keepsDst), "Together"},
 		{"sends what ends a line", appends(func(dst, frame []byte) ([]byte, error) {
 			return append(append(dst, frame...), '\n'), nil
 		}), "Payloads"},
@@ -413,6 +415,51 @@ func (c *polite) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 
 func (*polite) Opening() error { return nil }
 func (*polite) Opened() error  { return nil }
+
+// delta sends what has changed since the last frame.
+type delta struct{ in, out []byte }
+
+func (*delta) New() codec.Codec { return new(delta) }
+
+func (d *delta) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := plain.Decode(data)
+	if frame == nil || err != nil {
+		return n, nil, err
+	}
+	d.in = xor(frame, d.in)
+	return n, d.in, nil
+}
+
+func (d *delta) AppendFrame(dst, frame []byte) ([]byte, error) {
+	dst, err := plain.AppendFrame(dst, xor(frame, d.out))
+	if err == nil {
+		d.out = frame // a clone would be right
+	}
+	return dst, err
+}
+
+func xor(p, key []byte) []byte {
+	p = append([]byte{}, p...)
+	for i := range min(len(p), len(key)) {
+		p[i] ^= key[i]
+	}
+	return p
+}
+
+// keepsDst changes what it has appended before.
+type keepsDst struct {
+	broken
+	last []byte
+}
+
+func (*keepsDst) New() codec.Codec { return &keepsDst{broken: broken{Lines: lines}} }
+
+func (k *keepsDst) AppendFrame(dst, frame []byte) ([]byte, error) {
+	clear(k.last)
+	got, err := lines.AppendFrame(dst, frame)
+	k.last = got[len(dst):]
+	return got, err
+}
 
 // good is a codec without any of the optional methods: a 2-byte length.
 type good struct{}

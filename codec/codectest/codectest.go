@@ -154,16 +154,25 @@ func connection(c codec.Codec) codec.Codec {
 func (s *Suite) wire(samples ...[]byte) (wire []byte, err error) {
 	peer := connection(s.Peer())
 	for i, frame := range samples {
-		if wire, err = peer.AppendFrame(wire, frame); err != nil {
+		if wire, err = encode(peer, wire, frame); err != nil {
 			return nil, fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)
 		}
 	}
 	return wire, nil
 }
 
+// encode calls AppendFrame with a copy of frame, and ruins the copy afterwards: a codec that has kept
+// it gives itself away.
+func encode(c codec.Codec, dst, frame []byte) ([]byte, error) {
+	given := clone(frame)
+	wire, err := c.AppendFrame(dst, given)
+	ruin(given)
+	return wire, err
+}
+
 // accepts returns the error of AppendFrame, if any.
 func (s *Suite) accepts(frame []byte) error {
-	_, err := connection(s.Peer()).AppendFrame(nil, frame)
+	_, err := encode(connection(s.Peer()), nil, frame)
 	return err
 }
 

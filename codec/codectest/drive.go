@@ -49,6 +49,13 @@ func (d *driver) feed(pieces ...[]byte) error {
 // clone returns a copy whose capacity ends with it: a codec that looks behind its data panics.
 func clone(b []byte) []byte { return slices.Clip(bytes.Clone(b)) }
 
+// ruin overwrites what is not the codec's any more.
+func ruin(b []byte) {
+	for i := range b {
+		b[i] = 0xA5
+	}
+}
+
 // step calls Decode once. It gives it a copy of the data, and ruins the copy afterwards: a codec
 // that has kept a piece of it, or that changes more than it consumes, gives itself away.
 func (d *driver) step() (advance int, err error) {
@@ -75,9 +82,7 @@ func (d *driver) step() (advance int, err error) {
 	if frame != nil {
 		d.frames = append(d.frames, append([]byte{}, frame...))
 	}
-	for i := range data {
-		data[i] = 0xA5
-	}
+	ruin(data)
 	d.data, d.seen = d.data[advance:], 0
 	if advance == 0 {
 		d.seen = len(d.data)

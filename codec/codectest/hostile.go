@@ -74,7 +74,7 @@ func limits(s *Suite) error {
 	if above == nil {
 		return nil
 	}
-	got, err := connection(s.Peer()).AppendFrame([]byte("before"), above)
+	got, err := encode(connection(s.Peer()), []byte("before"), above)
 	if !errors.Is(err, codec.ErrTooLong) {
 		return fmt.Errorf("AppendFrame of %d bytes, limit %d: error %v, want codec.ErrTooLong", limit+1, limit, err)
 	}
@@ -259,11 +259,11 @@ func payloads(s *Suite) error {
 		}
 		peer := connection(s.Peer())
 		const before = "before"
-		wire, refusal := peer.AppendFrame([]byte(before), bytes.Clone(payload))
+		wire, refusal := encode(peer, []byte(before), payload)
 		if refusal != nil && string(wire) != before {
 			return fmt.Errorf("AppendFrame of %q failed, but dst became %s", payload, show(wire))
 		}
-		if wire, err = peer.AppendFrame(wire, behind); err != nil {
+		if wire, err = encode(peer, wire, behind); err != nil {
 			return fmt.Errorf("AppendFrame of %q (error %v), and then refuses sample 0: %w", payload, refusal, err)
 		}
 		d := newDriver(s.New(), true)
@@ -337,7 +337,7 @@ func concurrent(s *Suite) error {
 			if errs[i] = d.feed(pieces...); errs[i] == nil {
 				errs[i] = s.same(d.frames, s.Samples)
 			}
-			if _, err := d.codec.AppendFrame(nil, s.Samples[0]); err != nil {
+			if _, err := encode(d.codec, nil, s.Samples[0]); err != nil {
 				errs[i] = err
 			}
 		})
