@@ -156,8 +156,8 @@ type Opener interface {
 	Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error)
 
 	// Opening returns nil once the handshake is done, or if there is none, and until then the error
-	// with which a timeout closes the connection. A Dialer waits until it is nil: see
-	// loop.Dialer.Codec.
+	// with which a timeout closes the connection. It must be nil when Decode returns a frame. A
+	// Dialer waits until it is nil: see loop.Dialer.Codec.
 	Opening() error
 
 	// Opened is called once, if a Dialer has waited for the handshake, after the Dialer's callback
@@ -169,8 +169,8 @@ type Opener interface {
 // stream.
 type Farewell interface {
 	// AppendFarewell appends the last output to dst, if any. It is called once, when our side
-	// closes the connection for any reason, with the error that OnClose will get; not if the peer
-	// could not receive it. The codec is not used afterwards.
+	// closes the connection for any reason, with the error that OnClose will get, which is nil
+	// after Close; not if the peer could not receive it. The codec is not used afterwards.
 	AppendFarewell(dst []byte, err error) []byte
 }
 

@@ -192,13 +192,23 @@ func TestBrokenCodecsFail(t *testing.T) {
 	}
 }
 
-func TestBrokenGreetingsFail(t *testing.T) {
-	for name, c := range map[string]*usher{
-		"greets over what is there": {}, "greets, and does not": {err: errors.New("no")},
+func TestBrokenConversationsFail(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		codec codec.Codec
+		check string
+	}{
+		{"greets over what is there", new(usher), "Greeting"},
+		{"greets, and does not", &usher{err: errors.New("no")}, "Greeting"},
+		{"never ends its handshake", &polite{opening: errors.New("never")}, "Greeting"},
+		{"parts over what is there", &polite{farewell: func(_ []byte, _ error) []byte { return []byte("bye") }}, "Farewell"},
+		{"parts with the error only", &polite{farewell: func(dst []byte, err error) []byte { return append(dst, err.Error()...) }}, "Farewell"},
+		{"changes what is there", &polite{farewell: func(dst []byte, _ error) []byte { clear(dst); return dst }}, "Farewell"},
+		{"drops what is there after a failure", &bitter{}, "Refused"},
 	} {
-		s := Suite{New: func() codec.Codec { return c }, Samples: samples(c)}
-		if err := s.check(named(t, "Greeting")); err == nil {
-			t.Errorf("%s: passes", name)
+		s := Suite{New: func() codec.Codec { return tt.codec }, Samples: samples(tt.codec), Malformed: [][]byte{[]byte("bitter\n")}}
+		if err := s.check(named(t, tt.check)); err == nil {
+			t.Errorf("%s: passes %s", tt.name, tt.check)
 		}
 	}
 }
@@ -404,17 +414,53 @@ func (c *usher) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 func (*usher) Opening() error { return nil }
 func (*usher) Opened() error  { return nil }
 
-// polite greets as it may.
-type polite struct{ broken }
+// polite greets and parts as it may, unless a test has it do otherwise.
+type polite struct {
+	broken
+	opening  error
+	farewell func(dst []byte, err error) []byte
+}
 
-func (c *polite) New() codec.Codec { return &polite{broken{Lines: lines}} }
+func (c *polite) New() codec.Codec { return &polite{broken{Lines: lines}, c.opening, c.farewell} }
 
 func (c *polite) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 	return append(dst, "hello\n"...), 0, nil
 }
 
-func (*polite) Opening() error { return nil }
-func (*polite) Opened() error  { return nil }
+func (c *polite) Opening() error { return c.opening }
+func (*polite) Opened() error    { return nil }
+
+func (c *polite) AppendFarewell(dst []byte, err error) []byte {
+	if c.farewell != nil {
+		return c.farewell(dst, err)
+	}
+	return append(dst, "bye\n"...)
+}
+
+// bitter replies as it must not, once it has failed.
+type bitter struct {
+	broken
+	failed bool
+}
+
+func (c *bitter) New() codec.Codec { return &bitter{broken: broken{Lines: lines}} }
+
+func (c *bitter) Decode(data []byte) (int, []byte, error) { return c.DecodeFrom(data, 0) }
+
+func (c *bitter) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	n, frame, err := lines.DecodeFrom(data, seen)
+	if string(frame) == "bitter" {
+		c.failed, err = true, codec.ErrMalformed
+	}
+	return n, frame, err
+}
+
+func (c *bitter) AppendReply(dst []byte) []byte {
+	if c.failed {
+		return []byte("no\n")
+	}
+	return dst
+}
 
 // delta sends what has changed since the last frame.
 type delta struct{ in, out []byte }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -24,16 +25,61 @@ func configuration(s *Suite) error {
 	return err
 }
 
-// greeting wants the first words after what is in dst, or an error and no trace there.
+// before stands in dst for what other calls have appended.
+const before = "what was there"
+
+// greeting wants the first words after what is in dst, or an error and no trace there, and the
+// handshake to be over once a frame has come.
 func greeting(s *Suite) error {
-	o, ok := connection(s.New()).(codec.Opener)
+	d := newDriver(s.New(), true)
+	o, ok := d.codec.(codec.Opener)
 	if !ok {
 		return nil
 	}
-	const before = "what was there"
-	got, _, err := o.Open([]byte(before), codec.Peer{TLS: new(tls.ConnectionState)})
+	got, _, err := o.Open([]byte(before), encrypted())
 	if !bytes.HasPrefix(got, []byte(before)) || err != nil && len(got) > len(before) {
 		return fmt.Errorf("method Open (error %v) has made %s of what was in dst", err, show(got))
+	}
+	if err != nil {
+		return nil
+	}
+	wire, err := s.wire(s.Samples...)
+	if err != nil {
+		return err
+	}
+	_ = d.feed(wire) // the other checks judge that
+	if err := o.Opening(); err != nil && len(d.frames) > 0 {
+		return fmt.Errorf("after %d frames, Opening still returns %w, want nil", len(d.frames), err)
+	}
+	return nil
+}
+
+func encrypted() codec.Peer { return codec.Peer{TLS: new(tls.ConnectionState)} }
+
+// farewell wants the last words after what is in dst, whenever and for whatever reason a connection
+// closes. The reason is nil if the server has called Conn.Close.
+func farewell(s *Suite) error {
+	wire, err := s.wire(s.Samples...)
+	if err != nil {
+		return err
+	}
+	inputs := append([][]byte{nil, wire, wire[:len(wire)-min(len(wire), 1)]}, s.Malformed...)
+	for _, input := range inputs {
+		for _, reason := range []error{nil, io.EOF, codec.ErrMalformed} {
+			d := newDriver(s.New(), true)
+			f, ok := d.codec.(codec.Farewell)
+			if !ok {
+				return nil
+			}
+			if o, ok := d.codec.(codec.Opener); ok {
+				_, _, _ = o.Open(nil, encrypted()) // after an error the connection closes, too
+			}
+			_ = d.feed(input)
+			if got := f.AppendFarewell([]byte(before), reason); !bytes.HasPrefix(got, []byte(before)) {
+				return fmt.Errorf("AppendFarewell(%q, %v) after %d frames returns %s, which does not begin with dst",
+					before, reason, len(d.frames), show(got))
+			}
+		}
 	}
 	return nil
 }
@@ -224,7 +270,7 @@ func frameSize(s *Suite) error {
 // appendFrame wants what is in dst to stay, with and without room after it, and frame not to
 // change, nor what comes after it in memory.
 func appendFrame(s *Suite) error {
-	const before, marks = "what was there", "what comes next"
+	const marks = "what comes next"
 	for i, frame := range s.Samples {
 		for _, room := range []int{0, 2*len(frame) + 100} {
 			dst := append(make([]byte, 0, len(before)+room), before...)

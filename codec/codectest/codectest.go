@@ -7,9 +7,9 @@
 // Frames are fed whole, byte by byte, in random pieces, and several at once, directly and through
 // the decoder of package loop, mixed, and cut off. The decoded frames must equal the encoded ones,
 // up to the limit; a longer frame must be refused. The codec must not retain, change or return
-// anything that the contract forbids. A codec.Saver is moved after each piece, and is given damaged
-// states. A frame that contains the codec's own marks, such as a delimiter, must stay one frame or
-// be refused.
+// anything that the contract forbids, and no method of an embedded codec may bypass its own. A
+// codec.Saver is moved after each piece, and is given damaged states. A frame that contains the
+// codec's own marks, such as a delimiter, must stay one frame or be refused.
 package codectest
 
 import (
@@ -91,6 +91,7 @@ var checks = []check{
 	{"Configuration", configuration},
 	{"Promoted", promoted},
 	{"Greeting", greeting},
+	{"Farewell", farewell},
 	{"Alone", alone},
 	{"Together", together},
 	{"ByteByByte", byteByByte},

@@ -62,7 +62,7 @@ func (d *driver) step() (advance int, err error) {
 	data := clone(d.data)
 	advance, frame, err := d.decode(data)
 	if err != nil {
-		return 0, err
+		return 0, cmp.Or(d.reply(), err)
 	}
 	switch {
 	case advance < 0 || advance > len(data):
@@ -96,7 +96,7 @@ func (d *driver) unpack() error {
 	u, ok := d.codec.(codec.Unpacker)
 	for ok {
 		frame, err := u.NextFrame()
-		if err := cmp.Or(err, d.reply(), d.held()); err != nil {
+		if err := cmp.Or(d.reply(), err, d.held()); err != nil {
 			return err
 		}
 		if frame == nil {

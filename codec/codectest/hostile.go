@@ -258,7 +258,6 @@ func payloads(s *Suite) error {
 			return err
 		}
 		peer := connection(s.Peer())
-		const before = "before"
 		wire, refusal := encode(peer, []byte(before), payload)
 		if refusal != nil && string(wire) != before {
 			return fmt.Errorf("AppendFrame of %q failed, but dst became %s", payload, show(wire))
