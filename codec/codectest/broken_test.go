@@ -221,6 +221,52 @@ func TestGoodCodecsPass(t *testing.T) {
 	}
 }
 
+// Modbus/TCP: the codec writes the length in a header that the frame has.
+func TestHeaders(t *testing.T) {
+	Run(t, func() codec.Codec {
+		return codec.Length{Offset: 4, Size: 2, Strip: codec.StripNone, Max: 260}
+	}, []byte{0, 1, 0, 0, 0, 6, 1, 3, 0, 0, 0, 1})
+	Run(t, func() codec.Codec { return codec.Length{Offset: 1, Size: 2, Strip: codec.StripNone} })
+}
+
+// What happens to long frames only is found, header or not, and the message says what helps if it
+// is no fault.
+func TestLongFramesAreCompared(t *testing.T) {
+	header := codec.Length{Offset: 4, Size: 2, Strip: codec.StripNone, Max: 5000}
+	for name, c := range map[string]codec.Codec{
+		"lines": decodes(func(_ []byte, n int, frame []byte, err error) (int, []byte, error) {
+			return n, wiped(frame, 900), err
+		}),
+		"a header": wiper{header},
+	} {
+		s := Suite{New: func() codec.Codec { return c }, Samples: [][]byte{[]byte("\x00\x00\x00\x00\x00\x03abc")}}
+		if _, ok := c.(wiper); !ok {
+			s.Samples = samples(c)
+		}
+		err := s.check(named(t, "Limit"))
+		if err == nil || !strings.Contains(err.Error(), "Suite.Fill") {
+			t.Errorf("%s: %v, want an error that names Suite.Fill", name, err)
+		}
+	}
+}
+
+// wiper wipes the end of long frames.
+type wiper struct{ l codec.Length }
+
+func (w wiper) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := w.l.Decode(data)
+	return n, wiped(frame, 900), err
+}
+
+func (w wiper) AppendFrame(dst, frame []byte) ([]byte, error) { return w.l.AppendFrame(dst, frame) }
+
+func wiped(frame []byte, from int) []byte {
+	if len(frame) > from {
+		clear(frame[from:])
+	}
+	return frame
+}
+
 func TestRefusedWants(t *testing.T) {
 	s := Suite{New: func() codec.Codec { return lines }}
 	for _, tt := range []struct {

@@ -66,7 +66,7 @@ func limits(s *Suite) error {
 		}
 		for _, pieces := range [][][]byte{{wire}, cut(wire, len(wire)/10+1, random())} {
 			if err := s.expect([][]byte{frame}, pieces...); err != nil {
-				return fmt.Errorf("%d bytes, limit %d: %w", n, limit, err)
+				return fmt.Errorf("the frame that Suite.Fill returns for %d bytes, limit %d: %w", n, limit, err)
 			}
 		}
 	}
