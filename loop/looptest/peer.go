@@ -97,7 +97,8 @@ func (p *Peer) Unblock() {
 	p.settle()
 }
 
-// Close closes the connection: the server reads what was sent, then the end of the stream.
+// Close closes the connection: the server reads what was sent, then the end of the stream. With
+// output of the server that the peer has not read, because of Block, it is Reset.
 func (p *Peer) Close() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, false)
@@ -112,7 +113,8 @@ func (p *Peer) CloseWrite() {
 	p.settle()
 }
 
-// Reset resets the connection. Data that the server has not read is lost.
+// Reset resets the connection. Data that the server has not read is lost. After CloseWrite, the
+// server learns of it when it writes.
 func (p *Peer) Reset() {
 	p.sock.hangUp(syscall.ECONNRESET, false)
 	p.settle()
