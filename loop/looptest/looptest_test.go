@@ -146,6 +146,20 @@ func TestStallIsATurn(t *testing.T) {
 	})
 }
 
+// A test may ask any peer for its TLS.
+func TestPlainPeerHasNoTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := looptest.Start(t, echoServer()).Open()
+		if state, err := p.TLS(); state.HandshakeComplete || err != nil {
+			t.Errorf("a plain peer has %+v, %v; want nothing", state, err)
+		}
+		p.Raw([]byte("raw\n"))
+		if got := p.Received(); got != "raw\n" {
+			t.Errorf("received %q, want the echo of what Raw sent", got)
+		}
+	})
+}
+
 // What a peer has sent before it closed arrives, though our answer does not any more.
 func TestPeerSendsAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
