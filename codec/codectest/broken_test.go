@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -215,7 +216,7 @@ func TestBrokenConversationsFail(t *testing.T) {
 
 // TestGoodCodecsPass would show a check that fails whatever it is given.
 func TestGoodCodecsPass(t *testing.T) {
-	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}, new(blocks),
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}, new(blocks), new(formal),
 		codec.Stack{Outer: codec.Length{}, Inner: new(blocks)}, codec.Stack{Outer: new(blocks), Inner: codec.Delimiter{Delim: ";", Max: 900}}} {
 		Run(t, func() codec.Codec { return c }, samples(c)...)
 	}
@@ -635,6 +636,48 @@ func TestBrokenSaversFail(t *testing.T) {
 			t.Errorf("%s: passes %s", fault, name)
 		}
 	}
+}
+
+// formal is a mover that needs Open, once, or Restore in place of it.
+type formal struct {
+	mover
+	begun bool
+}
+
+func (*formal) New() codec.Codec { return new(formal) }
+
+func (f *formal) begin() {
+	if f.begun {
+		panic("it has begun already")
+	}
+	f.begun = true
+}
+
+func (f *formal) Open(dst []byte, peer codec.Peer) ([]byte, time.Duration, error) {
+	f.begin()
+	return fmt.Appendf(dst, "hello %v on %v, %d\n", peer.Remote.String(), peer.Local.String(), peer.TLS.Version), 0, nil
+}
+
+func (f *formal) Restore(state []byte) error {
+	f.begin()
+	return f.mover.Restore(state)
+}
+
+func (f *formal) Opening() error { return nil }
+func (f *formal) Opened() error  { return nil }
+
+func (f *formal) Decode(data []byte) (int, []byte, error) {
+	if !f.begun {
+		return 0, nil, errors.New("Open was not called")
+	}
+	return f.mover.Decode(data)
+}
+
+func (f *formal) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if !f.begun {
+		return dst, errors.New("Open was not called")
+	}
+	return f.mover.AppendFrame(dst, frame)
 }
 
 // blocks is an Unpacker of blocks of lines, and a Resumer. Decode returns no frame itself.

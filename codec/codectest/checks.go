@@ -3,7 +3,6 @@ package codectest
 import (
 	"bytes"
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -31,12 +30,12 @@ const before = "what was there"
 // greeting wants the first words after what is in dst, or an error and no trace there, and the
 // handshake to be over once a frame has come.
 func greeting(s *Suite) error {
-	d := newDriver(s.New(), true)
+	d := &driver{codec: connection(s.New()), resume: true}
 	o, ok := d.codec.(codec.Opener)
 	if !ok {
 		return nil
 	}
-	got, _, err := o.Open([]byte(before), encrypted())
+	got, _, err := o.Open([]byte(before), remote())
 	if !bytes.HasPrefix(got, []byte(before)) || err != nil && len(got) > len(before) {
 		return fmt.Errorf("method Open (error %v) has made %s of what was in dst", err, show(got))
 	}
@@ -54,8 +53,6 @@ func greeting(s *Suite) error {
 	return nil
 }
 
-func encrypted() codec.Peer { return codec.Peer{TLS: new(tls.ConnectionState)} }
-
 // farewell wants the last words after what is in dst, whenever and for whatever reason a connection
 // closes. The reason is nil if the server has called Conn.Close.
 func farewell(s *Suite) error {
@@ -70,9 +67,6 @@ func farewell(s *Suite) error {
 			f, ok := d.codec.(codec.Farewell)
 			if !ok {
 				return nil
-			}
-			if o, ok := d.codec.(codec.Opener); ok {
-				_, _, _ = o.Open(nil, encrypted()) // after an error the connection closes, too
 			}
 			_ = d.feed(input)
 			if got := f.AppendFarewell([]byte(before), reason); !bytes.HasPrefix(got, []byte(before)) {
@@ -167,9 +161,8 @@ func throughDecoder(s *Suite) error {
 	}
 	rnd := random()
 	for _, n := range []int{1, 2, 3, 7, 64, 1000, len(wire)} {
-		var d framing.Decoder
-		d.Init(s.New(), new(framing.Pool))
-		got, _, err := decodeAll(&d, cut(wire, max(1, n), rnd)...)
+		d := newDecoder(s.New())
+		got, _, err := decodeAll(d, cut(wire, max(1, n), rnd)...)
 		if err == nil {
 			err = s.same(got, s.Samples)
 		}
@@ -231,7 +224,7 @@ func (s *Suite) rescans() error {
 		if err != nil {
 			return err
 		}
-		c := connection(s.New())
+		c := begin(s.New())
 		if n, _, err := c.Decode(bytes.Clone(wire[:seen])); n != 0 || err != nil {
 			return nil // it delivers parts
 		}
@@ -258,7 +251,7 @@ func frameSize(s *Suite) error {
 			return err
 		}
 		for n := 1; n <= min(len(wire), byteByByteMost); n++ {
-			size, exact := connection(s.New()).(codec.Sizer).FrameSize(wire[:n])
+			size, exact := begin(s.New()).(codec.Sizer).FrameSize(wire[:n])
 			if exact && size != len(wire) || size > 0 && size < len(wire) {
 				return fmt.Errorf("sample %d: FrameSize of the first %d bytes is %d, %t, of %d", i, n, size, exact, len(wire))
 			}
@@ -276,7 +269,7 @@ func appendFrame(s *Suite) error {
 			dst := append(make([]byte, 0, len(before)+room), before...)
 			behind := append(bytes.Clone(frame), marks...)
 			given := behind[:len(frame)]
-			got, err := connection(s.Peer()).AppendFrame(dst, given)
+			got, err := begin(s.Peer()).AppendFrame(dst, given)
 			switch {
 			case err != nil:
 				return fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)

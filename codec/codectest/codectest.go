@@ -14,7 +14,9 @@ package codectest
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"runtime/debug"
 	"testing"
 
@@ -31,7 +33,9 @@ func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 
 // A Suite configures the checks of a codec. Only New is required.
 type Suite struct {
-	// New returns the codec as a server would get it. It is called for each check.
+	// New returns the codec as a server would get it. It is called for each check. A codec.Opener is
+	// opened with addresses and TLS, without Await and NetConn. If its protocol begins with a
+	// handshake, New must return a codec whose connections have done it already.
 	New func() codec.Codec
 
 	// Peer returns the codec of the other end, whose AppendFrame encodes the bytes that New's codec
@@ -141,7 +145,7 @@ const longestHeader = 32
 // them. Changes after the header are not taken over: they are for the checks to find.
 func (s *Suite) fill(n int) []byte {
 	plain := bytes.Repeat([]byte("x"), n)
-	wire, err := encode(connection(s.Peer()), nil, plain)
+	wire, err := encode(begin(s.Peer()), nil, plain)
 	if err != nil {
 		return plain
 	}
@@ -171,9 +175,33 @@ func connection(c codec.Codec) codec.Codec {
 	return c
 }
 
+// begin returns the codec of one new connection, which has got its peer.
+func begin(c codec.Codec) codec.Codec {
+	c = connection(c)
+	open(c)
+	return c
+}
+
+// open calls Open, if there is one. An error means that the codec wants to close the connection; it
+// is for the codec to say so again if it is used all the same.
+func open(c codec.Codec) {
+	if o, ok := c.(codec.Opener); ok {
+		_, _, _ = o.Open(nil, remote())
+	}
+}
+
+// remote returns a peer as a server knows it.
+func remote() codec.Peer {
+	loopback := net.IPv4(127, 0, 0, 1)
+	return codec.Peer{
+		Remote: &net.TCPAddr{IP: loopback, Port: 40001}, Local: &net.TCPAddr{IP: loopback, Port: 443},
+		TLS: new(tls.ConnectionState),
+	}
+}
+
 // wire returns the samples as the peer sends them over one connection, one after the other.
 func (s *Suite) wire(samples ...[]byte) (wire []byte, err error) {
-	peer := connection(s.Peer())
+	peer := begin(s.Peer())
 	for i, frame := range samples {
 		if wire, err = encode(peer, wire, frame); err != nil {
 			return nil, fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)
@@ -193,7 +221,7 @@ func encode(c codec.Codec, dst, frame []byte) ([]byte, error) {
 
 // accepts returns the error of AppendFrame, if any.
 func (s *Suite) accepts(frame []byte) error {
-	_, err := encode(connection(s.Peer()), nil, frame)
+	_, err := encode(begin(s.Peer()), nil, frame)
 	return err
 }
 

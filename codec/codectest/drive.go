@@ -26,7 +26,7 @@ type driver struct {
 }
 
 func newDriver(c codec.Codec, resume bool) *driver {
-	return &driver{codec: connection(c), resume: resume}
+	return &driver{codec: begin(c), resume: resume}
 }
 
 // feed decodes piece by piece. Its error is the codec's, or errBroken.

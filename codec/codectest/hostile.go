@@ -74,7 +74,7 @@ func limits(s *Suite) error {
 	if above == nil {
 		return nil
 	}
-	got, err := encode(connection(s.Peer()), []byte("before"), above)
+	got, err := encode(begin(s.Peer()), []byte("before"), above)
 	if !errors.Is(err, codec.ErrTooLong) {
 		return fmt.Errorf("AppendFrame of %d bytes, limit %d: error %v, want codec.ErrTooLong", limit+1, limit, err)
 	}
@@ -120,10 +120,9 @@ func flood(s *Suite) error {
 	slack := size + 64<<10 // for headers
 	for _, b := range []byte{0, 1, ' ', 'x', 0x7f, 0x80, 0xff} {
 		piece := bytes.Repeat([]byte{b}, size)
-		var d framing.Decoder
-		d.Init(s.New(), new(framing.Pool))
+		d := newDecoder(s.New())
 		for fed := 0; fed < 4*(limit+slack); fed += len(piece) {
-			_, most, err := decodeAll(&d, piece)
+			_, most, err := decodeAll(d, piece)
 			if errors.Is(err, codec.ErrContract) {
 				return err
 			}
@@ -183,6 +182,7 @@ func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 func newDecoder(c codec.Codec) *framing.Decoder {
 	d := new(framing.Decoder)
 	d.Init(c, nil)
+	open(d.Codec())
 	return d
 }
 
@@ -257,7 +257,7 @@ func payloads(s *Suite) error {
 		if err != nil {
 			return err
 		}
-		peer := connection(s.Peer())
+		peer := begin(s.Peer())
 		wire, refusal := encode(peer, []byte(before), payload)
 		if refusal != nil && string(wire) != before {
 			return fmt.Errorf("AppendFrame of %q failed, but dst became %s", payload, show(wire))
