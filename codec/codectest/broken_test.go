@@ -193,6 +193,22 @@ func TestBrokenCodecsFail(t *testing.T) {
 	}
 }
 
+// A NextFrame that never returns nil fails the checks, and does not hang them.
+func TestEndlessUnpackersFail(t *testing.T) {
+	for name, want := range map[string]bool{"Alone": true, "Decoder": true, "Memory": false} {
+		s := Suite{New: func() codec.Codec { return new(endless) }, Samples: [][]byte{[]byte("x")}}
+		if err := s.check(named(t, name)); want && (err == nil || !strings.Contains(err.Error(), "NextFrame")) {
+			t.Errorf("%s: error %v, want one that names NextFrame", name, err)
+		}
+	}
+}
+
+// endless is an Unpacker that does not forget its frame.
+type endless struct{ broken }
+
+func (e *endless) New() codec.Codec           { return &endless{broken{Lines: lines}} }
+func (e *endless) NextFrame() ([]byte, error) { return []byte("hello"), nil }
+
 func TestBrokenConversationsFail(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -88,13 +88,14 @@ func (d *driver) step() (advance int, err error) {
 		d.seen = len(d.data)
 		return 0, nil
 	}
-	return advance, d.unpack()
+	return advance, d.unpack(advance)
 }
 
-// unpack takes what a codec.Unpacker finds in what it has consumed. The data is ruined by then.
-func (d *driver) unpack() error {
+// unpack takes what a codec.Unpacker finds in the n bytes that it has consumed. The data is ruined
+// by then.
+func (d *driver) unpack(n int) error {
 	u, ok := d.codec.(codec.Unpacker)
-	for ok {
+	for left := newBudget(n); ok; {
 		frame, err := u.NextFrame()
 		if err := cmp.Or(d.reply(), err, d.held()); err != nil {
 			return err
@@ -102,7 +103,23 @@ func (d *driver) unpack() error {
 		if frame == nil {
 			return nil
 		}
+		if err := left.take(frame); err != nil {
+			return err
+		}
 		d.frames = append(d.frames, append([]byte{}, frame...))
+	}
+	return nil
+}
+
+// A budget bounds what NextFrame may return for some bytes of input, so that a codec that returns a
+// frame without end does not hang the checks.
+type budget int
+
+func newBudget(input int) budget { return budget(8<<20 + 64*input) }
+
+func (b *budget) take(frame []byte) error {
+	if *b -= budget(16 + min(len(frame), 240)); *b < 0 { // one large frame may be packed well
+		return fmt.Errorf("%w: NextFrame returns frames without end, the last one %s: return nil if there is none left", errBroken, show(frame))
 	}
 	return nil
 }
@@ -145,13 +162,16 @@ func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)
 // most bytes that the Decoder ever had left over, with what its codec held of a message in parts.
 func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
 	for _, piece := range pieces {
-		data := clone(piece)
+		data, left := clone(piece), newBudget(d.Buffered()+len(piece))
 		for more := true; more; {
 			var frame []byte
 			if data, frame, more, err = d.Next(data); err != nil {
 				return frames, most, err
 			}
 			if frame != nil {
+				if err := left.take(frame); err != nil {
+					return frames, most, err
+				}
 				frames = append(frames, append([]byte{}, frame...))
 			}
 		}

@@ -123,7 +123,7 @@ func flood(s *Suite) error {
 		d := newDecoder(s.New())
 		for fed := 0; fed < 4*(limit+slack); fed += len(piece) {
 			_, most, err := decodeAll(d, piece)
-			if errors.Is(err, codec.ErrContract) {
+			if errors.Is(err, codec.ErrContract) || errors.Is(err, errBroken) {
 				return err
 			}
 			if err != nil {
@@ -165,10 +165,11 @@ func memory(s *Suite) error {
 // takes feeds many pieces, and reports whether the codec consumed them all.
 func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 	for ; bytes > 0; bytes -= len(piece) {
-		data := slices.Clone(piece)
+		data, left := slices.Clone(piece), newBudget(d.Buffered()+len(piece))
 		for more := true; more; {
+			var frame []byte
 			var err error
-			if data, _, more, err = d.Next(data); err != nil {
+			if data, frame, more, err = d.Next(data); err != nil || left.take(frame) != nil {
 				return false
 			}
 		}
