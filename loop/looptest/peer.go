@@ -18,7 +18,9 @@ type Peer struct {
 // OpenFrom.
 func (p *Peer) Addr() net.Addr { return p.addr }
 
-// Send sends the pieces to the server, each as a separate packet, and waits for the effects.
+// Send sends the pieces to the server, each as a separate packet, and waits for the effects. The
+// server reads up to 256 KiB at once. It reads packets together if they had to wait for a stalled
+// loop or a paused connection.
 func (p *Peer) Send(pieces ...string) {
 	for _, s := range pieces {
 		p.Write([]byte(s))
