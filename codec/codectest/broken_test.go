@@ -232,7 +232,7 @@ func TestBrokenConversationsFail(t *testing.T) {
 
 // TestGoodCodecsPass would show a check that fails whatever it is given.
 func TestGoodCodecsPass(t *testing.T) {
-	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}, new(blocks), new(formal),
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}, new(blocks), new(formal), new(receipts),
 		codec.Stack{Outer: codec.Length{}, Inner: new(blocks)}, codec.Stack{Outer: new(blocks), Inner: codec.Delimiter{Delim: ";", Max: 900}}} {
 		Run(t, func() codec.Codec { return c }, samples(c)...)
 	}
@@ -694,6 +694,28 @@ func (f *formal) AppendFrame(dst, frame []byte) ([]byte, error) {
 		return dst, errors.New("Open was not called")
 	}
 	return f.mover.AppendFrame(dst, frame)
+}
+
+// receipts answers each frame with 16 bytes.
+type receipts struct {
+	good
+	reply []byte
+}
+
+func (*receipts) New() codec.Codec { return new(receipts) }
+
+func (r *receipts) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := plain.Decode(data)
+	if frame != nil {
+		r.reply = append(r.reply, "0123456789abcdef"...)
+	}
+	return n, frame, err
+}
+
+func (r *receipts) AppendReply(dst []byte) []byte {
+	dst = append(dst, r.reply...)
+	r.reply = r.reply[:0]
+	return dst
 }
 
 // blocks is an Unpacker of blocks of lines, and a Resumer. Decode returns no frame itself.

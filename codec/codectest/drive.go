@@ -158,6 +158,15 @@ func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
 // random is the same for each run, so that a failure can be had again.
 func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)) }
 
+// next is d.Next by a caller that takes the replies, as a server does.
+func next(d *framing.Decoder, data []byte) (rest, frame []byte, more bool, err error) {
+	rest, frame, more, err = d.Next(data)
+	if r, ok := d.Codec().(codec.Responder); ok {
+		r.AppendReply(nil)
+	}
+	return rest, frame, more, err
+}
+
 // decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the
 // most bytes that the Decoder ever had left over, with what its codec held of a message in parts.
 func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
@@ -165,7 +174,7 @@ func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int,
 		data, left := clone(piece), newBudget(d.Buffered()+len(piece))
 		for more := true; more; {
 			var frame []byte
-			if data, frame, more, err = d.Next(data); err != nil {
+			if data, frame, more, err = next(d, data); err != nil {
 				return frames, most, err
 			}
 			if frame != nil {

@@ -169,7 +169,7 @@ func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 		for more := true; more; {
 			var frame []byte
 			var err error
-			if data, frame, more, err = d.Next(data); err != nil || left.take(frame) != nil {
+			if data, frame, more, err = next(d, data); err != nil || left.take(frame) != nil {
 				return false
 			}
 		}
