@@ -169,8 +169,8 @@ type Opener interface {
 // stream.
 type Farewell interface {
 	// AppendFarewell appends the last output to dst, if any. It is called once, when our side
-	// closes the connection for any reason, with the error that OnClose will get, which is nil
-	// after Close; not if the peer could not receive it. The codec is not used afterwards.
+	// closes the connection for any reason, with the error that OnClose will get; not if the peer
+	// could not receive it. The codec is not used afterwards.
 	AppendFarewell(dst []byte, err error) []byte
 }
 

@@ -63,9 +63,9 @@ func farewell(s *Suite) error {
 	inputs := append([][]byte{nil, wire, wire[:len(wire)-min(len(wire), 1)]}, s.Malformed...)
 	for _, input := range inputs {
 		for _, reason := range []error{nil, io.EOF, codec.ErrMalformed} {
-			d := newDriver(s.New(), true)
+			d := &driver{codec: connection(s.New()), resume: true}
 			f, ok := d.codec.(codec.Farewell)
-			if !ok {
+			if !ok || open(d.codec) != nil {
 				return nil
 			}
 			_ = d.feed(input)

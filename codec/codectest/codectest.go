@@ -178,16 +178,16 @@ func connection(c codec.Codec) codec.Codec {
 // begin returns the codec of one new connection, which has got its peer.
 func begin(c codec.Codec) codec.Codec {
 	c = connection(c)
-	open(c)
+	_ = open(c) // a codec that needs Await refuses, and the other checks go on
 	return c
 }
 
-// open calls Open, if there is one. An error means that the codec wants to close the connection; it
-// is for the codec to say so again if it is used all the same.
-func open(c codec.Codec) {
+// open calls Open, if there is one.
+func open(c codec.Codec) (err error) {
 	if o, ok := c.(codec.Opener); ok {
-		_, _, _ = o.Open(nil, remote())
+		_, _, err = o.Open(nil, remote())
 	}
+	return err
 }
 
 // remote returns a peer as a server knows it.

@@ -183,7 +183,7 @@ func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 func newDecoder(c codec.Codec) *framing.Decoder {
 	d := new(framing.Decoder)
 	d.Init(c, nil)
-	open(d.Codec())
+	_ = open(d.Codec())
 	return d
 }
 
