@@ -156,8 +156,8 @@ type Opener interface {
 	Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error)
 
 	// Opening returns nil once the handshake is done, or if there is none, and until then the error
-	// with which a timeout closes the connection. A Dialer waits until it is nil: see
-	// loop.Dialer.Codec.
+	// with which a timeout closes the connection. It must be nil when Decode returns a frame. A
+	// Dialer waits until it is nil: see loop.Dialer.Codec.
 	Opening() error
 
 	// Opened is called once, if a Dialer has waited for the handshake, after the Dialer's callback

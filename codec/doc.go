@@ -40,7 +40,8 @@
 // be promoted, and a server would call an embedded DecodeFrom instead of the new Decode, and skip
 // what Decode checks.
 //
-// Package codectest tests any codec against all of this, including that mistake.
+// Package codectest tests any codec against all of this, including that mistake, except for Opened
+// and timeouts, which need a server.
 //
 // # Ownership of bytes
 //

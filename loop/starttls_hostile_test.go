@@ -213,11 +213,16 @@ func TestFaultUnfinishedHandshakes(t *testing.T) {
 		{"a reset", func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 		{"who trusts nobody", func(_ *looptest.Server, p *looptest.Peer) { p.StartTLS(&tls.Config{ServerName: "x"}) }, "bad certificate"},
 		{"a full socket", func(srv *looptest.Server, p *looptest.Peer) { srv.Sleep(10 * time.Second) }, "loop: handshake timeout after 10s"},
-		{"the end after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Close() }, "unexpected EOF"},
+		{"the end after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.CloseWrite() }, "unexpected EOF"},
 		{"more, and the end, after a full socket", func(srv *looptest.Server, p *looptest.Peer) {
 			p.Send("\x16\x03")
-			p.Close()
+			p.CloseWrite()
 		}, "unexpected EOF"},
+		{"a close after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Close() }, "connection reset"},
+		{"more, and a close, after a full socket", func(srv *looptest.Server, p *looptest.Peer) {
+			p.Send("\x16\x03")
+			p.Close()
+		}, "connection reset"},
 		{"a reset after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 	} {
 		post := &postman{}

@@ -2,9 +2,10 @@ package codectest
 
 import (
 	"bytes"
-	"crypto/tls"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -23,16 +24,56 @@ func configuration(s *Suite) error {
 	return err
 }
 
-// greeting wants the first words after what is in dst, or an error and no trace there.
+// before stands in dst for what other calls have appended.
+const before = "what was there"
+
+// greeting wants the first words after what is in dst, or an error and no trace there, and the
+// handshake to be over once a frame has come.
 func greeting(s *Suite) error {
-	o, ok := connection(s.New()).(codec.Opener)
+	d := &driver{codec: connection(s.New()), resume: true}
+	o, ok := d.codec.(codec.Opener)
 	if !ok {
 		return nil
 	}
-	const before = "what was there"
-	got, _, err := o.Open([]byte(before), codec.Peer{TLS: new(tls.ConnectionState)})
+	got, _, err := o.Open([]byte(before), remote())
 	if !bytes.HasPrefix(got, []byte(before)) || err != nil && len(got) > len(before) {
 		return fmt.Errorf("method Open (error %v) has made %s of what was in dst", err, show(got))
+	}
+	if err != nil {
+		return nil
+	}
+	wire, err := s.wire(s.Samples...)
+	if err != nil {
+		return err
+	}
+	_ = d.feed(wire) // the other checks judge that
+	if err := o.Opening(); err != nil && len(d.frames) > 0 {
+		return fmt.Errorf("after %d frames, Opening still returns %w, want nil", len(d.frames), err)
+	}
+	return nil
+}
+
+// farewell wants the last words after what is in dst, whenever and for whatever reason a connection
+// closes. The reason is nil if the server has called Conn.Close.
+func farewell(s *Suite) error {
+	wire, err := s.wire(s.Samples...)
+	if err != nil {
+		return err
+	}
+	inputs := append([][]byte{nil, wire, wire[:len(wire)-min(len(wire), 1)]}, s.Malformed...)
+	for _, input := range inputs {
+		for _, reason := range []error{nil, io.EOF, codec.ErrMalformed} {
+			d := &driver{codec: connection(s.New()), resume: true}
+			f, ok := d.codec.(codec.Farewell)
+			if !ok || open(d.codec) != nil {
+				return nil
+			}
+			_ = d.feed(input)
+			if got := f.AppendFarewell([]byte(before), reason); !bytes.HasPrefix(got, []byte(before)) {
+				return fmt.Errorf("AppendFarewell(%q, %v) after %d frames returns %s, which does not begin with dst",
+					before, reason, len(d.frames), show(got))
+			}
+		}
 	}
 	return nil
 }
@@ -120,9 +161,8 @@ func throughDecoder(s *Suite) error {
 	}
 	rnd := random()
 	for _, n := range []int{1, 2, 3, 7, 64, 1000, len(wire)} {
-		var d framing.Decoder
-		d.Init(s.New(), new(framing.Pool))
-		got, _, err := decodeAll(&d, cut(wire, max(1, n), rnd)...)
+		d := newDecoder(s.New())
+		got, _, err := decodeAll(d, cut(wire, max(1, n), rnd)...)
 		if err == nil {
 			err = s.same(got, s.Samples)
 		}
@@ -147,16 +187,14 @@ func resume(s *Suite) error {
 			return err
 		}
 		for seen := range min(len(wire), byteByByteMost) {
-			c := connection(s.New())
-			if seen > 0 {
-				if n, _, err := c.Decode(wire[:seen]); n != 0 || err != nil {
-					break // not "less than a frame", so there is nothing to resume
-				}
+			d := newDriver(s.New(), false)
+			if err := d.feed(wire[:seen]); err != nil || d.seen != seen {
+				break // not "less than a frame", so there is nothing to resume
 			}
-			n, got, err := c.(codec.Resumer).DecodeFrom(clone(wire), seen)
-			if n != len(wire) || err != nil || !bytes.Equal(got, frame) {
-				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d) = %d, %s, %v, want %d, %s", i,
-					len(wire), seen, n, show(got), err, len(wire), show(frame))
+			d.resume = true
+			if err := cmp.Or(d.feed(wire[seen:]), s.same(d.frames, [][]byte{frame})); err != nil || len(d.data) > 0 {
+				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d): error %v, %d bytes are left over, want one frame, %s",
+					i, len(wire), seen, err, len(d.data), show(frame))
 			}
 		}
 	}
@@ -186,7 +224,7 @@ func (s *Suite) rescans() error {
 		if err != nil {
 			return err
 		}
-		c := connection(s.New())
+		c := begin(s.New())
 		if n, _, err := c.Decode(bytes.Clone(wire[:seen])); n != 0 || err != nil {
 			return nil // it delivers parts
 		}
@@ -213,7 +251,7 @@ func frameSize(s *Suite) error {
 			return err
 		}
 		for n := 1; n <= min(len(wire), byteByByteMost); n++ {
-			size, exact := connection(s.New()).(codec.Sizer).FrameSize(wire[:n])
+			size, exact := begin(s.New()).(codec.Sizer).FrameSize(wire[:n])
 			if exact && size != len(wire) || size > 0 && size < len(wire) {
 				return fmt.Errorf("sample %d: FrameSize of the first %d bytes is %d, %t, of %d", i, n, size, exact, len(wire))
 			}
@@ -225,13 +263,13 @@ func frameSize(s *Suite) error {
 // appendFrame wants what is in dst to stay, with and without room after it, and frame not to
 // change, nor what comes after it in memory.
 func appendFrame(s *Suite) error {
-	const before, marks = "what was there", "what comes next"
+	const marks = "what comes next"
 	for i, frame := range s.Samples {
 		for _, room := range []int{0, 2*len(frame) + 100} {
 			dst := append(make([]byte, 0, len(before)+room), before...)
 			behind := append(bytes.Clone(frame), marks...)
 			given := behind[:len(frame)]
-			got, err := connection(s.Peer()).AppendFrame(dst, given)
+			got, err := begin(s.Peer()).AppendFrame(dst, given)
 			switch {
 			case err != nil:
 				return fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)

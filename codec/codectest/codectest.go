@@ -7,14 +7,16 @@
 // Frames are fed whole, byte by byte, in random pieces, and several at once, directly and through
 // the decoder of package loop, mixed, and cut off. The decoded frames must equal the encoded ones,
 // up to the limit; a longer frame must be refused. The codec must not retain, change or return
-// anything that the contract forbids. A codec.Saver is moved after each piece, and is given damaged
-// states. A frame that contains the codec's own marks, such as a delimiter, must stay one frame or
-// be refused.
+// anything that the contract forbids, and no method of an embedded codec may bypass its own. A
+// codec.Saver is moved after each piece, and is given damaged states. A frame that contains the
+// codec's own marks, such as a delimiter, must stay one frame or be refused.
 package codectest
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"runtime/debug"
 	"testing"
 
@@ -31,7 +33,9 @@ func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 
 // A Suite configures the checks of a codec. Only New is required.
 type Suite struct {
-	// New returns the codec as a server would get it. It is called for each check.
+	// New returns the codec as a server would get it. It is called for each check. A codec.Opener is
+	// opened with addresses and TLS, without Await and NetConn. If its protocol begins with a
+	// handshake, New must return a codec whose connections have done it already.
 	New func() codec.Codec
 
 	// Peer returns the codec of the other end, whose AppendFrame encodes the bytes that New's codec
@@ -43,7 +47,8 @@ type Suite struct {
 	Samples [][]byte
 
 	// Fill returns a frame of n bytes with any contents, or nil if no frame can have that length.
-	// nil means the byte 'x', n times.
+	// nil means the byte 'x', n times, except for up to 32 bytes at the start that the codec
+	// writes itself, as codec.Length does with codec.StripNone.
 	Fill func(n int) []byte
 
 	// Max is the length of the longest frame that the codec accepts. 0 means to determine it by
@@ -89,7 +94,9 @@ type check struct {
 
 var checks = []check{
 	{"Configuration", configuration},
+	{"Promoted", promoted},
 	{"Greeting", greeting},
+	{"Farewell", farewell},
 	{"Alone", alone},
 	{"Together", together},
 	{"ByteByByte", byteByByte},
@@ -123,12 +130,31 @@ func (s Suite) check(c check) (err error) {
 		s.Peer = s.New
 	}
 	if s.Fill == nil {
-		s.Fill = func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
+		s.Fill = s.fill
 	}
 	if len(s.Samples) == 0 {
 		s.Samples = s.filled()
 	}
 	return c.run(&s)
+}
+
+// longestHeader is how many bytes at the start of a frame may be the codec's to write.
+const longestHeader = 32
+
+// fill is the default of Fill: 'x', n times, with the header that the codec has made of the first of
+// them. Changes after the header are not taken over: they are for the checks to find.
+func (s *Suite) fill(n int) []byte {
+	plain := bytes.Repeat([]byte("x"), n)
+	wire, err := encode(begin(s.Peer()), nil, plain)
+	if err != nil {
+		return plain
+	}
+	d := newDriver(s.New(), false)
+	if d.feed(wire) != nil || len(d.frames) != 1 || len(d.frames[0]) != n {
+		return plain
+	}
+	header := min(n, longestHeader)
+	return append(d.frames[0][:header:header], plain[header:]...)
 }
 
 // filled returns frames made by Fill, of those lengths that the codec takes.
@@ -149,20 +175,53 @@ func connection(c codec.Codec) codec.Codec {
 	return c
 }
 
+// begin returns the codec of one new connection, which has got its peer.
+func begin(c codec.Codec) codec.Codec {
+	c = connection(c)
+	_ = open(c) // a codec that needs Await refuses, and the other checks go on
+	return c
+}
+
+// open calls Open, if there is one.
+func open(c codec.Codec) (err error) {
+	if o, ok := c.(codec.Opener); ok {
+		_, _, err = o.Open(nil, remote())
+	}
+	return err
+}
+
+// remote returns a peer as a server knows it.
+func remote() codec.Peer {
+	loopback := net.IPv4(127, 0, 0, 1)
+	return codec.Peer{
+		Remote: &net.TCPAddr{IP: loopback, Port: 40001}, Local: &net.TCPAddr{IP: loopback, Port: 443},
+		TLS: new(tls.ConnectionState),
+	}
+}
+
 // wire returns the samples as the peer sends them over one connection, one after the other.
 func (s *Suite) wire(samples ...[]byte) (wire []byte, err error) {
-	peer := connection(s.Peer())
+	peer := begin(s.Peer())
 	for i, frame := range samples {
-		if wire, err = peer.AppendFrame(wire, frame); err != nil {
+		if wire, err = encode(peer, wire, frame); err != nil {
 			return nil, fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)
 		}
 	}
 	return wire, nil
 }
 
+// encode calls AppendFrame with a copy of frame, and ruins the copy afterwards: a codec that has kept
+// it gives itself away.
+func encode(c codec.Codec, dst, frame []byte) ([]byte, error) {
+	given := clone(frame)
+	wire, err := c.AppendFrame(dst, given)
+	ruin(given)
+	return wire, err
+}
+
 // accepts returns the error of AppendFrame, if any.
 func (s *Suite) accepts(frame []byte) error {
-	_, err := connection(s.Peer()).AppendFrame(nil, frame)
+	_, err := encode(begin(s.Peer()), nil, frame)
 	return err
 }
 

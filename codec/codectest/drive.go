@@ -26,7 +26,7 @@ type driver struct {
 }
 
 func newDriver(c codec.Codec, resume bool) *driver {
-	return &driver{codec: connection(c), resume: resume}
+	return &driver{codec: begin(c), resume: resume}
 }
 
 // feed decodes piece by piece. Its error is the codec's, or errBroken.
@@ -49,13 +49,20 @@ func (d *driver) feed(pieces ...[]byte) error {
 // clone returns a copy whose capacity ends with it: a codec that looks behind its data panics.
 func clone(b []byte) []byte { return slices.Clip(bytes.Clone(b)) }
 
+// ruin overwrites what is not the codec's any more.
+func ruin(b []byte) {
+	for i := range b {
+		b[i] = 0xA5
+	}
+}
+
 // step calls Decode once. It gives it a copy of the data, and ruins the copy afterwards: a codec
 // that has kept a piece of it, or that changes more than it consumes, gives itself away.
 func (d *driver) step() (advance int, err error) {
 	data := clone(d.data)
 	advance, frame, err := d.decode(data)
 	if err != nil {
-		return 0, err
+		return 0, cmp.Or(d.reply(), err)
 	}
 	switch {
 	case advance < 0 || advance > len(data):
@@ -75,29 +82,44 @@ func (d *driver) step() (advance int, err error) {
 	if frame != nil {
 		d.frames = append(d.frames, append([]byte{}, frame...))
 	}
-	for i := range data {
-		data[i] = 0xA5
-	}
+	ruin(data)
 	d.data, d.seen = d.data[advance:], 0
 	if advance == 0 {
 		d.seen = len(d.data)
 		return 0, nil
 	}
-	return advance, d.unpack()
+	return advance, d.unpack(advance)
 }
 
-// unpack takes what a codec.Unpacker finds in what it has consumed. The data is ruined by then.
-func (d *driver) unpack() error {
+// unpack takes what a codec.Unpacker finds in the n bytes that it has consumed. The data is ruined
+// by then.
+func (d *driver) unpack(n int) error {
 	u, ok := d.codec.(codec.Unpacker)
-	for ok {
+	for left := newBudget(n); ok; {
 		frame, err := u.NextFrame()
-		if err := cmp.Or(err, d.reply(), d.held()); err != nil {
+		if err := cmp.Or(d.reply(), err, d.held()); err != nil {
 			return err
 		}
 		if frame == nil {
 			return nil
 		}
+		if err := left.take(frame); err != nil {
+			return err
+		}
 		d.frames = append(d.frames, append([]byte{}, frame...))
+	}
+	return nil
+}
+
+// A budget bounds what NextFrame may return for some bytes of input, so that a codec that returns a
+// frame without end does not hang the checks.
+type budget int
+
+func newBudget(input int) budget { return budget(8<<20 + 64*input) }
+
+func (b *budget) take(frame []byte) error {
+	if *b -= budget(16 + min(len(frame), 240)); *b < 0 { // one large frame may be packed well
+		return fmt.Errorf("%w: NextFrame returns frames without end, the last one %s: return nil if there is none left", errBroken, show(frame))
 	}
 	return nil
 }
@@ -136,17 +158,29 @@ func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
 // random is the same for each run, so that a failure can be had again.
 func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)) }
 
+// next is d.Next by a caller that takes the replies, as a server does.
+func next(d *framing.Decoder, data []byte) (rest, frame []byte, more bool, err error) {
+	rest, frame, more, err = d.Next(data)
+	if r, ok := d.Codec().(codec.Responder); ok {
+		r.AppendReply(nil)
+	}
+	return rest, frame, more, err
+}
+
 // decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the
 // most bytes that the Decoder ever had left over, with what its codec held of a message in parts.
 func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
 	for _, piece := range pieces {
-		data := clone(piece)
+		data, left := clone(piece), newBudget(d.Buffered()+len(piece))
 		for more := true; more; {
 			var frame []byte
-			if data, frame, more, err = d.Next(data); err != nil {
+			if data, frame, more, err = next(d, data); err != nil {
 				return frames, most, err
 			}
 			if frame != nil {
+				if err := left.take(frame); err != nil {
+					return frames, most, err
+				}
 				frames = append(frames, append([]byte{}, frame...))
 			}
 		}

@@ -66,7 +66,7 @@ func limits(s *Suite) error {
 		}
 		for _, pieces := range [][][]byte{{wire}, cut(wire, len(wire)/10+1, random())} {
 			if err := s.expect([][]byte{frame}, pieces...); err != nil {
-				return fmt.Errorf("%d bytes, limit %d: %w", n, limit, err)
+				return fmt.Errorf("the frame that Suite.Fill returns for %d bytes, limit %d: %w", n, limit, err)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func limits(s *Suite) error {
 	if above == nil {
 		return nil
 	}
-	got, err := connection(s.Peer()).AppendFrame([]byte("before"), above)
+	got, err := encode(begin(s.Peer()), []byte("before"), above)
 	if !errors.Is(err, codec.ErrTooLong) {
 		return fmt.Errorf("AppendFrame of %d bytes, limit %d: error %v, want codec.ErrTooLong", limit+1, limit, err)
 	}
@@ -93,8 +93,10 @@ func refused(s *Suite) error {
 		for _, wire := range group.wires {
 			size := max(1, len(wire)/1000)
 			for _, pieces := range [][][]byte{{wire}, slices.Collect(slices.Chunk(wire, size))} {
-				if err := newDriver(s.New(), true).feed(pieces...); !errors.Is(err, group.want) {
-					return fmt.Errorf("%s in %d pieces: error %v, want %w", show(wire), len(pieces), err, group.want)
+				for _, resume := range []bool{false, true} {
+					if err := newDriver(s.New(), resume).feed(pieces...); !errors.Is(err, group.want) {
+						return fmt.Errorf("%s in %d pieces: error %v, want %w", show(wire), len(pieces), err, group.want)
+					}
 				}
 			}
 		}
@@ -118,11 +120,10 @@ func flood(s *Suite) error {
 	slack := size + 64<<10 // for headers
 	for _, b := range []byte{0, 1, ' ', 'x', 0x7f, 0x80, 0xff} {
 		piece := bytes.Repeat([]byte{b}, size)
-		var d framing.Decoder
-		d.Init(s.New(), new(framing.Pool))
+		d := newDecoder(s.New())
 		for fed := 0; fed < 4*(limit+slack); fed += len(piece) {
-			_, most, err := decodeAll(&d, piece)
-			if errors.Is(err, codec.ErrContract) {
+			_, most, err := decodeAll(d, piece)
+			if errors.Is(err, codec.ErrContract) || errors.Is(err, errBroken) {
 				return err
 			}
 			if err != nil {
@@ -164,10 +165,11 @@ func memory(s *Suite) error {
 // takes feeds many pieces, and reports whether the codec consumed them all.
 func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 	for ; bytes > 0; bytes -= len(piece) {
-		data := slices.Clone(piece)
+		data, left := slices.Clone(piece), newBudget(d.Buffered()+len(piece))
 		for more := true; more; {
+			var frame []byte
 			var err error
-			if data, _, more, err = d.Next(data); err != nil {
+			if data, frame, more, err = next(d, data); err != nil || left.take(frame) != nil {
 				return false
 			}
 		}
@@ -181,6 +183,7 @@ func takes(d *framing.Decoder, piece []byte, bytes int) bool {
 func newDecoder(c codec.Codec) *framing.Decoder {
 	d := new(framing.Decoder)
 	d.Init(c, nil)
+	_ = open(d.Codec())
 	return d
 }
 
@@ -188,10 +191,16 @@ func newDecoder(c codec.Codec) *framing.Decoder {
 // kind of error in any pieces, and no panic.
 func hostile(s *Suite) error {
 	rnd := random()
-	for range 300 {
+	for i := range 256 + 300 {
 		wire, err := s.damaged(rnd)
 		if err != nil {
 			return err
+		}
+		if i < 256 { // each byte may be a mark at the start of a frame
+			if wire, err = s.wire(s.Samples[i%len(s.Samples)]); err != nil {
+				return err
+			}
+			wire = slices.Insert(wire[:min(len(wire), byteByByteMost)], 0, byte(i))
 		}
 		whole := newDriver(s.New(), false)
 		wholeErr := whole.feed(wire)
@@ -249,13 +258,12 @@ func payloads(s *Suite) error {
 		if err != nil {
 			return err
 		}
-		peer := connection(s.Peer())
-		const before = "before"
-		wire, refusal := peer.AppendFrame([]byte(before), bytes.Clone(payload))
+		peer := begin(s.Peer())
+		wire, refusal := encode(peer, []byte(before), payload)
 		if refusal != nil && string(wire) != before {
 			return fmt.Errorf("AppendFrame of %q failed, but dst became %s", payload, show(wire))
 		}
-		if wire, err = peer.AppendFrame(wire, behind); err != nil {
+		if wire, err = encode(peer, wire, behind); err != nil {
 			return fmt.Errorf("AppendFrame of %q (error %v), and then refuses sample 0: %w", payload, refusal, err)
 		}
 		d := newDriver(s.New(), true)
@@ -329,7 +337,7 @@ func concurrent(s *Suite) error {
 			if errs[i] = d.feed(pieces...); errs[i] == nil {
 				errs[i] = s.same(d.frames, s.Samples)
 			}
-			if _, err := d.codec.AppendFrame(nil, s.Samples[0]); err != nil {
+			if _, err := encode(d.codec, nil, s.Samples[0]); err != nil {
 				errs[i] = err
 			}
 		})

@@ -101,7 +101,7 @@ func savedHostile(s *Suite) error {
 			damaged := bytes.Clone(state)
 			damaged[n] ^= byte(1 + rnd.IntN(255))
 			for _, state := range [][]byte{state[:n], damaged} {
-				d := newDriver(s.New(), true)
+				d := &driver{codec: connection(s.New()), resume: true} // Restore replaces Open
 				if d.codec.(codec.Saver).Restore(state) == nil {
 					_ = d.feed(pieces...) // an error is as good as an answer
 				}

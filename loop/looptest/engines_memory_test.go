@@ -54,7 +54,7 @@ func (p enginePeer) Read(b []byte) (int, error) {
 		return n, syscall.ECONNRESET
 	}
 	p.sock.room += n
-	p.sock.unsent -= n
+	p.sock.acknowledge(n)
 	p.sock.offer()
 	return n, err
 }

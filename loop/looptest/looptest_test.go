@@ -3,6 +3,7 @@ package looptest_test
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,47 @@ func TestStallIsATurn(t *testing.T) {
 		slow := inside.Take[inside.ForMetrics[*loop.Conn, *loop.Loop]]().SlowTurns(srv.Loops()[0])
 		if len(slow) == 0 || slow[0].Took < 10*time.Second {
 			t.Errorf("slow turns %+v, want one of 10 s", slow)
+		}
+	})
+}
+
+// What is documented of the pieces that the server reads.
+func TestPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []int
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				got = append(got, len(msg))
+				if string(msg) == "pause" {
+					c.PauseRead()
+					c.AfterFunc(time.Second, c.ResumeRead)
+				}
+				return nil
+			})
+		}})
+		p := srv.Open()
+		p.Send("1", "22", strings.Repeat("x", 300<<10))
+		resume := srv.Stall(0)
+		p.Send("1", "22", "333")
+		resume()
+		p.Send("pause", "1", "22", "333") // the first of them is read before the socket is paused
+		srv.Sleep(2 * time.Second)
+		if want := []int{1, 2, 256 << 10, 44 << 10, 6, 5, 1, 5}; !slices.Equal(got, want) {
+			t.Errorf("messages of %v bytes, want %v", got, want)
+		}
+	})
+}
+
+// A test may ask any peer for its TLS.
+func TestPlainPeerHasNoTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := looptest.Start(t, echoServer()).Open()
+		if state, err := p.TLS(); state.HandshakeComplete || err != nil {
+			t.Errorf("a plain peer has %+v, %v; want nothing", state, err)
+		}
+		p.Raw([]byte("raw\n"))
+		if got := p.Received(); got != "raw\n" {
+			t.Errorf("received %q, want the echo of what Raw sent", got)
 		}
 	})
 }

@@ -18,7 +18,9 @@ type Peer struct {
 // OpenFrom.
 func (p *Peer) Addr() net.Addr { return p.addr }
 
-// Send sends the pieces to the server, each as a separate packet, and waits for the effects.
+// Send sends the pieces to the server, each as a separate packet, and waits for the effects. The
+// server reads up to 256 KiB at once. It reads packets together if they had to wait for a stalled
+// loop or a paused connection.
 func (p *Peer) Send(pieces ...string) {
 	for _, s := range pieces {
 		p.Write([]byte(s))
@@ -97,7 +99,8 @@ func (p *Peer) Unblock() {
 	p.settle()
 }
 
-// Close closes the connection: the server reads what was sent, then the end of the stream.
+// Close closes the connection: the server reads what was sent, then the end of the stream. With
+// output of the server that the peer has not read, because of Block, it is Reset.
 func (p *Peer) Close() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, false)
@@ -112,7 +115,8 @@ func (p *Peer) CloseWrite() {
 	p.settle()
 }
 
-// Reset resets the connection. Data that the server has not read is lost.
+// Reset resets the connection. Data that the server has not read is lost. After CloseWrite, the
+// server learns of it when it writes.
 func (p *Peer) Reset() {
 	p.sock.hangUp(syscall.ECONNRESET, false)
 	p.settle()

@@ -41,7 +41,7 @@ type socket struct {
 	ended    bool  // it has read it
 	opened   bool
 	half     bool // the peer closed one direction only
-	refuses  bool // it had closed both, and something was sent after that
+	refuses  bool // it had closed both, and something was sent after that, or it reset the connection after half
 	lingers  bool
 	waiting  bool // for room
 	paused   bool // the server does not want to read
@@ -330,12 +330,24 @@ func (s *socket) feed(b []byte) bool {
 	return true
 }
 
+// hangUp ends the peer's output, and both directions unless half. A peer that closes with input that
+// it has not read resets the connection, as on Linux.
 func (s *socket) hangUp(err error, half bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end == nil {
+	if !half && s.unsent+s.unread > 0 {
+		err = syscall.ECONNRESET
+	}
+	switch {
+	case s.end == nil:
 		s.end, s.half = err, half
 		s.signal()
+	case s.half && !half: // the server reads the end as before, and learns of this when it writes
+		s.half = false
+		if s.refuses = !errors.Is(err, io.EOF); s.refuses {
+			s.room = max(s.room, 1)
+			s.offer()
+		}
 	}
 }
 

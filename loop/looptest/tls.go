@@ -46,9 +46,13 @@ func (p *Peer) speak(c *tls.Conn) {
 
 // TLS returns the connection state after the handshake of OpenTLS, StartTLS or AcceptTLS, and the
 // error that ended the handshake or the connection. The error is io.EOF after the server's
-// close_notify. The state is zero before the handshake is complete.
+// close_notify. The state is zero before the handshake is complete, and both are zero for a plain
+// connection.
 func (p *Peer) TLS() (tls.ConnectionState, error) {
 	t := p.tls
+	if t == nil {
+		return tls.ConnectionState{}, nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state, t.err
@@ -175,7 +179,7 @@ func Certificate(names ...string) tls.Certificate {
 	return testkit.Certificate(names...)
 }
 
-// Raw sends b unchanged from a Peer of OpenTLS, as one packet, and waits for the effects.
+// Raw sends b as one packet, also over TLS unchanged, and waits for the effects.
 func (p *Peer) Raw(b []byte) {
 	p.sock.feed(b)
 	p.settle()
