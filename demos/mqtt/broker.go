@@ -28,7 +28,7 @@ type Config struct {
 	MaxAlias         int           // topic aliases of a client in each direction; 0: 16
 	MaxSubscriptions int           // of one client; long filters count more than once (weight); 0: 1,000
 	MaxRetained      int           // messages; 0: 100,000
-	MaxRetainedBytes int           // of their topics, properties and payloads; 0: 256 MiB
+	MaxMemory        int           // bytes that sessions, subscriptions, retained and waiting messages take, as budget.go counts them; 0: 1 GiB
 	MaxSession       uint32        // seconds that a session outlives its connection; 0: a week
 	MaxKeepAlive     uint16        // seconds, told to clients of version 5; 0: what they ask for
 	ConnectTimeout   time.Duration // until CONNECT; 0: 10 s
@@ -66,7 +66,7 @@ func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.Reas
 	case !retain:
 		return mqtt.Success
 	}
-	old, full := sh.retained.get(topic), sh.retained.bytes >= cfg.MaxRetainedBytes
+	old, full := sh.retained.get(topic), sh.retained.bytes >= cfg.MaxMemory
 	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && len(payload) > len(old.payload) {
 		return mqtt.QuotaExceeded
 	}
@@ -115,7 +115,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	or(&cfg.MaxAlias, 16)
 	or(&cfg.MaxSubscriptions, 1000)
 	or(&cfg.MaxRetained, 100_000)
-	or(&cfg.MaxRetainedBytes, 256<<20)
+	or(&cfg.MaxMemory, 1<<30)
 	or(&cfg.MaxSession, 7*24*3600)
 	or(&cfg.ConnectTimeout, 10*time.Second)
 	b := &broker{cfg: cfg, srv: srv}
