@@ -55,9 +55,10 @@ type Login struct {
 
 func (cfg *Config) denied(topic string) bool { return slices.Contains(cfg.Deny, topic) }
 
-// mayPublish returns Success if clients may publish to a topic. A bridge of mosquitto tells of itself
+// mayPublish returns Success if clients may publish to a topic a message whose payload and properties
+// have size bytes. A bridge of mosquitto tells of itself
 // below $SYS.
-func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.ReasonCode {
+func (sh *shard) mayPublish(topic string, size int, retain bool) mqtt.ReasonCode {
 	cfg := &sh.b.cfg
 	bridge := strings.HasPrefix(topic, "$SYS/broker/connection/") && strings.HasSuffix(topic, "/state")
 	switch {
@@ -66,8 +67,8 @@ func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.Reas
 	case !retain:
 		return mqtt.Success
 	}
-	old, full := sh.retained.get(topic), sh.retained.bytes >= cfg.MaxMemory
-	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && len(payload) > len(old.payload) {
+	old, full := sh.retained.get(topic), sh.budget.full()
+	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && size > len(old.payload)+len(old.props) {
 		return mqtt.QuotaExceeded
 	}
 	return mqtt.Success
@@ -98,6 +99,7 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
+	kept   atomic.Int64 // see budget
 
 	stateComes bool // clients wait for load
 	loaded     bool
@@ -134,6 +136,8 @@ func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
 		groups: map[string]*group{}, seen: make([]uint64, n), buf: make([]byte, 0, 4096), ready: !b.stateComes}
+	sh.budget = budget{limit: int64(b.cfg.MaxMemory), sum: &b.kept}
+	sh.subs.budget, sh.retained.budget = &sh.budget, &sh.budget
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, func() { sh.unlessFrozen(sh.tick) })
 }

@@ -73,6 +73,22 @@ var hoards = map[string]func(t *testing.T, addr string, n int) mqtt.ReasonCode{
 	"shared subscriptions": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
 		return subscribeMany(t, addr, n, 500, func(i int) string { return fmt.Sprint("$share/", n, "/s/", i) })
 	},
+	"a long group whose first member is gone": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
+		long := fmt.Sprint("$share/", n, "/", strings.Repeat("x", 60_000))
+		first, code := hoarder(t, addr, -1, nil)
+		defer first.close()
+		if code == mqtt.Success {
+			code = first.subscribe(t, 0, long)
+		}
+		p, refused := hoarder(t, addr, n, nil)
+		defer p.close()
+		if code|refused == mqtt.Success {
+			code = p.subscribe(t, 0, long)
+			packet, err := mqtt.AppendUnsubscribe(nil, mqtt.V5, 1, nil, []byte(long))
+			first.ask(t, packet, err)
+		}
+		return code | refused
+	},
 	"levels of long filters that are gone": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
 		p, code := hoarder(t, addr, n, nil)
 		defer p.close()
@@ -214,7 +230,7 @@ func TestBudget(t *testing.T) {
 	for name, hoard := range hoards {
 		for _, loops := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, "/", loops), func(t *testing.T) {
-				addr, _ := start(t, loops, Config{MaxMemory: limit})
+				addr, b := start(t, loops, Config{MaxMemory: limit})
 				before := heap()
 				for n := range 300 {
 					code := hoard(t, addr, n)
@@ -226,8 +242,100 @@ func TestBudget(t *testing.T) {
 					}
 				}
 				testkit.EventuallyIn(t, time.Second, "at most 1.25 times MaxMemory on the heap", func() bool { return heap()-before < limit*5/4 })
-				t.Logf("%d of %d bytes", heap()-before, limit)
+				t.Logf("%s: %d bytes on the heap, %d counted", t.Name(), heap()-before, b.kept.Load())
+				b.clear(t)
 			})
 		}
 	}
+}
+
+// clear ends all sessions and removes all retained messages. Nothing is counted then.
+func (b *broker) clear(t *testing.T) {
+	t.Helper()
+	b.each(func(sh *shard) {
+		for _, s := range sh.sessions {
+			if s.client != nil {
+				t.Errorf("the client of session %q has not gone", s.id)
+			}
+			sh.end(s)
+		}
+		sh.retained.sweep(func(*message) bool { return true })
+	})
+	var counted int64
+	testkit.EventuallyIn(t, 10*time.Second, "nothing kept, and nothing counted", func() bool {
+		owners := 0
+		counted = 0
+		b.each(func(sh *shard) {
+			counted += sh.budget.own
+			owners += len(sh.owners)
+		})
+		counted += b.kept.Load()
+		return counted == 0 && owners == 0
+	})
+}
+
+// TestBudgetFull: what is there stays of use when nothing more may be kept.
+func TestBudgetFull(t *testing.T) {
+	addr, b := start(t, 2, Config{MaxMemory: 600_000})
+	check := func(what string, got, want mqtt.ReasonCode) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	const q = 7
+	p := mustConnect(t, addr, "p")
+	to, code := hoarder(t, addr, q, nil)
+	check("the first client", code, mqtt.Success)
+	check("its subscription", to.subscribe(t, 1, "live"), mqtt.Success)
+	n := 0
+	for ; code == mqtt.Success && n < 100; n++ {
+		code = p.publish(t, fmt.Sprint("kept/", n), nil, make([]byte, 50_000), true)
+	}
+	check("retained messages", code, mqtt.QuotaExceeded)
+	testkit.Eventually(t, "full on each loop", func() bool {
+		full := true
+		b.each(func(sh *shard) { full = full && sh.budget.full() })
+		return full
+	})
+	check("a larger one", p.publish(t, "kept/0", nil, make([]byte, 50_001), true), mqtt.QuotaExceeded)
+	check("properties", p.publish(t, "kept/0", mqtt.Properties(nil).AppendUser("a", "b"), make([]byte, 50_000), true), mqtt.QuotaExceeded)
+	check("one as large", p.publish(t, "kept/0", nil, make([]byte, 50_000), true), mqtt.Success)
+	check("a new subscription", to.subscribe(t, 1, "more"), mqtt.QuotaExceeded)
+	check("an old one", to.subscribe(t, 1, "live"), mqtt.Success)
+	_, code = hoarder(t, addr, 1, nil)
+	check("a new session", code, mqtt.QuotaExceeded)
+	if _, _, err := join(addr, mqtt.Connect{Version: mqtt.V311, CleanStart: true, ClientID: []byte("old")}); err == nil || !strings.Contains(err.Error(), mqtt.ServerUnavailable.String()) {
+		t.Errorf("a new session of version 3.1.1: got %v, want %v", err, mqtt.ServerUnavailable)
+	}
+	to.close()
+	to, present, err := join(addr, mqtt.Connect{Version: mqtt.V5, ClientID: fmt.Append(nil, "hoarder", q), Will: &mqtt.Will{Topic: []byte("last"), Retain: false, Payload: []byte("x")}})
+	if err != nil || !present {
+		t.Fatalf("the client comes back: got present %v, %v; want its session", present, err)
+	}
+	for range 20 {
+		check("a message", p.publish(t, "live", nil, make([]byte, 1000), false), mqtt.Success)
+		frame, err := to.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := mqtt.ParsePublish(frame, mqtt.V5)
+		if err != nil || len(m.Payload) != 1000 {
+			t.Fatalf("got a message of %d bytes, %v; want 1,000", len(m.Payload), err)
+		}
+		a := mqtt.Ack{Type: mqtt.PUBACK, ID: m.ID}
+		packet, err := a.Append(nil, mqtt.V5)
+		to.send(t, packet, err)
+	}
+	for i := range n {
+		check("a deletion", p.publish(t, fmt.Sprint("kept/", i), nil, nil, true), mqtt.Success)
+	}
+	testkit.Eventually(t, "room for a new session", func() bool {
+		late, code := hoarder(t, addr, 1, nil)
+		late.close()
+		return code == mqtt.Success
+	})
+	p.close()
+	to.close()
+	b.clear(t)
 }

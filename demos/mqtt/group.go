@@ -52,6 +52,7 @@ func (sh *shard) join(m member) {
 		g = &group{key: m.filter, node: sh.subs.at(topics)}
 		g.node.groups = append(g.node.groups, g)
 		sh.groups[m.filter] = g
+		sh.budget.add(groupCost + len(g.key)) // which is the text of a member that may leave
 	}
 	if i := g.find(m.id); i >= 0 {
 		g.members[i] = &m
@@ -71,8 +72,9 @@ func (sh *shard) leave(key, id string, from int) {
 	}
 	if len(g.members) == 0 {
 		delete(sh.groups, key)
+		sh.budget.add(-groupCost - len(key))
 		g.node.groups = slices.DeleteFunc(g.node.groups, func(other *group) bool { return other == g })
-		g.node.prune()
+		sh.subs.prune(g.node)
 	}
 }
 
