@@ -34,7 +34,7 @@ type Limits struct {
 	// GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each connection; it is a million at
 	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP that
 	// websocket.Codec keeps alive 20 KB: set MaxConns if there are many of those. Start logs a
-	// warning if the memory is too small for MaxConns and MaxBuffered.
+	// warning if the memory is too small for MaxConns, MaxBuffered and MaxSessions.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
@@ -61,7 +61,8 @@ type Limits struct {
 	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, for each
 	// address of the server, so that a flood leaves the rest to existing sessions. The time for
 	// peers that prove their address (see Conn.LimitReplies) is given back. Without such proofs,
-	// set it to 16 times the usual number of sessions. 0 means 131,072.
+	// set it to 16 times the usual number of sessions. 0 means 131,072, or fewer if that is more than
+	// an eighth of the memory (see MaxConns) at 1 KiB for each session.
 	MaxSessions int
 
 	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
@@ -308,7 +309,7 @@ func (s *Server) setDefaults() error {
 		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
 		defaults.Set(name+"Timeouts.IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
 		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
-		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 0, 0),
 		defaults.Set(name+"Limits.MaxConns", &s.Limits.MaxConns, 0, 0),
 		defaults.Set(name+"Limits.MaxConnsPerIP", &s.Limits.MaxConnsPerIP, 0, 0),
 		defaults.Set(name+"Limits.AcceptRate", &s.Limits.AcceptRate, 0, 0),
