@@ -32,13 +32,16 @@ type Limits struct {
 	// count, too: a proxy needs two for each client. 0 derives it from the limit of open files, minus
 	// a reserve for the program itself, and from a quarter of the memory that its cgroup and
 	// GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each connection; it is a million at
-	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP that
-	// websocket.Codec keeps alive 20 KB: set MaxConns if there are many of those. Start logs a
-	// warning if the memory is too small for MaxConns, MaxBuffered and MaxSessions.
+	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP through
+	// websocket.Codec 20 KB while it is kept alive and 180 KB during a request: set MaxConns if there
+	// are many of those. Start logs a warning if the memory is too small for MaxConns, MaxBuffered
+	// and MaxSessions.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
-	// address, or from one IPv6 /64 network. 0 means no limit.
+	// address, or from one IPv6 /64 network. 0 means no limit. All hosts of a link are in one /64
+	// network of link-local addresses, and all clients behind a NAT64 may be in 64:ff9b:1::/48, so
+	// these addresses count one by one: the limit does not bound a host that uses many of them.
 	MaxConnsPerIP int
 
 	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
