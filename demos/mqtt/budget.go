@@ -1,6 +1,9 @@
 package main
 
-import "sync/atomic"
+import (
+	"maps"
+	"sync/atomic"
+)
 
 // What things take on the heap, in bytes, a little more rather than less. Their texts and payloads
 // come on top of it.
@@ -15,6 +18,18 @@ const (
 	receivedCost     = 40  // the identifier of a message of QoS 2 without PUBREL
 	aliasCost        = 100
 )
+
+// shrink returns m, which had up to peak entries, and its new peak. It copies m if a small part is
+// left: a map of Go keeps its memory otherwise.
+func shrink[K comparable, V any](m map[K]V, peak int) (map[K]V, int) {
+	n := len(m)
+	if n >= peak/4 {
+		return m, peak
+	}
+	fewer := make(map[K]V, n)
+	maps.Copy(fewer, m)
+	return fewer, n
+}
 
 // budget is one shard's part in counting what all shards keep for clients: Config.MaxMemory. Counts
 // go to the sum that shards share when they are worth it, so that loops do not fight for it.

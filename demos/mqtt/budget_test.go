@@ -70,6 +70,24 @@ var hoards = map[string]func(t *testing.T, addr string, n int) mqtt.ReasonCode{
 	"short subscriptions": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
 		return subscribeMany(t, addr, n, 900, func(i int) string { return fmt.Sprint("s/", i) })
 	},
+	"subscriptions that are gone": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
+		p, code := hoarder(t, addr, n, nil)
+		defer p.close()
+		var all []string
+		var texts [][]byte
+		for i := range 900 {
+			all = append(all, fmt.Sprint("s/", i))
+			texts = append(texts, []byte(all[i]))
+		}
+		if code == mqtt.Success {
+			code = p.subscribe(t, 0, all...)
+		}
+		if code == mqtt.Success {
+			packet, err := mqtt.AppendUnsubscribe(nil, mqtt.V5, 1, nil, texts...)
+			p.ask(t, packet, err)
+		}
+		return code
+	},
 	"shared subscriptions": func(t *testing.T, addr string, n int) mqtt.ReasonCode {
 		return subscribeMany(t, addr, n, 500, func(i int) string { return fmt.Sprint("$share/", n, "/s/", i) })
 	},

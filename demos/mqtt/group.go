@@ -69,6 +69,9 @@ func (sh *shard) leave(key, id string, from int) {
 	}
 	if i := g.find(id); i >= 0 && g.members[i].shard == from {
 		g.members = slices.Delete(g.members, i, i+1)
+		if len(g.members) < cap(g.members)/4 {
+			g.members = slices.Clone(g.members)
+		}
 	}
 	if len(g.members) == 0 {
 		delete(sh.groups, key)

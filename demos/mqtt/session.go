@@ -20,6 +20,7 @@ type session struct {
 	client *client // nil: not connected
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
+	most   int // the most subscriptions that it had: see shrink
 	weight int // of the subscriptions
 	cost   int // see budget; without messages and levels of trees
 
@@ -183,6 +184,9 @@ func (s *session) attach(c *client) {
 func (s *session) detach(sh *shard, leftWell, taken bool) {
 	s.client.s = nil
 	s.client = nil
+	s.inflight, _ = shrink(s.inflight, sh.b.cfg.MaxInflight)
+	s.received, _ = shrink(s.received, sh.b.cfg.MaxInflight)
+	s.queue = slices.Clone(s.queue)
 	if leftWell {
 		s.setWill(sh, nil)
 	}

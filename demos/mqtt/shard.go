@@ -221,6 +221,7 @@ func (sh *shard) subscribe(s *session, sub *subscription) {
 			sh.subs.remove(old)
 		}
 	} else {
+		s.most = max(s.most, len(s.subs))
 		s.weight += weight(sub.filter)
 		s.charge(&sh.budget, subscriptionCost+len(sub.filter))
 		sh.b.counts.subscriptions.Add(1)
@@ -244,6 +245,7 @@ func (sh *shard) unsubscribe(s *session, filter string) (existed bool) {
 		return false
 	}
 	delete(s.subs, filter)
+	s.subs, s.most = shrink(s.subs, s.most)
 	s.weight -= weight(filter)
 	s.charge(&sh.budget, -subscriptionCost-len(filter))
 	sh.b.counts.subscriptions.Add(-1)

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"maps"
+	"slices"
 	"strings"
 )
 
@@ -39,14 +39,9 @@ func (b *branches[N]) put(level string, n *N, count *budget) {
 func (b *branches[N]) cut(level string, count *budget) {
 	delete(b.m, level)
 	count.add(-levelCost - len(level))
-	switch n := len(b.m); {
-	case n == 0:
-		b.m, b.peak = nil, 0
+	if b.m, b.peak = shrink(b.m, b.peak); len(b.m) == 0 {
+		b.m = nil
 		count.add(-mapCost)
-	case n < b.peak/4: // a map does not shrink by itself
-		fewer := make(map[string]*N, n)
-		maps.Copy(fewer, b.m)
-		b.m, b.peak = fewer, n
 	}
 }
 
@@ -97,6 +92,9 @@ func (t *tree) remove(sub *subscription) {
 	n.subs[sub.place].place = sub.place
 	n.subs[last] = nil
 	n.subs = n.subs[:last]
+	if last < cap(n.subs)/4 {
+		n.subs = slices.Clone(n.subs)
+	}
 	t.prune(n)
 }
 
