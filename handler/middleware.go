@@ -139,7 +139,8 @@ var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 // Replies, jobs of loop.Offload and so on). Burst has to absorb all other delays, of the network or
 // of a loop that stalls for less than 25 ms: make it at least two, and as many messages as come in
 // 50 ms. Frames that the codec answers by itself, such as pings of WebSocket, count as messages,
-// except its handshake.
+// except its handshake. Frames that are neither a message nor answered do not count: WebSocket's
+// codec limits pongs and empty fragments, and a message's other fragments by MaxMessage.
 //
 // A loop cannot wait, so an excess message is not delayed: the connection closes with ErrRateLimit,
 // or with Drop the message is dropped; it still counts as activity for idle timeouts and

@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -20,9 +21,14 @@ const (
 	// part.
 	connCost = 5 << 10
 
-	// A part of the memory limit for all buffers, and one for all connections. The collector may
-	// let the heap grow to twice of what is in use.
-	bufferedPart, connsPart = 8, 4
+	// sessionCost is about what a UDP session with a small handler takes, in the process alone.
+	sessionCost = 1 << 10
+
+	maxDefaultSessions = 128 << 10
+
+	// A part of the memory limit for all buffers, one for all connections, and one for all UDP
+	// sessions. The collector may let the heap grow to twice of what is in use.
+	bufferedPart, connsPart, sessionsPart = 8, 4, 8
 
 	// kernelPart of a limit below smallMemory is what SendBuffer and ReceiveBuffer are by default:
 	// a cgroup counts the kernel's buffers of sockets, which may take megabytes each.
@@ -86,17 +92,23 @@ func (s *Server) limitMemory(capacity int) {
 	if s.Limits.MaxConns == 0 {
 		s.Limits.MaxConns = min(capacity, maxDefaultConns, max(1, int(memory/connsPart/connCost)))
 	}
+	if s.Limits.MaxSessions == 0 {
+		s.Limits.MaxSessions = min(maxDefaultSessions, max(1, int(memory/sessionsPart/sessionCost)))
+	}
 	for _, ln := range s.listeners {
 		if set && memory < smallMemory && !ln.foreign && !ln.isUDP() {
 			ln.tcp.SendBuffer = cmp.Or(ln.tcp.SendBuffer, int(memory/kernelPart))
 			ln.tcp.ReceiveBuffer = cmp.Or(ln.tcp.ReceiveBuffer, int(memory/kernelPart))
 		}
 	}
-	if need := int64(s.Limits.MaxConns)*connCost + 2*int64(s.Limits.MaxBuffered); need > memory {
-		conns, buffered := s.Limits.MaxConns, s.Limits.MaxBuffered
+	conns, buffered, sessions := s.Limits.MaxConns, s.Limits.MaxBuffered, 0
+	if slices.ContainsFunc(s.listeners, (*listener).isUDP) {
+		sessions = s.Limits.MaxSessions
+	}
+	if need := int64(conns)*connCost + 2*int64(buffered) + int64(sessions)*sessionCost; need > memory {
 		s.journal.Add(func() {
-			s.Logger.Warn().Int("MaxConns", conns).Int("MaxBuffered", buffered).Int64("memory", memory).Int64("needed", need).
-				Msg("the memory limit is too low for Server.Limits.MaxConns and MaxBuffered")
+			s.Logger.Warn().Int("MaxConns", conns).Int("MaxBuffered", buffered).Int("MaxSessions", sessions).Int64("memory", memory).Int64("needed", need).
+				Msg("the memory limit is too low for Server.Limits.MaxConns, MaxBuffered and MaxSessions")
 		})
 	}
 }

@@ -32,13 +32,16 @@ type Limits struct {
 	// count, too: a proxy needs two for each client. 0 derives it from the limit of open files, minus
 	// a reserve for the program itself, and from a quarter of the memory that its cgroup and
 	// GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each connection; it is a million at
-	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP that
-	// websocket.Codec keeps alive 20 KB: set MaxConns if there are many of those. Start logs a
-	// warning if the memory is too small for MaxConns and MaxBuffered.
+	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP through
+	// websocket.Codec 20 KB while it is kept alive and 180 KB during a request: set MaxConns if there
+	// are many of those. Start logs a warning if the memory is too small for MaxConns, MaxBuffered
+	// and MaxSessions.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
-	// address, or from one IPv6 /64 network. 0 means no limit.
+	// address, or from one IPv6 /64 network. 0 means no limit. All hosts of a link are in one /64
+	// network of link-local addresses, and all clients behind a NAT64 may be in 64:ff9b:1::/48, so
+	// these addresses count one by one: the limit does not bound a host that uses many of them.
 	MaxConnsPerIP int
 
 	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
@@ -61,7 +64,8 @@ type Limits struct {
 	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, for each
 	// address of the server, so that a flood leaves the rest to existing sessions. The time for
 	// peers that prove their address (see Conn.LimitReplies) is given back. Without such proofs,
-	// set it to 16 times the usual number of sessions. 0 means 131,072.
+	// set it to 16 times the usual number of sessions. 0 means 131,072, or fewer if that is more than
+	// an eighth of the memory (see MaxConns) at 1 KiB for each session.
 	MaxSessions int
 
 	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
@@ -308,7 +312,7 @@ func (s *Server) setDefaults() error {
 		defaults.Set(name+"IdleTimeout", &s.IdleTimeout, 0, 0),
 		defaults.Set(name+"Timeouts.IdleJitter", &s.Timeouts.IdleJitter, 0, 0),
 		defaults.Set(name+"NumLoops", &s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1), 0),
-		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 128<<10, 0),
+		defaults.Set(name+"Limits.MaxSessions", &s.Limits.MaxSessions, 0, 0),
 		defaults.Set(name+"Limits.MaxConns", &s.Limits.MaxConns, 0, 0),
 		defaults.Set(name+"Limits.MaxConnsPerIP", &s.Limits.MaxConnsPerIP, 0, 0),
 		defaults.Set(name+"Limits.AcceptRate", &s.Limits.AcceptRate, 0, 0),

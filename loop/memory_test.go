@@ -184,28 +184,35 @@ func TestMaxBufferedOfCodecs(t *testing.T) {
 	testkit.Want(t, "bytes in use when all have closed", used(), base)
 }
 
-// Start warns if the memory limit is too small for MaxConns and MaxBuffered, and by default both
-// fit.
+// Start warns if the memory limit is too small for MaxConns, MaxBuffered and, with UDP, MaxSessions.
+// By default all fit.
 func TestMemoryWarning(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 20))
 	for _, tt := range []struct {
-		name                string
-		maxConns, buffered  int
-		wantConns, wantSize int
-		warned              bool
+		name                              string
+		maxConns, buffered, sessions      int
+		wantConns, wantSize, wantSessions int
+		udp, warned                       bool
 	}{
-		{"defaults", 0, 0, 3276, 8 << 20, false},
-		{"both fit", 10_000, 6 << 20, 10_000, 6 << 20, false},
-		{"too many connections", 13_000, 0, 13_000, 8 << 20, true},
-		{"too many bytes", 0, 32 << 20, 3276, 32 << 20, true},
+		{"defaults", 0, 0, 0, 3276, 8 << 20, 8192, false, false},
+		{"defaults with UDP", 0, 0, 0, 3276, 8 << 20, 8192, true, false},
+		{"all fit", 5_000, 6 << 20, 20_000, 5_000, 6 << 20, 20_000, true, false},
+		{"too many connections", 13_000, 0, 0, 13_000, 8 << 20, 8192, false, true},
+		{"too many bytes", 0, 32 << 20, 0, 3276, 32 << 20, 8192, false, true},
+		{"too many sessions", 0, 0, 50_000, 3276, 8 << 20, 50_000, true, true},
+		{"sessions that cannot be", 0, 0, 50_000, 3276, 8 << 20, 50_000, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
-			s := &Server{Limits: Limits{MaxConns: tt.maxConns, MaxBuffered: tt.buffered}, NumLoops: 1, Logger: zerolog.New(&log)}
+			s := &Server{Limits: Limits{MaxConns: tt.maxConns, MaxBuffered: tt.buffered, MaxSessions: tt.sessions}, NumLoops: 1, Logger: zerolog.New(&log)}
+			if tt.udp {
+				s.listeners = append(s.listeners, &listener{network: "udp"})
+			}
 			s.limitMemory(20_000)
 			s.journal.Wait()
 			testkit.Want(t, "MaxConns", s.Limits.MaxConns, tt.wantConns)
 			testkit.Want(t, "MaxBuffered", s.Limits.MaxBuffered, tt.wantSize)
+			testkit.Want(t, "MaxSessions", s.Limits.MaxSessions, tt.wantSessions)
 			testkit.Want(t, "warned", strings.Contains(log.String(), "the memory limit is too low"), tt.warned)
 		})
 	}

@@ -26,8 +26,8 @@ const (
 
 // A Codec is the configuration of WebSocket for a listener; a Client is that for dialed
 // connections. It is a codec.Stateful. The zero Codec accepts connections on any path from pages of
-// the same host, allows ten seconds for the handshake, 64 KiB for a message and 1,000 pings and
-// pongs a second, and answers plain HTTP requests with "426 Upgrade Required".
+// the same host, allows ten seconds for the handshake, 64 KiB for a message and 1,000 pings,
+// pongs and empty fragments a second, and answers plain HTTP requests with "426 Upgrade Required".
 //
 // Use it by its address. The fields must not be changed once it serves. Its functions are called on
 // the loop of the connection concerned, on several loops at once, and must not block, except

@@ -43,7 +43,7 @@ const (
 const (
 	maxBeforeOpen = 64 << 10 // bounds, in bytes, the messages kept for after the handshake
 	keptReply     = 128      // the largest reply buffer, in bytes, that a connection keeps
-	maxControls   = 1000     // pings and pongs of a peer in a second of the clock
+	maxIdleFrames = 1000     // pings, pongs and empty fragments of a peer in a second of the clock
 )
 
 // A Conn is one WebSocket: see Of. It belongs to the loop of its connection: use its fields and
@@ -127,7 +127,7 @@ type connCodec struct {
 	sendNext   Kind        // the kind of the next message sent; 0 for the default
 	fragmented bool        // a message has begun
 	compressed bool        // and is compressed
-	second     [2]uint32   // the clock at the last control frame, and how many came then
+	second     [2]uint32   // the clock at the last frame that countIdle counted, and how many came then
 	message    []byte      // its fragments so far
 	valid      int         // how many of these bytes are known to be UTF-8
 	reply      []byte      // what AppendReply will append
@@ -172,11 +172,14 @@ func (c *connCodec) decodeFrame(data []byte) (advance int, frame []byte, err err
 	if h.Masked {
 		ws.Cipher(payload, h.Mask, 0)
 	}
-	if h.OpCode.IsControl() {
+	switch {
+	case h.OpCode.IsControl():
 		err = c.control(h.OpCode, payload)
-	} else if c.phase == open {
+	case c.fragmented && h.Length == 0 && !h.Fin:
+		err = c.countIdle()
+	case c.phase == open:
 		frame, err = c.data(h, payload)
-	} else {
+	default:
 		c.fragmented = !h.Fin // the peer has not seen our close frame yet, and keeps the protocol
 	}
 	if err != nil {
@@ -187,11 +190,11 @@ func (c *connCodec) decodeFrame(data []byte) (advance int, frame []byte, err err
 
 // control handles a control frame, RFC 6455 section 5.5.
 func (c *connCodec) control(op ws.OpCode, payload []byte) error {
-	if now := uint32(time.Now().Unix()); now != c.second[0] {
-		c.second = [2]uint32{now, 0}
+	if op == ws.OpClose {
+		return c.peerCloses(payload)
 	}
-	if c.second[1]++; c.second[1] > maxControls && op != ws.OpClose {
-		return &CloseError{Code: StatusPolicy, Reason: "too many pings and pongs"}
+	if err := c.countIdle(); err != nil {
+		return err
 	}
 	switch op {
 	case ws.OpPing:
@@ -202,8 +205,18 @@ func (c *connCodec) control(op ws.OpCode, payload []byte) error {
 		if c.OnPong != nil {
 			c.OnPong(payload)
 		}
-	case ws.OpClose:
-		return c.peerCloses(payload)
+	}
+	return nil
+}
+
+// countIdle counts a frame that brings no message closer to its end. It returns an error if the peer
+// sends too many of them.
+func (c *connCodec) countIdle() error {
+	if now := uint32(time.Now().Unix()); now != c.second[0] {
+		c.second = [2]uint32{now, 0}
+	}
+	if c.second[1]++; c.second[1] > maxIdleFrames {
+		return &CloseError{Code: StatusPolicy, Reason: "too many pings, pongs and empty fragments"}
 	}
 	return nil
 }

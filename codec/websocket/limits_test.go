@@ -57,13 +57,24 @@ func opened(t testing.TB, cfg *websocket.Codec, changes ...string) connCodec {
 	return c
 }
 
-// A peer may send so many pings and pongs in a second, and no more.
+// A peer may send so many pings, pongs and empty fragments in a second, and no more: none of them
+// makes progress. The first and the last fragment of a message may be empty without counting.
 func TestControlFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := opened(t, &websocket.Codec{})
+		for range 3000 {
+			for _, f := range []frame{begin(""), more("x"), last("")} {
+				if _, _, err := c.Decode(f.wire()); err != nil {
+					t.Fatalf("3,000 messages in a second: got %v, want none", err)
+				}
+			}
+		}
+		if _, _, err := c.Decode(begin("").wire()); err != nil {
+			t.Fatal(err)
+		}
 		flood := func(n int) (err error) {
 			for i := range n {
-				p := []frame{ping("x"), pong("")}[i%2].wire()
+				p := []frame{ping("x"), pong(""), more("")}[i%3].wire()
 				if _, _, err = c.Decode(p); err != nil {
 					return fmt.Errorf("frame %d: %w", i+1, err)
 				}

@@ -28,7 +28,7 @@ type Config struct {
 	MaxAlias         int           // topic aliases of a client in each direction; 0: 16
 	MaxSubscriptions int           // of one client; long filters count more than once (weight); 0: 1,000
 	MaxRetained      int           // messages; 0: 100,000
-	MaxRetainedBytes int           // of their topics, properties and payloads; 0: 256 MiB
+	MaxMemory        int           // bytes that sessions, subscriptions, retained and waiting messages take, as budget.go counts them; 0: 1 GiB
 	MaxSession       uint32        // seconds that a session outlives its connection; 0: a week
 	MaxKeepAlive     uint16        // seconds, told to clients of version 5; 0: what they ask for
 	ConnectTimeout   time.Duration // until CONNECT; 0: 10 s
@@ -55,9 +55,10 @@ type Login struct {
 
 func (cfg *Config) denied(topic string) bool { return slices.Contains(cfg.Deny, topic) }
 
-// mayPublish returns Success if clients may publish to a topic. A bridge of mosquitto tells of itself
+// mayPublish returns Success if clients may publish to a topic a message whose payload and properties
+// have size bytes. A bridge of mosquitto tells of itself
 // below $SYS.
-func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.ReasonCode {
+func (sh *shard) mayPublish(topic string, size int, retain bool) mqtt.ReasonCode {
 	cfg := &sh.b.cfg
 	bridge := strings.HasPrefix(topic, "$SYS/broker/connection/") && strings.HasSuffix(topic, "/state")
 	switch {
@@ -66,8 +67,8 @@ func (sh *shard) mayPublish(topic string, payload []byte, retain bool) mqtt.Reas
 	case !retain:
 		return mqtt.Success
 	}
-	old, full := sh.retained.get(topic), sh.retained.bytes >= cfg.MaxRetainedBytes
-	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && len(payload) > len(old.payload) {
+	old, full := sh.retained.get(topic), sh.budget.full()
+	if old == nil && (full || sh.retained.count >= cfg.MaxRetained) || old != nil && full && size > len(old.payload)+len(old.props) {
 		return mqtt.QuotaExceeded
 	}
 	return mqtt.Success
@@ -98,6 +99,7 @@ type broker struct {
 	srv    *loop.Server
 	shards []*shard
 	stamp  atomic.Uint64
+	kept   atomic.Int64 // see budget
 
 	stateComes bool // clients wait for load
 	loaded     bool
@@ -115,7 +117,7 @@ func newBroker(cfg Config, srv *loop.Server) *broker {
 	or(&cfg.MaxAlias, 16)
 	or(&cfg.MaxSubscriptions, 1000)
 	or(&cfg.MaxRetained, 100_000)
-	or(&cfg.MaxRetainedBytes, 256<<20)
+	or(&cfg.MaxMemory, 1<<30)
 	or(&cfg.MaxSession, 7*24*3600)
 	or(&cfg.ConnectTimeout, 10*time.Second)
 	b := &broker{cfg: cfg, srv: srv}
@@ -134,6 +136,8 @@ func (b *broker) onStart(l *loop.Loop) {
 	n := len(b.shards)
 	sh := &shard{b: b, l: l, index: l.Index(), sessions: map[string]*session{}, owners: map[string]*owner{},
 		groups: map[string]*group{}, seen: make([]uint64, n), buf: make([]byte, 0, 4096), ready: !b.stateComes}
+	sh.budget = budget{limit: int64(b.cfg.MaxMemory), sum: &b.kept}
+	sh.subs.budget, sh.retained.budget = &sh.budget, &sh.budget
 	b.shards[sh.index] = sh
 	l.Every(statsEvery, func() { sh.unlessFrozen(sh.tick) })
 }

@@ -254,7 +254,7 @@ func subscribeV5(p mqtt.Properties, filters ...string) ([]byte, error) {
 
 // TestLimits: what would take much memory or time of others is refused.
 func TestLimits(t *testing.T) {
-	addr, b := start(t, 1, Config{MaxSubscriptions: 2, MaxRetained: 2, MaxRetainedBytes: 1000, Deny: []string{"secret"}})
+	addr, b := start(t, 1, Config{MaxSubscriptions: 2, MaxRetained: 2, Deny: []string{"secret"}})
 	connect := func(t *testing.T, will *mqtt.Will) (*peer, error) {
 		p, _, err := join(addr, mqtt.Connect{Version: mqtt.V5, ClientID: []byte(t.Name()), CleanStart: true, Will: will})
 		if err == nil {
@@ -288,8 +288,7 @@ func TestLimits(t *testing.T) {
 			bytes int
 			full  bool
 		}{
-			{"a", 1, false}, {"b", 1, false}, {"c", 1, true}, {"c", 0, true}, {"a", 2, false},
-			{"b", 2000, false}, {"a", 3, true}, {"a", 2, false}, {"a", 0, false}, {"b", 0, false},
+			{"a", 1, false}, {"b", 1, false}, {"c", 1, true}, {"c", 0, true}, {"a", 2, false}, {"a", 0, false}, {"b", 0, false},
 		} {
 			want := mqtt.NoMatchingSubscribers
 			will := mqtt.Success

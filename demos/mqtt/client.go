@@ -32,6 +32,7 @@ type client struct {
 	maxAlias   int        // outbound
 	keepAlive  uint16     // seconds
 	waits      loop.Timer // for CONNECT
+	cost       int        // of the aliases: see budget
 }
 
 // errEnd closes a connection after the client's DISCONNECT, or after the broker has sent its own.
@@ -131,6 +132,12 @@ func (cl *client) write(packet []byte) {
 	}
 }
 
+// charge counts what the connection itself takes.
+func (cl *client) charge(n int) {
+	cl.cost += n
+	cl.sh.budget.add(n)
+}
+
 func (cl *client) ack(t mqtt.Type, id uint16, code mqtt.ReasonCode) {
 	a := mqtt.Ack{Type: t, ID: id, Code: code}
 	if p, err := a.Append(cl.sh.buf[:0], cl.version); err == nil {
@@ -141,6 +148,7 @@ func (cl *client) ack(t mqtt.Type, id uint16, code mqtt.ReasonCode) {
 // OnClose is also the end of the session's part, unless another connection has taken it over.
 func (cl *client) OnClose(_ *loop.Conn, err error) {
 	cl.over = true
+	cl.charge(-cl.cost)
 	if cl.connected {
 		cl.sh.b.counts.clients.Add(-1)
 	}
@@ -188,8 +196,11 @@ func (cl *client) onConnect(frame []byte) error {
 		if err := checkLevels(string(w.Topic)); err != nil {
 			return err
 		}
-		if code := cl.sh.mayPublish(string(w.Topic), w.Payload, w.Retain); code != mqtt.Success {
+		if code := cl.sh.mayPublish(string(w.Topic), len(w.Payload)+len(w.Properties), w.Retain); code != mqtt.Success {
 			return cl.connack(mqtt.Connack{Code: code}, errEnd)
+		}
+		if cl.sh.budget.exhausted() {
+			return cl.connack(mqtt.Connack{Code: mqtt.QuotaExceeded}, errEnd)
 		}
 	}
 	if cl.sh.b.srv.Draining() {
@@ -251,9 +262,13 @@ func (cl *client) open(req *connect) {
 		return
 	}
 	cl.sh.claim(req.id, req.fresh, func(s *session, present bool) {
+		if s == nil {
+			cl.c.CloseWithError(cl.connack(mqtt.Connack{Code: mqtt.QuotaExceeded}, errEnd))
+			return
+		}
 		cfg := &cl.sh.b.cfg
 		s.expiry = min(req.expiry, cfg.MaxSession)
-		s.will = req.will
+		s.setWill(cl.sh, req.will)
 		s.attach(cl)
 		if cl.over { // it has closed meanwhile
 			s.detach(cl.sh, false, false)
@@ -340,7 +355,7 @@ func (cl *client) onPublish(frame []byte) error {
 		return err
 	}
 	cfg := &cl.sh.b.cfg
-	code := cl.sh.mayPublish(topic, p.Payload, p.Retain)
+	code := cl.sh.mayPublish(topic, len(p.Payload)+len(p.Properties), p.Retain)
 	if p.QoS == 2 {
 		copies, again := cl.s.received[p.ID]
 		switch {
@@ -354,10 +369,11 @@ func (cl *client) onPublish(frame []byte) error {
 			return nil
 		case code == mqtt.Success:
 			cl.s.received[p.ID] = 1
+			cl.s.charge(&cl.sh.budget, receivedCost)
 		}
 		cl.ack(mqtt.PUBREC, p.ID, code)
 	}
-	if code == mqtt.Success && !cl.sh.publish(newMessage(topic, &p, cl.s, cl.sh.l.Now())) {
+	if code == mqtt.Success && !cl.sh.publish(newMessage(topic, &p, cl.s.id, cl.sh.l.Now())) {
 		code = mqtt.NoMatchingSubscribers
 	}
 	if p.QoS == 1 {
@@ -379,6 +395,10 @@ func (cl *client) topic(p *mqtt.Publish) (string, error) {
 		return "", &mqtt.Error{Code: mqtt.TopicAliasInvalid, Text: fmt.Sprint("topic alias ", alias)}
 	}
 	if len(p.Topic) > 0 {
+		if cl.sh.budget.exhausted() {
+			return "", &mqtt.Error{Code: mqtt.QuotaExceeded, Text: "a topic alias"}
+		}
+		cl.charge(aliasCost + len(p.Topic) - len(cl.aliases[alias]))
 		cl.aliases[alias] = string(p.Topic)
 	}
 	if cl.aliases[alias] == "" {
@@ -395,10 +415,12 @@ func (cl *client) onAck(frame []byte) error {
 	s := cl.s
 	if a.Type == mqtt.PUBREL {
 		code := mqtt.Success
-		if _, ok := s.received[a.ID]; !ok {
+		if _, ok := s.received[a.ID]; ok {
+			s.charge(&cl.sh.budget, -receivedCost)
+			delete(s.received, a.ID)
+		} else {
 			code = mqtt.PacketIDNotFound
 		}
-		delete(s.received, a.ID)
 		cl.ack(mqtt.PUBCOMP, a.ID, code)
 		return nil
 	}
@@ -413,6 +435,7 @@ func (cl *client) onAck(frame []byte) error {
 		default:
 			out.rel = true
 			s.flying -= out.size()
+			out.m.drop(&cl.sh.budget)
 			out.m = nil // only the identifier is needed from now on
 			cl.ack(mqtt.PUBREL, a.ID, mqtt.Success)
 		}
@@ -422,7 +445,7 @@ func (cl *client) onAck(frame []byte) error {
 	case a.Type == mqtt.PUBACK && out.o.qos != 1, a.Type != mqtt.PUBACK && out.o.qos != 2, a.Type == mqtt.PUBCOMP && !out.rel:
 		return &mqtt.Error{Code: mqtt.ProtocolError, Text: a.Type.String() + " that does not belong to its message"}
 	}
-	s.landed(out)
+	s.landed(cl.sh, out)
 	s.pump(cl.sh)
 	return nil
 }
@@ -485,7 +508,7 @@ func (cl *client) subscribe(entry mqtt.Subscription, id uint32, begin *[]*subscr
 		return mqtt.UnspecifiedError // why is nobody's business
 	}
 	old := s.subs[filter]
-	if old == nil && s.weight+weight(filter) > cfg.MaxSubscriptions {
+	if old == nil && (s.weight+weight(filter) > cfg.MaxSubscriptions || cl.sh.budget.full()) {
 		return mqtt.QuotaExceeded
 	}
 	sub := &subscription{s: s, filter: filter, groupName: name, noLocal: entry.NoLocal,
@@ -539,6 +562,7 @@ func (cl *client) send(sh *shard, out *outgoing) bool {
 			cl.outAliases = map[string]uint16{}
 		}
 		cl.outAliases[out.m.topic] = uint16(alias)
+		cl.charge(aliasCost + len(out.m.topic))
 	}
 	if cap(packet) > cap(sh.buf) && cap(packet) <= 64<<10 {
 		sh.buf = packet[:0]
@@ -555,7 +579,7 @@ func (cl *client) alias(p *mqtt.Publish, topic string) int {
 	switch {
 	case alias > 0:
 		p.Topic = nil
-	case len(cl.outAliases) >= cl.maxAlias:
+	case len(cl.outAliases) >= cl.maxAlias || cl.sh.budget.exhausted():
 		return 0
 	default:
 		alias = len(cl.outAliases) + 1

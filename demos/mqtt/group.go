@@ -52,6 +52,7 @@ func (sh *shard) join(m member) {
 		g = &group{key: m.filter, node: sh.subs.at(topics)}
 		g.node.groups = append(g.node.groups, g)
 		sh.groups[m.filter] = g
+		sh.budget.add(groupCost + len(g.key)) // which is the text of a member that may leave
 	}
 	if i := g.find(m.id); i >= 0 {
 		g.members[i] = &m
@@ -68,11 +69,15 @@ func (sh *shard) leave(key, id string, from int) {
 	}
 	if i := g.find(id); i >= 0 && g.members[i].shard == from {
 		g.members = slices.Delete(g.members, i, i+1)
+		if len(g.members) < cap(g.members)/4 {
+			g.members = slices.Clone(g.members)
+		}
 	}
 	if len(g.members) == 0 {
 		delete(sh.groups, key)
+		sh.budget.add(-groupCost - len(key))
 		g.node.groups = slices.DeleteFunc(g.node.groups, func(other *group) bool { return other == g })
-		g.node.prune()
+		sh.subs.prune(g.node)
 	}
 }
 

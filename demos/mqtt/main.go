@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/signal"
@@ -41,6 +42,7 @@ var (
 	aliases   = flag.Uint("max-alias", 0, "the `number` of topic aliases of a client in each direction; 0: 16")
 	packet    = flag.Uint("max-packet", 0, "the longest packet in `bytes`; 0: 256 KiB")
 	sessions  = flag.Uint("max-session", 0, "how many `seconds` a session outlives its connection at most; 4294967295: no limit; 0: a week")
+	memory    = flag.Uint("max-memory", 0, "how many `MiB` sessions, subscriptions, retained and waiting messages may take; 0: 1024")
 	metrics   = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
 	loops     = flag.Int("loops", 0, "the `number` of loops; 0: one less than the processors that Go uses")
 	stateFile = flag.String("state", "", "keep sessions and retained messages in this `file` from a regular end to the next start")
@@ -74,12 +76,12 @@ func run(ctx context.Context) error {
 	for _, f := range []struct {
 		name       string
 		value, max uint
-	}{{"keepalive", *keepAlive, 65535}, {"inflight", *inflight, 65535}, {"alias", *aliases, 65535}, {"packet", *packet, anyPacket}, {"session", *sessions, never}} {
+	}{{"keepalive", *keepAlive, 65535}, {"inflight", *inflight, 65535}, {"alias", *aliases, 65535}, {"packet", *packet, anyPacket}, {"session", *sessions, never}, {"memory", *memory, math.MaxInt >> 20}} {
 		if f.value > f.max {
 			return fmt.Errorf("-max-%s %d is above %d", f.name, f.value, f.max)
 		}
 	}
-	cfg := Config{MaxKeepAlive: uint16(*keepAlive), MaxInflight: int(*inflight), MaxAlias: int(*aliases), MaxPacket: int(*packet), MaxSession: uint32(*sessions)}
+	cfg := Config{MaxKeepAlive: uint16(*keepAlive), MaxInflight: int(*inflight), MaxAlias: int(*aliases), MaxPacket: int(*packet), MaxSession: uint32(*sessions), MaxMemory: int(*memory) << 20}
 	if *deny != "" {
 		cfg.Deny = strings.Split(*deny, ",")
 		for _, filter := range cfg.Deny {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/mqtt"
@@ -15,14 +16,15 @@ type message struct {
 	retain  bool
 	props   mqtt.Properties // as subscribers get them, without expiry and alias
 	expires time.Time       // zero: never
-	from    *session        // nil: the broker or a will
+	from    string          // the publisher's client identifier; empty: the broker or a will
 	stamp   uint64          // of a retained message: see retained
 	origin  int             // the shard of the publisher
 	seq     uint64          // counts what that shard has published
+	keepers atomic.Int32    // trees and sessions that keep it: see budget
 }
 
 // newMessage copies a PUBLISH. The topic alias has been replaced.
-func newMessage(topic string, p *mqtt.Publish, from *session, now time.Time) *message {
+func newMessage(topic string, p *mqtt.Publish, from string, now time.Time) *message {
 	m := &message{topic: topic, payload: make([]byte, len(p.Payload)), qos: p.QoS, retain: p.Retain, from: from}
 	copy(m.payload, p.Payload)
 	m.setProperties(p.Properties, now)

@@ -20,7 +20,9 @@ type session struct {
 	client *client // nil: not connected
 	expiry uint32  // seconds after the connection's end
 	subs   map[string]*subscription
+	most   int // the most subscriptions that it had: see shrink
 	weight int // of the subscriptions
+	cost   int // see budget; without messages and levels of trees
 
 	lastID   uint16
 	turn     uint64
@@ -45,8 +47,13 @@ type session struct {
 	hit  int    // its place among the hits of that delivery
 }
 
-func newSession(id string) *session {
-	return &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]int{}}
+// newSession makes a session of a shard.
+func (sh *shard) newSession(id string) *session {
+	s := &session{id: id, subs: map[string]*subscription{}, inflight: map[uint16]*outgoing{}, received: map[uint16]int{}}
+	s.charge(&sh.budget, sessionCost+len(id))
+	sh.sessions[id] = s
+	sh.b.counts.sessions.Add(1)
+	return s
 }
 
 // deliver sends a message to the client, now or when it can be sent. A message of QoS 0 is dropped if
@@ -64,11 +71,13 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 		}
 		return
 	}
-	if c != nil && len(s.queue) == 0 && s.ready() {
+	if c != nil && len(s.queue) == 0 && s.ready() && !sh.budget.exhausted() {
+		out.keep(&sh.budget)
 		s.start(sh, out)
 		return
 	}
-	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes {
+	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes && !sh.budget.exhausted() {
+		out.keep(&sh.budget)
 		s.queue = append(s.queue, out)
 		s.queued += out.size()
 		return
@@ -99,12 +108,13 @@ func (s *session) start(sh *shard, out *outgoing) {
 	s.inflight[out.id] = out
 	s.flying += out.size()
 	if out.m.expired(sh.l.Now()) || !s.client.send(sh, out) {
-		s.landed(out)
+		s.landed(sh, out)
 	}
 }
 
 // landed forgets a message that was under way.
-func (s *session) landed(out *outgoing) {
+func (s *session) landed(sh *shard, out *outgoing) {
+	out.drop(&sh.budget)
 	s.flying -= out.size()
 	delete(s.inflight, out.id)
 }
@@ -119,9 +129,12 @@ func (s *session) pump(sh *shard) {
 		n++
 		if out.o.qos > 0 {
 			s.start(sh, out)
-		} else if !out.m.expired(sh.l.Now()) {
+			continue
+		}
+		if !out.m.expired(sh.l.Now()) {
 			s.client.send(sh, out)
 		}
+		out.drop(&sh.budget)
 	}
 	if n == len(s.queue) {
 		s.queue, s.extra = nil, 0
@@ -141,7 +154,7 @@ func (s *session) resume(sh *shard) {
 		if out.rel {
 			s.client.ack(mqtt.PUBREL, out.id, mqtt.Success)
 		} else if !s.client.send(sh, out) {
-			s.landed(out)
+			s.landed(sh, out)
 		}
 	}
 	s.pump(sh)
@@ -171,8 +184,11 @@ func (s *session) attach(c *client) {
 func (s *session) detach(sh *shard, leftWell, taken bool) {
 	s.client.s = nil
 	s.client = nil
+	s.inflight, _ = shrink(s.inflight, sh.b.cfg.MaxInflight)
+	s.received, _ = shrink(s.received, sh.b.cfg.MaxInflight)
+	s.queue = slices.Clone(s.queue)
 	if leftWell {
-		s.will = nil
+		s.setWill(sh, nil)
 	}
 	switch {
 	case s.will == nil:
@@ -203,6 +219,11 @@ func newWill(w *mqtt.Will) *will {
 	return kept
 }
 
+func (s *session) setWill(sh *shard, w *will) {
+	s.charge(&sh.budget, w.cost()-s.will.cost())
+	s.will = w
+}
+
 func (s *session) startWill(sh *shard) {
 	if s.will != nil && s.will.delay < s.expiry {
 		s.willIn(sh, time.Duration(s.will.delay)*time.Second)
@@ -219,9 +240,12 @@ func (s *session) publishWill(sh *shard) {
 		return
 	}
 	w := &s.will.w
-	s.will = nil
+	s.setWill(sh, nil)
 	p := mqtt.Publish{QoS: w.QoS, Retain: w.Retain, Properties: w.Properties, Payload: w.Payload}
-	sh.publish(newMessage(string(w.Topic), &p, nil, sh.l.Now()))
+	if sh.mayPublish(string(w.Topic), len(w.Payload)+len(w.Properties), w.Retain) != mqtt.Success {
+		p.Retain = false // since CONNECT other messages have taken the room
+	}
+	sh.publish(newMessage(string(w.Topic), &p, "", sh.l.Now()))
 }
 
 func (s *session) startEnd(sh *shard) {

@@ -21,6 +21,7 @@ type shard struct {
 	l     *loop.Loop
 	index int
 
+	budget   budget
 	sessions map[string]*session
 	subs     tree
 	retained retained
@@ -176,7 +177,7 @@ func (sh *shard) deliver(m *message) (selected bool) {
 // choose adds a subscription to the hits of a delivery.
 func (sh *shard) choose(m *message, sub *subscription) {
 	s := sub.s
-	if sub.noLocal && m.from == s || s.had != nil && s.hadAlready(sh, m) {
+	if sub.noLocal && m.from == s.id || s.had != nil && s.hadAlready(sh, m) {
 		return
 	}
 	o := options{qos: min(m.qos, sub.options.qos), retain: m.retain && sub.keepFlag, id: sub.options.id}
@@ -217,10 +218,12 @@ func (sh *shard) subscribe(s *session, sub *subscription) {
 	s.subs[sub.filter] = sub
 	if old != nil {
 		if old.groupName == "" {
-			old.remove()
+			sh.subs.remove(old)
 		}
 	} else {
+		s.most = max(s.most, len(s.subs))
 		s.weight += weight(sub.filter)
+		s.charge(&sh.budget, subscriptionCost+len(sub.filter))
 		sh.b.counts.subscriptions.Add(1)
 	}
 	sh.insert(sub)
@@ -242,7 +245,9 @@ func (sh *shard) unsubscribe(s *session, filter string) (existed bool) {
 		return false
 	}
 	delete(s.subs, filter)
+	s.subs, s.most = shrink(s.subs, s.most)
 	s.weight -= weight(filter)
+	s.charge(&sh.budget, -subscriptionCost-len(filter))
 	sh.b.counts.subscriptions.Add(-1)
 	sh.withdraw(sub)
 	return true
@@ -250,7 +255,7 @@ func (sh *shard) unsubscribe(s *session, filter string) (existed bool) {
 
 func (sh *shard) withdraw(sub *subscription) {
 	if sub.groupName == "" {
-		sub.remove()
+		sh.subs.remove(sub)
 		return
 	}
 	filter, id, at := sub.filter, sub.s.id, sh.index
@@ -264,6 +269,13 @@ func (sh *shard) end(s *session) {
 	for filter := range s.subs {
 		sh.unsubscribe(s, filter)
 	}
+	for _, out := range s.inflight {
+		out.drop(&sh.budget)
+	}
+	for _, out := range s.queue {
+		out.drop(&sh.budget)
+	}
+	s.charge(&sh.budget, -s.cost)
 	delete(sh.sessions, s.id)
 	sh.b.counts.sessions.Add(-1)
 	id, at := s.id, sh.index
@@ -275,7 +287,7 @@ func (sh *shard) end(s *session) {
 }
 
 // claim finds the session of a client that has connected to this shard, or makes a new one, and
-// calls then with it. then may run at once. The directory lets one claim of an identifier after
+// calls then with it, or with nil if there is no room for one. then may run at once. The directory lets one claim of an identifier after
 // another through.
 //
 // A session that is on another shard moves here, without missing a message or getting one twice:
@@ -296,7 +308,8 @@ func (sh *shard) claim(id string, fresh bool, then func(s *session, present bool
 				other.give(id, fresh, seen, here, func(s *session, seen []uint64) {
 					other.at(here, func(sh *shard) {
 						sh.arrive(a, id, s, seen, then)
-						sh.at(sh.b.home(id), func(home *shard) { home.moved(id, here) })
+						_, there := sh.sessions[id]
+						sh.at(sh.b.home(id), func(home *shard) { home.moved(id, here, there) })
 					})
 				})
 			})
@@ -318,14 +331,17 @@ func (sh *shard) ask(id string, f func(o *owner), claimer int) {
 	f(o)
 }
 
-// moved ends a claim.
-func (sh *shard) moved(id string, to int) {
+// moved ends a claim. there: it has a session.
+func (sh *shard) moved(id string, to int, there bool) {
 	o := sh.owners[id]
 	o.shard, o.moving = to, false
-	if len(o.queue) > 0 {
+	switch {
+	case len(o.queue) > 0:
 		f := o.queue[0]
 		o.queue = o.queue[1:]
 		f(o)
+	case !there:
+		delete(sh.owners, id)
 	}
 }
 
@@ -382,11 +398,12 @@ func (sh *shard) letGo() {
 // arrive takes a session of another shard, or one of its own, or begins a new one.
 func (sh *shard) arrive(a *arrival, id string, s *session, seen []uint64, then func(s *session, present bool)) {
 	present := s != nil
-	if !present {
-		s = newSession(id)
-		sh.b.counts.sessions.Add(1)
+	switch {
+	case present:
+		sh.sessions[id] = s
+	case !sh.budget.full():
+		s = sh.newSession(id)
 	}
-	sh.sessions[id] = s
 	if seen != nil {
 		s.mark, s.had = 0, nil // deliveries are counted by each shard for itself
 		for _, sub := range s.subs {

@@ -219,7 +219,7 @@ func (b *broker) load(r io.Reader) error {
 
 // restore begins a session with its state. The client is away, or its connection comes.
 func (sh *shard) restore(from *savedSession, messages []*message) {
-	s := newSession(from.ID)
+	s := sh.newSession(from.ID)
 	s.expiry, s.lastID, s.turn = from.Expiry, from.LastID, from.Turn
 	out := func(o savedOut) *outgoing {
 		to := &outgoing{o: options{o.QoS, o.Retain, o.SubID}, ids: o.SubIDs, id: o.ID, turn: o.Turn, sent: o.Sent, rel: o.Rel}
@@ -230,25 +230,26 @@ func (sh *shard) restore(from *savedSession, messages []*message) {
 	}
 	for _, o := range from.Inflight {
 		s.inflight[o.ID] = out(o)
+		s.inflight[o.ID].keep(&sh.budget)
 		s.flying += s.inflight[o.ID].size()
 	}
 	for _, o := range from.Queue {
 		s.queue = append(s.queue, out(o))
+		s.queue[len(s.queue)-1].keep(&sh.budget)
 	}
 	s.extra = len(s.queue)
 	for _, id := range from.Received {
 		s.received[id] = 0
+		s.charge(&sh.budget, receivedCost)
 	}
-	sh.sessions[s.id] = s
 	sh.owners[s.id] = &owner{shard: sh.index}
-	sh.b.counts.sessions.Add(1)
 	for _, sub := range from.Subs {
 		name, _ := splitShared(sub.Filter)
 		sh.subscribe(s, &subscription{s: s, filter: sub.Filter, groupName: name, noLocal: sub.NoLocal, keepFlag: sub.KeepFlag,
 			options: options{qos: sub.QoS, id: sub.ID}})
 	}
 	if from.Will != nil {
-		s.will = &will{from.WillDelay, *from.Will}
+		s.setWill(sh, &will{from.WillDelay, *from.Will})
 		if !from.WillDue.IsZero() {
 			s.willIn(sh, time.Until(from.WillDue))
 		}
@@ -297,6 +298,12 @@ func (b *broker) acceptMoved(cl *client, state []byte) loop.Handler {
 	cl.waits.Stop()
 	cl.version, cl.receiveMax, cl.maxPacket, cl.maxAlias = from.Version, from.ReceiveMax, from.MaxPacket, from.MaxAlias
 	cl.aliases, cl.outAliases = from.Aliases, from.OutAliases
+	for _, topic := range cl.aliases {
+		cl.charge(aliasCost + len(topic))
+	}
+	for topic := range cl.outAliases {
+		cl.charge(aliasCost + len(topic))
+	}
 	cl.setKeepAlive(from.KeepAlive)
 	cl.c.PauseRead()
 	cl.c.AfterFunc(0, func() { cl.resume(from.ID) }) // when it goes on: it may be a copy
@@ -306,6 +313,10 @@ func (b *broker) acceptMoved(cl *client, state []byte) loop.Handler {
 // resume gives a client the session that it had.
 func (cl *client) resume(id string) {
 	cl.sh.claim(id, false, func(s *session, present bool) {
+		if s == nil {
+			cl.c.CloseWithError(errEnd)
+			return
+		}
 		s.attach(cl)
 		switch {
 		case cl.over: // it has closed meanwhile

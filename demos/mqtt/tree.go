@@ -1,19 +1,48 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // tree finds the subscriptions of a topic: a node for each level of their filters, where "+" and "#"
 // are levels like others. Filters and topics have been checked.
 type tree struct {
-	root node
+	root   node
+	budget *budget
 }
 
 type node struct {
 	parent   *node
 	level    string
-	children map[string]*node
+	children branches[node]
 	subs     []*subscription // of this filter
 	groups   []*group        // shared subscriptions of this filter, on the loop that owns them
+}
+
+// branches are the levels below another one.
+type branches[N any] struct {
+	m    map[string]*N
+	peak int // the most that m had: its memory is for so many
+}
+
+func (b *branches[N]) put(level string, n *N, count *budget) {
+	if b.m == nil {
+		b.m = make(map[string]*N)
+		count.add(mapCost)
+	}
+	b.m[level] = n
+	b.peak = max(b.peak, len(b.m))
+	count.add(levelCost + len(level))
+}
+
+func (b *branches[N]) cut(level string, count *budget) {
+	delete(b.m, level)
+	count.add(-levelCost - len(level))
+	if b.m, b.peak = shrink(b.m, b.peak); len(b.m) == 0 {
+		b.m = nil
+		count.add(-mapCost)
+	}
 }
 
 // subscription is what one session has subscribed to by one filter.
@@ -40,13 +69,11 @@ type options struct {
 func (t *tree) at(filter string) *node {
 	n := &t.root
 	for level := range strings.SplitSeq(filter, "/") {
-		child := n.children[level]
+		child := n.children.m[level]
 		if child == nil {
-			if n.children == nil {
-				n.children = make(map[string]*node)
-			}
+			level = strings.Clone(level) // which must not keep the whole filter
 			child = &node{parent: n, level: level}
-			n.children[level] = child
+			n.children.put(level, child, t.budget)
 		}
 		n = child
 	}
@@ -58,20 +85,23 @@ func (n *node) add(sub *subscription) {
 	n.subs = append(n.subs, sub)
 }
 
-func (sub *subscription) remove() {
+func (t *tree) remove(sub *subscription) {
 	n := sub.node
 	last := len(n.subs) - 1
 	n.subs[sub.place] = n.subs[last]
 	n.subs[sub.place].place = sub.place
 	n.subs[last] = nil
 	n.subs = n.subs[:last]
-	n.prune()
+	if last < cap(n.subs)/4 {
+		n.subs = slices.Clone(n.subs)
+	}
+	t.prune(n)
 }
 
 // prune removes nodes that hold nothing any more.
-func (n *node) prune() {
-	for n.parent != nil && len(n.children) == 0 && len(n.subs) == 0 && len(n.groups) == 0 {
-		delete(n.parent.children, n.level)
+func (t *tree) prune(n *node) {
+	for n.parent != nil && len(n.children.m) == 0 && len(n.subs) == 0 && len(n.groups) == 0 {
+		n.parent.children.cut(n.level, t.budget)
 		n = n.parent
 	}
 }
@@ -82,14 +112,14 @@ func (t *tree) match(topic string, visit func(n *node)) {
 }
 
 func (n *node) match(rest string, more, noWildcards bool, visit func(n *node)) {
-	if len(n.children) == 0 {
+	if len(n.children.m) == 0 {
 		if !more {
 			visit(n)
 		}
 		return
 	}
 	if !noWildcards {
-		if all := n.children["#"]; all != nil { // "a/#" selects "a", too
+		if all := n.children.m["#"]; all != nil { // "a/#" selects "a", too
 			visit(all)
 		}
 	}
@@ -98,10 +128,10 @@ func (n *node) match(rest string, more, noWildcards bool, visit func(n *node)) {
 		return
 	}
 	level, rest, more := strings.Cut(rest, "/")
-	if child := n.children[level]; child != nil {
+	if child := n.children.m[level]; child != nil {
 		child.match(rest, more, false, visit)
 	}
-	if any := n.children["+"]; any != nil && !noWildcards {
+	if any := n.children.m["+"]; any != nil && !noWildcards {
 		any.match(rest, more, false, visit)
 	}
 }
@@ -110,12 +140,13 @@ func (n *node) match(rest string, more, noWildcards bool, visit func(n *node)) {
 // same contents: all messages cross to all loops anyway. So that they agree on the last message of a
 // topic, the newest stamp wins, and a deletion stays for a while as a message without a payload.
 type retained struct {
-	root         topicNode
-	count, bytes int
+	root   topicNode
+	count  int
+	budget *budget
 }
 
 type topicNode struct {
-	children map[string]*topicNode
+	children branches[topicNode]
 	m        *message
 }
 
@@ -123,7 +154,7 @@ type topicNode struct {
 func (r *retained) get(topic string) *message {
 	n := &r.root
 	for level := range strings.SplitSeq(topic, "/") {
-		if n = n.children[level]; n == nil {
+		if n = n.children.m[level]; n == nil {
 			return nil
 		}
 	}
@@ -133,13 +164,10 @@ func (r *retained) get(topic string) *message {
 func (r *retained) set(m *message) {
 	n := &r.root
 	for level := range strings.SplitSeq(m.topic, "/") {
-		child := n.children[level]
+		child := n.children.m[level]
 		if child == nil {
-			if n.children == nil {
-				n.children = make(map[string]*topicNode)
-			}
 			child = new(topicNode)
-			n.children[level] = child
+			n.children.put(strings.Clone(level), child, r.budget) // which must not keep the whole topic
 		}
 		n = child
 	}
@@ -149,13 +177,11 @@ func (r *retained) set(m *message) {
 	case n.m.stamp > m.stamp:
 		return
 	default:
-		r.bytes -= n.m.size()
+		n.m.drop(r.budget)
 	}
 	n.m = m
-	r.bytes += m.size()
+	m.keep(r.budget)
 }
-
-func (m *message) size() int { return len(m.topic) + len(m.payload) + len(m.props) }
 
 // match calls visit with each retained message that filter selects.
 func (r *retained) match(filter string, visit func(m *message)) {
@@ -172,13 +198,13 @@ func (n *topicNode) match(filter string, more, first bool, visit func(m *message
 	case "#":
 		n.visitAll(first, visit)
 	case "+":
-		for name, child := range n.children {
+		for name, child := range n.children.m {
 			if !first || !strings.HasPrefix(name, "$") {
 				child.match(rest, more, false, visit)
 			}
 		}
 	default:
-		if child := n.children[level]; child != nil {
+		if child := n.children.m[level]; child != nil {
 			child.match(rest, more, false, visit)
 		}
 	}
@@ -186,7 +212,7 @@ func (n *topicNode) match(filter string, more, first bool, visit func(m *message
 
 func (n *topicNode) visitAll(first bool, visit func(m *message)) {
 	n.visit(visit)
-	for name, child := range n.children {
+	for name, child := range n.children.m {
 		if !first || !strings.HasPrefix(name, "$") {
 			child.visitAll(false, visit)
 		}
@@ -204,14 +230,14 @@ func (r *retained) sweep(gone func(m *message) bool) { r.root.sweep(r, gone) }
 
 func (n *topicNode) sweep(r *retained, gone func(m *message) bool) (empty bool) {
 	if n.m != nil && gone(n.m) {
-		r.bytes -= n.m.size()
+		n.m.drop(r.budget)
 		n.m = nil
 		r.count--
 	}
-	for name, child := range n.children {
+	for name, child := range n.children.m {
 		if child.sweep(r, gone) {
-			delete(n.children, name)
+			n.children.cut(name, r.budget)
 		}
 	}
-	return n.m == nil && len(n.children) == 0
+	return n.m == nil && len(n.children.m) == 0
 }

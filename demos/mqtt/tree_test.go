@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/loopwheel/loopwheel/codec/mqtt"
@@ -29,8 +32,8 @@ func TestTreeModel(t *testing.T) {
 		}
 		return strings.Join(levels, "/")
 	}
-	var subs tree
-	var kept retained
+	b := budget{sum: new(atomic.Int64)}
+	subs, kept := tree{budget: &b}, retained{budget: &b}
 	var all []*subscription
 	topics := map[string]bool{}
 	for range 3000 {
@@ -43,7 +46,7 @@ func TestTreeModel(t *testing.T) {
 		case 2:
 			if len(all) > 0 {
 				i := rng.IntN(len(all))
-				all[i].remove()
+				subs.remove(all[i])
 				all = slices.Delete(all, i, i+1)
 			}
 		case 3:
@@ -87,10 +90,34 @@ func TestTreeModel(t *testing.T) {
 		}
 	}
 	for _, sub := range all {
-		sub.remove()
+		subs.remove(sub)
 	}
 	kept.sweep(func(*message) bool { return true })
-	if len(subs.root.children) != 0 || len(kept.root.children) != 0 || kept.count != 0 {
-		t.Errorf("emptied trees keep %d and %d nodes, %d messages; want none", len(subs.root.children), len(kept.root.children), kept.count)
+	if len(subs.root.children.m) != 0 || len(kept.root.children.m) != 0 || kept.count != 0 || b.used() != 0 {
+		t.Errorf("emptied trees keep %d and %d nodes, %d messages, %d bytes; want none", len(subs.root.children.m), len(kept.root.children.m), kept.count, b.used())
 	}
+}
+
+// TestTreeShrinks: a level that had many levels below it does not keep the memory for them.
+func TestTreeShrinks(t *testing.T) {
+	b := budget{sum: new(atomic.Int64)}
+	subs, kept := tree{budget: &b}, retained{budget: &b}
+	before := heap()
+	for n := range 20 {
+		var all []*subscription
+		for i := range 10_000 {
+			name := fmt.Sprint(n, "/", i)
+			all = append(all, &subscription{filter: name})
+			subs.at(name).add(all[i])
+			kept.set(&message{topic: name, payload: []byte{byte(i)}})
+		}
+		for _, sub := range all[1:] {
+			subs.remove(sub)
+		}
+		kept.sweep(func(m *message) bool { return m.payload[0] != 0 })
+	}
+	if grown := heap() - before; grown > int(b.used())*5/4+100_000 {
+		t.Errorf("got %d bytes on the heap, want not much more than the %d that are counted", grown, b.used())
+	}
+	runtime.KeepAlive([]any{&subs, &kept})
 }
