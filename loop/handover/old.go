@@ -434,7 +434,7 @@ func (g *giving) writeLate() {
 	for {
 		deadline := time.Now().Add(g.h.cfg.Timeout)
 		_ = g.line.SetWriteDeadline(deadline)
-		err := late(g.line.flush(), time.Now())
+		err := late(g.line.flush(), g.h.cfg.Timeout)
 		for err == nil && len(g.unsent) > 0 {
 			err = g.line.write(g.unsent[0], nil, deadline)
 			g.unsent = g.unsent[1:]

@@ -96,10 +96,10 @@ func (l *line) write(m message, from any, deadline time.Time) error {
 	text := binary.BigEndian.AppendUint32([]byte{byte(m.kind)}, uint32(m.n))
 	text = binary.BigEndian.AppendUint32(text, uint32(len(m.body)))
 	text = append(text, m.body...)
-	began := time.Now()
+	left := time.Until(deadline)
 	_ = l.SetWriteDeadline(deadline)
 	if err := l.flush(); err != nil {
-		return late(err, began)
+		return late(err, left)
 	}
 	n := 0
 	if from != nil {
@@ -107,12 +107,12 @@ func (l *line) write(m message, from any, deadline time.Time) error {
 			n, _, err = l.WriteMsgUnix(text, syscall.UnixRights(fd), nil)
 			return err
 		})
-		if err = late(err, began); err != nil && !errors.Is(err, errLate) {
+		if err = late(err, left); err != nil && !errors.Is(err, errLate) {
 			return err
 		}
 	}
 	l.rest = text[n:] // if it is late it goes without the descriptor
-	return late(l.flush(), began)
+	return late(l.flush(), left)
 }
 
 // flush writes what is left of a message.
@@ -126,9 +126,9 @@ func (l *line) flush() error {
 
 // late makes an errLate of an error of writing that says how long the other process had: if that is
 // no time, it is not the other process that was slow.
-func late(err error, began time.Time) error {
+func late(err error, left time.Duration) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%w, and the other process has not read a message in the %v that were left", errLate, time.Since(began).Round(time.Millisecond))
+		return fmt.Errorf("%w, and the other process has not read a message in the %v that were left", errLate, max(0, left).Round(time.Millisecond))
 	}
 	return err
 }
