@@ -104,7 +104,8 @@ type Codec struct {
 
 	// Compress accepts permessage-deflate (RFC 7692) from clients that offer it. Each message is
 	// compressed separately, in both directions (no context takeover), so that a connection needs
-	// no memory for it, and a broadcast is compressed once.
+	// no memory for it, and a broadcast is compressed once. Decompressing a message occupies the loop
+	// for about 5 ns for each byte of text, and up to 30 ns for each byte of a hostile message.
 	Compress bool
 
 	// CompressMin is the length of the shortest message to compress. 0: DefaultCompressMin, 256.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 
@@ -127,69 +126,4 @@ func (d *deflater) release() {
 		d.sink.data = nil
 	}
 	deflaters.Put(d)
-}
-
-// An inflater is shared like a deflater.
-type inflater struct {
-	reader *wsflate.Reader
-	src    bytes.Reader
-	out    []byte
-}
-
-// resetter gives flate's reader the method by which wsflate resets it.
-type resetter struct{ io.ReadCloser }
-
-func (r resetter) Reset(src io.Reader) { _ = r.ReadCloser.(flate.Resetter).Reset(src, nil) }
-
-var inflaters = sync.Pool{New: func() any {
-	i := new(inflater)
-	i.reader = wsflate.NewReader(&i.src, func(r io.Reader) wsflate.Decompressor {
-		return resetter{flate.NewReader(r)}
-	})
-	return i
-}}
-
-// inflate returns the decompressed message, of at most limit bytes. Input may become a thousand
-// times as large, so no more than a byte above the limit is ever made of it.
-func inflate(data []byte, limit int) (message []byte, err error) {
-	i := inflaters.Get().(*inflater)
-	defer i.release()
-	i.src.Reset(data)
-	i.reader.Reset(&i.src)
-	most := max(limit, limit+1) // not limit+1 if that overflows
-	for i.out = i.out[:0]; ; {
-		if len(i.out) == cap(i.out) { // slices.Grow would pass maxKept, and nothing were kept
-			i.out = append(make([]byte, 0, max(minShrink, 2*len(i.out))), i.out...)
-		}
-		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), most)])
-		i.out = i.out[:len(i.out)+n]
-		switch {
-		case len(i.out) > limit:
-			return nil, tooBig("decompressed message", len(i.out), limit)
-		case err == io.EOF && i.hasMore():
-			return nil, violation(StatusInvalidData, "a compressed message with data after its final block")
-		case err == io.EOF:
-			return append(make([]byte, 0, len(i.out)), i.out...), nil
-		case err != nil:
-			return nil, violation(StatusInvalidData, "a compressed message: %w", err)
-		}
-	}
-}
-
-// hasMore reports whether a message goes on after a block that says it is the last. The empty block
-// of RFC 7692 section 7.2.3.5 is no more than that block's end.
-func (i *inflater) hasMore() bool {
-	if i.src.Len() == 1 {
-		b, _ := i.src.ReadByte()
-		return b != 0
-	}
-	return i.src.Len() > 0
-}
-
-func (i *inflater) release() {
-	i.src.Reset(nil)
-	if cap(i.out) > maxKept {
-		i.out = nil
-	}
-	inflaters.Put(i)
 }

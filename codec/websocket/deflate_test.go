@@ -92,6 +92,7 @@ func TestInflateForms(t *testing.T) {
 		"7.2.3.5 two blocks":            {"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "Hello"},
 		"7.2.3.6 an empty message":      {"\x00", ""},
 		"no byte at all, as some do it": {"", ""},
+		"with the end of the flush":     {"\xf2\x48\xcd\xc9\xc9\x07\x00\x00\x00\xff\xff", "Hello"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
