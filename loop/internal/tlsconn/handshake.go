@@ -42,6 +42,7 @@ type handshake struct {
 	// The goroutine is given input when it waits. It ends with the context, which is also that of
 	// the hooks. It is nil before the goroutine begins.
 	input  chan []byte
+	given  []byte // the input that it may be reading, of the Pool
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -88,8 +89,8 @@ func (c *Conn) work() {
 		h.ctx, h.cancel = context.WithCancel(context.Background())
 	}
 	c.setState(computing)
-	if records := c.take(); len(records) > 0 {
-		h.input <- records // has room
+	if h.given = c.take(); len(h.given) > 0 {
+		h.input <- h.given // has room
 	}
 	if begins {
 		go c.run(h)
@@ -156,6 +157,7 @@ func (c *Conn) next(h *handshake) bool {
 
 // waits is called on the loop when the goroutine waits for the peer.
 func (c *Conn) waits() {
+	c.release(&c.hs.given)
 	if c.state != computing { // aborted meanwhile
 		return
 	}
@@ -176,6 +178,7 @@ func (c *Conn) waits() {
 func (c *Conn) finished() {
 	h := c.hs
 	h.cancel()
+	defer c.release(&h.given)
 	if c.state != computing { // aborted meanwhile
 		h.result.erase()
 		return

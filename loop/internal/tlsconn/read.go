@@ -35,7 +35,7 @@ func (c *Conn) receive(p []byte) {
 	whole := wholeRecords(p)
 	c.hold(p[whole:])
 	if unread := c.decryptShare(p[:whole]); len(unread) > 0 {
-		c.giveBack(append(c.shared.cfg.Pool.Get(len(unread)+len(c.in)), unread...))
+		c.giveBack(unread)
 	}
 	c.tellEnd()
 }
