@@ -226,6 +226,7 @@ func (a *arrival) identify(head proxy.Header) bool {
 	}
 	err := a.acquireAddress()
 	if err != nil {
+		a.ln.server.limiter.Unreserve()
 		a.abort(err)
 	}
 	return err == nil

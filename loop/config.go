@@ -45,7 +45,8 @@ type Limits struct {
 	MaxConnsPerIP int
 
 	// AcceptRate is how many connections are accepted per second, up to a tenth of that at once;
-	// others wait in the system's accept queue. 0 means no limit.
+	// others wait in the system's accept queue. Refused ones do not count. It spreads a reconnect
+	// storm. Without MaxConnsPerIP, one address can use up all of it. 0 means no limit.
 	AcceptRate int
 
 	// Refusal is sent to a connection that is refused because of a limit, instead of a reset: keep

@@ -370,6 +370,7 @@ func (ln *listener) admit(nc engine.Newcomer) {
 	s.accepted.Add(1)
 	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
+		s.limiter.Unreserve()
 		s.refused.Add(1) // it has gone already
 		reset(nc)
 		return
@@ -381,6 +382,7 @@ func (ln *listener) admit(nc engine.Newcomer) {
 		err = ErrServerClosed
 	}
 	if err != nil {
+		s.limiter.Unreserve() // else one address could use up the rate of all
 		ln.refuse(nc, err)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -258,6 +259,24 @@ func TestAcceptRate(t *testing.T) {
 		if d := time.Since(began); d < 2800*time.Millisecond || d > 3*time.Second {
 			t.Errorf("31 connections took %v at 10 a second", d)
 		}
+	})
+}
+
+// Connections that MaxConnsPerIP refuses do not count: else one address could have those of all
+// others wait.
+func TestAcceptRateCountsNoRefused(t *testing.T) {
+	flooder, other := netip.MustParseAddrPort("192.0.2.1:7"), netip.MustParseAddrPort("192.0.2.2:7")
+	srv := &loop.Server{Limits: loop.Limits{AcceptRate: 10, MaxConnsPerIP: 2}, Accept: accepting(nil, echo)}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		began := time.Now()
+		for range 50 {
+			srv.OpenFrom(0, flooder)
+		}
+		srv.OpenFrom(0, other)
+		if d := time.Since(began); d > 300*time.Millisecond {
+			t.Errorf("another address waited for %v behind 48 refused connections at 10 a second, want 0.3 s at most", d)
+		}
+		testkit.Want(t, "refused", srv.Server.Stats().Refused, 48)
 	})
 }
 

@@ -54,6 +54,13 @@ func (l *Limiter) Reserve(now time.Time) time.Duration {
 	return max(0, d)
 }
 
+// Unreserve takes back a Reserve, of a connection that was refused.
+func (l *Limiter) Unreserve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = l.next.Add(-l.interval)
+}
+
 // Acquire counts a connection and reports whether its address may have one more. A connection that
 // is not TCP has no address to count.
 func (l *Limiter) Acquire(remote net.Addr) bool {

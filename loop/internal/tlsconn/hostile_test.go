@@ -167,7 +167,8 @@ func TestSplitHello(t *testing.T) {
 		for _, behind := range []string{"", "more"} {
 			message := pattern(size)
 			b := append([]byte{typeHandshake, 3, 1, byte(size >> 8), byte(size)}, message...)
-			c := &Conn{shared: newRig(t, nil).shared, in: append(b, behind...)}
+			c := &Conn{shared: newRig(t, nil).shared}
+			c.hold(append(b, behind...))
 			c.splitHello()
 			rest := c.in
 			var got []byte
@@ -182,6 +183,7 @@ func TestSplitHello(t *testing.T) {
 			if !bytes.Equal(got, message) || string(rest) != behind {
 				t.Errorf("%d bytes and %q: %d bytes and %q", size, behind, len(got), rest)
 			}
+			c.release(&c.in)
 		}
 	}
 }

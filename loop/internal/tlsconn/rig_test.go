@@ -24,16 +24,18 @@ func init() { testhook.FromEnv = true }
 type rig struct {
 	t      testing.TB
 	shared *Shared
+	pool   *framing.Pool
+	conns  []*Conn
 	tasks  chan func()
 	quit   chan struct{}
 }
 
 func newRig(t testing.TB, change func(*SharedConfig)) *rig {
-	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
+	r := &rig{t: t, pool: new(framing.Pool), tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := SharedConfig{
 		Post:       func(f func()) bool { r.tasks <- f; return true },
 		After:      r.after,
-		Pool:       new(framing.Pool),
+		Pool:       r.pool,
 		Workers:    NewWorkers(2, 10),
 		MaxWaiting: 100,
 		Panicked:   func(v any) error { return fmt.Errorf("panic: %v", v) },
@@ -43,8 +45,28 @@ func newRig(t testing.TB, change func(*SharedConfig)) *rig {
 	}
 	r.shared = NewShared(cfg)
 	go r.run()
-	t.Cleanup(func() { close(r.quit) })
+	t.Cleanup(func() {
+		r.checkPool()
+		close(r.quit)
+	})
 	return r
+}
+
+// checkPool resets the connections and checks that no buffer of the pool counts as used: what no
+// connection returns counts for ever, and the server closes others for it.
+func (r *rig) checkPool() {
+	r.do(func() {
+		for _, c := range r.conns {
+			if c.shared == r.shared && c.state != closed {
+				c.Reset()
+			}
+		}
+	})
+	testkit.EventuallyIn(r.t, 5*time.Second, "all buffers are returned", func() bool { // by the goroutines of handshakes, soon
+		used := 0
+		r.do(func() { used = r.pool.Size() - r.pool.Held() })
+		return used == 0
+	})
 }
 
 func (r *rig) run() {
@@ -96,6 +118,7 @@ func (r *rig) start(cfg Config) *server {
 		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 		cfg.Local, cfg.Remote = addr, addr
 		s.conn = New(r.shared, cfg, s.sock, s)
+		r.conns = append(r.conns, s.conn)
 		s.sock.sink = s.conn
 		s.conn.Start()
 	})
