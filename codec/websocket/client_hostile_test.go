@@ -113,8 +113,8 @@ func TestClientWindow(t *testing.T) {
 		if saved := length(alone) + 256 - length(append(alone, noise[:256]...)); size < 15 && saved > 64 {
 			t.Errorf("%d bits: %d bytes are saved by looking back too far", size, saved)
 		}
-		if n := length(bytes.Repeat([]byte("loopwheel "), 6000)); n > 10_000 {
-			t.Errorf("%d bits: not compressed, %d bytes", size, n)
+		if n := length(bytes.Repeat([]byte("loopwheel "), 6000)); (n < 10_000) != (60_000 <= 8<<size) {
+			t.Errorf("%d bits: 60,000 bytes became %d, want less if they are no more than eight windows", size, n)
 		}
 	}
 }

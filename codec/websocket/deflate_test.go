@@ -68,7 +68,7 @@ func TestWindow(t *testing.T) {
 				if got = inflated(t, got); !bytes.Equal(got, msg) {
 					t.Errorf("%d bits, %s: %d bytes of %d", bits, name, len(got), len(msg))
 				}
-			} else if name != "far apart" {
+			} else if name != "far apart" && len(msg) <= 8<<bits { // a longer one would take many pieces
 				t.Errorf("%d bits, %s: not compressed", bits, name)
 			}
 		}
