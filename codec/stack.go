@@ -23,8 +23,8 @@ import (
 // one of Outer. Either may itself be a Stack. Handshakes, replies, farewells and saved states of
 // both codecs work as they do alone: Inner's first output and its replies are sent as frames of
 // Outer. The Limits.MaxFrame of a server is for Outer, and Max for Inner. What Outer has delivered
-// stays with the Stack: SetCodec, NetConn and Detach of a connection lose what Inner has not
-// decoded of it.
+// stays with the Stack: the part of it that Inner has not decoded is lost at SetCodec, NetConn and
+// Detach of a connection.
 //
 // It is a Stateful: the codec of each connection is a *Stacked. It may be copied and shared.
 type Stack struct {

@@ -29,13 +29,13 @@ import (
 // Limits bound what peers and handlers can make a Server use.
 type Limits struct {
 	// MaxConns is how many connections may be open at once; further ones are refused. Dialed ones
-	// count, too: a proxy needs two for each client. 0 derives it from the limit of open files, minus
-	// a reserve for the program itself, and from a quarter of the memory that its cgroup and
+	// count, too: a proxy needs two for each client. 0 derives it from the limit of open files,
+	// minus a reserve for the program itself, and from a quarter of the memory that its cgroup and
 	// GOMEMLIMIT allow, or else of the machine's, at 5 KiB for each connection; it is a million at
-	// most. TLS takes some 2 KB more, a NetConn its goroutine and its buffers, and HTTP through
-	// websocket.Codec 20 KB while it is kept alive and 180 KB during a request: set MaxConns if there
-	// are many of those. Start logs a warning if the memory is too small for MaxConns, MaxBuffered
-	// and MaxSessions.
+	// most. TLS takes some 2 KB more, and a NetConn takes a goroutine and its buffers. An HTTP
+	// connection of websocket.Codec takes 20 KB between requests and 180 KB during one. Set
+	// MaxConns if there are many of these. Start logs a warning if the memory is too small for
+	// MaxConns, MaxBuffered and MaxSessions.
 	MaxConns int
 
 	// MaxConnsPerIP is how many connections and UDP sessions together may come from one IPv4
@@ -65,8 +65,8 @@ type Limits struct {
 	// dropped. From a sixteenth of it on, new peers get a sixteenth of each loop's time, for each
 	// address of the server, so that a flood leaves the rest to existing sessions. The time for
 	// peers that prove their address (see Conn.LimitReplies) is given back. Without such proofs,
-	// set it to 16 times the usual number of sessions. 0 means 131,072, or fewer if that is more than
-	// an eighth of the memory (see MaxConns) at 1 KiB for each session.
+	// set it to 16 times the usual number of sessions. 0 means 131,072, or the number that fits in
+	// an eighth of the memory (see MaxConns), at 1 KiB for each session, if that is smaller.
 	MaxSessions int
 
 	// MaxFrame is how many bytes of an incomplete frame a connection may hold. One more closes it
@@ -157,8 +157,8 @@ type Drain struct {
 
 	// KeepAccepting keeps the listeners open during Delay, for load balancers that watch a health
 	// check (see Server.Draining) and send new connections until it fails. Do not set it if another
-	// process on the same sockets replaces this one, except by package handover: a process that has
-	// handed over does not accept.
+	// process on the same sockets replaces this one. Package handover is an exception: with it, a
+	// process that has handed over does not accept.
 	KeepAccepting bool
 
 	// Timeout is how long the connections may take to close before they are cut. 0 means 30

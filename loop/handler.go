@@ -34,11 +34,12 @@ type Handler interface {
 	// ErrOutputLost may come in addition, even to nil, and ErrUnfinished to ErrServerClosed: test
 	// with errors.Is.
 	//
-	// After ErrIdle, ErrSlowFrame, ErrServerClosed, ErrOffloadFull, ErrMailboxFull or a panic, the
-	// peer of a TCP connection reads a reset after the output, not a normal end, if work was
-	// interrupted: jobs of Offload, replies or calls were pending, SetBusy was set, or OnMessage
-	// panicked. So it does not take a part of an answer for the whole. Close and other errors end c
-	// normally.
+	// If c closes with ErrIdle, ErrSlowFrame, ErrServerClosed, ErrOffloadFull, ErrMailboxFull or a
+	// *PanicError, and that interrupts work, the peer of a TCP connection reads a reset after the
+	// output, not a normal end. Work is interrupted if jobs of Offload, replies or calls are
+	// pending, SetBusy is set, or OnMessage panicked; for ErrIdle also if output is pending or
+	// recent: see Server.IdleTimeout. The reset keeps the peer from taking part of an answer for
+	// all of it. Close and other errors end c normally.
 	OnClose(c *Conn, err error)
 }
 

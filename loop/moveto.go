@@ -89,10 +89,10 @@ func (c *Conn) other() *Conn {
 // MoveTo must be called on c's loop, or in Accept. c leaves after the current callback, and after a
 // TLS handshake, a SendFile and a codec's job that are in progress. From the call until c has
 // arrived and all earlier Tells have run, neither a message nor the end of the input is delivered;
-// bytes that wait for that count as received, unless c moves after a file of which the peer takes
-// nothing. Until c leaves, its timers, hooks and Tells keep running. If l is c's own loop, then runs
-// there after the current callback. OnClose and the functions of AfterClose run on the loop where c
-// closes.
+// for the idle timeout, bytes that wait for that count as received, unless c waits for a SendFile
+// of which the peer takes nothing. Until c leaves, its timers, hooks and Tells keep running. If l
+// is c's own loop, then runs there after the current callback. OnClose and the functions of
+// AfterClose run on the loop where c closes.
 //
 // nil means that c will move, and that the function then will be called, unless before that c
 // closes, for example by a panic, the server drains, or package handover moves c to another

@@ -34,9 +34,9 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // It is not read during that time. At Server.Drain.Timeout it is cut.
 //
 // A job that may never end needs its own time limit. While 16 jobs of c are running or queued,
-// further messages wait, except the datagrams of a UDP session, which would be lost. Because input
-// from before a peer's close is still delivered, c stays open for as long as that takes, regardless
-// of the idle timeout.
+// further messages wait. Datagrams of a UDP session do not wait, because they would be lost.
+// Because input from before a peer's close is still delivered, c stays open for as long as that
+// takes, regardless of the idle timeout.
 //
 // nil means that the job was queued. ErrClosed means that c is closed. ErrOffloadFull means that
 // 16,384 jobs of the server are queued, or 1,024 of c, or as many of c as the server has places

@@ -30,15 +30,15 @@ type PipeConfig struct {
 // on after all earlier bytes, and the other direction continues. If one side closes or fails, or is
 // already closing, the other one closes with the same reason, after its pending output.
 //
-// If a connection fails before the end of its input, for example by a reset, or is closed for its
-// buffers or a panic, Pipe resets the other one, too: its peer reads the bytes so far and then a
-// reset, because a clean end could be mistaken for the end of the data. The idle timeout and the
-// drain do the same to a peer with output more recent than a quarter of the time since its last
-// byte. The reset is sent when the peer's system has acknowledged everything, or after
-// Timeouts.Close. This needs TCP and a system that reports what is acknowledged (not macOS, the
-// BSDs or Windows). Linux lets a program read what arrived before a reset; other systems may drop
-// what it has not read by then, as they do without a proxy. TLS that ends without close_notify does
-// not count as a reset: it is too common.
+// If a connection fails before the end of its input, for example by a reset, or is closed because
+// of ErrSlowConsumer, ErrMaxBuffered or a panic, Pipe resets the other one, too: its peer reads the
+// bytes so far and then a reset, because a clean end could be mistaken for the end of the data. The
+// idle timeout and the drain also reset a peer if output to it is pending, or if the last output to
+// it is more recent than a quarter of the time since its last byte. The reset is sent when the
+// peer's system has acknowledged everything, or after Timeouts.Close. This needs TCP and a system
+// that reports what is acknowledged (not macOS, the BSDs or Windows). Linux lets a program read
+// what arrived before a reset; other systems may drop what it has not read by then, as they do
+// without a proxy. TLS that ends without close_notify does not count as a reset: it is too common.
 //
 // If a exists before b is dialed, call a.PauseRead before dialing, and a.ResumeRead after Pipe.
 //

@@ -264,8 +264,8 @@ func (s *Server) Addrs() []net.Addr {
 
 // Conns yields the open connections of all loops, as Refs, loop by loop; a callback on each loop
 // lists those that it has at that moment. It waits for each loop, so on a loop it panics: use
-// Loop.Conns there. A connection that changes its loop meanwhile comes twice, or not at all. Any
-// other goroutine may call Conns. A loop that has ended has none.
+// Loop.Conns there. A connection that moves to another loop meanwhile may be yielded twice, or not
+// at all. Any other goroutine may call Conns. A loop that has ended has none.
 func (s *Server) Conns() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		if s.onLoop() {

@@ -40,8 +40,9 @@ type Stats struct {
 	MovedIn uint64 // connections that came from another process, which are not Accepted
 
 	// TLS handshakes, including those of dialed connections. A pending one has begun, by the first
-	// whole record of the ClientHello: it computes, queues for a processor, or waits for its peer, as
-	// at most Limits.MaxHandshakes do. One that Timeouts.Handshake ends before that has failed, too.
+	// whole record of the ClientHello: it computes, queues for a processor, or waits for its peer,
+	// as at most Limits.MaxHandshakes do. A connection that Timeouts.Handshake closes before its
+	// handshake has begun counts as failed, too.
 	Handshakes, HandshakesFailed uint64
 	HandshakesPending            int
 

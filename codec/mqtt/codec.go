@@ -67,9 +67,9 @@ const maxRemaining = 1<<28 - 1
 //	on the wire             frames
 //	C0 00 40 02 12 34 C0    C0 00 (PINGREQ), 40 02 12 34 (PUBACK), and one byte waits for the rest
 //
-// Decode checks the fixed header: the type, its flags, and the length. The Parse functions check the
-// rest, also that the length has its shortest form, which version 3.1.1 does not ask for. The zero
-// Codec is ready for use, for any number of connections and on any goroutine.
+// Decode checks the fixed header: the type, its flags, and the length. The Parse functions check
+// the rest, including that the length has its shortest form, which version 3.1.1 does not require.
+// The zero Codec is ready for use, for any number of connections and on any goroutine.
 type Codec struct {
 	// Max is the longest packet in bytes, received or sent, with its fixed header. 0 means
 	// codec.DefaultMax. A server of version 5 tells its clients in the CONNACK's property

@@ -69,9 +69,9 @@ type Config struct {
 	// has started also from its start to Open. 0 means DefaultStartTimeout, one minute.
 	StartTimeout time.Duration
 
-	// PIDFile is the file that holds the process ID of the process in charge. Run and Close remove it
-	// at the end if it still holds that of this process; a link, or a file in a directory that does
-	// not allow that, they empty. "" means none.
+	// PIDFile is the file that holds the process ID of the process in charge. At the end, Run and
+	// Close remove the file if it still holds the ID of this process. If it is a link, or if its
+	// directory does not permit that, they empty it instead. "" means none.
 	PIDFile string
 
 	// Report is called with the result of Ready, before Ready returns it, if there is no error. It

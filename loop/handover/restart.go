@@ -89,10 +89,11 @@ func (c *child) is(pid int) bool { return c.cmd != nil && c.cmd.Process.Pid == p
 
 // RestartOn starts the program's file again at each of the signals, such as SIGHUP, with the
 // arguments and the environment of this process, in the directory that it was started in. The file
-// may be a newer version by then. The new process takes over by itself. It is killed if it takes
-// longer than Config.StartTimeout to call Open, or from there to Ready, or to end if its handover has
-// failed, and if a State's method holds it up for so long. Another signal kills it and starts another
-// if its handover has failed, or if it has not called Open 5 s after its start.
+// may be a newer version by then. The new process takes over by itself. It is killed if it does not
+// call Open within Config.StartTimeout, is not ready within the same time after Open, does not end
+// within that time after its handover has failed, or waits as long for a State's method. If its
+// handover has failed, or it has not called Open within 5 s, the next signal kills it at once and
+// starts another.
 //
 // When Run's context is done a signal starts nothing, and a new process that has not taken over is
 // killed. Close stops listening for the signals, which then have their usual effect. RestartOn

@@ -99,8 +99,8 @@ func (p *Peer) Unblock() {
 	p.settle()
 }
 
-// Close closes the connection: the server reads what was sent, then the end of the stream. With
-// output of the server that the peer has not read, because of Block, it is Reset.
+// Close closes the connection: the server reads what was sent, then the end of the stream. If Block
+// has left output of the server unread, Close resets the connection, as Reset does.
 func (p *Peer) Close() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, false)
