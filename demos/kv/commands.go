@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync/atomic"
 )
 
 // version is that of the redis-server whose replies these are.
@@ -121,9 +122,20 @@ func counted(f func(sh *shard, e *entry) bool) onSession {
 
 func mget(s *session, args [][]byte) error {
 	values := make([][]byte, len(args)-1) // as replies
+	var size atomic.Int64                 // of all values: 2 bytes of a request can ask for 16 MiB
 	return s.eachKey(args, 1,
-		func(sh *shard, i int, kv [][]byte) { values[i] = get(sh, sh.find(kv[0]), nil, nil) },
-		func() []byte { return append(appendHead(nil, '*', int64(len(values))), bytes.Join(values, nil)...) })
+		func(sh *shard, i int, kv [][]byte) {
+			e := sh.find(kv[0])
+			if e == nil || size.Add(int64(len(e.value))) <= maxReply {
+				values[i] = get(sh, e, nil, nil)
+			}
+		},
+		func() []byte {
+			if size.Load() > maxReply {
+				return appendError(nil, fmt.Sprintf("ERR the reply is longer than %d bytes", maxReply))
+			}
+			return append(appendHead(nil, '*', int64(len(values))), bytes.Join(values, nil)...)
+		})
 }
 
 func mset(s *session, args [][]byte) error {

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -89,6 +91,49 @@ func TestLongValues(t *testing.T) {
 		want(t, p, "APPEND k y", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n", "STRLEN k", ":16777216\r\n")
 		if got, want := do(p, wire("GET", "k")), "$16777216\r\n"+value+"\r\n"; got != want {
 			t.Errorf("GET: got %d bytes, want %d", len(got), len(want))
+		}
+	})
+}
+
+// A reply is not longer than the longest value: MGET of one key again and again is refused before
+// the values are copied, and SCAN has more steps.
+func TestLongReplies(t *testing.T) {
+	for _, loops := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			p := startMemory(t, loops).Open()
+			value := strings.Repeat("x", maxReply/4)
+			do(p, wire("SET", "k", value))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			want(t, p, "MGET"+strings.Repeat(" k", 100), "-ERR the reply is longer than 16777216 bytes\r\n")
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 2*maxReply {
+				t.Errorf("%d bytes are allocated for a reply that is refused", n)
+			}
+			bulk := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+			if got, want := do(p, "MGET k none k k\r\n"), "*4\r\n"+bulk+"$-1\r\n"+bulk+bulk; got != want {
+				t.Errorf("MGET: got %d bytes, want %d", len(got), len(want))
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := startMemory(t, 1).Open()
+		const keys = 6
+		for i := range keys {
+			do(p, wire("SET", strings.Repeat(strconv.Itoa(i), maxReply/4), ""))
+		}
+		cursor, found, steps := "0", 0, 0
+		for steps == 0 || cursor != "0" {
+			reply := do(p, "SCAN "+cursor+" COUNT 1000000\r\n")
+			if len(reply) > maxReply+1000 {
+				t.Fatalf("a reply of %d bytes, want %d at most", len(reply), maxReply)
+			}
+			cursor = strings.Split(reply, "\r\n")[2]
+			found += strings.Count(reply, "$") - 1
+			steps++
+		}
+		if found != keys || steps < 2 {
+			t.Errorf("%d keys in %d steps, want %d in more than one", found, steps, keys)
 		}
 	})
 }

@@ -113,7 +113,8 @@ func parseCursor(b []byte) (cursor uint64, ok bool) {
 	return cursor, err == nil || text == ""
 }
 
-// scan returns up to count keys, and a cursor for those after them, 0 at the end. It walks from the
+// scan returns up to count keys, fewer if they are longer than maxReply, and a cursor for those
+// after them, 0 at the end. It walks from the
 // end of the list to its start. A removed key leaves its place to the last one, which the walk has
 // seen already: so it misses no key that is there all the time.
 func (sh *shard) scan(cursor uint64, count int64, pattern []byte) (next uint64, keys []string) {
@@ -121,7 +122,12 @@ func (sh *shard) scan(cursor uint64, count int64, pattern []byte) (next uint64, 
 	if cursor > 0 && cursor < uint64(to) {
 		to = int(cursor)
 	}
-	from := to - int(min(count, int64(to)))
+	from := to
+	for size := 0; from > 0 && int64(to-from) < count; from-- {
+		if size += len(sh.list[from-1].key); size > maxReply && from < to {
+			break
+		}
+	}
 	for _, e := range sh.list[from:to] {
 		if !e.overdue() && match(pattern, []byte(e.key)) {
 			keys = append(keys, e.key)

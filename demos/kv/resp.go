@@ -9,13 +9,14 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// Limits of a request, in bytes but for maxArgs. Memory grows with what has come, not with lengths
-// that were announced.
+// Limits of a request, in bytes but for maxArgs, and of a reply. Memory grows with what has come, not
+// with lengths that were announced.
 const (
 	maxLine    = 64 << 10 // an inline command, and the line of a length
 	maxValue   = 16 << 20 // an argument
 	maxArgs    = 1 << 20  // arguments, the name included
 	maxRequest = 64 << 20 // the whole
+	maxReply   = maxValue // the values of MGET, and the keys of SCAN
 )
 
 // keptArgs is for how many arguments a connection keeps room between requests.
