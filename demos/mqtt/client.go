@@ -82,6 +82,7 @@ func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
 		}
 	case mqtt.DISCONNECT:
 		err = cl.onDisconnect(frame)
+		cl.over = true // an invalid one is not answered, either
 	default:
 		err = &mqtt.Error{Code: mqtt.ProtocolError, Text: t.String() + " from a client"}
 	}
@@ -337,7 +338,6 @@ func (cl *client) onDisconnect(frame []byte) error {
 		cl.s.expiry = min(n, cl.sh.b.cfg.MaxSession)
 	}
 	cl.leftWell = d.Code != mqtt.DisconnectWithWill
-	cl.over = true
 	cl.c.CloseWithError(errEnd)
 	return nil
 }
@@ -432,11 +432,13 @@ func (cl *client) onAck(frame []byte) error {
 			cl.ack(mqtt.PUBREL, a.ID, mqtt.PacketIDNotFound)
 		case out.o.qos != 2:
 			return &mqtt.Error{Code: mqtt.ProtocolError, Text: "PUBREC for a message of QoS 1"}
-		default:
+		case !out.rel:
 			out.rel = true
 			s.flying -= out.size()
 			out.m.drop(&cl.sh.budget)
 			out.m = nil // only the identifier is needed from now on
+			fallthrough
+		default:
 			cl.ack(mqtt.PUBREL, a.ID, mqtt.Success)
 		}
 		return nil
