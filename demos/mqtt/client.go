@@ -82,7 +82,6 @@ func (cl *client) OnMessage(c *loop.Conn, frame []byte) error {
 		}
 	case mqtt.DISCONNECT:
 		err = cl.onDisconnect(frame)
-		cl.over = true // an invalid one is not answered, either
 	default:
 		err = &mqtt.Error{Code: mqtt.ProtocolError, Text: t.String() + " from a client"}
 	}
@@ -338,6 +337,7 @@ func (cl *client) onDisconnect(frame []byte) error {
 		cl.s.expiry = min(n, cl.sh.b.cfg.MaxSession)
 	}
 	cl.leftWell = d.Code != mqtt.DisconnectWithWill
+	cl.over = true
 	cl.c.CloseWithError(errEnd)
 	return nil
 }
