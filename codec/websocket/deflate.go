@@ -133,34 +133,57 @@ func (d *deflater) release() {
 	deflaters.Put(d)
 }
 
+// inflateEnd follows what is on the wire: flushEnd, RFC 7692 section 7.2.2, and an empty last block.
+var inflateEnd = []byte("\x00\x00\xff\xff" + "\x01\x00\x00\xff\xff")
+
 // An inflater is shared like a deflater.
 type inflater struct {
-	reader *wsflate.Reader
-	src    bytes.Reader
+	reader io.ReadCloser // a flate.Resetter
+	src    source
 	out    []byte
 }
 
-// resetter gives flate's reader the method by which wsflate resets it.
-type resetter struct{ io.ReadCloser }
+// A source is a compressed message, and then inflateEnd.
+type source struct{ message, end bytes.Reader }
 
-func (r resetter) Reset(src io.Reader) { _ = r.ReadCloser.(flate.Resetter).Reset(src, nil) }
+// ReadByte implements io.ByteReader, so flate reads no further than it must.
+func (s *source) ReadByte() (byte, error) {
+	if s.message.Len() > 0 {
+		return s.message.ReadByte()
+	}
+	return s.end.ReadByte()
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	if s.message.Len() > 0 {
+		return s.message.Read(p)
+	}
+	return s.end.Read(p)
+}
 
 var inflaters = sync.Pool{New: func() any {
 	i := new(inflater)
-	i.reader = wsflate.NewReader(&i.src, func(r io.Reader) wsflate.Decompressor {
-		return resetter{flate.NewReader(r)}
-	})
+	i.reader = flate.NewReader(&i.src)
 	return i
 }}
 
 // inflate returns the decompressed message, of at most limit bytes. Input may become a thousand
 // times as large, so no more than a byte above the limit is ever made of it.
 func inflate(data []byte, limit int) (message []byte, err error) {
+	if len(data) == 0 { // as some send an empty message
+		return []byte{}, nil
+	}
 	i := inflaters.Get().(*inflater)
 	defer i.release()
-	i.src.Reset(data)
-	i.reader.Reset(&i.src)
-	most := max(limit, limit+1) // not limit+1 if that overflows
+	i.src.message.Reset(data)
+	end := inflateEnd
+	if bytes.HasSuffix(data, flushEnd) { // some leave it there
+		end = end[len(flushEnd):]
+	}
+	i.src.end.Reset(end)
+	_ = i.reader.(flate.Resetter).Reset(&i.src, nil) // it has no error
+	most := max(limit, limit+1)                      // not limit+1 if that overflows
 	for i.out = i.out[:0]; ; {
 		if len(i.out) == cap(i.out) { // slices.Grow would pass maxKept, and nothing were kept
 			i.out = append(make([]byte, 0, max(minShrink, 2*len(i.out))), i.out...)
@@ -170,8 +193,10 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 		switch {
 		case len(i.out) > limit:
 			return nil, tooBig("decompressed message", len(i.out), limit)
-		case err == io.EOF && i.hasMore():
+		case err == io.EOF && i.src.hasMore():
 			return nil, violation(StatusInvalidData, "a compressed message with data after its final block")
+		case err == io.EOF && i.src.end.Len() != 0 && i.src.end.Len() != len(end):
+			return nil, violation(StatusInvalidData, "a compressed message that is cut off")
 		case err == io.EOF:
 			return append(make([]byte, 0, len(i.out)), i.out...), nil
 		case err != nil:
@@ -182,16 +207,16 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 
 // hasMore reports whether a message goes on after a block that says it is the last. The empty block
 // of RFC 7692 section 7.2.3.5 is no more than that block's end.
-func (i *inflater) hasMore() bool {
-	if i.src.Len() == 1 {
-		b, _ := i.src.ReadByte()
+func (s *source) hasMore() bool {
+	if s.message.Len() == 1 {
+		b, _ := s.message.ReadByte()
 		return b != 0
 	}
-	return i.src.Len() > 0
+	return s.message.Len() > 0
 }
 
 func (i *inflater) release() {
-	i.src.Reset(nil)
+	i.src.message.Reset(nil)
 	if cap(i.out) > maxKept {
 		i.out = nil
 	}

@@ -92,6 +92,7 @@ func TestInflateForms(t *testing.T) {
 		"7.2.3.5 two blocks":            {"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "Hello"},
 		"7.2.3.6 an empty message":      {"\x00", ""},
 		"no byte at all, as some do it": {"", ""},
+		"with the end of the flush":     {"\xf2\x48\xcd\xc9\xc9\x07\x00\x00\x00\xff\xff", "Hello"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
@@ -106,6 +107,17 @@ func TestInflateForms(t *testing.T) {
 	cut := frame{fin: true, rsv: 4, op: ws.OpText, payload: "\x00\x05\x00\xfa\xffHe"}.wire()
 	if _, _, err := c.Decode(cut); !errors.Is(err, codec.ErrMalformed) {
 		t.Errorf("a message that was cut off: %v", err)
+	}
+	var text strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&text, "%x ", i*i*i)
+	}
+	whole := deflated(t, text.String())
+	for n := 1; n < len(whole); n++ {
+		c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
+		if _, msg, err := c.Decode(frame{fin: true, rsv: 4, op: ws.OpText, payload: whole[:n]}.wire()); !errors.Is(err, codec.ErrMalformed) {
+			t.Errorf("%d of %d bytes of a message: got %d bytes and %v, want ErrMalformed", n, len(whole), len(msg), err)
+		}
 	}
 }
 
