@@ -344,13 +344,9 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 		return nil
 	}
 	p.wholeBatches = true
-	for len(p.rest)+len(p.newPeers.queue) > 0 {
-		p.deliver(p.rest, sliceOf(p.loop.now, never))
-		if len(p.newPeers.queue) > 0 {
-			p.openSessions(never)
-		}
-	}
-	h.Hold(true)
+	p.deliverAll()
+	h.Hold(true) // which may deliver more
+	p.deliverAll()
 	for _, s := range p.sessions {
 		c := s.c
 		if _, ok := HandlerAs[Saver](c); !ok || c.whyStays(addrs) != inside.Moves {
@@ -367,6 +363,16 @@ func (p *packetPort) moveOut(addrs []string) (all []*inside.Moved) {
 	p.wholeBatches, p.away = false, true
 	return append(all, &inside.Moved{Kind: inside.Kind{Addr: p.ln.key()}, Local: p.local, Port: p.place, Frozen: time.Now(),
 		Thaw: func(bool) { _ = p.loop.Post(p.goOn) }, Drop: func(error) {}})
+}
+
+// deliverAll delivers what was received, to new peers, too.
+func (p *packetPort) deliverAll() {
+	for len(p.rest)+len(p.newPeers.queue) > 0 {
+		p.deliver(p.rest, sliceOf(p.loop.now, never))
+		if len(p.newPeers.queue) > 0 {
+			p.openSessions(never)
+		}
+	}
 }
 
 // goOn receives again, or for the first time if the socket was another process's, and has the

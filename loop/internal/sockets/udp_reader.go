@@ -126,6 +126,9 @@ func (s *udpReader) Hold(on bool) {
 		case b := <-s.full:
 			s.handOver(b)
 		case <-s.asleep:
+			for len(s.full) > 0 { // both were ready
+				s.handOver(<-s.full)
+			}
 			return
 		}
 	}

@@ -108,6 +108,25 @@ func TestReaderWaits(t *testing.T) {
 	}
 }
 
+// A loop that holds a socket gets what the reader has taken from it before Hold returns, and nothing
+// after that.
+func TestHoldLeavesNothingBehind(t *testing.T) {
+	s, sink, queue, peer := newRig(t)
+	for i := range 40 {
+		if _, err := fmt.Fprint(peer, i); err != nil {
+			t.Fatal(err)
+		}
+		take := next(t, queue)
+		_ = s.SetReadDeadline(time.Unix(1, 0))
+		time.Sleep(time.Millisecond) // in which the reader falls asleep, most times
+		s.Hold(true)
+		testkit.Want(t, "batches when it holds", len(sink.batches), i+1)
+		take()
+		testkit.Want(t, "batches after that", len(sink.batches), i+1)
+		s.Hold(false)
+	}
+}
+
 // A socket that was closed says nothing more, whatever waited.
 func TestNothingAfterClose(t *testing.T) {
 	s, sink, queue, peer := newRig(t)
