@@ -451,7 +451,9 @@ func (h *Handover) Close() error {
 		_ = w.Server.Close()
 	}
 	h.serving.Wait()
-	h.removePID()
+	if g == nil { // or the next process may be writing it
+		h.removePID()
+	}
 	h.freeReserve()
 	h.journal.Wait()
 	return nil
@@ -495,7 +497,7 @@ func (h *Handover) freeReserve() {
 func (h *Handover) removePID() {
 	path := h.cfg.PIDFile
 	text, err := os.ReadFile(path)
-	if path == "" || err != nil || string(text) != pidText() {
+	if path == "" || isClosed(h.retired) || err != nil || string(text) != pidText() {
 		return
 	}
 	if at, err := os.Lstat(path); err == nil && at.Mode().IsRegular() && os.Remove(path) == nil {
