@@ -63,6 +63,14 @@ func (s *session) charge(b *budget, n int) {
 	b.add(n)
 }
 
+// costOfAlias returns what an alias of topic takes. An alias that was never set has no topic.
+func costOfAlias(topic string) int {
+	if topic == "" {
+		return 0
+	}
+	return aliasCost + len(topic)
+}
+
 func (w *will) cost() int {
 	if w == nil {
 		return 0
