@@ -399,3 +399,50 @@ func TestBudgetAlias(t *testing.T) {
 	other.close()
 	b.clear(t)
 }
+
+// TestBudgetAway: what waits for sessions that are away leaves room for messages to connected clients.
+func TestBudgetAway(t *testing.T) {
+	addr, b := start(t, 1, Config{MaxMemory: 1 << 20})
+	to, from := mustConnect(t, addr, "to"), mustConnect(t, addr, "from")
+	if code := to.subscribe(t, 1, "live"); code != mqtt.Success {
+		t.Fatalf("a subscription: got %v, want %v", code, mqtt.Success)
+	}
+	for n := range 3 {
+		away, _ := hoarder(t, addr, n, nil)
+		if code := away.subscribe(t, 1, "waits"); code != mqtt.Success {
+			t.Fatalf("subscription %d: got %v, want %v", n, code, mqtt.Success)
+		}
+		away.close()
+	}
+	publish := func(topic string, size int) {
+		t.Helper()
+		if code := from.publish(t, topic, nil, make([]byte, size), false); code != mqtt.Success {
+			t.Fatalf("a message for %q: got %v, want %v", topic, code, mqtt.Success)
+		}
+	}
+	for range 1000 {
+		publish("waits", 1000)
+	}
+	b.each(func(sh *shard) {
+		if sh.dropped == 0 || sh.budget.exhausted() {
+			t.Errorf("%d messages dropped, %d of %d bytes kept; want some dropped, and room", sh.dropped, sh.budget.used(), sh.budget.limit)
+		}
+	})
+	for n := range 20 {
+		publish("live", 10_000)
+		frame, err := to.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := mqtt.ParsePublish(frame, mqtt.V5)
+		if err != nil {
+			t.Fatalf("message %d: got %v, %v; want a PUBLISH", n, mqtt.TypeOf(frame), err)
+		}
+		a := mqtt.Ack{Type: mqtt.PUBACK, ID: m.ID}
+		packet, err := a.Append(nil, mqtt.V5)
+		to.send(t, packet, err)
+	}
+	to.close()
+	from.close()
+	b.clear(t)
+}
