@@ -106,6 +106,7 @@ type Calls[A any] struct {
 	shrinks bool                // shrink will be called
 
 	stats  CallStats
+	awaits bool  // the connection counts as waiting for answers
 	closed error // why the connection has closed; nil if it has not
 }
 
@@ -195,7 +196,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 			}
 			cs.stats.TimedOut++
 			var none A
-			cs.end(k)(none, ErrCallTimeout)
+			cs.finish(k, none, ErrCallTimeout)
 		}
 	}
 	timeout = cmp.Or(max(timeout, 0), cs.timeout)
@@ -206,7 +207,8 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	cs.spare = k.next
 	cs.stats.Begun++
 	k.id, k.order, k.done, k.timer, k.next, k.graces = id, cs.stats.Begun, done, timer, nil, max(minGraces, int(timeout/callGrace))
-	if cs.calls[id] = k; len(cs.calls) == 1 {
+	if cs.calls[id] = k; !cs.awaits {
+		cs.awaits = true
 		in.AwaitsAnswers(cs.conn, true)
 	}
 	if n := len(cs.calls); n > cs.recent {
@@ -236,7 +238,7 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 		return false
 	}
 	cs.stats.Answered++
-	cs.end(k)(answer, nil)
+	cs.finish(k, answer, nil)
 	return true
 }
 
@@ -248,6 +250,7 @@ func (cs *Calls[A]) Cancel(id uint64) bool {
 	if k != nil {
 		cs.stats.Cancelled++
 		cs.end(k)
+		cs.settle()
 	}
 	return k != nil
 }
@@ -263,12 +266,25 @@ func (cs *Calls[A]) Stats() CallStats {
 // end removes a call and returns its done function.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	k.timer.Stop()
-	if delete(cs.calls, k.id); len(cs.calls) == 0 && cs.closed == nil {
-		in.AwaitsAnswers(cs.conn, false)
-	}
+	delete(cs.calls, k.id)
 	done, k.done = k.done, nil
 	k.next, cs.spare = cs.spare, k
 	return done
+}
+
+// finish ends a call. The connection waits for the answer until done has returned: a panic in done
+// then interrupts work.
+func (cs *Calls[A]) finish(k *call[A], answer A, err error) {
+	cs.end(k)(answer, err)
+	cs.settle()
+}
+
+// settle notes that the connection waits for no answer, if that is so.
+func (cs *Calls[A]) settle() {
+	if cs.awaits && len(cs.calls) == 0 && cs.closed == nil {
+		cs.awaits = false
+		in.AwaitsAnswers(cs.conn, false)
+	}
 }
 
 // failAll ends the calls under way, in the order of Begin, when the connection has closed.

@@ -348,18 +348,30 @@ func TestCallsBreak(t *testing.T) {
 	})
 }
 
+// A panic in a done function interrupts work: the end is a reset.
 func TestCallsPanicCloses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		k := newCaller(t, handler.CallConfig{Timeout: time.Second})
-		k.do(func() {
-			_, _ = k.calls.Begin(0, func(string, error) { panic("done") })
+	for name, end := range map[string]func(k *caller, id uint64){
+		"a timeout": func(*caller, uint64) {},
+		"an answer": func(k *caller, id uint64) {
+			k.conn.Ref().Tell(func(*loop.Conn) { k.calls.Answer(id, "answer") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				k := newCaller(t, handler.CallConfig{Timeout: time.Second})
+				var id uint64
+				k.do(func() {
+					id, _ = k.calls.Begin(0, func(string, error) { panic("done") })
+				})
+				end(k, id)
+				testkit.Pass(time.Second)
+				var p *loop.PanicError
+				if !errors.As(k.peer.Reason(), &p) || !k.peer.WasReset() {
+					t.Errorf("closed with %v, reset %v; want a PanicError, true", k.peer.Reason(), k.peer.WasReset())
+				}
+			})
 		})
-		testkit.Pass(time.Second)
-		var p *loop.PanicError
-		if !errors.As(k.peer.Reason(), &p) {
-			t.Errorf("closed with %v", k.peer.Reason())
-		}
-	})
+	}
 }
 
 func TestCallsMisuse(t *testing.T) {

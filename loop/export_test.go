@@ -55,6 +55,17 @@ func (l *Loop) WheelStats() wheel.Stats                  { return l.wheel.Stats(
 func (l *Loop) Measured() meter.Record                   { return l.meter.Read(l.clock()) }
 func (l *Loop) SlowTurns() []inside.SlowTurn             { return l.slowTurns() }
 
+// AcceptNewcomersWithin has no newcomers accepted, and waits for the last ones.
+func (s *Server) AcceptNewcomersWithin(wait time.Duration) { s.acceptNewcomers(false, wait) }
+
+// Accepting acts as a listener that accepts a connection for the first loop, until accepted is called,
+// and as the way of the connection to the loop, until arrived is called.
+func (s *Server) Accepting() (accepted, arrived func()) {
+	pass, _ := s.acceptGate.enter(nil)
+	s.loops[0].inTransit.Add(1)
+	return func() { s.acceptGate.leave(pass) }, func() { s.loops[0].inTransit.Add(-1) }
+}
+
 // AcceptNewcomers is what a handover calls.
 func (s *Server) AcceptNewcomers(on bool) { s.acceptNewcomers(on, time.Second) }
 

@@ -37,9 +37,10 @@ type Handler interface {
 	// If c closes with ErrIdle, ErrSlowFrame, ErrServerClosed, ErrOffloadFull, ErrMailboxFull or a
 	// *PanicError, and that interrupts work, the peer of a TCP connection reads a reset after the
 	// output, not a normal end. Work is interrupted if jobs of Offload, replies or calls are
-	// pending, SetBusy is set, or OnMessage panicked; for ErrIdle also if output is pending or
-	// recent: see Server.IdleTimeout. The reset keeps the peer from taking part of an answer for
-	// all of it. Close and other errors end c normally.
+	// pending, SetBusy is set, or a panic occurs in OnMessage, OnEOF's function, a then function or a
+	// done function; for ErrIdle also if output is pending or recent: see Server.IdleTimeout. The
+	// reset keeps the peer from taking part of an answer for all of it. Close and other errors end c
+	// normally.
 	OnClose(c *Conn, err error)
 }
 

@@ -135,10 +135,7 @@ func (c *Conn) decode(data []byte, now, end time.Duration) {
 func (c *Conn) decodePanicked(err error) {
 	if err != nil {
 		c.loop.running.decoding, c.loop.running.rest = 0, nil
-		if !c.isClosing() && c.isTCP() {
-			c.more().ending.endWithReset = true // the message has no answer, or a part of it
-		}
-		c.beginClose(err)
+		c.endAmidAnswer(err)
 		c.giveUpInput()
 	}
 }

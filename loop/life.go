@@ -184,7 +184,7 @@ func (c *Conn) deliverEnd() {
 	case c.wantsEOF():
 		c.in.end = endDelivered
 		f, pipe := c.extras.onEOF, c.extras.pipe
-		if c.callHook(f); pipe != nil && c.isOpen() {
+		if c.callHookAs(meter.Message, f); pipe != nil && c.isOpen() {
 			c.callHook(pipe.end)
 		}
 		c.closeIfEnded()

@@ -40,7 +40,7 @@ const (
 	dyingFor = 2 * time.Second
 
 	// acceptTimeout is for how long a handover waits for an Accept whose deadline is over: that of a
-	// listener from outside may ignore it.
+	// listener from outside may ignore it. It takes at most half of the time that the handover has.
 	acceptTimeout = 250 * time.Millisecond
 
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to
@@ -347,11 +347,12 @@ func (s *Server) acceptNewcomers(on bool, wait time.Duration) {
 		s.acceptGate.set(true)
 		return
 	}
-	for end := time.Now().Add(min(wait, acceptTimeout)); !s.acceptGate.isEmpty() && time.Now().Before(end); {
+	began := time.Now()
+	for most := min(wait/2, acceptTimeout); !s.acceptGate.isEmpty() && time.Since(began) < most; {
 		time.Sleep(time.Millisecond)
 	}
 	s.acceptGate.clear()
-	s.waitWhile(wait, func(l *Loop) bool { return l.inTransit.Load() > 0 })
+	s.waitWhile(wait-time.Since(began), func(l *Loop) bool { return l.inTransit.Load() > 0 })
 }
 
 // sleep waits for d, or returns false because the server drains.

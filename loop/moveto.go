@@ -233,7 +233,7 @@ func (d *departure) Run() {
 // runThen is the last step of a hop.
 func (c *Conn) runThen(then func(c *Conn)) {
 	if then != nil && c.isOpen() {
-		c.callHook(func() { then(c) })
+		c.callHookAs(meter.Result, func() { then(c) })
 	}
 }
 

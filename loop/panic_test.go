@@ -2,8 +2,11 @@ package loop_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -155,4 +158,68 @@ func TestPanicsInAFarewellAndBehindIt(t *testing.T) {
 			t.Errorf("reasons %v and %v, the third ended: %v", p.Reason(), q.Reason(), r.Ended())
 		}
 	})
+}
+
+// A panic of code that goes on with a message is a reset, as a panic of OnMessage is: the peer must
+// not take a part of the answer for all of it.
+func TestPanicsAmidAnAnswerEndWithReset(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	half := func(c *loop.Conn) {
+		_ = c.Send([]byte("half"))
+		panic("on purpose")
+	}
+	for name, do := range map[string]func(c *loop.Conn) error{
+		"OnMessage": func(c *loop.Conn) error { half(c); return nil },
+		"then": func(c *loop.Conn) error {
+			return loop.Offload(c, func(context.Context) int { return 1 }, func(c *loop.Conn, _ int) { half(c) })
+		},
+		"the second then": func(c *loop.Conn) error {
+			_ = loop.Offload(c, func(context.Context) int { return 1 }, func(*loop.Conn, int) {})
+			return loop.Offload(c, func(context.Context) int { return 2 }, func(c *loop.Conn, _ int) { half(c) })
+		},
+		"a job": func(c *loop.Conn) error {
+			_ = c.Send([]byte("half"))
+			return loop.Offload(c, func(context.Context) int { panic("on purpose") }, func(*loop.Conn, int) {})
+		},
+		"done of SendFile": func(c *loop.Conn) error { return c.SendFile(f, 0, 10, func(error) { half(c) }) },
+		"then of MoveTo":   func(c *loop.Conn) error { return c.MoveTo(c.Loop(), half) },
+		"OnEOF":            func(c *loop.Conn) error { c.OnEOF(func() { half(c) }); return nil },
+		"a hook in OnMessage": func(c *loop.Conn) error {
+			c.OnHighWater(0, func() { panic("on purpose") })
+			return c.Send([]byte("half"))
+		},
+		"a hook in then": func(c *loop.Conn) error {
+			return loop.Offload(c, func(context.Context) int { return 1 }, func(c *loop.Conn, _ int) {
+				c.OnHighWater(0, func() { panic("on purpose") })
+				_ = c.Send([]byte("half"))
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
+				return script{Message: func(c *loop.Conn, _ []byte) error { return do(c) }}
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Send("hello")
+				srv.Sleep(time.Second)
+				if name == "OnEOF" {
+					p.CloseWrite()
+					srv.Sleep(time.Second)
+				}
+				var pe *loop.PanicError
+				if got := p.Received(); !strings.HasSuffix(got, "half") || !errors.As(p.Reason(), &pe) || !p.WasReset() {
+					t.Errorf("received %.20q, reason %v, reset %v; want half, a PanicError, true", got, p.Reason(), p.WasReset())
+				}
+			})
+		})
+	}
 }

@@ -54,6 +54,18 @@ func (l *Loop) guardCurrent(f func()) {
 	}
 }
 
+// answers reports whether code of kind w answers a message.
+func answers(w meter.Work) bool { return w == meter.Message || w == meter.Result }
+
+// endAmidAnswer closes c because code that answers a message has panicked. It may have sent a part
+// of the answer, so the peer reads a reset.
+func (c *Conn) endAmidAnswer(err error) {
+	if !c.isClosing() && c.isTCP() {
+		c.more().ending.endWithReset = true
+	}
+	c.beginClose(err)
+}
+
 // callHook runs f as c's code.
 func (c *Conn) callHook(f func()) { c.callHookAs(meter.Hook, f) }
 
@@ -70,7 +82,13 @@ func (c *Conn) callHookAs(w meter.Work, f func()) {
 		l.running.conn = caller
 		l.meter.Works(work, conn)
 	}()
-	l.guardCurrent(f)
+	switch err := l.guard(f); {
+	case err == nil:
+	case answers(w), caller == c && answers(work):
+		c.endAmidAnswer(err)
+	default:
+		c.beginClose(err)
+	}
 }
 
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,

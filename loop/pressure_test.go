@@ -312,6 +312,38 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 	})
 }
 
+// AcceptNewcomers waits for an Accept that is under way, and for the loop of what it returns, but not
+// for longer than the caller said in all.
+func TestAcceptNewcomersReturnsInTime(t *testing.T) {
+	ms := time.Millisecond
+	for _, tt := range []struct{ wait, accepts, arrives, want time.Duration }{
+		{1000 * ms, 0, 0, 0},
+		{1000 * ms, 220 * ms, 300 * ms, 300 * ms},
+		{1000 * ms, 220 * ms, time.Hour, 1000 * ms},
+		{1000 * ms, time.Hour, 0, 250 * ms}, // perhaps it never returns
+		{1000 * ms, time.Hour, time.Hour, 1000 * ms},
+		{300 * ms, 100 * ms, time.Hour, 300 * ms},
+		{300 * ms, time.Hour, 200 * ms, 200 * ms}, // time is left for what arrives
+		{300 * ms, time.Hour, time.Hour, 300 * ms},
+	} {
+		t.Run(fmt.Sprintf("%v of %v and %v", tt.wait, tt.accepts, tt.arrives), func(t *testing.T) {
+			bubble(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
+				accepted, arrived := srv.Server.Accepting()
+				time.AfterFunc(tt.accepts-ms/2, accepted) // between two looks
+				time.AfterFunc(tt.arrives-ms/2, arrived)
+				synctest.Wait()
+				began := time.Now()
+				srv.Server.AcceptNewcomersWithin(tt.wait)
+				testkit.Want(t, "took", time.Since(began), tt.want)
+				srv.Server.AcceptNewcomersWithin(tt.wait) // does nothing
+				testkit.Want(t, "took in all", time.Since(began), tt.want)
+				srv.Sleep(2 * time.Hour)
+				srv.Server.AcceptNewcomers(true)
+			})
+		})
+	}
+}
+
 // interrupted is the error of a deadline that has passed. It is called when a caller asks for that.
 type interrupted func()
 

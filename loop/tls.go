@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/wheel"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -229,7 +230,7 @@ func (c *Conn) startedTLS() {
 		c.touch()
 	}
 	if c.isOpen() {
-		c.callHook(s.done)
+		c.callHookAs(meter.Result, s.done)
 	}
 }
 

@@ -53,14 +53,23 @@ func (b *budget) used() int64 { return b.sum.Load() + b.own }
 // exhausted reports whether nothing more may be kept.
 func (b *budget) exhausted() bool { return b.used() >= b.limit }
 
-// full reports whether nothing may be kept that stays without being sent. The last quarter is for
-// messages on their way: or else clients that only hoard would stop those that are served.
+// full reports whether nothing may be kept that stays without being sent, such as a message for a
+// client that is away. The last quarter is for messages to connected clients: otherwise clients that
+// only hoard would stop those that are served.
 func (b *budget) full() bool { return b.used() >= b.limit/4*3 }
 
 // charge counts what a session itself takes, as long as it lives.
 func (s *session) charge(b *budget, n int) {
 	s.cost += n
 	b.add(n)
+}
+
+// costOfAlias returns what an alias of topic takes. An alias that was never set has no topic.
+func costOfAlias(topic string) int {
+	if topic == "" {
+		return 0
+	}
+	return aliasCost + len(topic)
 }
 
 func (w *will) cost() int {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime"
@@ -355,5 +356,93 @@ func TestBudgetFull(t *testing.T) {
 	})
 	p.close()
 	to.close()
+	b.clear(t)
+}
+
+// TestBudgetAlias: an alias that is set again takes nothing more, also when nothing more may be kept.
+func TestBudgetAlias(t *testing.T) {
+	addr, b := start(t, 1, Config{MaxMemory: 1 << 20})
+	other := mustConnect(t, addr, "other")
+	p := mustConnect(t, addr, "again")
+	again := func(n int, topic string) {
+		t.Helper()
+		props := mqtt.Properties(nil).AppendNumber(mqtt.TopicAlias, 1)
+		one, err := (&mqtt.Publish{Topic: []byte(topic), Properties: props}).Append(nil, mqtt.V5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame := p.ask(t, mqtt.AppendPing(bytes.Repeat(one, n), mqtt.PINGREQ), nil)
+		if got := mqtt.TypeOf(frame); got != mqtt.PINGRESP {
+			t.Fatalf("after %d messages with a topic and its alias: got %v, want %v", n, got, mqtt.PINGRESP)
+		}
+	}
+	used := func() (n int64) {
+		b.each(func(sh *shard) { n = sh.budget.used() })
+		return n
+	}
+	before := used()
+	again(1, "a/b")
+	if got, want := used()-before, int64(aliasCost+3); got != want {
+		t.Errorf("an alias takes %d bytes, want %d", got, want)
+	}
+	again(20_000, "a")
+	if got, want := used()-before, int64(aliasCost+1); got != want {
+		t.Errorf("an alias that was set 20,001 times takes %d bytes, want %d", got, want)
+	}
+	if code := other.subscribe(t, 0, "x"); code != mqtt.Success {
+		t.Errorf("another client's subscription: got %v, want %v", code, mqtt.Success)
+	}
+	b.each(func(sh *shard) { sh.budget.add(1 << 20) })
+	again(2, "a")
+	b.each(func(sh *shard) { sh.budget.add(-1 << 20) })
+	p.close()
+	other.close()
+	b.clear(t)
+}
+
+// TestBudgetAway: what waits for sessions that are away leaves room for messages to connected clients.
+func TestBudgetAway(t *testing.T) {
+	addr, b := start(t, 1, Config{MaxMemory: 1 << 20})
+	to, from := mustConnect(t, addr, "to"), mustConnect(t, addr, "from")
+	if code := to.subscribe(t, 1, "live"); code != mqtt.Success {
+		t.Fatalf("a subscription: got %v, want %v", code, mqtt.Success)
+	}
+	for n := range 3 {
+		away, _ := hoarder(t, addr, n, nil)
+		if code := away.subscribe(t, 1, "waits"); code != mqtt.Success {
+			t.Fatalf("subscription %d: got %v, want %v", n, code, mqtt.Success)
+		}
+		away.close()
+	}
+	publish := func(topic string, size int) {
+		t.Helper()
+		if code := from.publish(t, topic, nil, make([]byte, size), false); code != mqtt.Success {
+			t.Fatalf("a message for %q: got %v, want %v", topic, code, mqtt.Success)
+		}
+	}
+	for range 1000 {
+		publish("waits", 1000)
+	}
+	b.each(func(sh *shard) {
+		if sh.dropped == 0 || sh.budget.exhausted() {
+			t.Errorf("%d messages dropped, %d of %d bytes kept; want some dropped, and room", sh.dropped, sh.budget.used(), sh.budget.limit)
+		}
+	})
+	for n := range 20 {
+		publish("live", 10_000)
+		frame, err := to.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := mqtt.ParsePublish(frame, mqtt.V5)
+		if err != nil {
+			t.Fatalf("message %d: got %v, %v; want a PUBLISH", n, mqtt.TypeOf(frame), err)
+		}
+		a := mqtt.Ack{Type: mqtt.PUBACK, ID: m.ID}
+		packet, err := a.Append(nil, mqtt.V5)
+		to.send(t, packet, err)
+	}
+	to.close()
+	from.close()
 	b.clear(t)
 }

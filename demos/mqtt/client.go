@@ -395,11 +395,13 @@ func (cl *client) topic(p *mqtt.Publish) (string, error) {
 		return "", &mqtt.Error{Code: mqtt.TopicAliasInvalid, Text: fmt.Sprint("topic alias ", alias)}
 	}
 	if len(p.Topic) > 0 {
-		if cl.sh.budget.exhausted() {
+		topic := string(p.Topic)
+		more := costOfAlias(topic) - costOfAlias(cl.aliases[alias])
+		if more > 0 && cl.sh.budget.exhausted() {
 			return "", &mqtt.Error{Code: mqtt.QuotaExceeded, Text: "a topic alias"}
 		}
-		cl.charge(aliasCost + len(p.Topic) - len(cl.aliases[alias]))
-		cl.aliases[alias] = string(p.Topic)
+		cl.charge(more)
+		cl.aliases[alias] = topic
 	}
 	if cl.aliases[alias] == "" {
 		return "", &mqtt.Error{Code: mqtt.ProtocolError, Text: fmt.Sprint("topic alias ", alias, " has no topic")}
@@ -564,7 +566,7 @@ func (cl *client) send(sh *shard, out *outgoing) bool {
 			cl.outAliases = map[string]uint16{}
 		}
 		cl.outAliases[out.m.topic] = uint16(alias)
-		cl.charge(aliasCost + len(out.m.topic))
+		cl.charge(costOfAlias(out.m.topic))
 	}
 	if cap(packet) > cap(sh.buf) && cap(packet) <= 64<<10 {
 		sh.buf = packet[:0]

@@ -71,12 +71,16 @@ func (s *session) deliver(sh *shard, out *outgoing) {
 		}
 		return
 	}
-	if c != nil && len(s.queue) == 0 && s.ready() && !sh.budget.exhausted() {
+	noRoom := sh.budget.full()
+	if c != nil {
+		noRoom = sh.budget.exhausted()
+	}
+	if c != nil && len(s.queue) == 0 && s.ready() && !noRoom {
 		out.keep(&sh.budget)
 		s.start(sh, out)
 		return
 	}
-	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes && !sh.budget.exhausted() {
+	if len(s.queue) < sh.b.cfg.MaxQueue+s.extra && s.queued < sh.b.cfg.MaxQueueBytes && !noRoom {
 		out.keep(&sh.budget)
 		s.queue = append(s.queue, out)
 		s.queued += out.size()

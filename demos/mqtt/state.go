@@ -299,10 +299,10 @@ func (b *broker) acceptMoved(cl *client, state []byte) loop.Handler {
 	cl.version, cl.receiveMax, cl.maxPacket, cl.maxAlias = from.Version, from.ReceiveMax, from.MaxPacket, from.MaxAlias
 	cl.aliases, cl.outAliases = from.Aliases, from.OutAliases
 	for _, topic := range cl.aliases {
-		cl.charge(aliasCost + len(topic))
+		cl.charge(costOfAlias(topic))
 	}
 	for topic := range cl.outAliases {
-		cl.charge(aliasCost + len(topic))
+		cl.charge(costOfAlias(topic))
 	}
 	cl.setKeepAlive(from.KeepAlive)
 	cl.c.PauseRead()

@@ -66,7 +66,7 @@ func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time 
 	s.Location = time.UTC
 	for at, years := now, 0; years <= searchYears; years = at.Year() - now.Year() { // at is in the examined period
 		at = at.In(zone)
-		start, end := at.ZoneBounds()
+		start, end := bounds(at)
 		offset, from, next := offsetAt(at), now, time.Time{}
 		if !start.IsZero() {
 			from = latest(now, start.Add(-instant))
@@ -96,6 +96,18 @@ func nextIn(zone *time.Location, s *cron.SpecSchedule, now time.Time) time.Time 
 		}
 	}
 	return time.Time{}
+}
+
+// bounds returns the start and the end of the period around t in which local time has one offset to
+// UTC, or in which Go looks for it at once. The end is after t, or zero. Where a zone has a POSIX rule
+// instead of a table, ZoneBounds gives every year 365 days in UTC: on the last day of a leap year it
+// returns the end of the day before.
+func bounds(t time.Time) (start, end time.Time) {
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return start, end
 }
 
 // offsetAt returns the offset of local time from UTC.

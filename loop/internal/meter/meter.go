@@ -83,7 +83,7 @@ const (
 	Tell
 	Timer
 	Idle   // a timer of OnIdle, or the framework's own
-	Result // of Offload
+	Result // of Offload, SendFile, MoveTo or StartTLS
 	Flushed
 	Closing // OnClose, and what comes with it
 	Hook    // another hook of a connection
