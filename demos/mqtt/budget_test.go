@@ -400,7 +400,7 @@ func TestBudgetAlias(t *testing.T) {
 	b.clear(t)
 }
 
-// TestBudgetAway: what waits for sessions that are away leaves room for messages to connected clients.
+// TestBudgetAway: queues of clients that are away leave room for messages to connected clients.
 func TestBudgetAway(t *testing.T) {
 	addr, b := start(t, 1, Config{MaxMemory: 1 << 20})
 	to, from := mustConnect(t, addr, "to"), mustConnect(t, addr, "from")
