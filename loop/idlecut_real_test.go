@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/testkit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -72,6 +73,19 @@ func TestIdleTimeoutOfADownload(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A peer that is silent, and is owed nothing, reads an end.
+func TestIdleTimeoutEnds(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 300 * time.Millisecond, Accept: func(*loop.Conn) loop.Handler { return script{Message: echo} }}
+		run(srv)
+		c := dial(t, srv.LocalAddr())
+		_, _ = c.Write([]byte("hello"))
+		got, err := io.ReadAll(c)
+		testkit.WantErr(t, "the end", err, nil)
+		testkit.Want(t, "the answer", string(got), "hello")
+	})
 }
 
 // A stream whose pieces are taken at once is cut short as well. A connection that was silent both

@@ -40,13 +40,7 @@ func TestPIDFileAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, isLink := range map[string]bool{link: true, filepath.Join(dir, "file"): false} {
-		h, err := handover.Open(t.Context(), lines("a"), handover.Config{PIDFile: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := h.Ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		h := serves(t, lines("a"), handover.Config{PIDFile: path})
 		if text, err := os.ReadFile(path); string(text) != fmt.Sprintln(os.Getpid()) {
 			t.Errorf("%s has %q, %v; want %d", path, text, err, os.Getpid())
 		}
@@ -63,13 +57,7 @@ func TestPIDFileAfterClose(t *testing.T) {
 // A PID file that has another process's number is left alone.
 func TestPIDFileOfAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	h, err := handover.Open(t.Context(), lines("a"), handover.Config{PIDFile: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h := serves(t, lines("a"), handover.Config{PIDFile: path})
 	if err := os.WriteFile(path, []byte("1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

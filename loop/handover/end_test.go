@@ -28,11 +28,10 @@ type blockedLog chan struct{}
 
 func (w blockedLog) Write(p []byte) (int, error) { <-w; return len(p), nil }
 
-// inCharge opens a server that serves until the context ends, which ends with the test.
-func inCharge(t *testing.T, srv *loop.Server, cfg handover.Config, more ...func(*handover.Handover)) (end func(), ended chan error) {
+// serves opens a server that serves until the end of the test.
+func serves(t *testing.T, srv *loop.Server, cfg handover.Config, more ...func(*handover.Handover)) *handover.Handover {
 	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
-	h, err := handover.Open(ctx, srv, cfg)
+	h, err := handover.Open(t.Context(), srv, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +39,17 @@ func inCharge(t *testing.T, srv *loop.Server, cfg handover.Config, more ...func(
 	for _, f := range more {
 		f(h)
 	}
-	if _, err := h.Ready(ctx); err != nil {
+	if _, err := h.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return h
+}
+
+// inCharge opens a server that serves until the context ends, which ends with the test.
+func inCharge(t *testing.T, srv *loop.Server, cfg handover.Config, more ...func(*handover.Handover)) (end func(), ended chan error) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	h := serves(t, srv, cfg, more...)
 	ended = make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
 	return end, ended
@@ -102,14 +109,7 @@ func TestCloseInAHandover(t *testing.T) {
 	cfg := handover.Config{Path: filepath.Join(t.TempDir(), "s")}
 	a := lines("a")
 	a.Logger = zerolog.Nop()
-	h, err := handover.Open(t.Context(), a, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if _, err := h.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h := serves(t, a, cfg)
 	b := next(t, cfg.Path)
 	b.Got(b.Until(handover.Batch)) // now it is in charge
 	_ = h.Close()

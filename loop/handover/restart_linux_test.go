@@ -294,34 +294,23 @@ func TestEndsWithASuccessor(t *testing.T) {
 	}
 }
 
-type chanWriter chan string
-
-func (w chanWriter) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
-
 // Without the meeting socket no process can take over: both the old one and the next one say so.
 func TestDeletedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	srv := lines("a")
-	logged := make(chan string, 9)
-	srv.Logger = zerolog.New(zerolog.ConsoleWriter{Out: chanWriter(logged), NoColor: true})
-	h, err := handover.Open(t.Context(), srv, handover.Config{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if _, err := h.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	logged := make(lineWriter, 9)
+	srv.Logger = zerolog.New(logged)
+	h := serves(t, srv, handover.Config{Path: path})
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	handover.Restart(h)
-	if got := testkit.Receive(t, "a line of the log", logged); !strings.Contains(got, "cannot start the next process") || !strings.Contains(got, path) {
+	if got := testkit.Receive(t, "a line of the log", (chan string)(logged)); !strings.Contains(got, "cannot start the next process") || !strings.Contains(got, path) {
 		t.Errorf("logged %q, want that %s is gone", got, path)
 	}
 	next := lines("b")
 	next.Addr = "tcp://" + srv.LocalAddr().String()
-	_, err = open(t, next, handover.Config{Path: path})
+	_, err := open(t, next, handover.Config{Path: path})
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "no process was found at Config.Path "+path) {
 		t.Errorf("got %v, want that no process was found at %s", err, path)
 	}

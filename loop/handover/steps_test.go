@@ -408,14 +408,7 @@ func TestSuccessorDiesAfterOver(t *testing.T) {
 	cfg := handover.Config{Path: filepath.Join(dir, "s"), PIDFile: filepath.Join(dir, "pid"), Timeout: 500 * time.Millisecond}
 	a := lines("a")
 	a.Logger = zerolog.New(log)
-	h, err := handover.Open(t.Context(), a, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if _, err := h.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	serves(t, a, cfg)
 	b := next(t, cfg.Path)
 	b.Until(handover.Over)
 	if err := os.WriteFile(cfg.PIDFile, []byte("the next one\n"), 0o600); err != nil {
