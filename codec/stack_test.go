@@ -276,7 +276,7 @@ func (a *asker) AppendReply(dst []byte) []byte {
 	return dst
 }
 
-// What Inner has to say when its job is done is sent then, and not with the answer to what comes next.
+// Inner's reply to a job is sent when the job is done, not with the next message.
 func TestStackRepliesAfterAwait(t *testing.T) {
 	length := codec.Length{Size: 2}
 	for name, s := range map[string]codec.Stack{

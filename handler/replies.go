@@ -43,7 +43,7 @@ type RepliesConfig struct {
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
-// On a UDP session each reply is a datagram of its own. One that has waited and then is refused, with
+// On a UDP session each reply is one datagram. A reply that has waited, and is then refused with
 // loop.ErrDatagramTooLong or loop.ErrAmplification, is dropped with a warning in the log.
 //
 // While a reply waits, a drain of the server waits for it, as for a job of loop.Offload, and does

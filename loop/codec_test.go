@@ -428,8 +428,7 @@ func (f dropper) AppendFrame(_, frame []byte) ([]byte, error) {
 	return f.Lines.AppendFrame(nil, frame)
 }
 
-// A codec that drops what was sent before is found out, and its frame is not sent: output before it
-// and after it is whole.
+// A frame is not sent if AppendFrame has dropped dst. Output before and after it is complete.
 func TestAppendFrameThatDropsOutput(t *testing.T) {
 	srv := &loop.Server{Codec: dropper{}, Accept: with(func(c *loop.Conn) {
 		testkit.WantErr(t, "the first Send", c.Send([]byte("one")), nil)

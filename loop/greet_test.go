@@ -143,8 +143,8 @@ func (k *courteous) New() codec.Codec {
 
 func (*courteous) AppendFarewell(dst []byte, _ error) []byte { return append(dst, "farewell\n"...) }
 
-// After an Open that failed nothing is sent, by OnClosing or as the codec's farewell either. What was
-// sent before, with another codec, is.
+// If Open fails, neither OnClosing nor the codec's farewell sends anything. Output of an earlier codec
+// is still sent.
 func TestCodecThatCannotOpenIsMute(t *testing.T) {
 	errNo := errors.New("no")
 	for name, open := range map[string]func() error{

@@ -173,8 +173,7 @@ func TestPipeHasNoLastWords(t *testing.T) {
 	})
 }
 
-// The stream of a connection in a pipe is the pipe's: what was to send something of its own before,
-// when the connection is silent or is drained, is not called.
+// In a Pipe, hooks that would write into the stream do not run: neither OnIdle nor OnDrain.
 func TestPipeEndsWhatWritesByItself(t *testing.T) {
 	var conns []*loop.Conn
 	ping := func(c *loop.Conn) { _, _ = c.Write([]byte("PING")) }

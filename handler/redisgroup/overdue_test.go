@@ -94,7 +94,7 @@ func TestPublishTimeoutWhileRedisIsMute(t *testing.T) {
 }
 
 // Redis stands still for longer than Config.PublishTimeout and goes on before the client gives up.
-// Each publisher gets one result. What was given up for certain is not published. What follows is.
+// Each publisher gets one result. A message that was given up is not published; later ones are.
 func TestGivenUpBeforeRedisGoesOn(t *testing.T) {
 	s := redistest.Start(t)
 	cfg, _ := hasty()

@@ -19,7 +19,7 @@ type Journal struct {
 	done  chan struct{} // closed when there are none; nil: there was none yet
 }
 
-// Add has line called, which writes one.
+// Add queues line, a function that writes one line.
 func (j *Journal) Add(line func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
