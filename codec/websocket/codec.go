@@ -104,10 +104,10 @@ type Codec struct {
 
 	// Compress accepts permessage-deflate (RFC 7692) from clients that offer it. Each message is
 	// compressed separately, in both directions (no context takeover), so that a connection needs
-	// no memory for it, and a broadcast is compressed once. A client that asks for a window below 15
-	// bits gets messages longer than eight windows uncompressed. To decompress a hostile message
-	// takes the loop up to 0.14 µs per byte: 9 ms for one of 64 KiB, the default MaxMessage. For
-	// untrusted clients leave Compress off, or lower MaxMessage.
+	// no memory for it, and a broadcast is compressed once. A client that asks for a window below
+	// 15 bits gets messages longer than eight windows uncompressed. To decompress a hostile message
+	// takes the loop up to 0.14 µs per byte: up to 10 ms for one of 64 KiB, the default MaxMessage.
+	// For untrusted clients leave Compress off, or lower MaxMessage.
 	Compress bool
 
 	// CompressMin is the length of the shortest message to compress. 0: DefaultCompressMin, 256.
